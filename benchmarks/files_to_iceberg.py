@@ -1,0 +1,97 @@
+"""Files → filter → Iceberg, beside the limit: pyarrow reading and writing the same rows and doing nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from benchmarks.events import write_events
+from benchmarks.measure import Result, in_own_process, measured, print_result
+
+SUMMARY = "files → Iceberg: rows/s and rows per CPU-second, beside the pyarrow limit"
+
+
+def volley(rows: int, files: int, files_per_epoch: int, arrow_native: bool) -> Result:
+    """One job over all files; the start of the session is not counted, the start of the query is."""
+    from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, col
+    from volley._session import open_session
+
+    folder = _input(rows, files)
+    work = Path(tempfile.mkdtemp(prefix="volley-bench-"))
+    config = IcebergSinkConfig(namespace=["b"], table="events", storage=IcebergStorage.Local(str(work / "lake")))
+    open_session(None)
+
+    def run() -> dict[str, Any]:
+        job = (
+            Environment(checkpoint_dir=str(work / "checkpoints"), arrow_native=arrow_native)
+            .from_source(FileSource(str(folder), format="parquet", max_files_per_epoch=files_per_epoch))
+            .filter_expr(col("id") >= 0)
+            .to_sink(IcebergSink(config))
+            .execute("benchmark")
+        )
+        assert job.progress.rows == rows
+        return {"epochs": job.progress.epochs, "files": job.progress.files, "mb": job.progress.bytes / 1e6}
+
+    try:
+        return measured("Volley, Arrow-native" if arrow_native else "Volley, general path", rows, run)
+    finally:
+        shutil.rmtree(work)
+
+
+def limit(rows: int, files: int) -> Result:
+    """The limit: one thread reads each file in batches and writes them again."""
+    folder, work = _input(rows, files), Path(tempfile.mkdtemp(prefix="volley-bench-"))
+
+    def run() -> dict[str, Any]:
+        for path in sorted(folder.glob("*.parquet")):
+            source = pq.ParquetFile(path)
+            with pq.ParquetWriter(work / path.name, source.schema_arrow) as writer:
+                for group in range(source.num_row_groups):
+                    writer.write_table(source.read_row_group(group, use_threads=False))
+        return {}
+
+    try:
+        return measured("pyarrow alone, one thread", rows, run)
+    finally:
+        shutil.rmtree(work)
+
+
+def _input(rows: int, files: int) -> Path:
+    folder = Path(tempfile.gettempdir()) / f"volley-bench-events-{rows}-{files}"
+    write_events(folder, rows, files)
+    return folder
+
+
+def runs(rows: int, repeat: int) -> list[Result]:
+    """Alternating runs, each in a process of its own."""
+    files = 16
+    _input(rows, files)
+    results = []
+    for _ in range(repeat):
+        for peer in ("limit", "volley", "one-epoch", "general"):
+            results.append(in_own_process("benchmarks.files_to_iceberg", peer, str(rows), str(files)))
+    return results
+
+
+def main() -> None:
+    """One run of one peer; prints its Result."""
+    arguments = argparse.ArgumentParser(description=SUMMARY)
+    arguments.add_argument("peer", choices=["volley", "one-epoch", "general", "limit"])
+    arguments.add_argument("rows", type=int)
+    arguments.add_argument("files", type=int)
+    asked = arguments.parse_args()
+    if asked.peer == "limit":
+        print_result(limit(asked.rows, asked.files))
+        return
+    per_epoch = asked.files if asked.peer == "one-epoch" else max(1, asked.files // 8)
+    result = volley(asked.rows, asked.files, per_epoch, asked.peer != "general")
+    print_result(result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Jobs run, show their progress, wait, stop between epochs and go on afterwards."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from volley import (
+    ABORT,
+    ConfigError,
+    Environment,
+    IcebergSink,
+    IcebergSinkConfig,
+    JobError,
+    MemorySink,
+    MemorySource,
+    PlanError,
+    RateSource,
+    SourceError,
+    State,
+    col,
+)
+
+Rows = Callable[[], list[dict[str, Any]]]
+
+
+def test_start_returns_a_running_job_that_stops(spark: SparkSession, tmp_path: Path) -> None:
+    sink = MemorySink("out")
+    environment = Environment(
+        spark=spark, checkpoint_dir=str(tmp_path), checkpoint_interval=timedelta(milliseconds=100)
+    )
+    job = environment.from_source(RateSource(rows_per_second=200)).to_sink(sink).start("rate")
+    assert job.progress.state is State.RUNNING
+    assert not job.wait(0.01)
+    while job.progress.rows < 20:
+        assert not job.wait(0.1), job.exception
+    job.stop()
+    assert job.wait(0)
+    assert job.progress.state is State.STOPPED
+    assert job.exception is None
+    values = sorted(row["value"] for row in sink.rows())
+    assert values == list(range(len(values)))
+    assert job.progress.rows == len(values)
+
+    again = environment.from_source(RateSource(rows_per_second=200)).to_sink(sink).start("rate")
+    while len(sink.rows()) == len(values):
+        assert not again.wait(0.1), again.exception
+    again.stop()
+    values = sorted(row["value"] for row in sink.rows())
+    assert values == list(range(len(values)))
+
+
+def test_stop_waits_for_the_running_epoch(environment: Environment, tmp_path: Path) -> None:
+    entered, gate = tmp_path / "entered", tmp_path / "gate"
+
+    def slow(row: dict[str, Any]) -> dict[str, Any]:
+        entered.touch()
+        while not gate.exists():
+            threading.Event().wait(0.01)
+        return row
+
+    sink = MemorySink("out")
+    source = MemorySource([{"id": i} for i in range(5)], rows_per_epoch=1)
+    stream = environment.from_source(source).map(slow).to_sink(sink)
+    job = stream.start("slow")
+    while not entered.exists():
+        assert not job.wait(0.01), job.exception
+    stopper = threading.Thread(target=job.stop)
+    stopper.start()
+    assert stopper.is_alive()
+    assert sink.rows() == []
+    gate.touch()
+    stopper.join(60)
+    assert [row["id"] for row in sink.rows()] == [0]
+    assert job.progress.state is State.STOPPED
+    stream.execute("slow")
+    assert sorted(row["id"] for row in sink.rows()) == [0, 1, 2, 3, 4]
+
+
+def test_a_failed_job_says_why_and_can_be_started_again(
+    environment: Environment, config: IcebergSinkConfig, rows: Rows
+) -> None:
+    source = MemorySource([{"id": 1}, {"id": 2}, ABORT, {"id": 3}, {"id": 4}], rows_per_epoch=2)
+    stream = environment.from_source(source).to_sink(IcebergSink(config))
+    job = stream.start("aborted")
+    assert job.wait(120)
+    assert isinstance(job.exception, SourceError)
+    assert job.progress.state is State.FAILED
+    assert rows() == [{"id": 1}, {"id": 2}]
+    stream.execute("aborted")
+    assert rows() == [{"id": i} for i in range(1, 5)]
+
+
+def test_verbs_together(environment: Environment) -> None:
+    sink = MemorySink("out")
+    one = environment.from_source(MemorySource([{"id": i, "text": f"a b{i}"} for i in range(4)], name="one"))
+    two = environment.from_source(MemorySource([{"text": "c", "id": 3}, {"text": "d", "id": 9}], name="two"))
+    (
+        one.union(two)
+        .deduplicate("id")
+        .flat_map(lambda row: [{"id": row["id"], "word": word} for word in row["text"].split()], "id long, word string")
+        .map(lambda row: {**row, "word": row["word"].upper()})
+        .rename({"word": "w"})
+        .select("w", (col("id") + 1).alias("next"))
+        .to_sink(sink)
+        .execute("verbs")
+    )
+    found = sorted((row["next"], row["w"]) for row in sink.rows())
+    first = [(n, w) for n, w in found if n not in (4, 10)]
+    assert first == [(1, "A"), (1, "B0"), (2, "A"), (2, "B1"), (3, "A"), (3, "B2")]
+    assert [w for n, w in found if n == 4] in (["A", "B3"], ["C"])
+    assert [w for n, w in found if n == 10] == ["D"]
+
+
+def test_deduplicate_remembers_over_epochs_and_restarts(environment: Environment) -> None:
+    from volley import EOF
+
+    sink = MemorySink("out")
+    events: list[Any] = [{"id": 1}, {"id": 2}, {"id": 1}, EOF, {"id": 2}, {"id": 3}]
+    stream = environment.from_source(MemorySource(events, rows_per_epoch=2)).deduplicate("id").to_sink(sink)
+    stream.execute("distinct")
+    stream.execute("distinct")
+    assert sorted(row["id"] for row in sink.rows()) == [1, 2, 3]
+
+
+def test_a_sparks_error_has_its_cause_first(environment: Environment) -> None:
+    stream = environment.from_source(MemorySource([{"id": 2**62}])).with_column("more", col("id") * 4)
+    with pytest.raises(Exception, match=r"(?i)overflow") as caught:
+        stream.to_sink(MemorySink("out")).execute("overflow")
+    assert not str(caught.value).startswith("[STREAM_FAILED]")
+
+
+def test_a_pipeline_needs_a_sink_and_a_name(environment: Environment) -> None:
+    stream = environment.from_source(MemorySource([{"id": 1}]))
+    with pytest.raises(PlanError, match="not in a sink"):
+        stream.execute("no-sink")
+    with pytest.raises(ConfigError, match="name"):
+        stream.to_sink(MemorySink("out")).execute(" ")
+    with pytest.raises(PlanError, match="before to_sink"):
+        stream.to_sink(MemorySink("a")).deduplicate("id").to_sink(MemorySink("b")).execute("order")
+
+
+def test_explain_names_the_path_and_the_reason(
+    environment: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = environment.from_source(MemorySource([{"id": 1}])).filter_expr(col("id") > 0).to_sink(MemorySink("out"))
+    stream.explain()
+    first, *plan = capsys.readouterr().out.splitlines()
+    assert first.startswith("path: Arrow-native" if environment.arrow_native else "path: general")
+    assert [line.strip().split()[0] for line in plan] == ["write", "filter", "read"]
+
+
+def test_job_error_is_ours(environment: Environment) -> None:
+    def leave(row: dict[str, Any]) -> dict[str, Any]:
+        raise SystemExit(3)
+
+    with pytest.raises(JobError):
+        environment.from_source(MemorySource([{"id": 1}])).map(leave).to_sink(MemorySink("out")).execute("exit")

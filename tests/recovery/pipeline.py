@@ -1,0 +1,25 @@
+"""The job that the recovery tests run, kill and start again: files of numbered rows into an Iceberg table."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, col
+
+
+def main(folder: Path, arrow_native: bool) -> None:
+    """One run: an epoch is one file."""
+    config = IcebergSinkConfig(namespace=["db"], table="events", storage=IcebergStorage.Local(str(folder / "lake")))
+    (
+        Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
+        .from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
+        .filter_expr(col("id") % 7 != 0)
+        .with_column("twice", col("id") * 2)
+        .to_sink(IcebergSink(config))
+        .execute("recovery")
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2] == "arrow-native")

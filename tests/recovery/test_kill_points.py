@@ -1,0 +1,81 @@
+"""The job is killed with SIGKILL at every gated point and started again: the table holds each row exactly once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from volley._failpoints import POINTS, VARIABLE
+
+ROWS_PER_FILE = 500
+FILES = 4
+
+
+def run(folder: Path, path: str, failpoint: str | None = None) -> int:
+    """One run of the job in a process of its own; returns its exit code."""
+    environment = dict(os.environ)
+    environment.pop(VARIABLE, None)
+    if failpoint:
+        environment[VARIABLE] = failpoint
+    command = [sys.executable, "-m", "tests.recovery.pipeline", str(folder), path]
+    return subprocess.run(command, env=environment, timeout=240).returncode
+
+
+def write_input(folder: Path) -> None:
+    (folder / "in").mkdir()
+    for number in range(FILES):
+        ids = pa.array(range(number * ROWS_PER_FILE, (number + 1) * ROWS_PER_FILE), pa.int64())
+        pq.write_table(pa.table({"id": ids, "name": [f"row {i}" for i in ids]}), folder / "in" / f"{number}.parquet")
+
+
+def load(folder: Path) -> Table:
+    """The table, opened by plain pyiceberg."""
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{folder}/lake/catalog.db")
+    try:
+        return catalog.load_table("db.events")
+    finally:
+        catalog.close()
+
+
+def check_exactly_once(folder: Path) -> None:
+    """Compare source and table row by row, and the snapshots with the epochs."""
+    expected = [
+        {"id": i, "name": f"row {i}", "twice": 2 * i} for i in range(FILES * ROWS_PER_FILE) if i % 7 != 0
+    ]
+    table = load(folder)
+    assert table.scan().to_arrow().sort_by("id").to_pylist() == expected
+    epochs = [int(snapshot.summary["volley.epoch"]) for snapshot in table.snapshots() if snapshot.summary]
+    assert epochs == list(range(FILES))
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_once(point: str, tmp_path: Path) -> None:
+    write_input(tmp_path)
+    assert run(tmp_path, "arrow-native", f"{point}@1") == -signal.SIGKILL
+    assert run(tmp_path, "arrow-native") == 0
+    check_exactly_once(tmp_path)
+
+
+@pytest.mark.parametrize("point", ["after-files", "after-commit"])
+def test_killed_on_the_general_path(point: str, tmp_path: Path) -> None:
+    write_input(tmp_path)
+    assert run(tmp_path, "general", f"{point}@1") == -signal.SIGKILL
+    assert run(tmp_path, "general") == 0
+    check_exactly_once(tmp_path)
+
+
+def test_killed_in_every_epoch_and_on_the_way_changing_the_path(tmp_path: Path) -> None:
+    write_input(tmp_path)
+    for epoch, point in enumerate(("after-commit", "before-checkpoint", "before-commit")):
+        assert run(tmp_path, "general" if epoch == 1 else "arrow-native", f"{point}@{epoch}") == -signal.SIGKILL
+    assert run(tmp_path, "arrow-native") == 0
+    check_exactly_once(tmp_path)

@@ -1,0 +1,93 @@
+"""Volley: a fluent pipeline from events to Apache Iceberg tables, on Spark, exactly once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from volley._registry import CONNECTORS, load
+from volley.environment import Environment
+from volley.errors import (
+    CatalogAuthError,
+    CatalogError,
+    CatalogUnreachableError,
+    CommitConflictError,
+    CommitError,
+    CommitStateUnknownError,
+    ConfigError,
+    ExpressionError,
+    JobError,
+    MissingDependencyError,
+    PlanError,
+    SchemaMismatchError,
+    SourceError,
+    StorageAccessError,
+    StorageError,
+    TableNotFoundError,
+    VolleyError,
+)
+from volley.expressions import Expr, col, lit
+from volley.metrics import Metrics, MetricsSnapshot
+from volley.sink import Committer, Epoch, Sink, SinkContext, TaskWriter, Writer, WriteResult
+from volley.source import Source, SparkSource, SplitSource
+from volley.stream import DataStream
+
+if TYPE_CHECKING:
+    from volley.connectors.console import ConsoleSink
+    from volley.connectors.files import FileSink, FileSource
+    from volley.connectors.memory import ABORT, EOF, MemorySink, MemorySource
+    from volley.connectors.rate import RateSource
+    from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergStorage
+    from volley.job import Job, Progress, State
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ABORT",
+    "EOF",
+    "CatalogAuthError",
+    "CatalogError",
+    "CatalogUnreachableError",
+    "CommitConflictError",
+    "CommitError",
+    "CommitStateUnknownError",
+    "Committer",
+    "ConfigError",
+    "ConsoleSink",
+    "DataStream",
+    "Environment",
+    "Epoch",
+    "Expr",
+    "ExpressionError",
+    "FileSink",
+    "FileSource",
+    "IcebergSink",
+    "IcebergSinkConfig",
+    "IcebergStorage",
+    "Job",
+    "JobError",
+    "MemorySink",
+    "MemorySource",
+    "Metrics",
+    "MetricsSnapshot",
+    "MissingDependencyError",
+    "PlanError",
+    "Progress",
+    "RateSource",
+    "SchemaMismatchError",
+    "Sink",
+    "SinkContext",
+    "Source",
+    "SourceError",
+    "SparkSource",
+    "SplitSource",
+    "State",
+    "StorageAccessError",
+    "StorageError",
+    "TableNotFoundError",
+    "TaskWriter",
+    "VolleyError",
+    "WriteResult",
+    "Writer",
+    "col",
+    "lit",
+]

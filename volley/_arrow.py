@@ -1,0 +1,252 @@
+"""Narrow nodes → functions on Arrow batches: the Arrow-native path, and the type checker of both paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import pyarrow as pa
+
+from volley import _plan
+from volley._casts import cast
+from volley._operators import Value, compile_expression, output_type
+from volley._types import arrow_schema, canonical_schema, conform, type_name
+from volley.errors import ExpressionError, JobError, VolleyError, near
+from volley.expressions import output_name
+
+__all__ = ["Stage", "lower", "output_type"]
+
+_Function = Callable[[pa.RecordBatch], pa.RecordBatch]
+_Compute = Callable[[pa.RecordBatch], pa.Array]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Narrow steps over batches of one schema; made by `lower`, travels to the executors.
+
+    Args:
+        nodes: The steps, first one first.
+        input: The schema of the batches it takes.
+        schema: The schema of the batches it gives.
+    """
+
+    nodes: tuple[_plan.Node, ...]
+    input: pa.Schema
+    schema: pa.Schema
+
+    @cached_property
+    def _steps(self) -> list[_Function]:
+        steps, schema = [], self.input
+        for node in self.nodes:
+            step, schema = _lower(node, schema)
+            steps.append(step)
+        return steps
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of one batch after all steps."""
+        for step in self._steps:
+            if batch.num_rows == 0:
+                return _empty(self.schema)
+            batch = step(batch)
+        return batch
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Compiled steps are closures; each executor compiles its own.
+        return {"nodes": self.nodes, "input": self.input, "schema": self.schema}
+
+
+def lower(nodes: Sequence[_plan.Node], schema: pa.Schema) -> Stage:
+    """Check narrow nodes against the schema of their input and make them one stage.
+
+    Raises:
+        ExpressionError: If a column is unknown, or types do not fit.
+    """
+    out = schema
+    for node in nodes:
+        _, out = _lower(node, out)
+    return Stage(tuple(nodes), schema, out)
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def _lower(node: _plan.Node, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    return _LOWERED[type(node)](node, schema)
+
+
+def _filter(node: _plan.Filter, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    predicate = compile_expression(node.predicate, schema)
+    if not (pa.types.is_boolean(predicate.type) or pa.types.is_null(predicate.type)):
+        raise ExpressionError(
+            f"filter_expr takes a condition, but {node.predicate!r} is {type_name(predicate.type)}",
+            hint="compare it with something",
+        )
+
+    def step(batch: pa.RecordBatch) -> pa.RecordBatch:
+        mask = predicate.evaluate(batch)
+        if isinstance(mask, pa.Scalar):
+            return batch if mask.as_py() else batch.slice(0, 0)
+        return batch.filter(mask)
+
+    return step, schema
+
+
+def _computed(value: Value) -> tuple[pa.DataType, _Compute]:
+    """A value as a column of its own: nulls get a type, constants a row each."""
+    kind = pa.string() if pa.types.is_null(value.type) else value.type
+
+    def column(batch: pa.RecordBatch) -> pa.Array:
+        found = cast(value.evaluate(batch), kind)
+        if isinstance(found, pa.Scalar):
+            return pa.repeat(found, batch.num_rows)
+        return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+    return kind, column
+
+
+def _select(node: _plan.Select, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    columns = [_computed(compile_expression(column, schema)) for column in node.columns]
+    named = zip(node.columns, columns, strict=True)
+    out = pa.schema([pa.field(output_name(column), kind) for column, (kind, _) in named])
+
+    def step(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([compute(batch) for _, compute in columns], schema=out)
+
+    return step, out
+
+
+def _with_column(node: _plan.WithColumn, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    kind, compute = _computed(compile_expression(node.value, schema))
+    field, index = pa.field(node.name, kind), schema.get_field_index(node.name)
+    out = schema.append(field) if index < 0 else schema.set(index, field)
+
+    def step(batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays, column = batch.columns, compute(batch)
+        arrays = [*arrays, column] if index < 0 else [*arrays[:index], column, *arrays[index + 1 :]]
+        return pa.RecordBatch.from_arrays(arrays, schema=out)
+
+    return step, out
+
+
+def _known(names: Iterable[str], schema: pa.Schema, verb: str) -> None:
+    for name in names:
+        if name not in schema.names:
+            raise ExpressionError(f"{verb}: unknown column {name!r}", hint=near(name, schema.names))
+
+
+def _drop(node: _plan.Drop, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    _known(node.columns, schema, "drop")
+    kept = [name for name in schema.names if name not in node.columns]
+    if not kept:
+        raise ExpressionError(f"drop leaves no column of {', '.join(map(repr, schema.names))}", hint="keep one")
+    return lambda batch: batch.select(kept), pa.schema([schema.field(name) for name in kept])
+
+
+def _rename(node: _plan.Rename, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    names = dict(node.names)
+    _known(names, schema, "rename")
+    new = [names.get(name, name) for name in schema.names]
+    if twice := sorted({name for name in new if new.count(name) > 1}):
+        raise ExpressionError(f"rename makes two columns {twice[0]!r}", hint="drop or rename the other one")
+    out = pa.schema([field.with_name(name) for field, name in zip(schema, new, strict=True)])
+    return lambda batch: pa.RecordBatch.from_arrays(batch.columns, schema=out), out
+
+
+def _output_schema(declared: Any, schema: pa.Schema) -> pa.Schema:
+    return schema if declared is None else canonical_schema(arrow_schema(declared))
+
+
+def _map(node: _plan.Map, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    out = _output_schema(node.schema, schema)
+    return partial(_each_row, node, lambda row: [node.function(row)], out), out
+
+
+def _flat_map(node: _plan.FlatMap, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    out = _output_schema(node.schema, schema)
+    return partial(_each_row, node, node.function, out), out
+
+
+def _each_row(
+    node: _plan.Node, function: Callable[[dict[str, Any]], Iterable[Any]], out: pa.Schema, batch: pa.RecordBatch
+) -> pa.RecordBatch:
+    rows = []
+    for row in batch.to_pylist():
+        try:
+            made = list(function(row))
+        except Exception as error:
+            raise _failed(node, error, f"the row {_shown(row)}") from error
+        for each in made:
+            _check_row(node, each, out)
+        rows += made
+    return _from_rows(node, rows, out)
+
+
+def _check_row(node: _plan.Node, row: Any, out: pa.Schema) -> None:
+    if not isinstance(row, dict):
+        raise JobError(f"{node.label()} gave {_shown(row)}", hint="it has to give a dict of column names and values")
+    for name in row:
+        if name not in out.names:
+            raise JobError(
+                f"{node.label()} gave a row with the unknown column {name!r}",
+                hint=f"declare it: schema=…; {near(str(name), out.names)}",
+            )
+
+
+def _from_rows(node: _plan.Node, rows: list[dict[str, Any]], out: pa.Schema) -> pa.RecordBatch:
+    arrays = []
+    for field in out:
+        try:
+            arrays.append(pa.array([row.get(field.name) for row in rows], field.type))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise JobError(
+                f"{node.label()} gave a value for column {field.name!r} that is no {type_name(field.type)}: {error}",
+                hint="convert it in the function, or declare another schema=…",
+            ) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=out)
+
+
+def _map_batches(node: _plan.MapBatches, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    out = _output_schema(node.schema, schema)
+
+    def step(batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            made = node.function(batch)
+        except Exception as error:
+            raise _failed(node, error, f"a batch of {batch.num_rows} rows") from error
+        if not isinstance(made, pa.RecordBatch):
+            raise JobError(f"{node.label()} gave a {type(made).__name__}", hint="it has to give a pyarrow.RecordBatch")
+        if set(made.schema.names) != set(out.names):
+            raise JobError(
+                f"{node.label()} gave the columns {made.schema.names}, not {out.names}", hint="declare them: schema=…"
+            )
+        return conform(made, out)
+
+    return step, out
+
+
+def _failed(node: _plan.Node, error: Exception, given: str) -> VolleyError:
+    if isinstance(error, VolleyError):
+        return error
+    return JobError(
+        f"{node.label()} failed on {given}: {type(error).__name__}: {error}", hint="mend the function, then start again"
+    )
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else text[:200] + "…"
+
+
+_LOWERED: dict[type[_plan.Node], Callable[[Any, pa.Schema], tuple[_Function, pa.Schema]]] = {
+    _plan.Filter: _filter,
+    _plan.Select: _select,
+    _plan.WithColumn: _with_column,
+    _plan.Drop: _drop,
+    _plan.Rename: _rename,
+    _plan.Map: _map,
+    _plan.FlatMap: _flat_map,
+    _plan.MapBatches: _map_batches,
+}

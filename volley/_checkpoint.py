@@ -1,0 +1,78 @@
+"""What a checkpoint is bound to: the sources and stateful steps of the pipeline that began it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from volley import _plan
+from volley.errors import PlanError, StorageError
+
+__all__ = ["bind", "locate"]
+
+_FILE = "volley/pipeline.json"
+
+
+def locate(checkpoint_dir: str | None, job: str) -> str:
+    """The checkpoint folder of a job as an absolute path or URL.
+
+    Args:
+        checkpoint_dir: The folder that holds the checkpoints of all jobs; None = ``.volley/checkpoints``.
+        job: The job's name; characters that don't belong in a file name are escaped.
+    """
+    from pathlib import Path
+
+    name = quote(job, safe=" ")
+    if name.startswith("."):
+        name = "%2E" + name[1:]
+    if checkpoint_dir and "://" in checkpoint_dir:
+        return f"{checkpoint_dir.rstrip('/')}/{name}"
+    return str(Path(checkpoint_dir or ".volley/checkpoints").absolute() / name)
+
+
+def bind(checkpoint: str, plan: _plan.Node) -> None:
+    """Bind a new checkpoint to this plan, or check that an old one began with the same.
+
+    Steps that keep no state may change between two runs. Sources and stateful steps may not: the offsets and
+    the state in the checkpoint mean nothing to others.
+
+    Raises:
+        PlanError: If the checkpoint belongs to another pipeline; says what differs.
+        StorageError: If the checkpoint folder can't be read or written.
+    """
+    import fsspec
+
+    pipeline = _pipeline(plan)
+    try:
+        files, root = fsspec.core.url_to_fs(checkpoint)
+        if files.exists(f"{root}/{_FILE}"):
+            _compare(json.loads(files.cat_file(f"{root}/{_FILE}")), pipeline, checkpoint)
+        elif files.exists(f"{root}/metadata"):
+            raise PlanError(
+                f"checkpoint {checkpoint} was not made by Volley", hint="give the job another checkpoint_dir or name"
+            )
+        else:
+            files.makedirs(f"{root}/volley", exist_ok=True)
+            files.pipe_file(f"{root}/{_FILE}", json.dumps(pipeline, indent=2).encode())
+    except (OSError, ValueError, ImportError) as error:
+        raise StorageError(
+            f"checkpoint folder {checkpoint} can't be used: {error}",
+            hint="check that it can be written, or give Environment(checkpoint_dir=...) another one",
+        ) from error
+
+
+def _pipeline(plan: _plan.Node) -> dict[str, Any]:
+    stateful = [step.label() for step in _plan.walk(plan) if isinstance(step, _plan.Deduplicate)]
+    return {"sources": [source.identity for source in _plan.sources(plan)], "stateful": stateful}
+
+
+def _compare(old: dict[str, Any], new: dict[str, Any], checkpoint: str) -> None:
+    for part, what in (("sources", "sources"), ("stateful", "stateful steps")):
+        if old.get(part) != new[part]:
+            raise PlanError(
+                f"the pipeline's {what} have changed since checkpoint {checkpoint} was begun: "
+                f"then {old.get(part)}, now {new[part]}",
+                hint="go on with the old pipeline, or start the new one under another job name "
+                "(it reads its sources from the beginning)",
+            )

@@ -1,0 +1,176 @@
+"""Exprs → Spark Columns and narrow nodes → DataFrame calls: the general path, with the types the Arrow path has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+from pyspark.sql.types import StructType
+
+from volley import _plan
+from volley._arrow import lower
+from volley._operators import literal_type, operand_type, output_type
+from volley._types import conform
+from volley.expressions import Call, Column, ExprNode, Literal, output_name
+
+__all__ = ["LOWERED", "apply", "to_column", "to_spark_schema"]
+
+
+def to_spark_schema(schema: pa.Schema) -> StructType:
+    """The Spark schema of an Arrow schema."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def to_column(node: ExprNode, schema: pa.Schema) -> SparkColumn:
+    """The Spark Column of an expression over rows of `schema`, of the type that `output_type` says."""
+    return _of_type(_column(node, schema), output_type(node, schema))
+
+
+def apply(frame: DataFrame, node: _plan.Node, schema: pa.Schema) -> DataFrame:
+    """The frame after one narrow node; `schema` is the Arrow schema of its rows before it."""
+    match node:
+        case _plan.Filter(predicate=predicate):
+            return frame.filter(to_column(predicate, schema))
+        case _plan.Select(columns=columns):
+            return frame.select(*(to_column(each, schema).alias(output_name(each)) for each in columns))
+        case _plan.WithColumn(name=name, value=value):
+            return frame.withColumn(name, to_column(value, schema))
+        case _plan.Drop(columns=columns):
+            return frame.select(*(_named(name) for name in schema.names if name not in columns))
+        case _plan.Rename(names=names):
+            new = dict(names)
+            return frame.select(*(_named(name).alias(new.get(name, name)) for name in schema.names))
+    stage = lower([node], schema)
+    return frame.mapInArrow(
+        lambda batches: (stage(conform(batch, stage.input)) for batch in batches), to_spark_schema(stage.schema)
+    )
+
+
+def _named(name: str) -> SparkColumn:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _of_type(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
+    # A null has no type yet: it becomes a string, as on the Arrow path.
+    return column.cast("string" if pa.types.is_null(kind) else from_arrow_type(kind, prefer_timestamp_ntz=True))
+
+
+def _column(node: ExprNode, schema: pa.Schema) -> SparkColumn:
+    if isinstance(node, Column):
+        return _named(node.name)
+    if isinstance(node, Literal):
+        return _of_type(F.lit(node.value), literal_type(node))
+    assert isinstance(node, Call)
+    return LOWERED[node.op](node, schema)
+
+
+def _operands(node: Call, schema: pa.Schema, kind: pa.DataType | None = None) -> list[SparkColumn]:
+    """The arguments, each cast to one type: the given one, or the one that both paths agree on."""
+    types = [output_type(arg, schema) for arg in node.args]
+    common = kind or operand_type(node, types)
+    columns = [_column(arg, schema) for arg in node.args]
+    if pa.types.is_null(common):
+        return columns
+    return [
+        column if own == common else _of_type(column, common) for column, own in zip(columns, types, strict=True)
+    ]
+
+
+def _on_common_type(compute: Callable[[Any, Any], SparkColumn]) -> Callable[[Call, pa.Schema], SparkColumn]:
+    def lowered(node: Call, schema: pa.Schema) -> SparkColumn:
+        left, right = _operands(node, schema)
+        return compute(left, right)
+
+    return lowered
+
+
+def _arithmetic(compute: Callable[[Any, Any], SparkColumn]) -> Callable[[Call, pa.Schema], SparkColumn]:
+    def lowered(node: Call, schema: pa.Schema) -> SparkColumn:
+        out = output_type(node, schema)
+        if not pa.types.is_decimal(out):
+            left, right = _operands(node, schema)
+        else:
+            # Spark's own rule for the digits of a decimal result is applied to the operands as they are.
+            left, right = (to_column(arg, schema) for arg in node.args)
+        return _of_type(compute(left, right), out)
+
+    return lowered
+
+
+def _div(node: Call, schema: pa.Schema) -> SparkColumn:
+    left, right = _operands(node, schema, pa.float64())
+    return left / right
+
+
+def _logic(compute: Callable[[Any, Any], SparkColumn]) -> Callable[[Call, pa.Schema], SparkColumn]:
+    def lowered(node: Call, schema: pa.Schema) -> SparkColumn:
+        left, right = _operands(node, schema, pa.bool_())
+        return compute(left, right)
+
+    return lowered
+
+
+def _is_in(node: Call, schema: pa.Schema) -> SparkColumn:
+    value, *listed = _operands(node, schema)
+    return reduce(lambda found, each: found | (value == each), listed[1:], value == listed[0])
+
+
+def _unary(compute: Callable[[Any], SparkColumn], kind: pa.DataType | None = None) -> Any:
+    def lowered(node: Call, schema: pa.Schema) -> SparkColumn:
+        (value,) = _operands(node, schema, kind)
+        return compute(value)
+
+    return lowered
+
+
+def _string_test(compute: Callable[[SparkColumn, Any], SparkColumn]) -> Callable[[Call, pa.Schema], SparkColumn]:
+    def lowered(node: Call, schema: pa.Schema) -> SparkColumn:
+        return compute(_of_type(_column(node.args[0], schema), pa.string()), _parameter(node.args))
+
+    return lowered
+
+
+def _first(node: Call, schema: pa.Schema) -> SparkColumn:
+    return _column(node.args[0], schema)
+
+
+def _cast(node: Call, schema: pa.Schema) -> SparkColumn:
+    return _of_type(_first(node, schema), output_type(node, schema))
+
+
+def _parameter(args: Sequence[ExprNode]) -> Any:
+    last = args[-1]
+    assert isinstance(last, Literal)
+    return last.value
+
+
+LOWERED: dict[str, Callable[[Call, pa.Schema], SparkColumn]] = {
+    "eq": _on_common_type(lambda left, right: left == right),
+    "ne": _on_common_type(lambda left, right: left != right),
+    "gt": _on_common_type(lambda left, right: left > right),
+    "gt_eq": _on_common_type(lambda left, right: left >= right),
+    "lt": _on_common_type(lambda left, right: left < right),
+    "lt_eq": _on_common_type(lambda left, right: left <= right),
+    "and_": _logic(lambda left, right: left & right),
+    "or_": _logic(lambda left, right: left | right),
+    "not_": _unary(lambda value: ~value, pa.bool_()),
+    "add": _arithmetic(lambda left, right: left + right),
+    "sub": _arithmetic(lambda left, right: left - right),
+    "mul": _arithmetic(lambda left, right: left * right),
+    "div": _div,
+    "mod": _arithmetic(lambda left, right: left % right),
+    "neg": _unary(lambda value: -value),
+    "is_null": _unary(lambda value: value.isNull()),
+    "is_not_null": _unary(lambda value: value.isNotNull()),
+    "is_in": _is_in,
+    "starts_with": _string_test(lambda value, prefix: value.startswith(prefix)),
+    "contains": _string_test(lambda value, part: value.contains(part)),
+    "cast": _cast,
+    "alias": _first,
+}

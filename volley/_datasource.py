@@ -1,0 +1,81 @@
+"""A SplitSource as Spark sees it: a Python streaming DataSource that yields rows, or only the splits themselves."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from volley.source import Offset, SplitSource
+
+__all__ = ["SPLIT_SCHEMA", "data_source"]
+
+SPLIT_SCHEMA = pa.schema([pa.field("split", pa.binary())])
+
+
+class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in Spark's planner process for as long as the query, and, for `read`, in each task."""
+
+    def __init__(self, source: SplitSource, as_splits: bool) -> None:
+        self._source = source
+        self._as_splits = as_splits
+        self._target: Offset | None = None
+
+    def initialOffset(self) -> Offset:
+        return self._source.initial_offset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        # Spark only carries its own kinds of limit; the unit is the source's business.
+        limit = self._source.limit
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._source.latest_offset(self._source.initial_offset(), None, None)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return self._source.latest_offset(start, most, self._target)
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        return [InputPartition(split) for split in self._source.splits(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if self._as_splits:
+            return iter([pa.record_batch([pa.array([pickle.dumps(partition.value)], pa.binary())], SPLIT_SCHEMA)])
+        return self._source.read(partition.value)
+
+
+class _SplitDataSource(DataSource):
+    source: SplitSource
+    as_splits: bool
+    spark_schema: StructType
+
+    def schema(self) -> StructType:
+        return self.spark_schema
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _Reader(self.source, self.as_splits)
+
+
+def data_source(name: str, source: SplitSource, spark_schema: StructType | None) -> type[DataSource]:
+    """A DataSource class for one opened source, to be registered with a session under `name`.
+
+    The source rides on the class and not in Spark's options: options are text, and show in plans.
+
+    Args:
+        name: Spark's name for it, used once.
+        source: The opened source.
+        spark_schema: The schema of the rows to yield, or None to yield one pickled split a partition.
+    """
+    attributes: dict[str, Any] = {
+        "source": source,
+        "as_splits": spark_schema is None,
+        "spark_schema": spark_schema or StructType([StructField("split", BinaryType())]),
+        "name": classmethod(lambda cls: name),
+    }
+    return type("VolleySource", (_SplitDataSource,), attributes)

@@ -1,0 +1,255 @@
+"""The frozen nodes a stream is made of: what is to be done, value-equal and printable; nothing here does it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from volley.expressions import ExprNode
+from volley.sink import Sink
+from volley.source import Source, SplitSource
+
+__all__ = [
+    "Deduplicate",
+    "Drop",
+    "Filter",
+    "FlatMap",
+    "Map",
+    "MapBatches",
+    "Node",
+    "Path",
+    "Read",
+    "Rename",
+    "Select",
+    "Union",
+    "WithColumn",
+    "Write",
+    "choose_path",
+    "describe",
+    "sources",
+    "walk",
+    "writes",
+]
+
+
+class Node(ABC):
+    """One step of a plan; `inputs` are the steps before it."""
+
+    narrow: ClassVar[bool] = False
+    """True if a row's output depends on that row alone, so that the step can run on Arrow batches in any task."""
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return ()
+
+    @abstractmethod
+    def label(self) -> str:
+        """The step in one line, without its inputs and without secrets."""
+
+
+@dataclass(frozen=True)
+class Read(Node):
+    """The rows of a source."""
+
+    source: Source
+
+    def label(self) -> str:
+        return f"read {self.source!r}"
+
+
+@dataclass(frozen=True)
+class _Step(Node):
+    input: Node
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class Filter(_Step):
+    """Rows for which the predicate is true (not false, not null)."""
+
+    narrow: ClassVar[bool] = True
+    predicate: ExprNode
+
+    def label(self) -> str:
+        return f"filter {self.predicate!r}"
+
+
+@dataclass(frozen=True)
+class Select(_Step):
+    """Exactly these columns, in this order."""
+
+    narrow: ClassVar[bool] = True
+    columns: tuple[ExprNode, ...]
+
+    def label(self) -> str:
+        return f"select {', '.join(map(repr, self.columns))}"
+
+
+@dataclass(frozen=True)
+class WithColumn(_Step):
+    """One column more at the end, or one replaced where it stands."""
+
+    narrow: ClassVar[bool] = True
+    name: str
+    value: ExprNode
+
+    def label(self) -> str:
+        return f"with_column {self.name!r} = {self.value!r}"
+
+
+@dataclass(frozen=True)
+class Drop(_Step):
+    """All columns but these."""
+
+    narrow: ClassVar[bool] = True
+    columns: tuple[str, ...]
+
+    def label(self) -> str:
+        return f"drop {', '.join(map(repr, self.columns))}"
+
+
+@dataclass(frozen=True)
+class Rename(_Step):
+    """The same columns under other names: pairs of (old, new)."""
+
+    narrow: ClassVar[bool] = True
+    names: tuple[tuple[str, str], ...]
+
+    def label(self) -> str:
+        return "rename " + ", ".join(f"{old!r} → {new!r}" for old, new in self.names)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", repr(function))
+
+
+@dataclass(frozen=True)
+class _Apply(_Step):
+    """A Python function; `schema` describes its output (see `volley._types`), None = the input's schema."""
+
+    narrow: ClassVar[bool] = True
+    verb: ClassVar[str]
+    function: Callable[..., Any]
+    schema: Any = None
+
+    def label(self) -> str:
+        return f"{self.verb} {_name(self.function)}"
+
+
+@dataclass(frozen=True)
+class Map(_Apply):
+    """One row (a dict) in, one row out."""
+
+    verb: ClassVar[str] = "map"
+
+
+@dataclass(frozen=True)
+class FlatMap(_Apply):
+    """One row (a dict) in, any number of rows out."""
+
+    verb: ClassVar[str] = "flat_map"
+
+
+@dataclass(frozen=True)
+class MapBatches(_Apply):
+    """One Arrow record batch in, one out."""
+
+    verb: ClassVar[str] = "map_batches"
+
+
+@dataclass(frozen=True)
+class Union(Node):
+    """The rows of several streams with the same columns."""
+
+    streams: tuple[Node, ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.streams
+
+    def label(self) -> str:
+        return "union"
+
+
+@dataclass(frozen=True)
+class Deduplicate(_Step):
+    """The first row of each key; with `within`, keys are forgotten that long after their `event_time`."""
+
+    keys: tuple[str, ...]
+    event_time: str | None = None
+    within: timedelta | None = None
+
+    def label(self) -> str:
+        window = f" within {self.within} of {self.event_time!r}" if self.within else ""
+        return f"deduplicate by {', '.join(map(repr, self.keys))}{window}"
+
+
+@dataclass(frozen=True)
+class Write(_Step):
+    """The rows go to a sink, and on to the next step."""
+
+    narrow: ClassVar[bool] = True
+    sink: Sink
+
+    def label(self) -> str:
+        return f"write {self.sink!r}"
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Every node of the plan that ends in `node`, inputs first."""
+    for each in node.inputs:
+        yield from walk(each)
+    yield node
+
+
+def sources(node: Node) -> list[Source]:
+    """The plan's sources, in plan order."""
+    return [each.source for each in walk(node) if isinstance(each, Read)]
+
+
+def writes(node: Node) -> list[Write]:
+    """The plan's writes, in plan order."""
+    return [each for each in walk(node) if isinstance(each, Write)]
+
+
+@dataclass(frozen=True)
+class Path:
+    """How a plan runs: on Arrow batches from source to sink, or through Spark's own operators; and why."""
+
+    arrow_native: bool
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{'Arrow-native' if self.arrow_native else 'general'} ({self.reason})"
+
+
+def choose_path(node: Node, arrow_native: bool = True) -> Path:
+    """The path a plan takes; `arrow_native` False forces the general one."""
+    if not arrow_native:
+        return Path(False, "Environment(arrow_native=False)")
+    for each in walk(node):
+        if isinstance(each, Read):
+            if not isinstance(each.source, SplitSource):
+                return Path(False, f"{type(each.source).__name__} is read by Spark itself")
+        elif not each.narrow:
+            return Path(False, f"{each.label()} needs rows of more than one batch")
+    return Path(True, "every step works on one Arrow batch at a time")
+
+
+def describe(node: Node) -> str:
+    """The plan as text, the last step first, inputs indented below it."""
+    lines: list[str] = []
+
+    def add(each: Node, depth: int) -> None:
+        lines.append("  " * depth + each.label())
+        for below in each.inputs:
+            add(below, depth + 1)
+
+    add(node, 0)
+    return "\n".join(lines)

@@ -1,0 +1,95 @@
+"""A sink that prints the first rows of each epoch: for looking at a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from volley.errors import ConfigError
+from volley.sink import Committer, Epoch, Sink, SinkContext, WriteResult
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ConsoleSink"]
+
+
+@dataclass(frozen=True)
+class ConsoleSink(Sink):
+    """Prints the first rows of each epoch as a table. An epoch that is repeated after a crash is printed again.
+
+    Args:
+        rows: The most rows to print of an epoch; no more than these travel to the driver.
+
+    Raises:
+        ConfigError: If that is not positive.
+
+    Example:
+        >>> ConsoleSink(rows=5)
+        ConsoleSink(rows=5)
+    """
+
+    rows: int = 20
+
+    def __post_init__(self) -> None:
+        if self.rows < 1:
+            raise ConfigError(f"rows is {self.rows}", hint="at least 1")
+
+    def open(self, context: SinkContext) -> Committer:
+        return _ConsoleCommitter(self.rows, context)
+
+
+class _ConsoleCommitter:
+    def __init__(self, rows: int, context: SinkContext) -> None:
+        self._rows = rows
+        self._context = context
+
+    def last_epoch(self, query_id: str) -> int | None:
+        return None
+
+    def writer(self, epoch: Epoch) -> _ConsoleWriter:
+        return _ConsoleWriter(self._rows)
+
+    def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        total = sum(result.rows for result in results)
+        grid = Table(*self._context.schema.names, title=f"{self._context.job}, epoch {epoch.number}: {total:,} rows")
+        for row in [row for result in results for row in result.committables][: self._rows]:
+            grid.add_row(*("" if value is None else str(value) for value in row.values()))
+        Console().print(grid)
+
+    def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        """Nothing is left behind."""
+
+
+@dataclass(frozen=True)
+class _ConsoleWriter:
+    rows: int
+
+    def open(self, task: int) -> _ConsoleTaskWriter:
+        return _ConsoleTaskWriter(self.rows)
+
+
+class _ConsoleTaskWriter:
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._shown: list[dict[str, Any]] = []
+        self._sizes: list[int] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._sizes.append(batch.num_rows)
+        self._shown += batch.slice(0, self._most - len(self._shown)).to_pylist()
+
+    def close(self) -> WriteResult:
+        if not self._sizes:
+            return WriteResult()
+        sizes = self._sizes
+        return WriteResult(
+            sum(sizes), 0, 0.0, len(sizes), min(sizes), max(sizes), committables=tuple(self._shown)
+        )
+
+    def abort(self) -> None:
+        """Nothing is left behind."""

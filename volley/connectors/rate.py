@@ -1,0 +1,47 @@
+"""A source that makes rows at a steady rate, by Spark's own ``rate`` format: for trying things out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from volley.errors import ConfigError
+from volley.source import SparkSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["RateSource"]
+
+
+@dataclass(frozen=True)
+class RateSource(SparkSource):
+    """Rows with a ``timestamp`` and a ``value`` that counts up from 0; unbounded.
+
+    Args:
+        rows_per_second: How many a second.
+
+    Raises:
+        ConfigError: If that is not positive.
+
+    Example:
+        >>> RateSource(rows_per_second=10)
+        RateSource(rows_per_second=10)
+    """
+
+    rows_per_second: int = 1
+
+    def __post_init__(self) -> None:
+        if self.rows_per_second < 1:
+            raise ConfigError(f"rows_per_second is {self.rows_per_second}", hint="at least 1")
+
+    @property
+    def bounded(self) -> bool:
+        return False
+
+    @property
+    def identity(self) -> str:
+        return f"rate:{self.rows_per_second}"
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        return spark.readStream.format("rate").option("rowsPerSecond", self.rows_per_second).load()

@@ -1,0 +1,102 @@
+"""Environment: where pipelines begin, and what they run on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from volley import _plan
+from volley.errors import ConfigError, PlanError
+from volley.metrics import Metrics
+from volley.sink import SinkContext
+from volley.source import Source
+from volley.stream import DataStream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from volley.job import Job
+
+__all__ = ["Environment"]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where pipelines begin: it opens sources, and knows on which Spark they run and where they remember.
+
+    Args:
+        master: Spark's master URL, ``"local[4]"`` or ``"spark://host:7077"``; None = all local cores,
+            or whatever the active session has.
+        spark: A session to use instead of making one.
+        checkpoint_dir: The folder (a path or URL that Spark can reach) below which each job keeps its checkpoint,
+            under its name; None = ``.volley/checkpoints``.
+        checkpoint_interval: The time from one epoch's begin to the next one's, for unbounded sources;
+            a sink's `flush_interval` shortens it.
+        arrow_native: False forces the general path, through Spark's own operators.
+
+    Raises:
+        ConfigError: If a setting is wrong.
+
+    Example:
+        >>> from datetime import timedelta
+        >>> Environment(checkpoint_dir="/tmp/checkpoints", checkpoint_interval=timedelta(seconds=10)).arrow_native
+        True
+    """
+
+    master: str | None = None
+    spark: SparkSession | None = field(default=None, repr=False)
+    checkpoint_dir: str | None = None
+    checkpoint_interval: timedelta = timedelta(seconds=60)
+    arrow_native: bool = True
+
+    def __post_init__(self) -> None:
+        if self.master is not None and self.spark is not None:
+            raise ConfigError("both master and spark are given", hint="a given session already has its master")
+        if self.checkpoint_interval < timedelta(0):
+            raise ConfigError(f"checkpoint_interval {self.checkpoint_interval} is negative", hint="0 = as fast as it can")
+
+    def from_source(self, source: Source) -> DataStream:
+        """A stream of the source's rows. Nothing is opened yet.
+
+        Raises:
+            ConfigError: If `source` is not a source.
+        """
+        if not isinstance(source, Source):
+            raise ConfigError(
+                f"from_source takes a Source, not {type(source).__name__}",
+                hint="for example FileSource(path), MemorySource(rows), RateSource(rows_per_second)",
+            )
+        return DataStream(_plan.Read(source), self)
+
+    def start(self, plan: _plan.Node, name: str) -> Job:
+        """Start a plan as a job: check it against checkpoint, sources and sinks, then hand it to Spark."""
+        from volley._checkpoint import bind, locate
+        from volley._session import open_session
+        from volley._spark import compile_plan
+        from volley.job import Job
+
+        _check(plan, name)
+        checkpoint = locate(self.checkpoint_dir, name)
+        spark = self.spark or open_session(self.master)
+        bind(checkpoint, plan)
+        program = compile_plan(spark, plan, _plan.choose_path(plan, self.arrow_native), f"{checkpoint}/volley", name)
+        metrics = Metrics()
+        sinks = [write.sink for write in _plan.writes(plan)]
+        committers = [
+            sink.open(SinkContext(name, schema, metrics)) for sink, schema in zip(sinks, program.schemas, strict=True)
+        ]
+        job = Job(name, program, committers, metrics)
+        job._start(checkpoint, self._interval(sinks), all(source.bounded for source in _plan.sources(plan)))
+        return job
+
+    def _interval(self, sinks: list[Any]) -> timedelta:
+        waits = [sink.flush_interval for sink in sinks if sink.flush_interval is not None]
+        return min([self.checkpoint_interval, *waits])
+
+
+def _check(plan: _plan.Node, name: str) -> None:
+    if not name or not name.strip():
+        raise ConfigError("a job needs a name", hint='its checkpoint is kept under it: execute("orders-to-lake")')
+    if not isinstance(plan, _plan.Write):
+        raise PlanError(f"the pipeline ends in {plan.label()}, not in a sink", hint="end it with .to_sink(...)")

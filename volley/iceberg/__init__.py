@@ -1,0 +1,18 @@
+"""The Iceberg connector: sink, catalogs and storage."""
+
+from volley.iceberg.catalogs import GlueCatalog, HiveCatalog, MemoryCatalog, NessieCatalog, RestCatalog, SqlCatalog
+from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.sink import IcebergSink
+from volley.iceberg.storage import IcebergStorage
+
+__all__ = [
+    "GlueCatalog",
+    "HiveCatalog",
+    "IcebergSink",
+    "IcebergSinkConfig",
+    "IcebergStorage",
+    "MemoryCatalog",
+    "NessieCatalog",
+    "RestCatalog",
+    "SqlCatalog",
+]

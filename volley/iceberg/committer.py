@@ -1,0 +1,256 @@
+"""The driver's side of the Iceberg sink: one snapshot per epoch, exactly once, whatever fails."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.table.update.snapshot import _FastAppendFiles
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+
+from volley._failpoints import reach
+from volley.errors import (
+    CatalogAuthError,
+    CommitConflictError,
+    CommitError,
+    CommitStateUnknownError,
+    TableNotFoundError,
+    VolleyError,
+)
+from volley.iceberg.catalogs import catalog_errors
+from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.storage import storage_errors
+from volley.iceberg.writer import IcebergWriter, WrittenFile
+from volley.sink import Epoch, SinkContext, WriteResult
+
+__all__ = ["IcebergCommitter", "epoch_of"]
+
+_log = logging.getLogger(__name__)
+
+_ATTEMPTS = 4
+_EPOCH = "volley.epoch"
+_COMMIT = "volley.commit"
+
+
+class _UnknownOutcome(Exception):
+    """One attempt ended without an answer: it may have landed."""
+
+
+@dataclass
+class _Attempts:
+    """What the attempts to commit one epoch share.
+
+    Args:
+        epoch: The epoch.
+        files: Its files.
+        commit_id: Tells our commit from that of another driver with the same epoch.
+        in_doubt: True once an attempt had no clear outcome.
+    """
+
+    epoch: Epoch
+    files: Sequence[WrittenFile]
+    commit_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    in_doubt: bool = False
+
+
+class IcebergCommitter:
+    """Commits the files of an epoch as one snapshot with the epoch's marks.
+
+    The loop: refresh → is the epoch there? → stage → commit once → classify the failure → from the top.
+    Nothing below it retries. The mark is kept twice, in one transaction: in the snapshot's summary, and in the table
+    property ``volley.epoch.<query id>``, which outlives the snapshot. A snapshot id computed from table, query and
+    epoch is a second fence: a catalog holds one snapshot of an id.
+
+    Args:
+        catalog: Where the table lives.
+        table: The table, made or checked for the stream's schema.
+        config: The sink's settings.
+        context: What the job told the sink.
+    """
+
+    def __init__(self, catalog: Catalog, table: Table, config: IcebergSinkConfig, context: SinkContext) -> None:
+        self._catalog = catalog
+        self._table = table
+        self._config = config
+        self._context = context
+
+    def last_epoch(self, query_id: str) -> int | None:
+        """The last epoch of this query in the table: from the property, or the branch's snapshots if it was removed."""
+        self._refresh()
+        return epoch_of(self._table, query_id, self._config.branch)
+
+    def writer(self, epoch: Epoch) -> IcebergWriter:
+        """The writer for this epoch, as the table is now; `last_epoch` has just reloaded it with fresh credentials."""
+        return IcebergWriter.for_table(self._table, self._context.schema, self._config, epoch.number)
+
+    def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        """One snapshot with the files of all results; none at all if there are no files."""
+        files = [file for result in results for file in result.committables]
+        if not files:
+            return
+        attempts = _Attempts(epoch, files)
+        # 100, 200, 400 ms; each attempt begins with a fresh table and the epoch check.
+        Retrying(
+            retry=retry_if_exception_type((CommitFailedException, _UnknownOutcome)),
+            wait=wait_exponential(multiplier=0.1, max=0.4),
+            stop=stop_after_attempt(_ATTEMPTS),
+            before_sleep=self._count_retry,
+            retry_error_callback=lambda state: self._give_up(attempts, state),
+        )(self._attempt, attempts)
+
+    def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        """Delete the files of an epoch that did not land."""
+        for result in results:
+            for file in result.committables:
+                try:
+                    self._table.io.delete(file.data_file.file_path)
+                except Exception:
+                    _log.warning("orphan file left behind: %s", file.data_file.file_path, exc_info=True)
+
+    def _attempt(self, this: _Attempts) -> None:
+        try:
+            self._refresh()
+            if self._has_landed(this):
+                return
+            _check_layout(self._table, this.files)
+            transaction = self._stage(this)
+        except VolleyError as error:
+            # An earlier attempt may have landed or may still land: whatever stops this one, nobody may delete files.
+            if this.in_doubt:
+                raise _UnknownOutcome(str(error)) from error
+            raise
+        reach("before-commit", this.epoch.number)
+        with self._classified(this):
+            transaction.commit_transaction()
+        reach("after-commit", this.epoch.number)
+
+    def _has_landed(self, this: _Attempts) -> bool:
+        epoch = this.epoch
+        last = epoch_of(self._table, epoch.query_id, self._config.branch)
+        if last is None or last < epoch.number:
+            return False
+        if self._table.properties.get(f"{_COMMIT}.{epoch.query_id}") == this.commit_id:
+            return True
+        raise CommitConflictError(
+            f"epoch {epoch.number} of query {epoch.query_id} is in table {self._name} already, committed by another "
+            f"driver (its last epoch there is {last})",
+            hint="the same job runs twice on one checkpoint: stop one of them; no row is lost or doubled",
+        )
+
+    def _stage(self, this: _Attempts) -> Transaction:
+        """Manifests and metadata updates for one snapshot; nothing is visible yet."""
+        # pyiceberg's own retry would commit again without asking whether the epoch is there: it has to be off.
+        # The property is set on this client's copy of the metadata only.
+        self._table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+        epoch = this.epoch
+        with storage_errors(self._table.location()):
+            transaction = self._table.transaction()
+            transaction.set_properties(
+                {f"{_EPOCH}.{epoch.query_id}": str(epoch.number), f"{_COMMIT}.{epoch.query_id}": this.commit_id}
+            )
+            append = self._append(transaction, epoch)
+            append._snapshot_id = _snapshot_id(self._table.metadata.table_uuid, epoch)
+            for file in this.files:
+                append.append_data_file(file.data_file)
+            append.commit()
+        return transaction
+
+    def _append(self, transaction: Transaction, epoch: Epoch) -> _FastAppendFiles:
+        marks = {"volley.job": self._context.job, "volley.query-id": epoch.query_id, _EPOCH: str(epoch.number)}
+        update = transaction.update_snapshot({**self._config.snapshot_properties, **marks}, self._config.branch)
+        merge = self._table.properties.get(TableProperties.MANIFEST_MERGE_ENABLED, "false") == "true"
+        return update.merge_append() if merge else update.fast_append()
+
+    @contextmanager
+    def _classified(self, this: _Attempts) -> Iterator[None]:
+        """Sort what a commit raises: a conflict and a refusal did not land; of anything else we can't know."""
+        try:
+            with catalog_errors(self._config):
+                yield
+        except CommitFailedException:
+            raise
+        except Exception as error:
+            refused = isinstance(error, (TableNotFoundError, CatalogAuthError))
+            if refused and not this.in_doubt:
+                raise
+            this.in_doubt = True
+            raise _UnknownOutcome(str(error)) from error
+
+    def _give_up(self, this: _Attempts, state: RetryCallState) -> None:
+        assert state.outcome is not None
+        error = state.outcome.exception()
+        if this.in_doubt:
+            raise CommitStateUnknownError(
+                f"epoch {this.epoch.number} may or may not be in table {self._name}: the catalog gave no clear answer "
+                f"in {_ATTEMPTS} attempts: {error}",
+                hint="nothing was deleted; start the job again when the catalog answers, it finds out and goes on",
+            ) from error
+        raise CommitConflictError(
+            f"epoch {this.epoch.number} could not be committed to table {self._name}: other writers changed the table "
+            f"during each of {_ATTEMPTS} attempts: {error}",
+            hint="start the job again, it repeats the epoch; if it recurs, let fewer writers commit less often",
+        ) from error
+
+    def _count_retry(self, state: RetryCallState) -> None:
+        self._context.metrics.record_retry()
+
+    def _refresh(self) -> None:
+        """Load the table anew: metadata, and the credentials a catalog may vend for a while only."""
+        with catalog_errors(self._config):
+            fresh = self._catalog.load_table(self._table.name())
+        if fresh.metadata.table_uuid != self._table.metadata.table_uuid:
+            raise CommitError(
+                f"table {self._name} was dropped and made again while the job ran "
+                f"(uuid {self._table.metadata.table_uuid}, now {fresh.metadata.table_uuid})",
+                hint="start the job with a new checkpoint to fill the new table from the beginning",
+            )
+        self._table = fresh
+
+    @property
+    def _name(self) -> str:
+        return ".".join(self._table.name())
+
+
+def epoch_of(table: Table, query_id: str, branch: str) -> int | None:
+    """The last epoch of a query that is in `table`, by its property or, that failing, by the branch's snapshots.
+
+    Args:
+        table: A freshly loaded table.
+        query_id: Spark's id of the query.
+        branch: The branch the query writes to.
+    """
+    mark = table.properties.get(f"{_EPOCH}.{query_id}")
+    if mark is not None:
+        return int(mark)
+    head = table.metadata.snapshot_by_name(branch)
+    for snapshot in ancestors_of(head, table.metadata) if head else ():
+        summary = snapshot.summary.additional_properties if snapshot.summary else {}
+        if summary.get("volley.query-id") == query_id:
+            return int(summary[_EPOCH])
+    return None
+
+
+def _check_layout(table: Table, files: Sequence[WrittenFile]) -> None:
+    """Files written under another partition spec or schema must not be filed under this one: reads would be wrong."""
+    spec_id, schema_id = table.spec().spec_id, table.schema().schema_id
+    for file in files:
+        if (file.spec_id, file.schema_id) != (spec_id, schema_id):
+            raise CommitConflictError(
+                f"table {'.'.join(table.name())} changed between write and commit: files are written for schema "
+                f"{file.schema_id} and partition spec {file.spec_id}, it now has {schema_id} and {spec_id}",
+                hint="start the job again: it writes the epoch anew for the table as it is",
+            )
+
+
+def _snapshot_id(table_uuid: uuid.UUID, epoch: Epoch) -> int:
+    """A positive 63-bit id that two drivers with the same epoch share."""
+    digest = hashlib.sha256(f"{table_uuid}/{epoch.query_id}/{epoch.number}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1 or 1

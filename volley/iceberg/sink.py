@@ -1,0 +1,56 @@
+"""IcebergSink: rows of a stream into an Iceberg table, one snapshot per epoch, exactly once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from volley.iceberg.config import IcebergSinkConfig
+from volley.sink import Committer, Sink, SinkContext
+
+if TYPE_CHECKING:
+    from volley.iceberg.committer import IcebergCommitter
+
+__all__ = ["IcebergSink"]
+
+
+@dataclass(frozen=True)
+class IcebergSink(Sink):
+    """Writes a stream to an Iceberg table: Parquet files by the executors, one snapshot per epoch by the driver.
+
+    Args:
+        config: Which table, in which catalog and storage, and how.
+
+    Example:
+        >>> from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergStorage
+        >>> storage = IcebergStorage.Local("/tmp/warehouse")
+        >>> sink = IcebergSink(IcebergSinkConfig(namespace=["db"], table="events", storage=storage))
+        >>> sink.batch_size
+        10000
+    """
+
+    config: IcebergSinkConfig
+
+    @property
+    def flush_interval(self) -> timedelta | None:
+        return self.config.flush_interval
+
+    @property
+    def batch_size(self) -> int:
+        return self.config.batch_size
+
+    def open(self, context: SinkContext) -> Committer:
+        """Reach the catalog; make the table, or check that the stream's schema fits it.
+
+        Raises:
+            CatalogError: If the catalog can't be reached or refuses, or the table is missing and may not be made.
+            SchemaMismatchError: If the stream does not fit the table; lists every difference.
+            StorageError: If the table's metadata can't be written.
+        """
+        from volley.iceberg.committer import IcebergCommitter
+        from volley.iceberg.tables import open_table
+
+        catalog, table = open_table(self.config, context.schema)
+        committer: IcebergCommitter = IcebergCommitter(catalog, table, self.config, context)
+        return committer

@@ -1,0 +1,58 @@
+"""Opens the table a sink writes to: makes it if it is absent, checks it against the stream if it is there."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table import Table
+
+from volley.errors import ConfigError, TableNotFoundError
+from volley.iceberg.catalogs import catalog_errors, load_catalog
+from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.schema import check_fits, evolve, to_iceberg_schema
+
+__all__ = ["open_table"]
+
+
+def open_table(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, Table]:
+    """The catalog and the table that `config` names, ready for rows of the Arrow schema `stream`.
+
+    Raises:
+        CatalogError: If the catalog can't be reached or refuses.
+        TableNotFoundError: If the table is absent and ``create_table`` is False.
+        SchemaMismatchError: If the stream does not fit the table.
+        ConfigError: If the table has a partition spec; partitioned writes are not supported yet.
+    """
+    catalog = load_catalog(config)
+    with catalog_errors(config):
+        try:
+            table = catalog.load_table(config.identifier)
+        except NoSuchTableError:
+            return catalog, _create(catalog, config, stream)
+        if config.schema_evolution == "add_columns":
+            table = evolve(table, stream)
+    if not table.spec().is_unpartitioned():
+        raise ConfigError(
+            f"table {config.table_name} is partitioned by {table.spec()}",
+            hint="writing to partitioned tables is not supported yet",
+        )
+    check_fits(stream, table.schema(), config.table_name)
+    return catalog, table
+
+
+def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> Table:
+    if not config.create_table:
+        raise TableNotFoundError(
+            f"table {config.table_name} not found in {config.catalog_location}",
+            hint="check namespace and table, create it in the catalog, or set with_create_table(True)",
+        )
+    schema = to_iceberg_schema(stream)
+    catalog.create_namespace_if_not_exists(config.namespace)
+    try:
+        return catalog.create_table(config.identifier, schema)
+    except TableAlreadyExistsError:
+        # Another job was faster; whether its table fits is checked like any other's.
+        table = catalog.load_table(config.identifier)
+        check_fits(stream, table.schema(), config.table_name)
+        return table

@@ -1,0 +1,130 @@
+"""What a sink must promise: a Writer that travels to the executors, a Committer that stays on the driver."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from volley.metrics import Metrics
+
+__all__ = ["Committer", "Epoch", "Sink", "SinkContext", "TaskWriter", "WriteResult", "Writer"]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One step of a job: the unit that is committed whole or not at all.
+
+    Args:
+        query_id: Spark's id of the streaming query, kept in its checkpoint; a new checkpoint has a new one.
+        number: 0 for a checkpoint's first epoch, then 1, 2, …
+    """
+
+    query_id: str
+    number: int
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """What a sink is told when its job starts: the job's name, the Arrow schema of the rows to come, where to count."""
+
+    job: str
+    schema: pa.Schema
+    metrics: Metrics
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """What one task wrote: small and picklable, it travels back to the driver.
+
+    Args:
+        rows: Rows written.
+        bytes: Encoded bytes written.
+        seconds: Time spent writing.
+        batches: Arrow batches handed to the writer.
+        batch_size_min: Rows of the smallest of them.
+        batch_size_max: Rows of the largest of them.
+        files: Files written.
+        committables: What the committer needs to commit: data files, paths, or Arrow batches; its own kind of value.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    batches: int = 0
+    batch_size_min: int = 0
+    batch_size_max: int = 0
+    files: int = 0
+    committables: tuple[Any, ...] = ()
+
+
+class TaskWriter(Protocol):
+    """The writer of one attempt of one task, on an executor."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take one non-empty batch of the context's schema."""
+
+    def close(self) -> WriteResult:
+        """Finish what is open and say what was written."""
+
+    def abort(self) -> None:
+        """Delete what this attempt has written; called when the attempt fails, never raises."""
+
+
+class Writer(Protocol):
+    """What travels to the executors: small, picklable, imports little, holds no catalog."""
+
+    def open(self, task: int) -> TaskWriter:
+        """A writer for one attempt of one task; two attempts of the same task never share a file.
+
+        Args:
+            task: The number of the Spark partition, for file names.
+        """
+
+
+class Committer(Protocol):
+    """What stays on the driver: it makes an epoch's files visible, whole and once."""
+
+    def last_epoch(self, query_id: str) -> int | None:
+        """The last epoch of this query that is already visible, or None."""
+
+    def writer(self, epoch: Epoch) -> Writer:
+        """The writer for this epoch, with fresh credentials where they expire."""
+
+    def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        """Make the results visible, or find that they already are.
+
+        Raises:
+            CommitStateUnknownError: It may have landed; its files are left alone.
+            VolleyError: Any other of ours: it is known not to have landed.
+        """
+
+    def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        """Delete the files of an epoch that is known not to have landed; never raises."""
+
+
+class Sink(ABC):
+    """Where rows go: a frozen, printable value that shows no secret; nothing is opened while a pipeline is built."""
+
+    @property
+    def flush_interval(self) -> timedelta | None:
+        """The longest time rows may wait before a commit; None = the environment's checkpoint interval."""
+        return None
+
+    @property
+    def batch_size(self) -> int | None:
+        """The most rows of one Arrow batch handed to the writer; None = as they come."""
+        return None
+
+    @abstractmethod
+    def open(self, context: SinkContext) -> Committer:
+        """Called once on the driver before a job starts: reach the target, make or check it.
+
+        Raises:
+            VolleyError: If rows of this schema can't be written; nothing has been written then.
+        """

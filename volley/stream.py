@@ -1,0 +1,228 @@
+"""DataStream: the fluent builder; every verb returns a new stream and nothing runs before `execute` or `start`."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+from volley import _plan
+from volley._types import check_schema
+from volley.errors import ConfigError, ExpressionError, PlanError
+from volley.expressions import Column, Expr, as_node, output_name
+from volley.sink import Sink
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from volley._types import SchemaLike
+    from volley.job import Job
+
+__all__ = ["DataStream"]
+
+Row = dict[str, Any]
+
+
+class _Runner(Protocol):
+    """What a stream needs of its environment."""
+
+    @property
+    def arrow_native(self) -> bool: ...
+
+    def start(self, plan: _plan.Node, name: str) -> Job: ...
+
+
+@dataclass(frozen=True)
+class DataStream:
+    """A pipeline as far as it has been drawn: a frozen value; equal streams have equal plans.
+
+    Made by `Environment.from_source`.
+
+    Example:
+        >>> from volley import Environment, MemorySink, MemorySource, col
+        >>> stream = Environment().from_source(MemorySource([{"id": 1, "status": "active"}]))
+        >>> print(stream.filter_expr(col("status") == "active").drop("status").to_sink(MemorySink("out")))
+        write MemorySink('out')
+          drop 'status'
+            filter col('status') == 'active'
+              read MemorySource(1 row)
+    """
+
+    _node: _plan.Node
+    _environment: _Runner = field(compare=False)
+
+    def filter_expr(self, predicate: Expr) -> DataStream:
+        """Only the rows for which `predicate` is true; rows for which it is false or null are dropped.
+
+        Raises:
+            ExpressionError: If `predicate` is not an expression.
+        """
+        if not isinstance(predicate, Expr):
+            raise ExpressionError(
+                f"filter_expr takes an expression, not {type(predicate).__name__}",
+                hint='build one with col and lit: col("status").eq(lit("active"))',
+            )
+        return self._then(_plan.Filter(self._node, predicate.node))
+
+    def select(self, *columns: str | Expr) -> DataStream:
+        """Exactly these columns, in this order: names, or expressions with an alias.
+
+        Raises:
+            ExpressionError: If a computed column has no name, or two have the same.
+        """
+        if not columns:
+            raise ExpressionError("select without columns", hint='name at least one: select("id", "status")')
+        nodes = tuple(Column(each) if isinstance(each, str) else as_node(each) for each in columns)
+        names = [output_name(node) for node in nodes]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ExpressionError(f"select has two columns named {twice[0]!r}", hint="give one of them an alias")
+        return self._then(_plan.Select(self._node, nodes))
+
+    def with_column(self, name: str, value: Expr | Any) -> DataStream:
+        """The column `name` computed by `value`: appended, or put in place of the one of that name.
+
+        Args:
+            name: The column's name.
+            value: An expression, or a Python value for a constant column.
+        """
+        return self._then(_plan.WithColumn(self._node, _text(name, "with_column"), as_node(value)))
+
+    def drop(self, *columns: str) -> DataStream:
+        """All columns but these."""
+        return self._then(_plan.Drop(self._node, tuple(_text(name, "drop") for name in columns)))
+
+    def rename(self, names: dict[str, str]) -> DataStream:
+        """The same columns, some under new names.
+
+        Args:
+            names: Old name → new name.
+        """
+        return self._then(_plan.Rename(self._node, tuple(names.items())))
+
+    def map(self, function: Callable[[Row], Row], schema: SchemaLike | None = None) -> DataStream:
+        """Each row through a Python function, as a dict. Slower than expressions by far.
+
+        Args:
+            function: One row in, one row out; runs on the executors, so it must be picklable.
+            schema: The columns of its output: an Arrow schema, ``"id long, name string"`` or a dict of names and
+                types; None = the same as its input.
+        """
+        return self._then(_plan.Map(self._node, _callable(function, "map"), _schema(schema)))
+
+    def flat_map(self, function: Callable[[Row], Iterable[Row]], schema: SchemaLike | None = None) -> DataStream:
+        """Each row through a Python function that gives any number of rows. See `map`."""
+        return self._then(_plan.FlatMap(self._node, _callable(function, "flat_map"), _schema(schema)))
+
+    def map_batches(
+        self, function: Callable[[pa.RecordBatch], pa.RecordBatch], schema: SchemaLike | None = None
+    ) -> DataStream:
+        """Each Arrow record batch through a function; batches hold any number of rows, so each row must stand alone.
+
+        Args:
+            function: One `pyarrow.RecordBatch` in, one out; runs on the executors.
+            schema: The columns of its output; None = the same as its input.
+        """
+        return self._then(_plan.MapBatches(self._node, _callable(function, "map_batches"), _schema(schema)))
+
+    def union(self, *others: DataStream) -> DataStream:
+        """The rows of this stream and the others; all have the same columns, whatever their order."""
+        for other in others:
+            if not isinstance(other, DataStream):
+                raise ConfigError(f"union takes streams, not {type(other).__name__}")
+        return self._then(_plan.Union((self._node, *(other._node for other in others))))
+
+    def deduplicate(
+        self, *keys: str, event_time: str | None = None, within: timedelta | None = None
+    ) -> DataStream:
+        """The first row of each key.
+
+        Args:
+            keys: The columns that make a row the same.
+            event_time: A timestamp column; with `within`, a key is forgotten that long after it was seen, so that
+                the memory of keys stays bounded. Without both, every key is remembered for ever.
+            within: How far apart, in event time, two rows of one key can be.
+        """
+        if not keys:
+            raise ConfigError("deduplicate without keys", hint='name the columns: deduplicate("id")')
+        if (event_time is None) != (within is None):
+            raise ConfigError("deduplicate needs both event_time and within, or neither")
+        return self._then(_plan.Deduplicate(self._node, keys, event_time, within))
+
+    def to_sink(self, sink: Sink) -> DataStream:
+        """The rows go to `sink`; the stream goes on behind it, so that several sinks can follow each other.
+
+        All sinks of a stream are fed from one computation of the epoch, and each is committed by itself.
+        """
+        if not isinstance(sink, Sink):
+            raise ConfigError(
+                f"to_sink takes a Sink, not {type(sink).__name__}",
+                hint="for example IcebergSink(config), FileSink(path), MemorySink(), ConsoleSink()",
+            )
+        if any(write.sink is sink for write in _plan.writes(self._node)):
+            raise PlanError(f"{sink!r} is in this stream twice", hint="make a second sink")
+        return self._then(_plan.Write(self._node, sink))
+
+    def start(self, name: str) -> Job:
+        """Start the pipeline and return the running job at once: for notebooks and services.
+
+        Args:
+            name: The job's name; its checkpoint is kept under it, so that the next start goes on where this one ends.
+
+        Raises:
+            VolleyError: If it can't be started; nothing has been written then.
+        """
+        return self._environment.start(self._node, name)
+
+    def execute(self, name: str) -> Job:
+        """Run the pipeline to the end of its bounded sources, or until it is stopped; returns the finished job.
+
+        Ctrl-C and SIGTERM finish the running epoch first.
+
+        Args:
+            name: The job's name; its checkpoint is kept under it, so that the next run goes on where this one ends.
+
+        Raises:
+            VolleyError: If it can't be started, or fails; what the last committed epoch wrote stays.
+        """
+        from volley._terminal import follow
+
+        job = self.start(name)
+        follow(job)
+        if job.exception is not None:
+            raise job.exception
+        return job
+
+    def explain(self) -> None:
+        """Print the logical plan and the execution path it takes, with the reason."""
+        print(f"path: {_plan.choose_path(self._node, self._environment.arrow_native)}\n{self}")
+
+    def __str__(self) -> str:
+        return _plan.describe(self._node)
+
+    def __repr__(self) -> str:
+        return f"DataStream(\n{self}\n)"
+
+    def _repr_html_(self) -> str:
+        path = _plan.choose_path(self._node, self._environment.arrow_native)
+        return f"<div><b>DataStream</b> · {html.escape(str(path))}<pre>{html.escape(str(self))}</pre></div>"
+
+    def _then(self, node: _plan.Node) -> DataStream:
+        return DataStream(node, self._environment)
+
+
+def _schema(schema: SchemaLike | None) -> Any:
+    return None if schema is None else check_schema(schema)
+
+
+def _text(name: str, verb: str) -> str:
+    if not isinstance(name, str):
+        raise ExpressionError(f"{verb} takes column names, not {type(name).__name__} {name!r}")
+    return name
+
+
+def _callable(function: Callable[..., Any], verb: str) -> Callable[..., Any]:
+    if not callable(function):
+        raise ConfigError(f"{verb} takes a function, not {type(function).__name__}")
+    return function
