@@ -128,9 +128,13 @@ class MemorySource(SplitSource):
     def splits(self, start: Offset, end: Offset) -> list[tuple[int, int, bool]]:
         first, last = start["rows"], end["rows"]
         cuts = [(at, min(at + _ROWS_PER_SPLIT, last), False) for at in range(first, last, _ROWS_PER_SPLIT)]
-        if any([self._aborts_at(position) for position, marker in self._markers if _lies(position, first, last)]):
+        if any([self._aborts_at(position) for position, _ in self._markers if self._lies(position, first, last)]):
             cuts.append((last, last, True))
         return cuts
+
+    def _lies(self, position: int, first: int, last: int) -> bool:
+        """A marker is in the epoch of the row behind it; one at the very end is in the last."""
+        return first <= position < last or position == last == self.rows.num_rows
 
     def _aborts_at(self, position: int) -> bool:
         """True in the first run that comes to an ABORT; a file in the state folder tells the later ones."""
@@ -158,10 +162,6 @@ class MemorySource(SplitSource):
 
 def _is_row(row: Any) -> bool:
     return not isinstance(row, Marker)
-
-
-def _lies(position: int, first: int, last: int) -> bool:
-    return first < position <= last or first == position == 0
 
 
 def _table_of(rows: list[Mapping[str, Any]], declared: Any) -> pa.Table:

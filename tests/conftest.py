@@ -1,0 +1,22 @@
+"""One Spark session for all tests: Volley's own, with two cores."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session that Environment would make, with two cores; workers find the tests' own modules."""
+    from volley._session import open_session
+
+    root = str(pathlib.Path(__file__).parent.parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    session = open_session("local[2]")
+    yield session
+    session.stop()
