@@ -97,7 +97,9 @@ def prove(table: Table, flights: pd.DataFrame) -> bool:
     lost, doubled = len(expected.index.difference(counts.index)), int((counts > 1).sum())
     joined = found.set_index("flight_id").join(expected, rsuffix="_source", how="outer")
     changed = int((joined.air_time.ne(joined.air_time_source) | joined.tailnum.ne(joined.tailnum_source)).sum())
-    result = Grid("flights read", "in the air", "in the table", "lost", "doubled", "changed", title="Every flight once?")
+    result = Grid(
+        "flights read", "in the air", "in the table", "lost", "doubled", "changed", title="Every flight once?"
+    )
     numbers = (len(flights), len(expected), len(found), lost, doubled, changed)
     result.add_row(*(f"{number:,}" for number in numbers))
     console.print(result)

@@ -1,4 +1,4 @@
-"""Casts on Arrow values with the results Spark gives in ANSI mode: what fits is converted, what does not is an error."""
+"""Casts on Arrow values with the results Spark gives in ANSI mode: what fits is converted, the rest is an error."""
 
 from __future__ import annotations
 

@@ -77,9 +77,7 @@ def _operands(node: Call, schema: pa.Schema, kind: pa.DataType | None = None) ->
     columns = [_column(arg, schema) for arg in node.args]
     if pa.types.is_null(common):
         return columns
-    return [
-        column if own == common else _of_type(column, common) for column, own in zip(columns, types, strict=True)
-    ]
+    return [column if own == common else _of_type(column, common) for column, own in zip(columns, types, strict=True)]
 
 
 def _on_common_type(compute: Callable[[Any, Any], SparkColumn]) -> Callable[[Call, pa.Schema], SparkColumn]:

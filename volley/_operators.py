@@ -110,7 +110,7 @@ def operand_type(node: Call, types: Sequence[pa.DataType]) -> pa.DataType:
         found = _common(common, other)
         if found is None:
             names = " and ".join(type_name(each) for each in types)
-            raise ExpressionError(f"{node!r} combines {names}", hint="cast one of them: .cast(\"…\")")
+            raise ExpressionError(f"{node!r} combines {names}", hint='cast one of them: .cast("…")')
         common = found
     return common
 
@@ -203,7 +203,9 @@ def _arithmetic(compute: Callable[[Datum, Datum], Datum], decimals: Callable[...
         parts = [kind if pa.types.is_null(each) else _as_decimal(each) for each in types]
         precision, scale = decimals(*parts)
         if precision > 38:
-            raise ExpressionError(f"{node!r} needs decimal({precision},{scale})", hint="cast an operand to fewer digits")
+            raise ExpressionError(
+                f"{node!r} needs decimal({precision},{scale})", hint="cast an operand to fewer digits"
+            )
         left, right = (_to(arg, part) for arg, part in zip(args, parts, strict=True))
         out = pa.decimal128(precision, scale)
         return Value(out, lambda batch: cast(compute(left(batch), right(batch)), out), can_fail=True)
@@ -280,7 +282,9 @@ def _logic(compute: Callable[[Datum, Datum], Datum], decided_by: bool) -> Any:
     return lower
 
 
-def _where_open(first: Datum, decided_by: bool, right: Callable[[pa.RecordBatch], Datum], batch: pa.RecordBatch) -> Datum:
+def _where_open(
+    first: Datum, decided_by: bool, right: Callable[[pa.RecordBatch], Datum], batch: pa.RecordBatch
+) -> Datum:
     """The right side where the left has not decided yet, so that ``(n != 0) & (x / n > 1)`` divides by no zero."""
     if isinstance(first, pa.Scalar):
         return pa.scalar(None, pa.bool_()) if first.as_py() is decided_by else right(batch)

@@ -6,7 +6,7 @@ import pickle
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -132,7 +132,8 @@ class _Compiler:
     def program(self, plan: _plan.Node, path: _plan.Path) -> Program:
         head, steps = _cut(plan, path)
         if path.arrow_native:
-            assert isinstance(head, _plan.Read) and isinstance(head.source, SplitSource)
+            assert isinstance(head, _plan.Read)
+            assert isinstance(head.source, SplitSource)
             source, name = self._open(head.source)
             return Program(self._stream(name, source, None), source, _segments(steps, source.schema))
         frame, schema = self._frame(head)
@@ -216,14 +217,18 @@ def _listed(schema: pa.Schema) -> str:
 def _deduplicate(frame: DataFrame, schema: pa.Schema, node: _plan.Deduplicate) -> DataFrame:
     for name in (*node.keys, *([node.event_time] if node.event_time else [])):
         if name not in schema.names:
-            raise errors.ExpressionError(f"deduplicate by unknown column {name!r}", hint=errors.near(name, schema.names))
+            raise errors.ExpressionError(
+                f"deduplicate by unknown column {name!r}", hint=errors.near(name, schema.names)
+            )
     if node.event_time is None or node.within is None:
         return frame.dropDuplicates(list(node.keys))
     watermark = f"{node.within.total_seconds()} seconds"
     return frame.withWatermark(node.event_time, watermark).dropDuplicatesWithinWatermark(list(node.keys))
 
 
-_OURS = re.compile(r"volley\.errors\.(\w+): (.*?)(?=\n\n|\n\s*at |\nDriver stacktrace|\nSQLSTATE|\s*$|\nTraceback)", re.S)
+_OURS = re.compile(
+    r"volley\.errors\.(\w+): (.*?)(?=\n\n|\n\s*at |\nDriver stacktrace|\nSQLSTATE|\s*$|\nTraceback)", re.S
+)
 _LAST_LINE = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.*)$", re.M)
 
 

@@ -77,4 +77,4 @@ def _graceful_stop(job: Job) -> Iterator[None]:
 
 def _handler(handler: Any) -> Callable[[int, FrameType | None], Any] | int:
     # None stands for a handler that C code has set; Python can only put the default in its place.
-    return signal.SIG_DFL if handler is None else handler  # type: ignore[no-any-return]
+    return signal.SIG_DFL if handler is None else handler

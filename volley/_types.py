@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from volley.errors import ConfigError, SourceError, near
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     import pyarrow as pa
 
-    SchemaLike = pa.Schema | str | Mapping[str, str]
+    SchemaLike: TypeAlias = "pa.Schema | str | Mapping[str, str] | tuple[tuple[str, str], ...]"
 
 __all__ = [
     "arrow_schema",
@@ -142,9 +144,9 @@ class _Parser:
             raise self._wrong("the end")
 
     def _wrong(self, wanted: str) -> ConfigError:
-        found = self._peek()
+        found = "the end" if self._peek() is None else repr(self._peek())
         return ConfigError(
-            f"{self._text!r} is not a type or schema: expected {wanted}, found {'the end' if found is None else repr(found)}",
+            f"{self._text!r} is not a type or schema: expected {wanted}, found {found}",
             hint='write "id long, name string, tags array<string>"; types: ' + ", ".join(_NAMES),
         )
 
@@ -180,7 +182,7 @@ def arrow_type(text: str) -> pa.DataType:
     return _arrow(_Parser(text).only_type())
 
 
-def arrow_schema(schema: SchemaLike | tuple[tuple[str, str], ...]) -> pa.Schema:
+def arrow_schema(schema: SchemaLike) -> pa.Schema:
     """The Arrow schema of a text, a dict of names and types, or of what `check_schema` made of it."""
     import pyarrow as pa
 

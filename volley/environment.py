@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from volley import _plan
 from volley.errors import ConfigError, PlanError
 from volley.metrics import Metrics
-from volley.sink import SinkContext
+from volley.sink import Sink, SinkContext
 from volley.source import Source
 from volley.stream import DataStream
 
@@ -54,7 +54,9 @@ class Environment:
         if self.master is not None and self.spark is not None:
             raise ConfigError("both master and spark are given", hint="a given session already has its master")
         if self.checkpoint_interval < timedelta(0):
-            raise ConfigError(f"checkpoint_interval {self.checkpoint_interval} is negative", hint="0 = as fast as it can")
+            raise ConfigError(
+                f"checkpoint_interval {self.checkpoint_interval} is negative", hint="0 = as fast as it can"
+            )
 
     def from_source(self, source: Source) -> DataStream:
         """A stream of the source's rows. Nothing is opened yet.
@@ -90,7 +92,7 @@ class Environment:
         job._start(checkpoint, self._interval(sinks), all(source.bounded for source in _plan.sources(plan)))
         return job
 
-    def _interval(self, sinks: list[Any]) -> timedelta:
+    def _interval(self, sinks: list[Sink]) -> timedelta:
         waits = [sink.flush_interval for sink in sinks if sink.flush_interval is not None]
         return min([self.checkpoint_interval, *waits])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -55,7 +54,7 @@ OPERATIONS: dict[str, str] = {
 _LITERALS = (bool, int, float, str, bytes, Decimal, date, datetime)
 
 
-class ExprNode(ABC):
+class ExprNode:
     """One of three frozen kinds: Column, Literal, Call. Value-equal and hashable; its repr is the DSL's own text."""
 
 

@@ -194,8 +194,7 @@ class Job:
 
     def _write(self, frame: DataFrame, epoch: Epoch, due: Sequence[bool]) -> list[tuple[WriteResult, ...]]:
         writers = tuple(
-            committer.writer(epoch) if is_due else None
-            for committer, is_due in zip(self._committers, due, strict=True)
+            committer.writer(epoch) if is_due else None for committer, is_due in zip(self._committers, due, strict=True)
         )
         sizes = [segment.batch_size for segment in self._program.segments if segment.batch_size]
         if sizes:

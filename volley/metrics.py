@@ -67,6 +67,10 @@ class Histogram:
         return buckets
 
 
+_NO_COMMITS = Histogram.empty(_COMMIT_SECONDS)
+_NO_BATCHES = Histogram.empty(_BATCH_RECORDS)
+
+
 @dataclass(frozen=True)
 class MetricsSnapshot:
     """The counters at one moment: frozen, comparable, JSON-able.
@@ -88,8 +92,8 @@ class MetricsSnapshot:
     batch_size_max: int = 0
     batch_size_sum: int = 0
     seconds_since_last_commit: float | None = field(default=None, compare=False)
-    commit_durations: Histogram = Histogram.empty(_COMMIT_SECONDS)
-    records_per_batch: Histogram = Histogram.empty(_BATCH_RECORDS)
+    commit_durations: Histogram = _NO_COMMITS
+    records_per_batch: Histogram = _NO_BATCHES
 
     def avg_commit_latency_ms(self) -> float:
         """Mean time of a commit, in milliseconds; 0 before the first."""

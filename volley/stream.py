@@ -133,9 +133,7 @@ class DataStream:
                 raise ConfigError(f"union takes streams, not {type(other).__name__}")
         return self._then(_plan.Union((self._node, *(other._node for other in others))))
 
-    def deduplicate(
-        self, *keys: str, event_time: str | None = None, within: timedelta | None = None
-    ) -> DataStream:
+    def deduplicate(self, *keys: str, event_time: str | None = None, within: timedelta | None = None) -> DataStream:
         """The first row of each key.
 
         Args:

@@ -50,7 +50,7 @@ def test_unknown_column(environment: Environment, config: IcebergSinkConfig) -> 
     stream = environment.from_source(MemorySource([{"id": 1, "status": "x"}])).filter_expr(col("statsu") == "x")
     with pytest.raises(ExpressionError, match="statsu") as caught:
         stream.to_sink(IcebergSink(config)).execute("bad")
-    assert caught.value.hint and "'status'" in caught.value.hint
+    assert "'status'" in str(caught.value.hint)
 
 
 def test_wrong_type_in_an_expression(environment: Environment, config: IcebergSinkConfig) -> None:
@@ -84,7 +84,7 @@ def test_corrupt_json_line_after_good_epochs(
     (tmp_path / "in" / "2.json").write_text('{"id": 3}\n{"id": 4\n{"id": 5}\n')
     source = FileSource(str(tmp_path / "in"), format="json", schema="id long", max_files_per_epoch=1)
     error = run(environment, source, config, SourceError)
-    assert "2.json" in error.message and "line 2" in error.message
+    assert "2.json, line 2" in error.message
     assert rows() == [{"id": 1}, {"id": 2}]
 
 
@@ -112,7 +112,9 @@ def test_schema_mismatch_lists_every_difference(
     assert rows() == [{"id": 1, "a": "x", "b": True}]
 
 
-def test_an_error_in_a_users_function_names_it(environment: Environment, config: IcebergSinkConfig, load: Callable[[], Table]) -> None:
+def test_an_error_in_a_users_function_names_it(
+    environment: Environment, config: IcebergSinkConfig, load: Callable[[], Table]
+) -> None:
     def explode(row: dict[str, Any]) -> dict[str, Any]:
         raise ZeroDivisionError("on purpose")
 
@@ -121,7 +123,9 @@ def test_an_error_in_a_users_function_names_it(environment: Environment, config:
     assert load().snapshots() == []
 
 
-def test_a_changed_pipeline_on_an_old_checkpoint_is_refused(environment: Environment, config: IcebergSinkConfig) -> None:
+def test_a_changed_pipeline_on_an_old_checkpoint_is_refused(
+    environment: Environment, config: IcebergSinkConfig
+) -> None:
     environment.from_source(MemorySource([{"id": 1}])).to_sink(IcebergSink(config)).execute("job")
     other = environment.from_source(MemorySource([{"id": 2}], name="other")).to_sink(IcebergSink(config))
     with pytest.raises(PlanError, match="have changed since checkpoint"):

@@ -49,7 +49,9 @@ def test_every_type_survives(environment: Environment, config: IcebergSinkConfig
             "at": pa.array([datetime(1969, 12, 31, 23, 59, 59, 999999, UTC), None, datetime(2024, 1, 1, tzinfo=UTC)]),
             "local": pa.array([datetime(1969, 1, 1), None, datetime(2024, 1, 1, 0, 0, 0, 1)], pa.timestamp("us")),
             "tags": pa.array([["a", None], [], None], pa.list_(pa.string())),
-            "point": pa.array([{"x": 1, "y": None}, None, {"x": None, "y": 2.5}], pa.struct({"x": pa.int32(), "y": pa.float64()})),
+            "point": pa.array(
+                [{"x": 1, "y": None}, None, {"x": None, "y": 2.5}], pa.struct({"x": pa.int32(), "y": pa.float64()})
+            ),
             "counts": pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int64())),
         }
     )

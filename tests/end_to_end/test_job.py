@@ -36,7 +36,7 @@ def test_start_returns_a_running_job_that_stops(spark: SparkSession, tmp_path: P
         spark=spark, checkpoint_dir=str(tmp_path), checkpoint_interval=timedelta(milliseconds=100)
     )
     job = environment.from_source(RateSource(rows_per_second=200)).to_sink(sink).start("rate")
-    assert job.progress.state is State.RUNNING
+    assert job.progress.state.value == "running"
     assert not job.wait(0.01)
     while job.progress.rows < 20:
         assert not job.wait(0.1), job.exception
@@ -146,9 +146,7 @@ def test_a_pipeline_needs_a_sink_and_a_name(environment: Environment) -> None:
         stream.to_sink(MemorySink("a")).deduplicate("id").to_sink(MemorySink("b")).execute("order")
 
 
-def test_explain_names_the_path_and_the_reason(
-    environment: Environment, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explain_names_the_path_and_the_reason(environment: Environment, capsys: pytest.CaptureFixture[str]) -> None:
     stream = environment.from_source(MemorySource([{"id": 1}])).filter_expr(col("id") > 0).to_sink(MemorySink("out"))
     stream.explain()
     first, *plan = capsys.readouterr().out.splitlines()

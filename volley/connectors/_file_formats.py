@@ -199,10 +199,14 @@ def _open_csv(file: BinaryIO, name: str, schema: pa.Schema | None, options: Mapp
         return pcsv.open_csv(
             file,
             read_options=pcsv.ReadOptions(
-                use_threads=False, column_names=names, autogenerate_column_names=not options.get("header", True) and not names
+                use_threads=False,
+                column_names=names,
+                autogenerate_column_names=not options.get("header", True) and not names,
             ),
             parse_options=pcsv.ParseOptions(delimiter=options.get("delimiter", ","), newlines_in_values=True),
-            convert_options=pcsv.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False),
+            convert_options=pcsv.ConvertOptions(
+                column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False
+            ),
         )
     except pa.ArrowInvalid as error:
         raise SourceError(f"{name}: {error}", hint="mend the row, or declare a schema that fits it") from error

@@ -7,7 +7,7 @@ import posixpath
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +32,13 @@ def _storage(path: str, action: str) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        raise StorageAccessError(f"{action} {path} was refused: {error}", hint="check credentials and rights") from error
+        raise StorageAccessError(
+            f"{action} {path} was refused: {error}", hint="check credentials and rights"
+        ) from error
     except OSError as error:
-        raise StorageError(f"{action} {path} failed: {error}", hint="check that the folder is there and has room") from error
+        raise StorageError(
+            f"{action} {path} failed: {error}", hint="check that the folder is there and has room"
+        ) from error
 
 
 class FileCommitter:
@@ -88,10 +92,8 @@ def _final_prefix(epoch: Epoch) -> str:
 
 
 def _remove(files: Any, path: str) -> None:
-    try:
+    with suppress(OSError):
         files.rm_file(path)
-    except OSError:
-        pass
 
 
 @dataclass(frozen=True)
@@ -140,10 +142,8 @@ class _FileTaskWriter:
 
     def abort(self) -> None:
         if self._file is not None:
-            try:
+            with suppress(OSError):
                 self._file.close()
-            except OSError:
-                pass
             _remove(self._fs, self._full)
 
 

@@ -87,9 +87,7 @@ class _ConsoleTaskWriter:
         if not self._sizes:
             return WriteResult()
         sizes = self._sizes
-        return WriteResult(
-            sum(sizes), 0, 0.0, len(sizes), min(sizes), max(sizes), committables=tuple(self._shown)
-        )
+        return WriteResult(sum(sizes), 0, 0.0, len(sizes), min(sizes), max(sizes), committables=tuple(self._shown))
 
     def abort(self) -> None:
         """Nothing is left behind."""

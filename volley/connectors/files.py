@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -68,11 +68,15 @@ class FileSource(SplitSource):
     def __post_init__(self) -> None:
         chosen = self.format or _format_of(self.path)
         if chosen not in FORMATS:
-            raise ConfigError(f"FileSource format {chosen!r} of {self.path!r} is unknown", hint=near(str(chosen), FORMATS))
+            raise ConfigError(
+                f"FileSource format {chosen!r} of {self.path!r} is unknown", hint=near(str(chosen), FORMATS)
+            )
         object.__setattr__(self, "format", chosen)
         for option in self.options:
             if option not in FORMATS[chosen].options:
-                raise ConfigError(f"{chosen} files have no option {option!r}", hint=near(option, FORMATS[chosen].options))
+                raise ConfigError(
+                    f"{chosen} files have no option {option!r}", hint=near(option, FORMATS[chosen].options)
+                )
         if self.max_files_per_epoch is not None and self.max_files_per_epoch < 1:
             raise ConfigError(f"max_files_per_epoch is {self.max_files_per_epoch}", hint="at least 1, or None for all")
         if self.schema is not None:
@@ -192,7 +196,9 @@ def _format_of(path: str) -> str | None:
 
 def _below(files: Any, root: str) -> dict[str, Any]:
     if not files.exists(root):
-        raise SourceError(f"{root} does not exist", hint="check the path; an empty folder is fine, a missing one is not")
+        raise SourceError(
+            f"{root} does not exist", hint="check the path; an empty folder is fine, a missing one is not"
+        )
     if files.isfile(root):
         return {root: files.info(root)}
     found: dict[str, Any] = files.find(root, detail=True)
@@ -210,8 +216,8 @@ def _modified(info: Mapping[str, Any]) -> float:
     return float(time.timestamp()) if hasattr(time, "timestamp") else float(time) if not isinstance(time, str) else 0.0
 
 
-def _packed(files: list[LoggedFile], divisible: bool) -> Iterator[FileSplit]:
-    """Small files together, a large Parquet file in parts; by size alone, so that the same files give the same splits."""
+def _packed(files: Sequence[LoggedFile], divisible: bool) -> Iterator[FileSplit]:
+    """Small files together, a large Parquet file in parts; by size alone: the same files give the same splits."""
     small: FileSplit = []
     size = 0
     for file in files:

@@ -128,7 +128,9 @@ class MemorySource(SplitSource):
     def splits(self, start: Offset, end: Offset) -> list[tuple[int, int, bool]]:
         first, last = start["rows"], end["rows"]
         cuts = [(at, min(at + _ROWS_PER_SPLIT, last), False) for at in range(first, last, _ROWS_PER_SPLIT)]
-        if any([self._aborts_at(position) for position, _ in self._markers if self._lies(position, first, last)]):
+        # All of them are noted as met, so that one run aborts once.
+        met = [self._aborts_at(position) for position, _ in self._markers if self._lies(position, first, last)]
+        if any(met):
             cuts.append((last, last, True))
         return cuts
 

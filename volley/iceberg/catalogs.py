@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from volley._secrets import mask_uri, show
@@ -248,14 +248,15 @@ def _shared(config: IcebergSinkConfig) -> Catalog:
 
 
 def _open(config: IcebergSinkConfig) -> Catalog:
-    from pyiceberg import catalog as pyiceberg_catalog
+    from pyiceberg.catalog import load_catalog as open_catalog
+    from pyiceberg.exceptions import NotInstalledError
 
     try:
         if isinstance(config.catalog, RestCatalog):
             return _rest(config.catalog.timeout, _properties(config))
-        return pyiceberg_catalog.load_catalog(CATALOG_NAME, **_properties(config))
-    except (ImportError, pyiceberg_catalog.NotInstalledError) as error:
-        extra = {GlueCatalog: "glue", HiveCatalog: "hive"}.get(type(config.catalog), "all")  # type: ignore[arg-type]
+        return open_catalog(CATALOG_NAME, **_properties(config))
+    except (ImportError, NotInstalledError) as error:
+        extra = {GlueCatalog: "glue", HiveCatalog: "hive"}.get(type(config.catalog), "all")
         raise MissingDependencyError(
             f"a package for {type(config.catalog).__name__} is not installed: {error}",
             hint=f'pip install "volley-stream[{extra}]"',

@@ -151,7 +151,9 @@ class IcebergSinkConfig:
 
     def with_flush_interval(self, interval: timedelta | float | None) -> IcebergSinkConfig:
         """The longest time rows wait before a commit: a timedelta, or seconds."""
-        return replace(self, flush_interval=timedelta(seconds=interval) if isinstance(interval, (int, float)) else interval)
+        return replace(
+            self, flush_interval=timedelta(seconds=interval) if isinstance(interval, (int, float)) else interval
+        )
 
     def with_target_file_size_mb(self, megabytes: float) -> IcebergSinkConfig:
         """A data file is closed when its encoded size reaches this many MiB (±10 %)."""
@@ -251,7 +253,8 @@ def _check_credentials(config: IcebergSinkConfig) -> None:
 
 def _refuse_unsupported(config: IcebergSinkConfig) -> None:
     """What is not built yet is refused, never ignored."""
-    assert isinstance(config.partitioning, Partitioning) and isinstance(config.commit_mode, CommitMode)
+    assert isinstance(config.partitioning, Partitioning)
+    assert isinstance(config.commit_mode, CommitMode)
     for setting, unsupported in (
         (f"commit_mode {config.commit_mode.kind}", config.commit_mode.kind != "append"),
         ("schema_evolution full", config.schema_evolution == "full"),

@@ -31,7 +31,9 @@ class Transform:
         if not self.field:
             raise ConfigError(f"partition transform {self.kind} needs a field", hint='for example identity("region")')
         if (self.kind in ("bucket", "truncate")) != (self.width is not None) or (self.width or 1) < 1:
-            raise ConfigError(f"{self.kind}({self.field!r}) has the width {self.width}", hint="bucket and truncate take one")
+            raise ConfigError(
+                f"{self.kind}({self.field!r}) has the width {self.width}", hint="bucket and truncate take one"
+            )
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,8 @@ class S3Storage:
             raise ConfigError(f"S3 bucket {self.bucket!r} is a path", hint="the bucket's name alone")
         if (self.access_key_id is None) != (self.secret_access_key is None):
             raise ConfigError(
-                "S3 keys are half given", hint="both access_key_id and secret_access_key, or neither for the default chain"
+                "S3 keys are half given",
+                hint="both access_key_id and secret_access_key, or neither for the default chain",
             )
 
     def properties(self) -> dict[str, str]:
@@ -228,10 +229,12 @@ def storage_errors(path: str, action: str = "writing") -> Iterator[None]:
 
 def _storage_error(error: Exception, path: str, action: str) -> StorageError:
     text = str(error)
-    if isinstance(error, PermissionError) or any(word in text for word in ("ACCESS_DENIED", "AccessDenied", "Forbidden")):
+    if isinstance(error, PermissionError) or any(
+        word in text for word in ("ACCESS_DENIED", "AccessDenied", "Forbidden")
+    ):
         return StorageAccessError(
             f"{action} {path} was refused: {text}",
-            hint="check the keys; they need to get, put, list and delete objects (for S3 s3:GetObject, s3:PutObject, …)",
+            hint="check the keys; they need to get, put, list and delete objects (s3:GetObject, s3:PutObject, …)",
         )
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return StorageError(f"{action} {path} failed: no space left", hint="make room, then start the job again")

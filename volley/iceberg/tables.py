@@ -48,7 +48,7 @@ def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> T
             hint="check namespace and table, create it in the catalog, or set with_create_table(True)",
         )
     schema = to_iceberg_schema(stream)
-    catalog.create_namespace_if_not_exists(config.namespace)
+    catalog.create_namespace_if_not_exists(config.identifier[:-1])
     try:
         return catalog.create_table(config.identifier, schema)
     except TableAlreadyExistsError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -200,17 +201,14 @@ class _Files:
         )
 
     def abort(self) -> None:
+        # The attempt has failed already, for a reason of its own; a file that stays is an orphan, never a wrong row.
         if self._file:
-            try:
+            with suppress(Exception):
                 self._file.parquet.close()
                 self._file.stream.close()
-            except Exception:  # noqa: S110 - the attempt has failed already, for a reason of its own
-                pass
         for path in self._paths:
-            try:
+            with suppress(Exception):
                 self._writer.io.delete(path)
-            except Exception:  # noqa: S110 - a file that can't be removed is an orphan, never a wrong row
-                pass
 
     def _renamed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in the file's schema: columns of the table in its order, under the names that Parquet takes."""
@@ -233,7 +231,9 @@ class _Files:
 
     def _byte_limit(self) -> int:
         # Nothing is known before the first row group: it is so small that not even rows that don't compress overshoot.
-        return _ROW_GROUP_BYTES if self._encoded_rows else min(_ROW_GROUP_BYTES, max(1, self._writer.target_bytes // 16))
+        return (
+            _ROW_GROUP_BYTES if self._encoded_rows else min(_ROW_GROUP_BYTES, max(1, self._writer.target_bytes // 16))
+        )
 
     def _size(self) -> int:
         return int(self._file.stream.tell()) if self._file else 0
