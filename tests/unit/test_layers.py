@@ -1,0 +1,137 @@
+"""The house's rules of who may import whom, and what building a pipeline may not import."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import volley
+import volley.iceberg
+
+ROOT = Path(volley.__file__).parent
+
+LAYERS = {
+    0: ["errors", "_failpoints", "_secrets"],
+    1: ["_types", "_java", "expressions", "windows", "_casts"],
+    2: ["_plan", "source", "sink", "metrics", "_registry", "_operators"],
+    3: ["stream", "connectors", "iceberg"],
+    4: ["_arrow", "_columns", "_datasource", "_spark", "_session", "_checkpoint", "job", "_terminal"],
+    5: ["environment"],
+    6: ["config"],
+    7: ["cli", "__init__", "__main__"],
+}
+
+THIRD_PARTIES = {
+    "pyspark": {"_spark", "_columns", "_datasource"},
+    "pyarrow": {
+        *("_arrow", "_casts", "_columns", "_datasource", "_operators", "_spark"),
+        *("iceberg.writer", "iceberg.schema", "iceberg.tables"),
+    },
+    "pyiceberg": {"iceberg.committer", "iceberg.schema", "iceberg.tables", "iceberg.writer"},
+}
+
+
+def modules() -> list[tuple[str, ast.Module]]:
+    """Each module's name below volley, and its syntax tree."""
+    found = []
+    for path in sorted(ROOT.rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        found.append((name, ast.parse(path.read_text())))
+    return found
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Module and name of what is imported when the module is; not in functions, not for type checkers."""
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+def layer(module: str) -> int:
+    top = module.split(".")[0]
+    return next(number for number, names in LAYERS.items() if top in names)
+
+
+def room(imported: str, name: str) -> str:
+    """The room of ``from volley.x import y`` or ``from volley import x``."""
+    return imported.removeprefix("volley").lstrip(".") or name
+
+
+@pytest.mark.parametrize(("module", "tree"), modules(), ids=[name for name, _ in modules()])
+def test_imports_go_downwards(module: str, tree: ast.Module) -> None:
+    for imported, name in imports(tree):
+        if imported.split(".")[0] != "volley" or module.endswith("__init__"):
+            continue
+        below = room(imported, name)
+        same_package = below.split(".")[0] == module.split(".")[0]
+        siblings = layer(module) == layer(below) in (2, 4) or layer(module) == layer(below) == 1
+        assert same_package or siblings or layer(below) < layer(module), f"{module} imports {below}"
+
+
+@pytest.mark.parametrize(("module", "tree"), modules(), ids=[name for name, _ in modules()])
+def test_heavy_packages_are_imported_only_where_they_belong(module: str, tree: ast.Module) -> None:
+    for imported, _ in imports(tree):
+        top = imported.split(".")[0]
+        assert module in THIRD_PARTIES.get(top, {module}), f"{module} imports {imported}"
+
+
+def test_private_names_of_pyiceberg_are_used_in_two_places_only() -> None:
+    for module, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyiceberg"):
+                private = [alias.name for alias in node.names if alias.name.startswith("_")]
+                assert not private or module in ("iceberg.writer", "iceberg.committer"), f"{module}: {private}"
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    assert [name for name, tree in modules() if not ast.get_docstring(tree)] == []
+
+
+@pytest.mark.parametrize("package", [volley, volley.iceberg])
+def test_public_names_exist(package: object) -> None:
+    names = package.__all__  # type: ignore[attr-defined]
+    assert sorted(names) == sorted(set(names))
+    assert all(hasattr(package, name) for name in names)
+
+
+PIPELINE = """
+import sys
+from datetime import timedelta
+from volley import ABORT, ConsoleSink, Environment, FileSink, FileSource, MemorySource, RateSource, col, lit
+from volley.iceberg import *
+config = (
+    IcebergSinkConfig("http://polaris:8181", "wh", ["db"], "t", IcebergStorage.S3(region="r", bucket="b"))
+    .with_credential("id:secret").with_max_records(10).with_flush_interval(timedelta(seconds=3)).with_compression("zstd")
+)
+stream = (
+    Environment().from_source(FileSource("in/*.json", schema="id long, tags array<string>", max_files_per_epoch=3))
+    .filter_expr(col("id").between(1, 5) & ~col("tags").is_null()).with_column("x", col("id") * 2 + lit(1))
+    .select("id", col("x").cast("decimal(10,2)").alias("y")).drop("id").rename({"y": "z"})
+    .map(lambda row: row).to_sink(FileSink("out")).to_sink(ConsoleSink()).to_sink(IcebergSink(config))
+)
+stream.union(Environment().from_source(MemorySource([{"id": 1}, ABORT]))).deduplicate("id")
+repr(stream), stream._repr_html_(), stream.explain()
+heavy = {"pyspark", "pyarrow", "pyiceberg", "pandas", "numpy", "fsspec", "rich"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def test_building_a_pipeline_imports_nothing_heavy() -> None:
+    done = subprocess.run([sys.executable, "-c", PIPELINE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_volley_takes_less_than_100_ms() -> None:
+    script = "import time; t = time.perf_counter(); import volley; print(time.perf_counter() - t)"
+    times = [
+        float(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
+        for _ in range(5)
+    ]
+    assert min(times) < 0.1

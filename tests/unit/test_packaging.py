@@ -1,0 +1,40 @@
+"""The distribution's name, version, extras and files fit together."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from importlib import metadata
+from pathlib import Path
+
+import volley
+
+ROOT = Path(__file__).parents[2]
+
+
+def config() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    return parser
+
+
+def test_the_installed_distribution_is_this_one() -> None:
+    assert metadata.version("volley-stream") == volley.__version__
+
+
+def test_extras() -> None:
+    wanted = {*"kafka postgres http s3 azure gcs glue hive cli jre all dev".split()}
+    assert set(config()["options.extras_require"]) == wanted
+
+
+def test_constraints_pin_every_requirement() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert all(re.fullmatch(r"[\w.-]+==[\w.+!-]+", line) for line in lines)
+    pinned = {line.partition("==")[0].lower().replace("_", "-") for line in lines}
+    required = config()["options"]["install_requires"].split("\n")
+    names = {re.split(r"[\[<>=]", line)[0].lower().replace("_", "-") for line in required if line}
+    assert names <= pinned
+
+
+def test_the_package_is_typed() -> None:
+    assert (ROOT / "volley" / "py.typed").exists()
