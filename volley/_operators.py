@@ -313,6 +313,11 @@ def _null_test(compute: Callable[[Datum], Datum]) -> Any:
     return lower
 
 
+def _unsigned_zero(value: Datum) -> Datum:
+    """-0.0 as 0.0: they are equal, but not to the hash table that `is_in` looks up."""
+    return pc.add(value, pa.scalar(0.0, value.type)) if pa.types.is_floating(value.type) else value
+
+
 def _is_in(node: Call, args: list[Value]) -> Value:
     if not all(isinstance(arg, Literal) for arg in node.args[1:]):
         raise ExpressionError(f"{node!r} takes constants only", hint="compare with columns by == and |")
@@ -322,12 +327,12 @@ def _is_in(node: Call, args: list[Value]) -> Value:
         raise _misfit(node, [value.type], "a plain value")
     empty = pa.record_batch({})
     scalars = [cast(each.evaluate(empty), kind) for each in listed if not _all_null(each)]
-    known = pa.array([scalar.as_py() for scalar in scalars], kind)
+    known = _unsigned_zero(pa.array([scalar.as_py() for scalar in scalars], kind))
     unknown = None if len(scalars) < len(listed) else False
     operand = _to(value, kind)
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
-        given = operand(batch)
+        given = _unsigned_zero(operand(batch))
         found = pc.is_in(given, value_set=known)
         miss = pc.if_else(found, True, pa.scalar(unknown, pa.bool_()))
         return pc.if_else(pc.is_valid(given), miss, pa.scalar(None, pa.bool_()))

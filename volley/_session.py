@@ -70,8 +70,9 @@ def _start(master: str | None) -> SparkSession:
 
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # What fails in an epoch reaches the caller as our error; py4j would print it a second time.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # What fails in an epoch reaches the caller as our error; py4j and PySpark would print it a second time.
+    for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     settings = dict(_SETTINGS)
     if not submitted or master is not None:
