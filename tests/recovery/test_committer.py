@@ -1,0 +1,292 @@
+"""The commit loop under faults: a real SQLite catalog, whose commits are disturbed by a wrapper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import StringType
+from requests.exceptions import ConnectionError as Unreachable
+
+from volley import (
+    CatalogUnreachableError,
+    CommitConflictError,
+    CommitError,
+    CommitStateUnknownError,
+    Epoch,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    Metrics,
+    SinkContext,
+    WriteResult,
+)
+from volley.iceberg.catalogs import load_catalog
+from volley.iceberg.committer import IcebergCommitter, epoch_of
+
+SCHEMA = pa.schema([("id", pa.int64())])
+QUERY = "2b6f8a5e-0000-0000-0000-000000000000"
+
+
+class Lake:
+    """A local table, and the drivers that write to it."""
+
+    def __init__(self, folder: Path) -> None:
+        storage = IcebergStorage.Local(str(folder / "lake"))
+        self.config = IcebergSinkConfig(namespace=["db"], table="events", storage=storage)
+        self._catalogs: list[Any] = []
+
+    def driver(self) -> IcebergCommitter:
+        """A driver of the job, with a catalog client of its own."""
+        committer = IcebergSink(self.config).open(SinkContext("job", SCHEMA, Metrics()))
+        assert isinstance(committer, IcebergCommitter)
+        self._catalogs.append(committer._catalog)
+        return committer
+
+    def table(self) -> Table:
+        """The table as another client sees it."""
+        catalog = load_catalog(self.config)
+        self._catalogs.append(catalog)
+        return catalog.load_table("db.events")
+
+    def rows(self) -> list[int]:
+        return sorted(self.table().scan().to_arrow()["id"].to_pylist())
+
+    def files(self) -> list[Path]:
+        return sorted(Path(self.table().location().removeprefix("file://")).glob("data/*.parquet"))
+
+    def close(self) -> None:
+        for catalog in self._catalogs:
+            catalog.close()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    made = Lake(tmp_path)
+    yield made
+    made.close()
+
+
+def write(committer: IcebergCommitter, number: int, ids: list[int]) -> tuple[Epoch, list[WriteResult]]:
+    """What the executors do in one epoch: one task, one file."""
+    epoch = Epoch(QUERY, number)
+    task = committer.writer(epoch).open(0)
+    if ids:
+        task.write(pa.record_batch({"id": ids}, SCHEMA))
+    return epoch, [task.close()]
+
+
+def disturb(
+    monkeypatch: pytest.MonkeyPatch, committer: IcebergCommitter, *faults: Callable[[Callable[[], Any]], Any]
+) -> list[str]:
+    """Each commit of this driver meets the next fault, which is given the real commit; then commits are real again."""
+    catalog: Catalog = committer._catalog
+    real, left, calls = catalog.commit_table, list(faults), []
+
+    def commit_table(*args: Any) -> Any:
+        calls.append("commit")
+        return left.pop(0)(lambda: real(*args)) if left else real(*args)
+
+    monkeypatch.setattr(catalog, "commit_table", commit_table)
+    return calls
+
+
+def refused(commit: Callable[[], Any]) -> Any:
+    raise CommitFailedException("somebody was faster")
+
+
+def answer_lost(commit: Callable[[], Any]) -> Any:
+    commit()
+    raise Unreachable("connection reset after the commit")
+
+
+def request_lost(commit: Callable[[], Any]) -> Any:
+    raise Unreachable("connection reset before the commit")
+
+
+def test_one_snapshot_with_both_marks(lake: Lake) -> None:
+    driver = lake.driver()
+    assert driver.last_epoch(QUERY) is None
+    driver.commit(*write(driver, 0, [1, 2]))
+    driver.commit(*write(driver, 1, [3]))
+    assert lake.rows() == [1, 2, 3]
+    assert driver.last_epoch(QUERY) == 1
+    assert driver.last_epoch("another query") is None
+    summaries = [snapshot.summary for snapshot in lake.table().snapshots()]
+    marks = [(s["volley.job"], s["volley.query-id"], s["volley.epoch"]) for s in summaries if s]
+    assert marks == [("job", QUERY, "0"), ("job", QUERY, "1")]
+
+
+def test_no_rows_no_snapshot(lake: Lake) -> None:
+    driver = lake.driver()
+    driver.commit(*write(driver, 0, []))
+    assert lake.table().snapshots() == []
+    assert driver.last_epoch(QUERY) is None
+
+
+def test_two_drivers_with_the_same_epoch(lake: Lake) -> None:
+    first, second = lake.driver(), lake.driver()
+    assert (first.last_epoch(QUERY), second.last_epoch(QUERY)) == (None, None)
+    one, two = write(first, 0, [1, 2]), write(second, 0, [1, 2])
+    first.commit(*one)
+    with pytest.raises(CommitConflictError, match="committed by another driver") as caught:
+        second.commit(*two)
+    assert "twice" in str(caught.value.hint)
+    second.abort(*two)
+    assert lake.rows() == [1, 2]
+    assert len(lake.files()) == 1
+
+
+def test_two_drivers_both_past_staging(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = lake.driver(), lake.driver()
+    one, two = write(first, 0, [1, 2]), write(second, 0, [1, 2])
+
+    def other_driver_first(commit: Callable[[], Any]) -> Any:
+        first.commit(*one)
+        return commit()
+
+    calls = disturb(monkeypatch, second, other_driver_first)
+    with pytest.raises(CommitConflictError, match="committed by another driver"):
+        second.commit(*two)
+    assert len(calls) == 1
+    assert lake.rows() == [1, 2]
+
+
+def test_the_mark_outlives_its_snapshot(lake: Lake) -> None:
+    first, second = lake.driver(), lake.driver()
+    one, two = write(first, 0, [1]), write(second, 0, [1])
+    first.commit(*one)
+    old = lake.table().current_snapshot()
+    lake.table().append(pa.table({"id": [100]}))
+    assert old is not None
+    lake.table().maintenance.expire_snapshots().by_id(old.snapshot_id).commit()
+    assert [s.snapshot_id for s in lake.table().snapshots()] != [old.snapshot_id]
+    with pytest.raises(CommitConflictError, match="committed by another driver"):
+        second.commit(*two)
+    assert lake.rows() == [1, 100]
+
+
+def test_without_the_property_the_snapshots_tell(lake: Lake) -> None:
+    driver = lake.driver()
+    driver.commit(*write(driver, 0, [1]))
+    driver.commit(*write(driver, 1, [2]))
+    lake.table().append(pa.table({"id": [100]}))
+    with lake.table().transaction() as change:
+        change.remove_properties(f"volley.epoch.{QUERY}")
+    assert epoch_of(lake.table(), QUERY, "main") == 1
+
+
+def test_conflicts_are_retried_from_the_top(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = lake.driver()
+
+    def other_writer_first(commit: Callable[[], Any]) -> Any:
+        lake.table().append(pa.table({"id": [100]}))
+        return commit()
+
+    disturb(monkeypatch, driver, other_writer_first, other_writer_first)
+    driver.commit(*write(driver, 0, [1]))
+    assert lake.rows() == [1, 100, 100]
+    assert driver._context.metrics.commit_retries == 2
+
+
+def test_conflicts_without_end(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = lake.driver()
+    calls = disturb(monkeypatch, driver, *[refused] * 9)
+    written = write(driver, 0, [1])
+    with pytest.raises(CommitConflictError, match="each of 4 attempts"):
+        driver.commit(*written)
+    assert len(calls) == 4
+    driver.abort(*written)
+    assert lake.rows() == []
+    assert lake.files() == []
+
+
+def test_a_lost_answer_doubles_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = lake.driver()
+    calls = disturb(monkeypatch, driver, answer_lost)
+    driver.commit(*write(driver, 0, [1]))
+    assert len(calls) == 1
+    assert lake.rows() == [1]
+
+
+def test_a_lost_request_loses_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = lake.driver()
+    calls = disturb(monkeypatch, driver, request_lost, request_lost)
+    driver.commit(*write(driver, 0, [1]))
+    assert len(calls) == 3
+    assert lake.rows() == [1]
+
+
+@pytest.mark.parametrize("fault", [answer_lost, request_lost])
+def test_a_catalog_that_stays_away_leaves_everything_recoverable(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Callable[[], Any]], Any]
+) -> None:
+    driver = lake.driver()
+    written = write(driver, 0, [1])
+
+    def away(*args: Any) -> Any:
+        raise Unreachable("connection refused")
+
+    def fault_then_away(commit: Callable[[], Any]) -> Any:
+        monkeypatch.setattr(driver._catalog, "load_table", away)
+        return fault(commit)
+
+    if fault is answer_lost:
+        disturb(monkeypatch, driver, lambda commit: (commit(), fault_then_away(lambda: None)))
+    else:
+        disturb(monkeypatch, driver, fault_then_away)
+    with pytest.raises(CommitStateUnknownError, match="may or may not"):
+        driver.commit(*written)
+    assert len(lake.files()) == 1
+
+    again = lake.driver()
+    if again.last_epoch(QUERY) is None:
+        again.commit(*write(again, 0, [1]))
+    assert lake.rows() == [1]
+
+
+def test_a_catalog_that_is_away_before_the_first_attempt(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = lake.driver()
+    written = write(driver, 0, [1])
+
+    def away(*args: Any) -> Any:
+        raise Unreachable("connection refused")
+
+    monkeypatch.setattr(driver._catalog, "load_table", away)
+    with pytest.raises(CatalogUnreachableError, match="does not answer"):
+        driver.commit(*written)
+
+
+def test_files_of_an_old_schema_or_spec_are_not_filed_under_the_new_one(lake: Lake) -> None:
+    driver = lake.driver()
+    written = write(driver, 0, [1])
+    with lake.table().update_schema() as update:
+        update.add_column("new", StringType())
+    with pytest.raises(CommitConflictError, match="changed between write and commit"):
+        driver.commit(*written)
+    driver.last_epoch(QUERY)
+    written = write(driver, 0, [1])
+    with lake.table().update_spec() as spec:
+        spec.add_field("id", IdentityTransform(), "by_id")
+    with pytest.raises(CommitConflictError, match="partition spec 0"):
+        driver.commit(*written)
+    assert lake.rows() == []
+
+
+def test_a_table_made_again_is_another_table(lake: Lake) -> None:
+    driver = lake.driver()
+    written = write(driver, 0, [1])
+    catalog = load_catalog(lake.config)
+    lake._catalogs.append(catalog)
+    catalog.drop_table("db.events")
+    lake.driver()
+    with pytest.raises(CommitError, match="dropped and made again"):
+        driver.commit(*written)
+    assert lake.rows() == []
