@@ -118,8 +118,14 @@ def compile_plan(spark: SparkSession, plan: _plan.Node, path: _plan.Path, state:
         PlanError: If the plan can't be run as it is drawn.
         ExpressionError: If a step names an unknown column or combines types that don't fit.
         SourceError: If a source can't be opened.
+        JobError: If Spark refuses the plan.
     """
-    return _Compiler(spark, state, job).program(plan, path)
+    try:
+        return _Compiler(spark, state, job).program(plan, path)
+    except Exception as error:
+        if isinstance(error, VolleyError):
+            raise
+        raise translate(error, job) from error
 
 
 class _Compiler:

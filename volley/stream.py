@@ -46,7 +46,7 @@ class DataStream:
         >>> print(stream.filter_expr(col("status") == "active").drop("status").to_sink(MemorySink("out")))
         write MemorySink('out')
           drop 'status'
-            filter col('status') == 'active'
+            filter col('status') == lit('active')
               read MemorySource(1 row)
     """
 

@@ -61,7 +61,7 @@ def test_three_valued_logic(pairs: list[tuple[bool | None, bool | None]]) -> Non
     given_columns = {"p": (p, pa.bool_()), "q": (q, pa.bool_())}
     inverted = {True: False, False: True, None: None}
     assert values(col("p") & col("q"), **given_columns) == [both(*pair) for pair in pairs]
-    either = [inverted[both(inverted[left], inverted[right])] for left, right in pairs]  # type: ignore[index]
+    either = [inverted[both(inverted[left], inverted[right])] for left, right in pairs]
     assert values(col("p") | col("q"), **given_columns) == either
     assert values(~col("p"), **given_columns) == [inverted[left] for left in p]
 

@@ -73,7 +73,7 @@ TWINS: list[tuple[Callable[[], Expr], Callable[[], Expr]]] = [
     (lambda: a >= 1, lambda: a.gt_eq(1)),
     (lambda: a < 1, lambda: a.lt(1)),
     (lambda: a <= 1, lambda: a.lt_eq(1)),
-    (lambda: 1 < a, lambda: a.gt(1)),
+    (lambda: a > 1, lambda: a.gt(1)),
     (lambda: (a > 1) & (a < 2), lambda: a.gt(1).and_(a.lt(2))),
     (lambda: (a > 1) | True, lambda: a.gt(1).or_(True)),
     (lambda: ~(a > 1), lambda: a.gt(1).not_()),

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from volley import MissingDependencyError
-from volley import _java
+from volley import MissingDependencyError, _java
 from volley._java import find_java
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+
+from volley.connectors._paths import filesystem
+from volley.errors import SourceError
 
 __all__ = ["FileLog", "LoggedFile"]
 
@@ -38,6 +40,10 @@ class FileLog:
     _entries: list[LoggedFile] | None = field(default=None, repr=False)
     _seen: set[str] = field(default_factory=set, repr=False)
 
+    def __reduce__(self) -> tuple[type[FileLog], tuple[str]]:
+        # Executors need none of it, and the planner reads it anew: what is sent with every task stays small.
+        return FileLog, (self.folder,)
+
     @property
     def entries(self) -> Sequence[LoggedFile]:
         """All files seen so far, in order."""
@@ -46,13 +52,21 @@ class FileLog:
             self._seen = {entry.path for entry in self._entries}
         return self._entries
 
+    def check(self, count: int) -> None:
+        """Raise SourceError if the log has fewer entries than this: such an offset is of another log."""
+        if count > len(self.entries):
+            raise SourceError(
+                f"the checkpoint has read {count} files, but the log of files in {self.folder} has {len(self.entries)}",
+                hint="restore the folder, or start under another job name (it reads all files from the beginning)",
+            )
+
     def append(self, found: Sequence[LoggedFile]) -> None:
         """Log the files that are new, in the given order."""
         count = len(self.entries)
         new = [file for file in found if file.path not in self._seen]
         if not new:
             return
-        files, root = self._open()
+        files, root = filesystem(self.folder, {})
         files.makedirs(root, exist_ok=True)
         # Written under another name first: a crash leaves a whole file or none.
         name, text = f"{root}/{count:012}.json", json.dumps([asdict(file) for file in new])
@@ -63,14 +77,9 @@ class FileLog:
         self._seen.update(file.path for file in new)
 
     def _read(self) -> list[LoggedFile]:
-        files, root = self._open()
+        files, root = filesystem(self.folder, {})
+        files.invalidate_cache()
         if not files.exists(root):
             return []
         names = sorted(name for name in files.ls(root, detail=False) if name.endswith(".json"))
         return [LoggedFile(**entry) for name in names for entry in json.loads(files.cat_file(name))]
-
-    def _open(self) -> tuple[Any, str]:
-        import fsspec
-
-        files, root = fsspec.core.url_to_fs(self.folder)
-        return files, root.rstrip("/")

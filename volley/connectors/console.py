@@ -54,12 +54,18 @@ class _ConsoleCommitter:
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
         total = sum(result.rows for result in results)
-        grid = Table(*self._context.schema.names, title=f"{self._context.job}, epoch {epoch.number}: {total:,} rows")
+        title = f"{self._context.job}, epoch {epoch.number}: {total:,} row{'' if total == 1 else 's'}"
+        # Text, not str: rich would take brackets in names and values for markup.
+        grid = Table()
+        for name in self._context.schema.names:
+            grid.add_column(Text(name))
         for row in [row for result in results for row in result.committables][: self._rows]:
-            grid.add_row(*("" if value is None else str(value) for value in row.values()))
-        Console().print(grid)
+            grid.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
+        # Not the table's own title, which would be wrapped to the table's width.
+        Console().print(Text(title), grid, sep="\n")
 
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Nothing is left behind."""

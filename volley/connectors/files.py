@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import fnmatch
+import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from volley._secrets import mask_uri, show
 from volley._types import arrow_schema, canonical_schema, check_schema
-from volley.connectors._file_formats import FORMATS, Format, canonical
+from volley.connectors._file_encoders import ENCODERS, check_columns
+from volley.connectors._file_formats import FORMATS, Format, format_of
+from volley.connectors._file_listing import check_exists, list_files
 from volley.connectors._file_log import FileLog, LoggedFile
 from volley.connectors._file_sink import FileCommitter
-from volley.errors import ConfigError, MissingDependencyError, SourceError, near
+from volley.connectors._input_file import InputFile
+from volley.connectors._paths import absolute, filesystem
+from volley.errors import ConfigError, SourceError, VolleyError, near
 from volley.sink import Committer, Sink, SinkContext
 from volley.source import Offset, SplitSource
 
@@ -23,13 +29,12 @@ __all__ = ["FileSink", "FileSource"]
 
 _SMALL = 32 << 20
 _LARGE = 128 << 20
-_MAGIC = frozenset("*?[")
 
 FileSplit = list[tuple[LoggedFile, tuple[int, int]]]
 """Files, each with which part of how many is to be read."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FileSource(SplitSource):
     """The rows of files; each file is read once, in the order in which files were found.
 
@@ -37,16 +42,17 @@ class FileSource(SplitSource):
     in ``.tmp``, then rename it.
 
     Args:
-        path: A folder, a file or a glob; a local path or an fsspec URL (``s3://bucket/in/*.json``).
+        path: A folder (with all below it), a file or a glob; a local path or an fsspec URL
+            (``s3://bucket/in/*.json``).
         format: ``"json"`` (one object a line; .gz, .bz2, .zst too), ``"csv"`` or ``"parquet"``;
             None = by the path's extension.
         schema: The columns: an Arrow schema, ``"id long, name string"`` or a dict; missing ones are null, others
-            ignored. None = inferred from the first file, once for the life of the checkpoint.
+            ignored. None = inferred from the first file, once for the life of the checkpoint; better declare it.
         max_files_per_epoch: The most files of one epoch; None = all.
         bounded: True: read what is there when the run starts, then stop; the next run with the same checkpoint
             reads what has come since. False: keep watching for new files.
         options: CSV's ``{"header": False, "delimiter": ";"}``.
-        storage_options: For fsspec; never shown.
+        storage_options: For fsspec; secrets in it are never shown.
 
     Raises:
         ConfigError: If a setting is wrong.
@@ -56,27 +62,24 @@ class FileSource(SplitSource):
         'json'
     """
 
-    path: str
+    path: str | os.PathLike[str]
     format: str | None = None
     schema: Any = None
     max_files_per_epoch: int | None = None
     bounded: bool = True
-    options: Mapping[str, Any] = field(default_factory=dict)
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _log: FileLog | None = field(default=None, repr=False, compare=False)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    _log: FileLog | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        chosen = self.format or _format_of(self.path)
+        object.__setattr__(self, "path", os.fspath(self.path))
+        chosen = self.format or format_of(self._url)
         if chosen not in FORMATS:
             raise ConfigError(
-                f"FileSource format {chosen!r} of {self.path!r} is unknown", hint=near(str(chosen), FORMATS)
+                f"FileSource format {chosen!r} of {mask_uri(self._url)!r} is unknown", hint=near(str(chosen), FORMATS)
             )
         object.__setattr__(self, "format", chosen)
-        for option in self.options:
-            if option not in FORMATS[chosen].options:
-                raise ConfigError(
-                    f"{chosen} files have no option {option!r}", hint=near(option, FORMATS[chosen].options)
-                )
+        _check_options(chosen, self.options)
         if self.max_files_per_epoch is not None and self.max_files_per_epoch < 1:
             raise ConfigError(f"max_files_per_epoch is {self.max_files_per_epoch}", hint="at least 1, or None for all")
         if self.schema is not None:
@@ -84,136 +87,126 @@ class FileSource(SplitSource):
 
     @property
     def identity(self) -> str:
-        return f"files:{self.format}:{self.path}"
+        return f"files:{self.format}:{mask_uri(absolute(self._url))}"
 
     @property
     def limit(self) -> int | None:
         return self.max_files_per_epoch
 
     def open(self, state: str) -> FileSource:
-        opened = replace(self, _log=FileLog(f"{state}/files"))
-        if self.schema is not None:
-            return replace(opened, schema=canonical_schema(arrow_schema(self.schema)))
-        return replace(opened, schema=opened._inferred(f"{state}/schema.arrow"))
+        opened = replace(self, path=absolute(self._url), _log=FileLog(f"{state}/files"))
+        if self.schema is None:
+            schema = opened._inferred(f"{state}/schema.arrow")
+        else:
+            check_exists(opened._url, self.storage_options)
+            schema = canonical_schema(arrow_schema(self.schema))
+        self._format.check(schema)
+        return replace(opened, schema=schema)
 
     def initial_offset(self) -> Offset:
         return {"files": 0}
 
     def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
-        assert self._log is not None
-        if target is None:
-            self._log.append(self._found())
-        last = len(self._log.entries) if target is None else int(target["files"])
-        return {"files": last if limit is None else min(last, start["files"] + limit)}
+        log, first = self._logged(), int(start["files"])
+        if target is None and (limit is None or first + limit > len(log.entries)):
+            log.append(list_files(self._url, self.storage_options))
+        last = len(log.entries) if target is None else int(target["files"])
+        log.check(max(first, last))
+        return {"files": max(first, last if limit is None else min(last, first + limit))}
 
     def splits(self, start: Offset, end: Offset) -> list[FileSplit]:
-        assert self._log is not None
-        return list(_packed(self._log.entries[start["files"] : end["files"]], self.format == "parquet"))
+        log = self._logged()
+        log.check(end["files"])
+        return list(_packed(log.entries[start["files"] : end["files"]], self._format.divisible))
 
     def read(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
         for logged, part in split:
-            with self._opened(logged) as file:
-                yield from self._format.read(file, logged.path, self.schema, part, self.options)
+            if logged.size == 0 and not self._format.divisible:
+                continue
+            try:
+                yield from self._format.read(self._input(logged), self.schema, part, self.options)
+            except OSError as error:
+                raise _unreadable(logged.path, error) from error
+
+    def __repr__(self) -> str:
+        return show(replace(self, _log=None))
+
+    @property
+    def _url(self) -> str:
+        return os.fspath(self.path)
 
     @property
     def _format(self) -> Format:
         assert self.format is not None
         return FORMATS[self.format]
 
-    def _files(self) -> tuple[Any, str]:
-        import fsspec
+    def _logged(self) -> FileLog:
+        assert self._log is not None, "open() comes first"
+        return self._log
 
-        try:
-            files, root = fsspec.core.url_to_fs(self.path, **self.storage_options)
-        except ImportError as error:
-            scheme = self.path.partition("://")[0]
-            extra = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure"}.get(scheme)
-            hint = f'pip install "volley-stream[{extra}]"' if extra else "install the fsspec package for it"
-            raise MissingDependencyError(f"files of {scheme}:// can't be read: {error}", hint=hint) from error
-        except ValueError as error:
-            raise SourceError(f"{self.path}: {error}", hint="check the path's scheme") from error
-        return files, root
-
-    def _found(self) -> list[LoggedFile]:
-        """All files that are there and complete, oldest first."""
-        files, root = self._files()
-        try:
-            listed = files.glob(root, detail=True) if _MAGIC & set(root) else _below(files, root)
-        except OSError as error:
-            raise SourceError(f"{self.path} can't be listed: {error}", hint="check path and permissions") from error
-        whole = [info for info in listed.values() if info["type"] == "file" and not _is_hidden(info["name"], root)]
-        # By time, then name; a file that comes late with an old time still comes, after those already logged.
-        whole.sort(key=lambda info: (_modified(info), info["name"]))
-        return [LoggedFile(info["name"], info["size"]) for info in whole]
-
-    def _opened(self, logged: LoggedFile) -> Any:
-        files, _ = self._files()
+    def _input(self, logged: LoggedFile) -> InputFile:
+        """The file, if it still is what was logged."""
+        files, _ = filesystem(self._url, self.storage_options)
         try:
             size = files.size(logged.path)
-            if size != logged.size:
-                raise SourceError(
-                    f"{logged.path} has {size} bytes now, it had {logged.size} when it was found",
-                    hint="files must be complete when they get their name, and never change",
-                )
-            compression = None if self.format == "parquet" else "infer"
-            return files.open(logged.path, "rb", compression=compression)
-        except OSError as error:
+        except Exception as error:
+            raise _unreadable(logged.path, error) from error
+        if size != logged.size:
             raise SourceError(
-                f"{logged.path} can't be read: {error}", hint="it was there when it was found: was it removed?"
-            ) from error
+                f"{logged.path} has {size} bytes now, it had {logged.size} when it was found",
+                hint="files must be complete when they get their name, and never change",
+            )
+
+        @contextmanager
+        def opened() -> Iterator[Any]:
+            import pyarrow as pa
+
+            with files.open(logged.path, "rb") as file:
+                kind = self._format.compression(logged.path)
+                yield file if kind is None else pa.input_stream(file, compression=kind)
+
+        return InputFile(logged.path, opened)
 
     def _inferred(self, saved: str) -> pa.Schema:
-        """The schema of the first file; kept beside the checkpoint, so that a restart has the same one."""
-        import fsspec
+        """The schema of the first file with rows; kept beside the checkpoint, so that a restart has the same one."""
         import pyarrow as pa
 
-        memory, path = fsspec.core.url_to_fs(saved)
+        memory, path = filesystem(saved, {})
         if memory.exists(path):
             return pa.ipc.read_schema(pa.py_buffer(memory.cat_file(path)))
-        assert self._log is not None
-        self._log.append(self._found())
-        if not self._log.entries:
-            raise SourceError(f"{self.path} has no files to infer a schema from", hint="declare it: schema=…")
-        first = self._log.entries[0]
-        try:
-            with self._opened(first) as file:
-                schema = canonical(self._format.infer(file, first.path, self.options), first.path)
-        except pa.ArrowException as error:
-            raise SourceError(
-                f"{first.path} is not a {self.format} file: {error}", hint="mend it, or declare the schema"
-            ) from error
+        log = self._logged()
+        log.append(list_files(self._url, self.storage_options))
+        first = next((entry for entry in log.entries if entry.size), None)
+        if first is None:
+            raise SourceError(f"{mask_uri(self._url)} has no files to infer a schema from", hint="declare it: schema=…")
+        schema = self._schema_of(first)
         memory.makedirs(posixpath.dirname(path), exist_ok=True)
-        memory.pipe_file(path, schema.serialize().to_pybytes())
+        memory.pipe_file(f"{path}.tmp", schema.serialize().to_pybytes())
+        memory.mv(f"{path}.tmp", path)
         return schema
 
-
-def _format_of(path: str) -> str | None:
-    name = path
-    for packed in (".gz", ".bz2", ".zst"):
-        name = name.removesuffix(packed)
-    return next((key for key, known in FORMATS.items() if name.endswith(known.extensions)), None)
-
-
-def _below(files: Any, root: str) -> dict[str, Any]:
-    if not files.exists(root):
-        raise SourceError(
-            f"{root} does not exist", hint="check the path; an empty folder is fine, a missing one is not"
-        )
-    if files.isfile(root):
-        return {root: files.info(root)}
-    found: dict[str, Any] = files.find(root, detail=True)
-    return found
+    def _schema_of(self, logged: LoggedFile) -> pa.Schema:
+        try:
+            return canonical_schema(self._format.infer(self._input(logged), self.options))
+        except OSError as error:
+            raise _unreadable(logged.path, error) from error
+        except VolleyError as error:
+            message = error.message if logged.path in error.message else f"{logged.path}: {error.message}"
+            raise SourceError(message, hint=error.hint) from error
 
 
-def _is_hidden(name: str, root: str) -> bool:
-    relative = name.removeprefix(root) if not _MAGIC & set(root) else posixpath.basename(name)
-    parts = [part for part in relative.split("/") if part]
-    return any(part.startswith((".", "_")) for part in parts) or fnmatch.fnmatch(name, "*.tmp") or name.endswith(".crc")
+def _check_options(format: str, options: Mapping[str, Any]) -> None:
+    known = FORMATS[format].options
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"{format} files have no option {option!r}", hint=near(option, known))
+    delimiter = options.get("delimiter", ",")
+    if not isinstance(delimiter, str) or len(delimiter) != 1:
+        raise ConfigError(f"delimiter {delimiter!r} is not one character", hint='for example ";" or "\\t"')
 
 
-def _modified(info: Mapping[str, Any]) -> float:
-    time = next((info[key] for key in ("mtime", "LastModified", "last_modified", "updated") if info.get(key)), 0.0)
-    return float(time.timestamp()) if hasattr(time, "timestamp") else float(time) if not isinstance(time, str) else 0.0
+def _unreadable(path: str, error: Exception) -> SourceError:
+    return SourceError(f"{path} can't be read: {error}", hint="it was there when it was found: was it removed or cut?")
 
 
 def _packed(files: Sequence[LoggedFile], divisible: bool) -> Iterator[FileSplit]:
@@ -234,14 +227,16 @@ def _packed(files: Sequence[LoggedFile], divisible: bool) -> Iterator[FileSplit]
         yield small
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FileSink(Sink):
-    """Rows as files in a folder: each epoch's files appear together, under names that a repeated epoch has again.
+    """Rows as files in a folder; an epoch that is repeated after a crash replaces what it left behind.
+
+    An epoch's files get their names one after the other: who reads the folder meanwhile can see some of them.
 
     Args:
         path: The folder; a local path or an fsspec URL.
         format: ``"parquet"``, ``"json"`` (lines) or ``"csv"``.
-        storage_options: For fsspec; never shown.
+        storage_options: For fsspec; secrets in it are never shown.
 
     Raises:
         ConfigError: If a setting is wrong.
@@ -251,13 +246,18 @@ class FileSink(Sink):
         FileSink(path='out', format='json')
     """
 
-    path: str
+    path: str | os.PathLike[str]
     format: str = "parquet"
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise ConfigError(f"FileSink format {self.format!r} is unknown", hint=near(self.format, FORMATS))
+        object.__setattr__(self, "path", os.fspath(self.path))
+        if self.format not in ENCODERS:
+            raise ConfigError(f"FileSink format {self.format!r} is unknown", hint=near(str(self.format), ENCODERS))
 
     def open(self, context: SinkContext) -> Committer:
-        return FileCommitter(self.path, self.format, dict(self.storage_options), context.schema)
+        check_columns(self.format, context.schema)
+        return FileCommitter(absolute(os.fspath(self.path)), self.format, dict(self.storage_options), context.schema)
+
+    def __repr__(self) -> str:
+        return show(self)

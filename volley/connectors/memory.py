@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import posixpath
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from volley._types import arrow_schema, canonical_schema, check_schema, conform
-from volley.errors import ConfigError, SourceError, near
+from volley._types import check_schema
+from volley.connectors._memory_table import checked, conformed, table_of
+from volley.connectors._paths import filesystem
+from volley.errors import ConfigError, SourceError
 from volley.sink import Committer, Epoch, Sink, SinkContext, WriteResult
 from volley.source import Offset, SplitSource
 
@@ -46,33 +49,58 @@ class _Run:
     aborts: set[int] = field(default_factory=set)
 
 
+@dataclass(frozen=True)
+class _Markers:
+    """Where the markers stand, as the number of rows before them.
+
+    Args:
+        ends: The EOFs.
+        aborts: The ABORTs, each with True if a run ends behind it, so that it belongs to the row before it.
+    """
+
+    ends: tuple[int, ...] = ()
+    aborts: tuple[tuple[int, bool], ...] = ()
+
+    def next_end(self, start: int, default: int) -> int:
+        return min((position for position in self.ends if position > start), default=default)
+
+    def aborts_between(self, first: int, last: int) -> list[int]:
+        return [
+            position
+            for position, is_last in self.aborts
+            if (first < position <= last if is_last else first <= position < last)
+        ]
+
+
 @dataclass(frozen=True, repr=False)
 class MemorySource(SplitSource):
     """Rows given as Python values or Arrow data; bounded.
 
     Args:
-        rows: Dicts (with ABORT and EOF between them, if wanted), a `pyarrow.Table` or a `pyarrow.RecordBatch`.
+        rows: Dicts (with ABORT and EOF between them, if wanted), a `pyarrow.Table`, or one or more
+            `pyarrow.RecordBatch`.
         schema: Their columns; None = taken from the Arrow data, or inferred from the dicts.
         rows_per_epoch: The most rows of one epoch; None = all.
         name: What tells it from other sources in memory: a checkpoint is bound to it.
 
     Raises:
-        ConfigError: If `schema` is no schema, or `rows_per_epoch` is not positive.
+        ConfigError: If `rows` are no rows, `schema` is no schema, or `rows_per_epoch` is not positive.
 
     Example:
         >>> MemorySource([{"id": 1}, {"id": 2}], rows_per_epoch=1)
         MemorySource(2 rows)
     """
 
-    rows: Any
+    rows: Any = field(hash=False)
     schema: Any = None
     rows_per_epoch: int | None = None
     name: str = "memory"
-    _markers: tuple[tuple[int, Marker], ...] = field(default=(), compare=False)
+    _markers: _Markers = field(default=_Markers(), compare=False)
     _state: str = field(default="", compare=False)
     _run: _Run = field(default_factory=_Run, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", checked(self.rows, Marker))
         if self.rows_per_epoch is not None and self.rows_per_epoch < 1:
             raise ConfigError(f"rows_per_epoch is {self.rows_per_epoch}", hint="at least 1, or None for all rows")
         if self.schema is not None:
@@ -96,123 +124,75 @@ class MemorySource(SplitSource):
         Raises:
             SourceError: If the rows do not fit one schema; names the column.
         """
-        markers: list[tuple[int, Marker]] = []
-        plain: list[Mapping[str, Any]] = []
-        if isinstance(self.rows, Sequence):
-            for row in self.rows:
-                if isinstance(row, Marker):
-                    markers.append((len(plain), row))
-                else:
-                    plain.append(row)
-            table = _table_of(plain, self.schema)
-        else:
-            table = _table_of_arrow(self.rows, self.schema)
-        return replace(self, rows=table, schema=table.schema, _markers=tuple(markers), _state=state)
+        table, markers = _parted(self.rows, self.schema) if isinstance(self.rows, tuple) else (self.rows, _Markers())
+        table = conformed(table, self.schema)
+        return replace(self, rows=table, schema=table.schema, _markers=markers, _state=state, _run=_Run())
 
     def initial_offset(self) -> Offset:
         return {"rows": 0}
 
     def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
-        end: int = self.rows.num_rows
+        first, end = int(start["rows"]), int(self.rows.num_rows)
         if target is not None:
             # Only a bounded run has a target, and its first question tells where it begins.
             if self._run.stop is None:
-                self._run.stop = self._next_stop(start["rows"])
-            end = self._run.stop
-        return {"rows": end if limit is None else min(end, start["rows"] + limit)}
-
-    def _next_stop(self, start: int) -> int:
-        ends = [position for position, marker in self._markers if marker is EOF and position > start]
-        return min(ends, default=self.rows.num_rows)
+                self._run.stop = self._markers.next_end(first, default=end)
+            end = min(self._run.stop, target["rows"])
+        return {"rows": max(first, end if limit is None else min(end, first + limit))}
 
     def splits(self, start: Offset, end: Offset) -> list[tuple[int, int, bool]]:
         first, last = start["rows"], end["rows"]
-        cuts = [(at, min(at + _ROWS_PER_SPLIT, last), False) for at in range(first, last, _ROWS_PER_SPLIT)]
         # All of them are noted as met, so that one run aborts once.
-        met = [self._aborts_at(position) for position, _ in self._markers if self._lies(position, first, last)]
-        if any(met):
-            cuts.append((last, last, True))
+        aborts = [position for position in self._markers.aborts_between(first, last) if self._aborts_at(position)]
+        # The rows before the first ABORT are read; nobody would see those behind it.
+        last = aborts[0] if aborts else last
+        cuts = [(at, min(at + _ROWS_PER_SPLIT, last), False) for at in range(first, last, _ROWS_PER_SPLIT)]
+        if aborts:
+            begin = cuts.pop()[0] if cuts else first
+            cuts.append((begin, last, True))
         return cuts
 
-    def _lies(self, position: int, first: int, last: int) -> bool:
-        """A marker is in the epoch of the row behind it; one at the very end is in the last."""
-        return first <= position < last or position == last == self.rows.num_rows
-
     def _aborts_at(self, position: int) -> bool:
-        """True in the first run that comes to an ABORT; a file in the state folder tells the later ones."""
-        if (position, ABORT) not in self._markers:
-            return False
-        import fsspec
-
-        files, path = fsspec.core.url_to_fs(f"{self._state}/abort-{position}")
+        """True in the first run that comes to this ABORT; a file in the state folder tells the later ones."""
+        files, path = filesystem(f"{self._state}/abort-{position}", {})
         if not files.exists(path):
-            files.makedirs(self._state, exist_ok=True)
+            files.makedirs(posixpath.dirname(path), exist_ok=True)
             files.touch(path)
             self._run.aborts.add(position)
         return position in self._run.aborts
 
     def read(self, split: tuple[int, int, bool]) -> Iterator[pa.RecordBatch]:
         start, end, aborts = split
-        if aborts:
-            raise SourceError(f"{self!r} has an ABORT marker in this epoch", hint="start again: it aborts only once")
         yield from self.rows.slice(start, end - start).to_batches()
+        if aborts:
+            raise SourceError(f"aborted by the ABORT marker at row {end}", hint="start again: it aborts only once")
 
     def __repr__(self) -> str:
-        count = self.rows.num_rows if hasattr(self.rows, "num_rows") else sum(_is_row(row) for row in self.rows)
+        if isinstance(self.rows, tuple):
+            count = sum(getattr(row, "num_rows", 1) for row in self.rows if not isinstance(row, Marker))
+        else:
+            count = self.rows.num_rows
         return f"MemorySource({count} row{'' if count == 1 else 's'})"
 
 
-def _is_row(row: Any) -> bool:
-    return not isinstance(row, Marker)
-
-
-def _table_of(rows: list[Mapping[str, Any]], declared: Any) -> pa.Table:
-    import pyarrow as pa
-
-    for row in rows:
-        if not isinstance(row, Mapping):
-            raise SourceError(f"MemorySource has a {type(row).__name__} among its rows", hint="rows are dicts")
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    if declared is None:
-        columns = {name: _inferred(name, [row.get(name) for row in rows]) for name in names}
-        return _table_of_arrow(pa.table(columns), None)
-    schema = canonical_schema(arrow_schema(declared))
-    for name in names:
-        if name not in schema.names:
-            raise SourceError(f"a row has the column {name!r}, the schema has not", hint=near(name, schema.names))
-    arrays = [_typed(field, [row.get(field.name) for row in rows]) for field in schema]
-    return pa.table(arrays, schema=schema)
-
-
-def _inferred(name: str, values: list[Any]) -> pa.Array:
-    import pyarrow as pa
-
-    try:
-        return pa.array(values)
-    except (pa.ArrowException, OverflowError) as error:
-        raise SourceError(f"column {name!r} has no one type: {error}", hint="declare it: schema=…") from error
-
-
-def _typed(field: pa.Field, values: list[Any]) -> pa.Array:
-    import pyarrow as pa
-
-    try:
-        return pa.array(values, field.type)
-    except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise SourceError(
-            f"column {field.name!r} has a value that is no {field.type}: {error}", hint="mend the row or the schema"
-        ) from error
-
-
-def _table_of_arrow(data: Any, declared: Any) -> pa.Table:
-    import pyarrow as pa
-
-    if isinstance(data, pa.RecordBatch):
-        data = pa.Table.from_batches([data])
-    if not isinstance(data, pa.Table):
-        raise SourceError(f"MemorySource can't read a {type(data).__name__}", hint="give dicts or a pyarrow.Table")
-    schema = canonical_schema(data.schema if declared is None else arrow_schema(declared))
-    return pa.Table.from_batches([conform(batch, schema) for batch in data.to_batches()], schema)
+def _parted(rows: tuple[Any, ...], schema: Any) -> tuple[pa.Table, _Markers]:
+    """Rows and markers, each for itself."""
+    plain = [row for row in rows if not isinstance(row, Marker)]
+    ends: list[int] = []
+    aborts: list[tuple[int, bool]] = []
+    position = len(plain)
+    ends_behind = True
+    # From the end, so that it is known what comes behind an ABORT.
+    for row in reversed(rows):
+        if row is EOF:
+            ends.insert(0, position)
+            ends_behind = True
+        elif row is ABORT:
+            aborts.insert(0, (position, ends_behind))
+        else:
+            position -= 1
+            ends_behind = False
+    return table_of(plain, schema), _Markers(tuple(ends), tuple(aborts))
 
 
 @dataclass(frozen=True)
@@ -228,40 +208,41 @@ class MemorySink(Sink):
     """
 
     name: str = "memory"
-    _epochs: dict[Epoch, list[pa.RecordBatch]] = field(default_factory=dict, compare=False, repr=False)
+    _epochs: dict[Epoch, pa.Table] = field(default_factory=dict, compare=False, repr=False)
 
     def open(self, context: SinkContext) -> Committer:
-        return _MemoryCommitter(self._epochs)
+        return _MemoryCommitter(self._epochs, context.schema)
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of all epochs so far, epoch by epoch."""
-        return [row for batches in self._epochs.values() for batch in batches for row in batch.to_pylist()]
+        return [row for table in list(self._epochs.values()) for row in table.to_pylist()]
 
     def table(self) -> pa.Table:
-        """The rows as an Arrow table.
+        """The rows as an Arrow table; if jobs with different columns have filled it, with the columns of all.
 
         Raises:
-            ConfigError: If there are none yet, so that their schema is not known.
+            ConfigError: If there was no epoch yet, so that the schema is not known.
         """
         import pyarrow as pa
 
-        batches = [batch for epoch in self._epochs.values() for batch in epoch]
-        if not batches:
+        tables = list(self._epochs.values())
+        if not tables:
             raise ConfigError(f"{self!r} has no rows yet", hint="run the pipeline first")
-        return pa.Table.from_batches(batches)
+        return pa.concat_tables(tables, promote_options="permissive")
 
     def clear(self) -> None:
         """Forget the rows, not which epochs there were."""
-        for batches in self._epochs.values():
-            batches.clear()
+        for epoch, table in list(self._epochs.items()):
+            self._epochs[epoch] = table.slice(0, 0)
 
     def __repr__(self) -> str:
         return f"MemorySink({self.name!r})"
 
 
 class _MemoryCommitter:
-    def __init__(self, epochs: dict[Epoch, list[pa.RecordBatch]]) -> None:
+    def __init__(self, epochs: dict[Epoch, pa.Table], schema: pa.Schema) -> None:
         self._epochs = epochs
+        self._schema = schema
 
     def last_epoch(self, query_id: str) -> int | None:
         return max((epoch.number for epoch in self._epochs if epoch.query_id == query_id), default=None)
@@ -272,9 +253,9 @@ class _MemoryCommitter:
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         import pyarrow as pa
 
-        self._epochs[epoch] = [
-            batch for result in results for file in result.committables for batch in pa.ipc.open_stream(file)
-        ]
+        streams = [stream for result in results for stream in result.committables]
+        batches = [batch for stream in streams for batch in pa.ipc.open_stream(stream)]
+        self._epochs[epoch] = pa.Table.from_batches(batches, self._schema)
 
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Nothing is left behind."""

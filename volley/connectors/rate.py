@@ -32,8 +32,8 @@ class RateSource(SparkSource):
     rows_per_second: int = 1
 
     def __post_init__(self) -> None:
-        if self.rows_per_second < 1:
-            raise ConfigError(f"rows_per_second is {self.rows_per_second}", hint="at least 1")
+        if not isinstance(self.rows_per_second, int) or self.rows_per_second < 1:
+            raise ConfigError(f"rows_per_second is {self.rows_per_second!r}", hint="a whole number, at least 1")
 
     @property
     def bounded(self) -> bool:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote
 
 from volley._secrets import mask_uri, show
-from volley.errors import (
-    CatalogAuthError,
-    CatalogError,
-    CatalogUnreachableError,
-    ConfigError,
-    MissingDependencyError,
-    TableNotFoundError,
-    VolleyError,
-)
-from volley.iceberg.storage import LocalStorage, storage_errors
+from volley.errors import ConfigError
+from volley.iceberg._failures import catalog_errors, storage_errors
+from volley.iceberg.storage import IcebergStorage
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -35,184 +31,292 @@ __all__ = [
     "RestCatalog",
     "SqlCatalog",
     "catalog_errors",
-    "catalog_of",
+    "catalog_from_uri",
     "load_catalog",
 ]
 
 CATALOG_NAME = "volley"
-"""SQL catalogs keep their name in each row: other clients have to open them under this one."""
+"""SQL catalogs keep their name in every row: other clients must open them by this one,
+``pyiceberg.catalog.sql.SqlCatalog("volley", uri="sqlite:////lake/catalog.db")``."""
+
+_CONNECT_SECONDS = 5.0
+_SQLITE_SECONDS = 30
 
 
-class CatalogConfig(Protocol):
-    """A catalog as a value."""
+class CatalogConfig(ABC):
+    """A catalog as a plain value; nothing is reached before `load_catalog`."""
+
+    extra: ClassVar[str | None] = None
+    """The extra of volley-stream that installs its client."""
 
     @property
+    @abstractmethod
     def address(self) -> str:
         """Where it is, for messages: no secrets."""
 
-    def properties(self) -> dict[str, str]:
-        """What pyiceberg is told."""
+    @abstractmethod
+    def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
+        """What pyiceberg's ``load_catalog`` is told; holds the secrets, so it must never be shown.
+
+        Args:
+            storage: Where the tables' files live.
+            warehouse: The sink's setting of that name.
+        """
+
+    @property
+    def file(self) -> str | None:
+        """The file it is, if it is one."""
+        return None
+
+    def open(self, properties: dict[str, Any]) -> Catalog:
+        """pyiceberg's catalog for these properties."""
+        from pyiceberg import catalog
+
+        return catalog.load_catalog(CATALOG_NAME, **properties)
+
+    __repr__ = show
+
+
+def _check_uri(uri: object, *schemes: str) -> None:
+    if not isinstance(uri, str) or not uri.startswith(schemes):
+        shown = mask_uri(uri) if isinstance(uri, str) else uri
+        raise ConfigError(f"catalog uri {shown!r} is not valid", hint=f"it begins with {' or '.join(schemes)}")
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, repr=False)
-class RestCatalog:
+class RestCatalog(CatalogConfig):
     """A catalog that speaks Iceberg's REST protocol: Polaris, Lakekeeper, Gravitino, Tabular, …
 
     Args:
-        uri: Its URL.
-        timeout: The longest that one request may take, in seconds.
+        uri: Its URL, up to and without ``/v1``.
+        warehouse: Its name for the warehouse.
+        credential: OAuth2 client credentials, ``"id:secret"``.
+        token: A bearer token, in place of `credential`.
+        properties: Anything more for pyiceberg: ``oauth2-server-uri``, ``scope``, ``header.…``, …
+        timeout: The longest to wait for an answer, in seconds; for a connection it is 5 seconds at most.
+
+    Raises:
+        ConfigError: If a setting is wrong.
+
+    Example:
+        >>> RestCatalog("http://polaris:8181/api/catalog", warehouse="lake", credential="id:hush")
+        RestCatalog(uri='http://polaris:8181/api/catalog', warehouse='lake', credential='***')
     """
 
     uri: str
+    warehouse: str | None = None
+    credential: str | None = None
+    token: str | None = None
+    properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
     timeout: float = 30.0
 
     def __post_init__(self) -> None:
-        if not self.uri.startswith(("http://", "https://")):
-            raise ConfigError(f"REST catalog URI {self.uri!r} is no URL", hint="http://host:port or https://…")
-        if self.timeout <= 0:
-            raise ConfigError(f"timeout is {self.timeout} seconds", hint="above 0")
+        _check_uri(self.uri, "http://", "https://")
+        object.__setattr__(self, "properties", dict(self.properties))
+        if self.credential is not None and not all(self.credential.partition(":")):
+            raise ConfigError("credential is not of the form 'id:secret'", hint="a bearer token is given by with_token")
+        if self.credential is not None and self.token is not None:
+            raise ConfigError("credential and token are both given", hint="pyiceberg uses one of them: leave one out")
+        if not self.timeout > 0:
+            raise ConfigError(f"timeout {self.timeout!r} is not valid", hint="seconds, above 0")
 
     @property
     def address(self) -> str:
         return mask_uri(self.uri)
 
-    def properties(self) -> dict[str, str]:
-        return {"type": "rest", "uri": self.uri}
+    def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
+        named = _given(warehouse=warehouse or self.warehouse, credential=self.credential, token=self.token)
+        if self.credential or self.token:
+            # pyiceberg's own default, which it warns of when it is left to it.
+            named["oauth2-server-uri"] = f"{self._endpoint.rstrip('/')}/v1/oauth/tokens"
+        return {"type": "rest", "uri": self._endpoint, **storage.properties(), **named, **self.properties}
 
-    __repr__ = show
+    @property
+    def _endpoint(self) -> str:
+        return self.uri
+
+    def open(self, properties: dict[str, Any]) -> Catalog:
+        return _rest_catalog(self.timeout, {key: value for key, value in properties.items() if key != "type"})
 
 
 @dataclass(frozen=True, repr=False)
-class SqlCatalog:
-    """A catalog in a SQL database.
+class NessieCatalog(RestCatalog):
+    """Nessie, by its Iceberg REST service.
 
     Args:
-        uri: SQLAlchemy's URL: ``sqlite:///file`` or ``postgresql+psycopg2://user:password@host/db``.
+        uri: The service's URL, up to ``/iceberg``; the other settings are those of `RestCatalog`.
+        branch: Nessie's branch.
+
+    Example:
+        >>> NessieCatalog("http://nessie:19120/iceberg", branch="dev").address
+        'http://nessie:19120/iceberg/dev'
     """
 
-    uri: str
+    branch: str = "main"
 
     @property
     def address(self) -> str:
-        return mask_uri(self.uri)
-
-    def properties(self) -> dict[str, str]:
-        if not self.uri.startswith("sqlite"):
-            return {"type": "sql", "uri": self.uri}
-        # Writers wait for each other this many seconds in place of failing at once.
-        joint = "&" if "?" in self.uri else "?"
-        return {"type": "sql", "uri": f"{self.uri}{joint}timeout=30"}
+        return mask_uri(self._endpoint)
 
     @property
-    def sqlite_file(self) -> str | None:
-        """The file of a SQLite database."""
-        path = self.uri.removeprefix("sqlite:///").partition("?")[0]
-        return path if self.uri.startswith("sqlite:///") and path and path != ":memory:" else None
-
-    __repr__ = show
+    def _endpoint(self) -> str:
+        return f"{self.uri.rstrip('/')}/{quote(self.branch, safe='')}"
 
 
-@dataclass(frozen=True)
-class MemoryCatalog:
-    """A catalog in this process' memory, for tests and trying out: equal values share one catalog.
+@dataclass(frozen=True, repr=False)
+class SqlCatalog(CatalogConfig):
+    """A catalog in a SQL database; its rows carry the name `CATALOG_NAME`.
 
     Args:
-        name: What tells it from others.
+        uri: SQLAlchemy's URL, ``sqlite:///file`` or ``postgresql+psycopg2://user:password@host/db``;
+            None = the SQLite file ``catalog.db`` in local storage.
+
+    Raises:
+        ConfigError: If the URI is of another kind, or of a SQLite database without a file.
     """
 
-    name: str = "memory"
+    extra: ClassVar[str | None] = "postgres"
+
+    uri: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.uri is None:
+            return
+        _check_uri(self.uri, "sqlite:///", "postgresql://", "postgresql+")
+        if self.uri.startswith("sqlite") and self.file in (None, ":memory:"):
+            raise ConfigError(
+                f"catalog uri {self.uri!r} names no file", hint='"sqlite:////folder/file", or MemoryCatalog()'
+            )
 
     @property
     def address(self) -> str:
-        return f"memory://{self.name}"
+        return mask_uri(self.uri or "sqlite")
 
-    def properties(self) -> dict[str, str]:
-        return {"type": "in-memory"}
+    @property
+    def file(self) -> str | None:
+        head, _, rest = (self.uri or "").partition(":///")
+        return rest.partition("?")[0] or None if head == "sqlite" else None
+
+    def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
+        uri = str(self.uri)
+        if self.file is not None and "timeout=" not in uri:
+            # A second writer waits this long, in place of failing at once with "database is locked".
+            uri = f"{uri}{'&' if '?' in uri else '?'}timeout={_SQLITE_SECONDS}"
+        return {"type": "sql", "uri": uri, "warehouse": storage.location(warehouse), **storage.properties()}
+
+    def open(self, properties: dict[str, Any]) -> Catalog:
+        if self.file is not None:
+            _prepare_sqlite(self.file)
+        return super().open(properties)
 
 
-@dataclass(frozen=True)
-class GlueCatalog:
+@dataclass(frozen=True, repr=False)
+class MemoryCatalog(CatalogConfig):
+    """A catalog that ends with this process, for tests and for trying out.
+
+    Within one process there is one per warehouse location: what a job writes, `load_catalog` with an equal config
+    reads back.
+    """
+
+    @property
+    def address(self) -> str:
+        return "memory"
+
+    def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
+        return {"type": "in-memory", "warehouse": storage.location(warehouse), **storage.properties()}
+
+    def open(self, properties: dict[str, Any]) -> Catalog:
+        # SQLite's own memory databases are one per thread, and a job commits on a thread of its own: so a file that
+        # goes with the process.
+        with _memory_lock:
+            warehouse = properties["warehouse"]
+            if warehouse not in _memory_catalogs:
+                folder: TemporaryDirectory[str] = TemporaryDirectory(prefix="volley-")
+                catalog = super().open({**properties, "uri": f"sqlite:///{folder.name}/catalog.db"})
+                _memory_catalogs[warehouse] = (catalog, folder)
+            return _memory_catalogs[warehouse][0]
+
+
+_memory_catalogs: dict[str, tuple[Catalog, TemporaryDirectory[str]]] = {}
+_memory_lock = threading.Lock()
+
+
+@dataclass(frozen=True, repr=False)
+class GlueCatalog(CatalogConfig):
     """AWS Glue.
 
     Args:
         region: AWS' region.
-        catalog_id: The account's id; None = the credentials' own.
+        catalog_id: The account's id; None = that of the credentials.
         profile: A profile of the AWS configuration.
+        database: Glue's database: the sink's namespace, if that is not given.
     """
+
+    extra: ClassVar[str | None] = "glue"
 
     region: str
     catalog_id: str | None = None
     profile: str | None = None
+    database: str | None = None
 
     @property
     def address(self) -> str:
         return f"glue:{self.region}"
 
-    def properties(self) -> dict[str, str]:
-        named = {"glue.id": self.catalog_id, "glue.profile-name": self.profile}
-        given = {key: value for key, value in named.items() if value is not None}
-        return {"type": "glue", "glue.region": self.region, **given}
+    def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
+        named = _given(**{"glue.region": self.region, "glue.id": self.catalog_id, "glue.profile-name": self.profile})
+        return {"type": "glue", "warehouse": storage.location(warehouse), **storage.properties(), **named}
 
 
-@dataclass(frozen=True)
-class HiveCatalog:
+@dataclass(frozen=True, repr=False)
+class HiveCatalog(CatalogConfig):
     """A Hive Metastore.
 
     Args:
         uri: ``thrift://host:port``.
     """
 
+    extra: ClassVar[str | None] = "hive"
+
     uri: str
+
+    def __post_init__(self) -> None:
+        _check_uri(self.uri, "thrift://")
 
     @property
     def address(self) -> str:
-        return self.uri
+        return mask_uri(self.uri)
 
-    def properties(self) -> dict[str, str]:
-        return {"type": "hive", "uri": self.uri}
+    def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
+        return {"type": "hive", "uri": self.uri, "warehouse": storage.location(warehouse), **storage.properties()}
 
 
-@dataclass(frozen=True)
-class NessieCatalog:
-    """Nessie, by its Iceberg REST service.
+def catalog_from_uri(uri: str) -> CatalogConfig:
+    """The catalog that a URI means.
 
-    Args:
-        uri: Its URL, up to ``/iceberg``.
-        branch: Nessie's branch.
+    Raises:
+        ConfigError: If it is none of http(s), sqlite, postgresql, thrift, memory.
+
+    Example:
+        >>> catalog_from_uri("thrift://metastore:9083")
+        HiveCatalog(uri='thrift://metastore:9083')
     """
-
-    uri: str
-    branch: str = "main"
-
-    @property
-    def address(self) -> str:
-        return f"{self.uri.rstrip('/')}/{self.branch}"
-
-    def properties(self) -> dict[str, str]:
-        return {"type": "rest", "uri": self.address}
-
-
-def catalog_of(uri: str | None, catalog: CatalogConfig | None, storage: Any) -> CatalogConfig:
-    """The catalog that a URI or a value names; without both, a SQLite file beside local storage."""
-    if catalog is not None:
-        return catalog
-    if uri is None:
-        if isinstance(storage, LocalStorage):
-            return SqlCatalog(f"sqlite:///{storage.folder}/catalog.db")
-        raise ConfigError("catalog_uri is missing", hint="only local storage has a catalog of its own")
-    scheme = uri.partition(":")[0].partition("+")[0]
-    match scheme:
-        case "http" | "https":
-            return RestCatalog(uri)
-        case "sqlite" | "postgresql":
-            return SqlCatalog(uri)
-        case "thrift":
-            return HiveCatalog(uri)
-        case "memory":
-            return MemoryCatalog(uri.partition("://")[2] or "memory")
+    scheme = uri.partition(":")[0].partition("+")[0] if isinstance(uri, str) else ""
+    if scheme in ("http", "https"):
+        return RestCatalog(uri)
+    if scheme in ("sqlite", "postgresql"):
+        return SqlCatalog(uri)
+    if scheme == "thrift":
+        return HiveCatalog(uri)
+    if uri in ("memory", "memory://"):
+        return MemoryCatalog()
     raise ConfigError(
-        f"catalog_uri {mask_uri(uri)!r} is of no known kind",
-        hint="http(s)://, sqlite:///, postgresql://, thrift:// or memory://",
+        f"catalog uri {mask_uri(str(uri))!r} is of no known kind",
+        hint="http(s)://…, sqlite:///…, postgresql://…, thrift://… or memory",
     )
 
 
@@ -221,135 +325,58 @@ def load_catalog(config: IcebergSinkConfig) -> Catalog:
 
     Raises:
         CatalogUnreachableError: If it does not answer.
-        CatalogAuthError: If it refuses.
+        CatalogAuthError: If it refuses the credentials, or they lack a privilege.
         MissingDependencyError: If a package it needs is not installed.
-        StorageError: If a SQLite catalog's file can't be made.
+        StorageError: If the file of a SQLite catalog can't be made.
+
+    Example:
+        >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage
+        >>> storage = IcebergStorage.Local("/tmp/lake")
+        >>> load_catalog(IcebergSinkConfig("memory", None, ["db"], "events", storage)).list_namespaces()
+        []
     """
-    if config.storage is not None:
-        config.storage.check()
-    if isinstance(config.catalog, MemoryCatalog):
-        return _shared(config)
-    if isinstance(config.catalog, SqlCatalog) and config.catalog.sqlite_file:
-        _prepare_sqlite(config.catalog.sqlite_file)
+    config.storage.check_installed()
+    properties = {**config.source.to_properties(config.storage, config.warehouse), **config.properties}
     with catalog_errors(config):
-        return _open(config)
-
-
-_memory_catalogs: dict[tuple[Any, ...], Catalog] = {}
-_memory_lock = threading.Lock()
-
-
-def _shared(config: IcebergSinkConfig) -> Catalog:
-    key = (config.catalog, config.warehouse, repr(config.storage))
-    with _memory_lock:
-        if key not in _memory_catalogs:
-            _memory_catalogs[key] = _open(config)
-        return _memory_catalogs[key]
-
-
-def _open(config: IcebergSinkConfig) -> Catalog:
-    from pyiceberg.catalog import load_catalog as open_catalog
-    from pyiceberg.exceptions import NotInstalledError
-
-    try:
-        if isinstance(config.catalog, RestCatalog):
-            return _rest(config.catalog.timeout, _properties(config))
-        return open_catalog(CATALOG_NAME, **_properties(config))
-    except (ImportError, NotInstalledError) as error:
-        extra = {GlueCatalog: "glue", HiveCatalog: "hive"}.get(type(config.catalog), "all")
-        raise MissingDependencyError(
-            f"a package for {type(config.catalog).__name__} is not installed: {error}",
-            hint=f'pip install "volley-stream[{extra}]"',
-        ) from error
-
-
-def _properties(config: IcebergSinkConfig) -> dict[str, str]:
-    storage = config.storage.properties() if config.storage else {}
-    warehouse = config.warehouse or (config.storage.location if config.storage else None)
-    named = {"warehouse": warehouse, "credential": config.credential, "token": config.token}
-    given = {key: value for key, value in named.items() if value is not None}
-    return {**storage, **config.source.properties(), **given, **config.properties}
+        return config.source.open(properties)
 
 
 def _prepare_sqlite(file: str) -> None:
-    """Make the folder, and let readers and one writer work side by side."""
+    """Make the file and its folder; write-ahead logging lets readers and a writer work side by side."""
     import sqlite3
-    from pathlib import Path
 
-    with storage_errors(file, "making the catalog"):
+    with storage_errors(file, "opening the catalog"):
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(file, timeout=_SQLITE_SECONDS)
         try:
-            Path(file).parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(file, timeout=30)
-            try:
-                connection.execute("pragma journal_mode=wal")
-            finally:
-                connection.close()
-        except sqlite3.Error as error:
-            raise OSError(f"{error}") from error
+            connection.execute("pragma journal_mode=wal")
+        finally:
+            connection.close()
 
 
-def _rest(seconds: float, properties: dict[str, str]) -> Catalog:
+def _rest_catalog(seconds: float, properties: dict[str, Any]) -> Catalog:
     """A REST catalog whose requests end in time: pyiceberg's own wait for ever on a server that hangs."""
-    from pyiceberg.catalog.rest import RestCatalog as PyIcebergRestCatalog
+    from pyiceberg.catalog import rest
     from requests import Session
     from requests.adapters import HTTPAdapter
 
-    class TimeLimited(HTTPAdapter):
+    limits = (min(_CONNECT_SECONDS, seconds), seconds)
+
+    class Limited(HTTPAdapter):
         def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-            kwargs["timeout"] = kwargs.get("timeout") or seconds
-            return super().send(request, *args, **kwargs)
+            return super().send(request, *args, **{**kwargs, "timeout": kwargs.get("timeout") or limits})
 
-    class TimeLimitedRestCatalog(PyIcebergRestCatalog):
+    def limited(session: Session) -> Session:
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, Limited())
+        return session
+
+    class LimitedRestCatalog(rest.RestCatalog):
         def _create_session(self) -> Session:
-            session = super()._create_session()
-            for scheme in ("http://", "https://"):
-                session.mount(scheme, TimeLimited())
-            return session
+            return limited(super()._create_session())
 
-    return TimeLimitedRestCatalog(CATALOG_NAME, **properties)
+        def _create_legacy_oauth2_auth_manager(self, session: Session) -> Any:
+            # It asks for a token at once, before the session is returned.
+            return super()._create_legacy_oauth2_auth_manager(limited(session))
 
-
-@contextmanager
-def catalog_errors(config: IcebergSinkConfig) -> Iterator[None]:
-    """Turn what pyiceberg and its clients raise into our errors; conflicts pass as they are.
-
-    Raises:
-        CatalogError: One of its kinds, naming the catalog.
-    """
-    try:
-        yield
-    except VolleyError:
-        raise
-    except Exception as error:
-        made = _translated(error, config)
-        if made is None:
-            raise
-        raise made from error
-
-
-def _translated(error: Exception, config: IcebergSinkConfig) -> VolleyError | None:
-    from pyiceberg import exceptions as theirs
-    from requests import exceptions as http
-    from sqlalchemy import exc as sql
-
-    address, text = config.source.address, mask_uri(str(error))
-    if isinstance(error, (theirs.NoSuchTableError, theirs.NoSuchNamespaceError)):
-        return TableNotFoundError(f"table {config.table_name} not found in {address}", hint="check namespace and table")
-    if isinstance(error, (theirs.UnauthorizedError, theirs.OAuthError, theirs.AuthorizationExpiredError)):
-        return CatalogAuthError(
-            f"catalog {address} refused the credentials: {text}", hint='with_credential("id:secret") or with_token(…)'
-        )
-    if isinstance(error, theirs.ForbiddenError):
-        return CatalogAuthError(
-            f"catalog {address} forbids it: {text}",
-            hint=f"the principal lacks a privilege on {config.table_name}, such as TABLE_WRITE_DATA",
-        )
-    if isinstance(error, (http.ConnectionError, http.Timeout, ConnectionError, TimeoutError)):
-        return CatalogUnreachableError(
-            f"catalog {address} does not answer: {text}", hint="check that it runs, its address and the network"
-        )
-    if isinstance(error, (theirs.RESTError, sql.SQLAlchemyError)) and not isinstance(
-        error, theirs.CommitStateUnknownException
-    ):
-        return CatalogError(f"catalog {address}: {text}", hint="the catalog's own log may say more")
-    return None
+    return LimitedRestCatalog(CATALOG_NAME, **properties)

@@ -3,43 +3,46 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from types import MappingProxyType
 from typing import Any
 
 from volley._secrets import show
 from volley.errors import ConfigError, near
-from volley.iceberg.catalogs import CatalogConfig, MemoryCatalog, RestCatalog, catalog_of
-from volley.iceberg.modes import CommitMode
-from volley.iceberg.partitioning import Partitioning, Transform
-from volley.iceberg.storage import AzureStorage, GcsStorage, LocalStorage, S3Storage
+from volley.iceberg.catalogs import CatalogConfig, GlueCatalog, RestCatalog, SqlCatalog, catalog_from_uri
+from volley.iceberg.modes import Append, CommitMode, commit_mode
+from volley.iceberg.partitioning import Partitioning, partitioning
+from volley.iceberg.storage import IcebergStorage
 
 __all__ = ["COMPRESSIONS", "TUNINGS", "IcebergSinkConfig"]
-
-Storage = S3Storage | AzureStorage | GcsStorage | LocalStorage
 
 COMPRESSIONS: dict[str, range | None] = {
     "none": None,
     "snappy": None,
     "gzip": range(1, 10),
-    "lz4": None,
+    "lz4": range(1, 13),
     "zstd": range(1, 23),
-    "brotli": range(0, 12),
+    "brotli": range(12),
 }
-"""The codecs, and the levels each takes."""
+"""The Parquet codecs, and the levels each takes."""
 
 TUNINGS: dict[str, dict[str, Any]] = {
     "low_latency": {"batch_size": 1_000, "flush_interval": timedelta(seconds=10), "target_file_size_mb": 32},
     "balanced": {"batch_size": 10_000, "flush_interval": timedelta(seconds=60), "target_file_size_mb": 128},
     "high_throughput": {"batch_size": 100_000, "flush_interval": timedelta(seconds=300), "target_file_size_mb": 512},
 }
-"""The presets of `with_tuning`."""
+"""The presets of `IcebergSinkConfig.with_tuning`."""
 
 _EVOLUTIONS = ("strict", "add_columns", "full")
-# Keys that Iceberg itself puts into a snapshot's summary.
-_SUMMARY_KEY = re.compile(r"^(operation|added|deleted|removed|total|changed|partition|replace|spark|engine|volley)\b")
+# Keys that Iceberg itself writes into a snapshot's summary, and those of Volley's marks.
+_RESERVED = re.compile(
+    r"(added|deleted|removed|total|manifests)-.*|changed-partition-count|partition-summaries-included|partitions\..*"
+    r"|entries-processed|operation|volley\..*"
+)
+_REQUIRED: Any = None
+_TABLE_DEFAULT = Partitioning.table_default()
+_APPEND = Append()
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,15 +50,15 @@ class IcebergSinkConfig:
     """Which table the sink writes to, and how. A frozen value: each ``with_…`` returns a changed copy.
 
     Args:
-        catalog_uri: ``http(s)://`` for a REST catalog, ``sqlite:///`` or ``postgresql://`` for SQL, ``thrift://`` for
-            Hive, ``memory://``; None = `catalog`, or a SQLite catalog beside local storage.
-        warehouse: The catalog's name for the warehouse, or its URL; None = the storage's location.
-        namespace: A list of names, or one dotted string.
+        catalog_uri: ``http(s)://…`` (REST), ``sqlite:///…`` or ``postgresql://…`` (SQL), ``thrift://…`` (Hive) or
+            ``memory``; None = `catalog`, or a SQLite catalog in local storage.
+        warehouse: A REST catalog's name for the warehouse; for other catalogs a folder in the storage, or its URL.
+        namespace: A list of names, or one dotted string; kept as a tuple.
         table: The table's name.
-        storage: An `IcebergStorage`; None if the catalog hands out credentials.
-        catalog: A catalog value, in place of `catalog_uri`.
+        storage: Where the table's files live, an `IcebergStorage`.
+        catalog: A catalog value (`RestCatalog`, `SqlCatalog`, …), in place of `catalog_uri`.
 
-    Other settings have setters; their defaults are in the README's table.
+    Every other setting has a ``with_…`` method that describes it.
 
     Raises:
         ConfigError: If a setting is wrong, or not supported yet.
@@ -63,54 +66,53 @@ class IcebergSinkConfig:
     Example:
         >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage
         >>> config = IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local("/tmp/lake"))
-        >>> config.with_compression("zstd", level=3).compression
-        'zstd'
+        >>> config.with_compression("zstd", level=3)  # doctest: +NORMALIZE_WHITESPACE
+        IcebergSinkConfig(namespace=('db',), table='events', storage=IcebergStorage.Local(path='/tmp/lake'),
+            compression='zstd', compression_level=3)
     """
 
     catalog_uri: str | None = None
     warehouse: str | None = None
-    namespace: Sequence[str] | str = ()
-    table: str = ""
-    storage: Storage | None = None
+    namespace: Sequence[str] = _REQUIRED
+    table: str = _REQUIRED
+    storage: IcebergStorage = _REQUIRED
     catalog: CatalogConfig | None = None
     credential: str | None = None
     token: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
     max_records: int | None = None
     batch_size: int = 10_000
     flush_interval: timedelta | None = None
     target_file_size_mb: float = 128
     compression: str = "snappy"
     compression_level: int | None = None
-    partitioning: Partitioning | str | Sequence[Transform] = "table_default"
-    commit_mode: CommitMode | str = "append"
+    partitioning: Partitioning = _TABLE_DEFAULT
+    commit_mode: CommitMode = _APPEND
     schema_evolution: str = "add_columns"
     create_table: bool = True
     branch: str = "main"
-    snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+    snapshot_properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     dead_letter: str | None = None
 
     def __post_init__(self) -> None:
-        self._set("namespace", _namespace(self.namespace))
-        self._set("catalog", catalog_of(self.catalog_uri, self.catalog, self.storage))
-        self._set("partitioning", Partitioning.of(self.partitioning))  # type: ignore[arg-type]
-        self._set("commit_mode", CommitMode.of(self.commit_mode))
-        self._set("properties", MappingProxyType(dict(self.properties)))
-        self._set("snapshot_properties", MappingProxyType(dict(self.snapshot_properties)))
+        if not isinstance(self.storage, IcebergStorage):
+            raise ConfigError(
+                f"storage is {self.storage!r}", hint="IcebergStorage.S3(…), .Azure(…), .Gcs(…) or .Local(path)"
+            )
+        self._keep("properties", dict(self.properties))
+        self._keep("snapshot_properties", dict(self.snapshot_properties))
+        self._keep("flush_interval", _interval(self.flush_interval))
+        self._keep("partitioning", partitioning(self.partitioning))
+        self._keep("commit_mode", commit_mode(self.commit_mode))
+        self._keep("namespace", _namespace(self.namespace, self.source))
         _check_name("table", self.table)
         _check_numbers(self)
         _check_compression(self.compression, self.compression_level)
-        _check_credentials(self)
-        for key in self.snapshot_properties:
-            if _SUMMARY_KEY.match(key):
-                raise ConfigError(f"snapshot property {key!r} is Iceberg's or Volley's own", hint="prefix it: myteam.…")
-        if self.schema_evolution not in _EVOLUTIONS:
-            raise ConfigError(
-                f"schema_evolution {self.schema_evolution!r} is unknown", hint=near(self.schema_evolution, _EVOLUTIONS)
-            )
-        _refuse_unsupported(self)
+        _check_choices(self)
+        _check_snapshot_properties(self.snapshot_properties)
+        _refuse_what_is_not_built(self)
 
-    def _set(self, name: str, value: Any) -> None:
+    def _keep(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
     @property
@@ -125,20 +127,38 @@ class IcebergSinkConfig:
 
     @property
     def source(self) -> CatalogConfig:
-        """The catalog, however it was given."""
-        assert self.catalog is not None
-        return self.catalog
+        """The catalog, however it was given, with the credentials given here."""
+        if self.catalog is not None and self.catalog_uri is not None:
+            raise ConfigError("catalog and catalog_uri are both given", hint="give one of them")
+        found = self.catalog if self.catalog_uri is None else catalog_from_uri(self.catalog_uri)
+        return self._authorized(self._beside_storage() if found in (None, SqlCatalog()) else found)
 
-    def with_credential(self, credential: str) -> IcebergSinkConfig:
+    def _beside_storage(self) -> CatalogConfig:
+        if not isinstance(self.storage, IcebergStorage.Local):
+            raise ConfigError(
+                "catalog_uri is missing", hint='"http://…" for a REST catalog; only local storage has one of its own'
+            )
+        return SqlCatalog(f"sqlite:///{self.storage.folder}/catalog.db")
+
+    def _authorized(self, catalog: CatalogConfig) -> CatalogConfig:
+        if self.credential is None and self.token is None:
+            return catalog
+        if not isinstance(catalog, RestCatalog):
+            raise ConfigError(
+                f"credential and token are for REST catalogs, not {type(catalog).__name__}", hint="leave them out"
+            )
+        return replace(catalog, credential=self.credential, token=self.token)
+
+    def with_credential(self, credential: str | None) -> IcebergSinkConfig:
         """OAuth2 client credentials for a REST catalog, ``"id:secret"``."""
         return replace(self, credential=credential)
 
-    def with_token(self, token: str) -> IcebergSinkConfig:
+    def with_token(self, token: str | None) -> IcebergSinkConfig:
         """A bearer token for a REST catalog."""
         return replace(self, token=token)
 
-    def with_properties(self, properties: Mapping[str, str]) -> IcebergSinkConfig:
-        """Anything more for pyiceberg's catalog and FileIO; they win over what the other settings say."""
+    def with_properties(self, properties: Mapping[str, Any]) -> IcebergSinkConfig:
+        """Anything more for pyiceberg's catalog and FileIO, added to those already given; they win over all else."""
         return replace(self, properties={**self.properties, **properties})
 
     def with_max_records(self, rows: int | None) -> IcebergSinkConfig:
@@ -150,33 +170,31 @@ class IcebergSinkConfig:
         return replace(self, batch_size=rows)
 
     def with_flush_interval(self, interval: timedelta | float | None) -> IcebergSinkConfig:
-        """The longest time rows wait before a commit: a timedelta, or seconds."""
-        return replace(
-            self, flush_interval=timedelta(seconds=interval) if isinstance(interval, (int, float)) else interval
-        )
+        """The longest time rows wait before a commit: a timedelta, or seconds; None = the environment's interval."""
+        return replace(self, flush_interval=_interval(interval))
 
     def with_target_file_size_mb(self, megabytes: float) -> IcebergSinkConfig:
         """A data file is closed when its encoded size reaches this many MiB (±10 %)."""
         return replace(self, target_file_size_mb=megabytes)
 
     def with_compression(self, compression: str, level: int | None = None) -> IcebergSinkConfig:
-        """The Parquet codec: none, snappy, gzip, lz4, zstd or brotli; gzip, zstd and brotli take a level."""
+        """The Parquet codec: none, snappy, gzip (levels 1–9), lz4 (1–12), zstd (1–22) or brotli (0–11)."""
         return replace(self, compression=compression, compression_level=level)
 
-    def with_partitioning(self, partitioning: Partitioning | str | Sequence[Transform]) -> IcebergSinkConfig:
-        """How the table is partitioned if it is made; an existing table's spec wins."""
-        return replace(self, partitioning=partitioning)
+    def with_partitioning(self, strategy: Partitioning | str | Iterable[Partitioning]) -> IcebergSinkConfig:
+        """How the table is partitioned if it is made: "none", "table_default", a `Partitioning` or a list of them."""
+        return replace(self, partitioning=partitioning(strategy))
 
     def with_commit_mode(self, mode: CommitMode | str) -> IcebergSinkConfig:
-        """How an epoch's rows change the table."""
-        return replace(self, commit_mode=mode)
+        """How an epoch's rows change the table: "append"."""
+        return replace(self, commit_mode=commit_mode(mode))
 
     def with_schema_evolution(self, mode: str) -> IcebergSinkConfig:
-        """What happens when the stream's columns differ from the table's: strict or add_columns."""
+        """What happens when the stream has columns the table has not: strict (an error) or add_columns."""
         return replace(self, schema_evolution=mode)
 
     def with_create_table(self, create: bool) -> IcebergSinkConfig:
-        """Whether namespace and table are made when they are absent."""
+        """Whether namespace and table are made when they are absent; else that is an error."""
         return replace(self, create_table=create)
 
     def with_branch(self, branch: str) -> IcebergSinkConfig:
@@ -184,83 +202,103 @@ class IcebergSinkConfig:
         return replace(self, branch=branch)
 
     def with_snapshot_properties(self, properties: Mapping[str, str]) -> IcebergSinkConfig:
-        """Added to the summary of every snapshot."""
-        return replace(self, snapshot_properties=properties)
+        """Texts for the summary of every snapshot, added to those already given."""
+        return replace(self, snapshot_properties={**self.snapshot_properties, **properties})
 
     def with_dead_letter(self, target: str | None) -> IcebergSinkConfig:
-        """Where rows go that can't be written."""
+        """Where rows go that can't be written; None = the job stops."""
         return replace(self, dead_letter=target)
 
     def with_tuning(self, preset: str) -> IcebergSinkConfig:
-        """Batch size, flush interval and file size at once: low_latency, balanced or high_throughput."""
+        """Batch size, flush interval and file size at once: low_latency, balanced or high_throughput.
+
+        Setters that come after it win.
+        """
         if preset not in TUNINGS:
-            raise ConfigError(f"tuning {preset!r} is unknown", hint=near(preset, TUNINGS))
+            raise ConfigError(f"tuning {preset!r} is unknown", hint=near(str(preset), TUNINGS))
         return replace(self, **TUNINGS[preset])
 
     __repr__ = show
 
 
-def _namespace(given: Sequence[str] | str) -> tuple[str, ...]:
-    parts = tuple(given.split(".")) if isinstance(given, str) else tuple(given)
+def _refuse_what_is_not_built(config: IcebergSinkConfig) -> None:
+    """Settings whose work is still to come are refused, never ignored: whoever builds one deletes its line."""
+    for setting, used in {
+        "commit_mode": config.commit_mode != _APPEND,
+        "schema_evolution": config.schema_evolution == "full",
+        "partitioning": config.partitioning not in (Partitioning.none(), _TABLE_DEFAULT),
+        "branch": config.branch != "main",
+        "dead_letter": config.dead_letter is not None,
+    }.items():
+        if used:
+            default = IcebergSinkConfig.__dataclass_fields__[setting].default
+            raise ConfigError(
+                f"{setting} {getattr(config, setting)!r} is not supported yet", hint=f"leave it at {default!r}"
+            )
+
+
+def _namespace(given: Sequence[str] | None, catalog: CatalogConfig) -> tuple[str, ...]:
+    database = catalog.database if isinstance(catalog, GlueCatalog) else None
+    found = given or ((database,) if database else ())
+    parts = tuple(found.split(".")) if isinstance(found, str) else tuple(found)
     if not parts:
-        raise ConfigError("namespace is missing", hint='namespace=["db"] or "db.schema"')
+        raise ConfigError("namespace is missing", hint='namespace=["db"], or "db.schema"')
     for part in parts:
         _check_name("namespace", part)
+    if database and parts != (database,):
+        raise ConfigError(f"namespace {'.'.join(parts)!r} is not Glue's database {database!r}", hint="give one of them")
     return parts
 
 
-def _check_name(what: str, name: str) -> None:
-    # Catalogs make folders of these names.
-    bad = not isinstance(name, str) or not name.strip() or name in (".", "..") or re.search(r"[/\\\x00-\x1f]", name)
-    if bad or "." in name:
+def _check_name(what: str, name: object) -> None:
+    # Catalogs make folders of these names, and URLs of the folders.
+    if not isinstance(name, str) or not re.fullmatch(r"[^./\\?#%\x00-\x1f]+", name) or name != name.strip():
         raise ConfigError(
-            f"{what} {name!r} is not a name", hint="a name has letters; no dots, slashes or control characters"
+            f"{what} {name!r} is not a name",
+            hint="one word or more, without . / \\ ? # %; a nested namespace is a list, or one dotted string",
         )
 
 
 def _check_numbers(config: IcebergSinkConfig) -> None:
     for name in ("max_records", "batch_size", "target_file_size_mb"):
         value = getattr(config, name)
+        kinds = int | float if name == "target_file_size_mb" else int
         if value is None and name == "max_records":
             continue
-        whole = isinstance(value, int) or (name == "target_file_size_mb" and isinstance(value, float))
-        if not whole or isinstance(value, bool) or value <= 0:
-            raise ConfigError(f"{name} is {value!r}", hint="a number above 0")
-    interval = config.flush_interval
-    if interval is not None and (not isinstance(interval, timedelta) or interval <= timedelta(0)):
-        raise ConfigError(f"flush_interval is {interval!r}", hint="a timedelta above 0, or seconds")
+        if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < float("inf"):
+            raise ConfigError(f"{name} {value!r} is not valid", hint="a number above 0")
+
+
+def _interval(given: timedelta | float | None) -> timedelta | None:
+    number = isinstance(given, int | float) and not isinstance(given, bool)
+    found = timedelta(seconds=given) if number and 0 < given < 1e9 else given  # type: ignore[operator, arg-type]
+    if found is not None and (not isinstance(found, timedelta) or found <= timedelta(0)):
+        raise ConfigError(f"flush_interval {given!r} is not valid", hint="a timedelta above 0, or seconds")
+    return found
 
 
 def _check_compression(compression: str, level: int | None) -> None:
     if compression not in COMPRESSIONS:
         raise ConfigError(f"compression {compression!r} is unknown", hint=near(str(compression), COMPRESSIONS))
     levels = COMPRESSIONS[compression]
-    if level is not None and (levels is None or level not in levels):
-        wanted = f"{levels.start} to {levels.stop - 1}" if levels else "none at all"
-        raise ConfigError(f"compression level {level} for {compression}", hint=f"it takes {wanted}")
+    if level is not None and (isinstance(level, bool) or level not in (levels or ())):
+        wanted = f"levels {levels.start} to {levels.stop - 1}" if levels else "no level"
+        raise ConfigError(f"compression level {level!r} is not valid", hint=f"{compression} takes {wanted}")
 
 
-def _check_credentials(config: IcebergSinkConfig) -> None:
-    if (config.credential or config.token) and not isinstance(config.catalog, RestCatalog):
-        raise ConfigError(
-            f"credential and token are for REST catalogs, not {type(config.catalog).__name__}", hint="leave them out"
-        )
-    if config.credential is not None and not re.fullmatch(r"[^:]+:.+", config.credential):
-        raise ConfigError("credential is not of the form 'id:secret'", hint="for a bearer token use with_token")
-    if config.storage is None and not isinstance(config.catalog, (RestCatalog, MemoryCatalog)):
-        raise ConfigError("storage is missing", hint="storage=IcebergStorage.S3(…), .Azure(…), .Gcs(…) or .Local(path)")
+def _check_choices(config: IcebergSinkConfig) -> None:
+    mode = config.schema_evolution
+    if mode not in _EVOLUTIONS:
+        raise ConfigError(f"schema_evolution {mode!r} is unknown", hint=near(str(mode), _EVOLUTIONS))
+    if not isinstance(config.create_table, bool):
+        raise ConfigError(f"create_table {config.create_table!r} is not valid", hint="True or False")
 
 
-def _refuse_unsupported(config: IcebergSinkConfig) -> None:
-    """What is not built yet is refused, never ignored."""
-    assert isinstance(config.partitioning, Partitioning)
-    assert isinstance(config.commit_mode, CommitMode)
-    for setting, unsupported in (
-        (f"commit_mode {config.commit_mode.kind}", config.commit_mode.kind != "append"),
-        ("schema_evolution full", config.schema_evolution == "full"),
-        ("partitioning by transforms", config.partitioning.strategy == "transforms"),
-        (f"branch {config.branch!r}", config.branch != "main"),
-        ("dead_letter", config.dead_letter is not None),
-    ):
-        if unsupported:
-            raise ConfigError(f"{setting} is not supported yet", hint="leave it at its default")
+def _check_snapshot_properties(properties: Mapping[str, str]) -> None:
+    for key, value in properties.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise ConfigError(f"snapshot property {key!r}: {value!r} is not text", hint="both are strings")
+        if _RESERVED.fullmatch(key):
+            raise ConfigError(
+                f"snapshot property {key!r} is written by Iceberg or Volley itself", hint=f'prefix it: "my.{key}"'
+            )

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from volley.errors import ConfigError, near
 
-__all__ = ["Partitioning", "Transform"]
+__all__ = ["Partitioning", "Transform", "partitioning"]
 
-_KINDS = ("identity", "bucket", "truncate", "year", "month", "day", "hour")
+_WIDE = ("bucket", "truncate")
+_GRANULARITIES = ("year", "month", "day", "hour")
 
 
 @dataclass(frozen=True)
 class Transform:
-    """One partition field: a column and what is made of it.
+    """One partition field: a column, and what is made of its values.
 
     Args:
         kind: identity, bucket, truncate, year, month, day or hour.
         field: The column.
-        width: The number of buckets, or the width to truncate to.
+        width: The number of buckets, or the length to truncate to; None for the other kinds.
     """
 
     kind: str
@@ -26,51 +28,113 @@ class Transform:
     width: int | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in _KINDS:
-            raise ConfigError(f"partition transform {self.kind!r} is unknown", hint=near(self.kind, _KINDS))
-        if not self.field:
-            raise ConfigError(f"partition transform {self.kind} needs a field", hint='for example identity("region")')
-        if (self.kind in ("bucket", "truncate")) != (self.width is not None) or (self.width or 1) < 1:
+        kinds = ("identity", *_WIDE, *_GRANULARITIES)
+        if self.kind not in kinds:
+            raise ConfigError(f"partition transform {self.kind!r} is unknown", hint=near(str(self.kind), kinds))
+        if not isinstance(self.field, str) or not self.field:
+            raise ConfigError(f"partition field {self.field!r} is not a column name", hint=f'{self.kind}("region")')
+        wide, fits = self.kind in _WIDE, isinstance(self.width, int) and self.width > 0
+        if (wide and not fits) or (not wide and self.width is not None):
             raise ConfigError(
-                f"{self.kind}({self.field!r}) has the width {self.width}", hint="bucket and truncate take one"
+                f"partition transform {self} has the width {self.width!r}",
+                hint="bucket and truncate take a whole number above 0, the others none",
             )
 
+    def __str__(self) -> str:
+        return f"{self.kind}({self.field})" if self.width is None else f"{self.kind}[{self.width}]({self.field})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Partitioning:
-    """A strategy: ``none``, ``table_default`` (what the table has), or a list of transforms.
+    """How a table is partitioned when it is made; an existing table's own spec wins.
+
+    Args:
+        transforms: The partition fields in order; () = none; None = what the table has (the default).
+
+    Raises:
+        ConfigError: If a partition field is given twice.
 
     Example:
-        >>> Partitioning.bucket("user_id", n=64).transforms[0].width
-        64
+        >>> Partitioning.bucket("user_id", n=64)
+        Partitioning(bucket[64](user_id))
     """
 
-    strategy: str
-    transforms: tuple[Transform, ...] = ()
+    transforms: tuple[Transform, ...] | None = None
 
     def __post_init__(self) -> None:
-        strategies = ("none", "table_default", "transforms")
-        if self.strategy not in strategies:
-            raise ConfigError(f"partitioning {self.strategy!r} is unknown", hint=near(self.strategy, strategies))
+        for each in self.transforms or ():
+            if (self.transforms or ()).count(each) > 1:
+                raise ConfigError(f"partition field {each} is given twice", hint="give it once")
 
     @classmethod
-    def of(cls, value: Partitioning | str | list[Transform]) -> Partitioning:
-        """A strategy's name, transforms, or a partitioning as it is."""
-        if isinstance(value, Partitioning):
-            return value
-        return cls(value) if isinstance(value, str) else cls("transforms", tuple(value))
+    def none(cls) -> Partitioning:
+        """No partitions."""
+        return cls(())
+
+    @classmethod
+    def table_default(cls) -> Partitioning:
+        """What the table has; none if it is made."""
+        return cls(None)
 
     @classmethod
     def identity(cls, *fields: str) -> Partitioning:
-        """By the values of the fields."""
-        return cls("transforms", tuple(Transform("identity", field) for field in fields))
+        """By the fields' values."""
+        return cls._of("identity", fields)
 
     @classmethod
     def bucket(cls, *fields: str, n: int = 16) -> Partitioning:
-        """By the hashes of the fields, in `n` buckets each."""
-        return cls("transforms", tuple(Transform("bucket", field, n) for field in fields))
+        """By the hash of each field, in `n` buckets: for columns with many values."""
+        return cls._of("bucket", fields, n)
+
+    @classmethod
+    def truncate(cls, *fields: str, width: int) -> Partitioning:
+        """By the fields' first `width` characters, or numbers rounded down to multiples of it."""
+        return cls._of("truncate", fields, width)
 
     @classmethod
     def time(cls, *fields: str, granularity: str = "day") -> Partitioning:
-        """By the year, month, day or hour of the fields."""
-        return cls("transforms", tuple(Transform(granularity, field) for field in fields))
+        """By the year, month, day or hour of dates and timestamps."""
+        if granularity not in _GRANULARITIES:
+            raise ConfigError(f"granularity {granularity!r} is unknown", hint=near(str(granularity), _GRANULARITIES))
+        return cls._of(granularity, fields)
+
+    @classmethod
+    def _of(cls, kind: str, fields: Sequence[str], width: int | None = None) -> Partitioning:
+        if not fields:
+            raise ConfigError(f"partitioning by {kind} needs a field", hint='name one or more: "region", "country"')
+        return cls(tuple(Transform(kind, field, width) for field in fields))
+
+    def __repr__(self) -> str:
+        if not self.transforms:
+            return f"Partitioning.{'none' if self.transforms == () else 'table_default'}()"
+        return f"Partitioning({', '.join(map(str, self.transforms))})"
+
+
+def partitioning(value: Partitioning | str | Iterable[Partitioning]) -> Partitioning:
+    """A partitioning by its name, as it is, or several one after the other.
+
+    Raises:
+        ConfigError: If there is no such strategy, or it needs more than its name.
+
+    Example:
+        >>> partitioning([Partitioning.time("at"), Partitioning.bucket("user_id")])
+        Partitioning(day(at), bucket[16](user_id))
+    """
+    if isinstance(value, Partitioning):
+        return value
+    if isinstance(value, str):
+        return _named(value)
+    parts = tuple(value)
+    if not all(isinstance(part, Partitioning) for part in parts):
+        raise ConfigError(f"partitioning {parts!r} is not a list of partitionings", hint='[Partitioning.time("at")]')
+    return Partitioning(tuple(each for part in parts for each in part.transforms or ()))
+
+
+def _named(name: str) -> Partitioning:
+    if name in ("identity", "bucket", "truncate", "time"):
+        raise ConfigError(f"partitioning {name!r} needs fields", hint=f'Partitioning.{name}("column")')
+    named = {"none": Partitioning.none(), "table_default": Partitioning.table_default()}
+    if name not in named:
+        known = [*named, "identity", "bucket", "truncate", "time"]
+        raise ConfigError(f"partitioning {name!r} is unknown", hint=near(name, known))
+    return named[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -31,10 +31,19 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from volley._types import canonical_schema, type_name
+from volley._types import canonical_schema, canonical_type, type_name
 from volley.errors import SchemaMismatchError, near
 
-__all__ = ["Difference", "check_fits", "differences", "evolve", "file_schema", "iceberg_type", "to_iceberg_schema"]
+__all__ = [
+    "Difference",
+    "arrow_schema",
+    "check_fits",
+    "differences",
+    "evolve",
+    "file_schema",
+    "iceberg_type",
+    "to_iceberg_schema",
+]
 
 _PRIMITIVES: dict[pa.DataType, IcebergType] = {
     pa.bool_(): BooleanType(),
@@ -49,6 +58,8 @@ _PRIMITIVES: dict[pa.DataType, IcebergType] = {
     pa.timestamp("us", "UTC"): TimestamptzType(),
     pa.timestamp("us"): TimestampType(),
 }
+
+_WIDENED = ((IntegerType(), LongType()), (FloatType(), DoubleType()))
 
 
 @dataclass(frozen=True)
@@ -68,10 +79,21 @@ class Difference:
 
 
 def to_iceberg_schema(schema: pa.Schema) -> Schema:
-    """The Iceberg schema of a new table for rows of a canonical Arrow schema; every column is optional."""
+    """The Iceberg schema of a new table for rows of an Arrow schema; every column is optional.
+
+    Raises:
+        SourceError: If a column's type has no counterpart; names it.
+
+    Example:
+        >>> print(to_iceberg_schema(pa.schema({"id": pa.int64(), "tags": pa.list_(pa.string())})))
+        table {
+          1: id: optional long
+          2: tags: optional list<string>
+        }
+    """
     fields = [
         NestedField(number, field.name, iceberg_type(field.type), required=False)
-        for number, field in enumerate(schema, 1)
+        for number, field in enumerate(canonical_schema(schema), 1)
     ]
     return assign_fresh_schema_ids(Schema(*fields))
 
@@ -92,9 +114,14 @@ def iceberg_type(kind: pa.DataType) -> IcebergType:
     return StructType(*(NestedField(-1, field.name, iceberg_type(field.type), required=False) for field in kind))
 
 
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The Arrow schema of a table's rows: field ids at every level, plain (not large) strings and lists."""
+    return pa.schema([_plain_field(field) for field in schema_to_pyarrow(schema)])
+
+
 def file_schema(schema: Schema) -> pa.Schema:
-    """The Arrow schema of a table's data files: field ids at every level, plain (not large) strings and lists."""
-    return pa.schema([_plain_field(field) for field in schema_to_pyarrow(sanitize_column_names(schema))])
+    """The Arrow schema of a table's data files: that of its rows, under the names that Avro and Parquet take."""
+    return arrow_schema(sanitize_column_names(schema))
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
@@ -120,6 +147,11 @@ def differences(stream: pa.Schema, table: Schema) -> list[Difference]:
 
     A column of the table that the stream lacks is written as null if it is optional. int fits long, float fits
     double, and a decimal fits one of more digits and the same scale.
+
+    Example:
+        >>> table = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
+        >>> [str(difference) for difference in differences(pa.schema({"id": pa.string(), "NAME": pa.string()}), table)]
+        ["'id': the stream has string, the table long", "'NAME': the table has 'name', names are case-sensitive"]
     """
     return list(_struct_differences(stream, table.as_struct(), ""))
 
@@ -129,26 +161,47 @@ def _struct_differences(stream: pa.Schema | pa.StructType, table: StructType, pr
     want = {field.name: field for field in table.fields}
     for name, field in have.items():
         if name not in want:
-            yield Difference(prefix + name, f"the table has no such column ({near(name, want)})")
+            yield Difference(prefix + name, _unknown(name, want))
         else:
+            yield from _required(field.nullable, want[name].required, prefix + name)
             yield from _type_differences(field.type, want[name].field_type, prefix + name)
     for name, column in want.items():
         if column.required and name not in have:
             yield Difference(prefix + name, "the table requires it, the stream lacks it")
-        elif column.required:
-            yield Difference(prefix + name, "the table requires a value, the stream may have nulls")
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    if same := _same_but_case(name, known):
+        return f"the table has {same!r}, names are case-sensitive"
+    return f"the table has no such column ({near(name, known)})"
+
+
+def _same_but_case(name: str, known: Iterable[str]) -> str | None:
+    return next((each for each in known if each != name and each.casefold() == name.casefold()), None)
+
+
+def _required(nullable: bool, required: bool, name: str) -> Iterator[Difference]:
+    if required and nullable:
+        yield Difference(name, "the table requires a value, the stream may have nulls")
 
 
 def _type_differences(stream: pa.DataType, table: IcebergType, name: str) -> Iterator[Difference]:
     if pa.types.is_struct(stream) and isinstance(table, StructType):
         yield from _struct_differences(stream, table, f"{name}.")
-    elif pa.types.is_list(stream) and isinstance(table, ListType):
-        yield from _type_differences(stream.value_type, table.element_type, f"{name}.element")
     elif pa.types.is_map(stream) and isinstance(table, MapType):
         yield from _type_differences(stream.key_type, table.key_type, f"{name}.key")
+        yield from _required(stream.item_field.nullable, table.value_required, f"{name}.value")
         yield from _type_differences(stream.item_type, table.value_type, f"{name}.value")
-    elif not _fits(stream, table):
-        yield Difference(name, f"the stream has {type_name(stream)}, the table {table}")
+    elif isinstance(table, ListType) and pa.types.is_list(canonical_type(stream)):
+        yield from _required(stream.value_field.nullable, table.element_required, f"{name}.element")
+        yield from _type_differences(stream.value_type, table.element_type, f"{name}.element")
+    elif not _fits(canonical_type(stream), table):
+        yield Difference(name, f"the stream has {type_name(stream)}, the table {_table_type_name(table)}")
+
+
+def _table_type_name(table: IcebergType) -> str:
+    """The name in the words of streams: Iceberg's timestamp is their timestamp_ntz."""
+    return str(table) if isinstance(table, UUIDType) else type_name(_plain(schema_to_pyarrow(table)))
 
 
 def _fits(stream: pa.DataType, table: IcebergType) -> bool:
@@ -159,8 +212,7 @@ def _fits(stream: pa.DataType, table: IcebergType) -> bool:
         return own.scale == table.scale and own.precision <= table.precision
     if isinstance(own, FixedType) and isinstance(table, UUIDType):
         return bool(stream.byte_width == 16)
-    widened = (own, table) in ((IntegerType(), LongType()), (FloatType(), DoubleType()))
-    return own == table or widened
+    return own == table or (own, table) in _WIDENED
 
 
 def check_fits(stream: pa.Schema, table: Schema, name: str) -> None:
@@ -174,11 +226,15 @@ def check_fits(stream: pa.Schema, table: Schema, name: str) -> None:
 
 
 def evolve(table: Table, stream: pa.Schema) -> Table:
-    """The table with the stream's new top-level columns added, if there are any."""
+    """The table with the stream's new top-level columns added, if there are any.
+
+    A column whose name differs from an old one in case only is not new: `check_fits` will name it.
+    """
     names = {field.name for field in table.schema().fields}
     new = [field for field in canonical_schema(stream) if field.name not in names]
+    new = [field for field in new if not _same_but_case(field.name, names)]
     if new:
         with table.update_schema() as update:
             for field in new:
-                update.add_column(field.name, iceberg_type(field.type))
+                update.add_column((field.name,), iceberg_type(field.type))
     return table

@@ -1,52 +1,134 @@
-"""Where a table's files live: S3, Azure, GCS or local, reached through fsspec."""
+"""Where a table's files live: S3, Azure, GCS or local, as plain values; fsspec stands behind all of them."""
 
 from __future__ import annotations
 
-import errno
 import importlib.util
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
+import os
+import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 from volley._secrets import mask_uri, show
-from volley.errors import ConfigError, MissingDependencyError, StorageAccessError, StorageError, VolleyError
+from volley.errors import ConfigError, MissingDependencyError
+from volley.iceberg._failures import storage_errors
 
-__all__ = ["AzureStorage", "GcsStorage", "IcebergStorage", "LocalStorage", "S3Storage", "storage_errors"]
-
-_FSSPEC = {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"}
-
-
-def _required(kind: str, **values: str) -> None:
-    for name, value in values.items():
-        if not isinstance(value, str) or not value.strip():
-            raise ConfigError(f"IcebergStorage.{kind} needs a {name}, not {value!r}", hint=f"{name}=…")
+__all__ = ["IcebergStorage", "storage_errors"]
 
 
-def _drop_none(properties: dict[str, str | None]) -> dict[str, str]:
-    return {key: value for key, value in properties.items() if value is not None}
+class IcebergStorage(ABC):
+    """Where a table's files live: one of `S3`, `Azure`, `Gcs`, `Local`.
+
+    Credentials that are not given come from the cloud's default chain. None is shown in a repr.
+
+    Example:
+        >>> IcebergStorage.S3(region="us-east-1", bucket="lake", access_key_id="id", secret_access_key="hush")
+        IcebergStorage.S3(region='us-east-1', bucket='lake', access_key_id='***', secret_access_key='***')
+    """
+
+    S3: ClassVar[type[_S3]]
+    Azure: ClassVar[type[_Azure]]
+    Gcs: ClassVar[type[_Gcs]]
+    Local: ClassVar[type[_Local]]
+
+    package: ClassVar[str | None] = None
+    """The Python package behind it."""
+    extra: ClassVar[str | None] = None
+    """The extra of volley-stream that installs the package."""
+
+    @property
+    @abstractmethod
+    def root(self) -> str:
+        """The URL of the bucket, container or folder, without a slash at the end."""
+
+    @abstractmethod
+    def _settings(self) -> dict[str, Any]:
+        """pyiceberg's names of the settings; None = not set."""
+
+    def properties(self) -> dict[str, Any]:
+        """What pyiceberg's FileIO is told; holds the secrets, so it must never be shown.
+
+        Example:
+            >>> IcebergStorage.Local("/tmp/lake").properties()
+            {'py-io-impl': 'pyiceberg.io.fsspec.FsspecFileIO'}
+        """
+        given = {key: value for key, value in self._settings().items() if value is not None}
+        return {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO", **given}
+
+    def location(self, warehouse: str | None = None) -> str:
+        """The URL below which a catalog without a server makes its tables.
+
+        Args:
+            warehouse: A folder in the storage, or a URL there; None = the storage's root.
+
+        Raises:
+            ConfigError: If the URL is of another storage.
+
+        Example:
+            >>> IcebergStorage.S3(region="us-east-1", bucket="lake").location("raw/events")
+            's3://lake/raw/events'
+        """
+        if not warehouse:
+            return self.root
+        path = warehouse.rstrip("/")
+        if ".." in path.split("/"):
+            raise ConfigError(f"warehouse {warehouse!r} leaves the storage", hint=f"a folder below {self.root}")
+        if "://" not in path and not path.startswith("/"):
+            return f"{self.root}/{path}"
+        url = path if "://" in path else f"file://{path}"
+        if url != self.root and not url.startswith(f"{self.root}/"):
+            raise ConfigError(
+                f"warehouse {mask_uri(warehouse)} is not in the storage {self.root}",
+                hint=f"a folder below {self.root}, or None for all of it",
+            )
+        return url
+
+    def check_installed(self) -> None:
+        """Find out whether the package behind the storage is there.
+
+        Raises:
+            MissingDependencyError: If it is not; says how to install it.
+        """
+        if self.package is not None and importlib.util.find_spec(self.package) is None:
+            raise MissingDependencyError(
+                f"{type(self).__qualname__} needs the package {self.package}, which is not installed",
+                hint=f'pip install "volley-stream[{self.extra}]"',
+            )
+
+    __repr__ = show
 
 
-def _installed(module: str, extra: str) -> None:
-    if importlib.util.find_spec(module) is None:
-        raise MissingDependencyError(
-            f"the package {module} is not installed", hint=f'pip install "volley-stream[{extra}]"'
-        )
+def _require(matches: bool, name: str, value: object, hint: str) -> None:
+    if not matches:
+        raise ConfigError(f"{name} {value!r} is not valid", hint=hint)
+
+
+def _matches(pattern: str, value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(pattern, value) is not None
 
 
 @dataclass(frozen=True, repr=False)
-class S3Storage:
-    """Amazon S3, or anything that speaks its protocol. Without keys, AWS' default chain finds the credentials.
+class _S3(IcebergStorage):
+    """Amazon S3, or a server that speaks its protocol.
 
     Args:
-        region: The bucket's region.
-        bucket: Its name.
-        endpoint: Another server's URL (MinIO, SeaweedFS, …); None = AWS.
+        region: The bucket's region, such as ``us-east-1``.
+        bucket: The bucket's name.
+        endpoint: The URL of another server (MinIO, SeaweedFS, …); None = AWS.
         path_style_access: Bucket in the path, not in the host name; None = with an endpoint only.
-        access_key_id: With `secret_access_key`, the keys.
-        secret_access_key: See there.
-        session_token: For temporary keys.
+        access_key_id: The key's id; None = AWS' default chain (environment, profile, instance role).
+        secret_access_key: The key; together with its id.
+        session_token: The token of temporary keys.
+
+    Raises:
+        ConfigError: If a setting is wrong, or keys are half given.
     """
+
+    __qualname__ = "IcebergStorage.S3"
+    package: ClassVar[str | None] = "s3fs"
+    extra: ClassVar[str | None] = "s3"
 
     region: str
     bucket: str
@@ -57,185 +139,161 @@ class S3Storage:
     session_token: str | None = None
 
     def __post_init__(self) -> None:
-        _required("S3", region=self.region, bucket=self.bucket)
-        if "/" in self.bucket:
-            raise ConfigError(f"S3 bucket {self.bucket!r} is a path", hint="the bucket's name alone")
-        if (self.access_key_id is None) != (self.secret_access_key is None):
+        _require(_matches(r"[a-zA-Z0-9-]+", self.region), "region", self.region, 'such as "us-east-1"')
+        bucket = _matches(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", self.bucket)
+        _require(bucket, "bucket", self.bucket, "the name alone, of a-z 0-9 . -; folders go into warehouse")
+        if self.endpoint is not None:
+            _require(
+                _matches(r"https?://\S+", self.endpoint), "endpoint", self.endpoint, "http://host:port or https://…"
+            )
+        elif self.path_style_access:
+            raise ConfigError(
+                "path_style_access needs an endpoint", hint=f'endpoint="https://s3.{self.region}.amazonaws.com"'
+            )
+        if bool(self.access_key_id) != bool(self.secret_access_key) or (self.session_token and not self.access_key_id):
             raise ConfigError(
                 "S3 keys are half given",
-                hint="both access_key_id and secret_access_key, or neither for the default chain",
+                hint="both access_key_id and secret_access_key (a session_token with them only), or none of them",
             )
 
-    def properties(self) -> dict[str, str]:
-        """What pyiceberg's FileIO is told."""
-        path_style = self.endpoint is not None if self.path_style_access is None else self.path_style_access
-        return _FSSPEC | _drop_none(
-            {
-                "s3.region": self.region,
-                "s3.endpoint": self.endpoint,
-                "s3.access-key-id": self.access_key_id,
-                "s3.secret-access-key": self.secret_access_key,
-                "s3.session-token": self.session_token,
-                "s3.force-virtual-addressing": None if path_style else "true",
-            }
-        )
-
     @property
-    def location(self) -> str:
-        """The URL below which tables are made."""
+    def root(self) -> str:
         return f"s3://{self.bucket}"
 
-    def check(self) -> None:
-        """Raise MissingDependencyError unless the storage's package is installed."""
-        _installed("s3fs", "s3")
-
-    __repr__ = show
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "s3.region": self.region,
+            "s3.endpoint": self.endpoint,
+            "s3.access-key-id": self.access_key_id,
+            "s3.secret-access-key": self.secret_access_key,
+            "s3.session-token": self.session_token,
+            # botocore's own choice is the host name on AWS and the path on any other endpoint.
+            "s3.force-virtual-addressing": "true" if self.path_style_access is False else None,
+        }
 
 
 @dataclass(frozen=True, repr=False)
-class AzureStorage:
+class _Azure(IcebergStorage):
     """Azure Blob Storage or Data Lake.
 
     Args:
         storage_account: The account's name.
         container: The container's name.
-        access_key: The account key; None = DefaultAzureCredential (environment, managed identity, CLI).
+        access_key: The account's key; None = DefaultAzureCredential (environment, managed identity, Azure CLI).
+
+    Raises:
+        ConfigError: If a name is not one that Azure allows.
     """
+
+    __qualname__ = "IcebergStorage.Azure"
+    package: ClassVar[str | None] = "adlfs"
+    extra: ClassVar[str | None] = "azure"
 
     storage_account: str
     container: str
     access_key: str | None = None
 
     def __post_init__(self) -> None:
-        _required("Azure", storage_account=self.storage_account, container=self.container)
-
-    def properties(self) -> dict[str, str]:
-        """What pyiceberg's FileIO is told."""
-        keyless = None if self.access_key else "false"
-        return _FSSPEC | _drop_none(
-            {"adls.account-name": self.storage_account, "adls.account-key": self.access_key, "adls.anon": keyless}
-        )
+        account = _matches(r"[a-z0-9]{3,24}", self.storage_account)
+        _require(account, "storage_account", self.storage_account, "the name alone, 3 to 24 of a-z 0-9")
+        container = _matches(r"[a-z0-9$][a-z0-9-]{2,62}", self.container)
+        _require(container, "container", self.container, "the name alone, 3 to 63 of a-z 0-9 -")
 
     @property
-    def location(self) -> str:
-        """The URL below which tables are made."""
+    def root(self) -> str:
         return f"abfss://{self.container}@{self.storage_account}.dfs.core.windows.net"
 
-    def check(self) -> None:
-        """Raise MissingDependencyError unless the storage's package is installed."""
-        _installed("adlfs", "azure")
-
-    __repr__ = show
+    def _settings(self) -> dict[str, Any]:
+        # adlfs looks for credentials only when anonymous access is off, by the value False and no other.
+        return {
+            "adls.account-name": self.storage_account,
+            "adls.account-key": self.access_key,
+            "adls.anon": None if self.access_key else False,
+        }
 
 
 @dataclass(frozen=True, repr=False)
-class GcsStorage:
+class _Gcs(IcebergStorage):
     """Google Cloud Storage.
 
     Args:
         project_id: The project.
         bucket: The bucket's name.
-        service_account_key: The path of a service account's key file; None = Application Default Credentials.
+        service_account_key: A service account's key: the JSON text, or the path of its file;
+            None = Application Default Credentials.
+
+    Raises:
+        ConfigError: If a name is wrong, or the key is text that is no JSON object.
     """
+
+    __qualname__ = "IcebergStorage.Gcs"
+    package: ClassVar[str | None] = "gcsfs"
+    extra: ClassVar[str | None] = "gcs"
 
     project_id: str
     bucket: str
     service_account_key: str | None = None
 
     def __post_init__(self) -> None:
-        _required("Gcs", project_id=self.project_id, bucket=self.bucket)
+        _require(_matches(r"[a-z0-9:.-]+", self.project_id), "project_id", self.project_id, 'such as "my-project"')
+        bucket = _matches(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", self.bucket)
+        _require(bucket, "bucket", self.bucket, "the name alone, of a-z 0-9 . _ -; folders go into warehouse")
+        self._token()
 
-    def properties(self) -> dict[str, str]:
-        """What pyiceberg's FileIO is told."""
-        return _FSSPEC | _drop_none({"gcs.project-id": self.project_id, "gcs.oauth2.token": self.service_account_key})
+    def _token(self) -> object:
+        key = self.service_account_key
+        if key is None or not key.lstrip().startswith("{"):
+            return key
+        try:
+            return json.loads(key)
+        except ValueError:
+            # Without the cause: its text may quote the key.
+            raise ConfigError(
+                "service_account_key is not valid JSON", hint="the key file's whole text, or its path"
+            ) from None
 
     @property
-    def location(self) -> str:
-        """The URL below which tables are made."""
+    def root(self) -> str:
         return f"gs://{self.bucket}"
 
-    def check(self) -> None:
-        """Raise MissingDependencyError unless the storage's package is installed."""
-        _installed("gcsfs", "gcs")
-
-    __repr__ = show
+    def _settings(self) -> dict[str, Any]:
+        return {"gcs.project-id": self.project_id, "gcs.oauth2.token": self._token()}
 
 
 @dataclass(frozen=True, repr=False)
-class LocalStorage:
-    """A folder of this machine, or one that all machines of a cluster have mounted.
+class _Local(IcebergStorage):
+    """A folder of this machine, or one that every machine of a cluster has mounted.
 
     Args:
-        path: The folder; made when absent.
+        path: The folder, made when it is absent; ``~`` is the home folder.
+
+    Raises:
+        ConfigError: If the path is empty, of another scheme, or has a character that URLs give a meaning to.
     """
 
-    path: str
+    __qualname__ = "IcebergStorage.Local"
+
+    path: str | os.PathLike[str]
 
     def __post_init__(self) -> None:
-        _required("Local", path=self.path)
-        object.__setattr__(self, "path", self.path.removeprefix("file://"))
-
-    def properties(self) -> dict[str, str]:
-        """What pyiceberg's FileIO is told."""
-        return dict(_FSSPEC)
+        path = os.fspath(self.path).removeprefix("file://")
+        _require(_matches(r"[^?#%\x00-\x1f]+", path) and "://" not in path, "path", path, "a folder, without ? # %")
+        object.__setattr__(self, "path", path)
 
     @property
     def folder(self) -> Path:
-        """The folder as an absolute path."""
-        return Path(self.path).absolute()
+        """The folder's absolute path."""
+        return Path(self.path).expanduser().absolute()
 
     @property
-    def location(self) -> str:
-        """The URL below which tables are made."""
+    def root(self) -> str:
         return f"file://{self.folder}"
 
-    def check(self) -> None:
-        """Nothing has to be installed."""
-
-    __repr__ = show
+    def _settings(self) -> dict[str, Any]:
+        return {}
 
 
-class IcebergStorage:
-    """The kinds of storage, as an enumeration of value classes: ``IcebergStorage.S3(region=…, bucket=…)``.
-
-    Example:
-        >>> IcebergStorage.S3(region="us-east-1", bucket="lake", access_key_id="id", secret_access_key="hush")
-        S3Storage(region='us-east-1', bucket='lake', access_key_id='***', secret_access_key='***')
-    """
-
-    S3 = S3Storage
-    Azure = AzureStorage
-    Gcs = GcsStorage
-    Local = LocalStorage
-
-
-@contextmanager
-def storage_errors(path: str, action: str = "writing") -> Iterator[None]:
-    """Turn what storage libraries raise into our errors; they name the path and what was being done.
-
-    Raises:
-        StorageAccessError: If the storage refused.
-        StorageError: If it failed otherwise.
-    """
-    try:
-        yield
-    except VolleyError:
-        raise
-    except Exception as error:
-        if not isinstance(error, OSError) and "access" not in str(error).lower():
-            raise
-        raise _storage_error(error, mask_uri(path), action) from error
-
-
-def _storage_error(error: Exception, path: str, action: str) -> StorageError:
-    text = str(error)
-    if isinstance(error, PermissionError) or any(
-        word in text for word in ("ACCESS_DENIED", "AccessDenied", "Forbidden")
-    ):
-        return StorageAccessError(
-            f"{action} {path} was refused: {text}",
-            hint="check the keys; they need to get, put, list and delete objects (s3:GetObject, s3:PutObject, …)",
-        )
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return StorageError(f"{action} {path} failed: no space left", hint="make room, then start the job again")
-    return StorageError(f"{action} {path} failed: {text}", hint="check that the storage is there and can be written")
+IcebergStorage.S3 = _S3
+IcebergStorage.Azure = _Azure
+IcebergStorage.Gcs = _Gcs
+IcebergStorage.Local = _Local

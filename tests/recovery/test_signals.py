@@ -1,0 +1,53 @@
+"""SIGTERM and Ctrl-C finish the running epoch, and the next start goes on from there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyiceberg.exceptions import NoSuchTableError
+
+from tests.recovery.test_kill_points import load
+
+
+def epochs(folder: Path) -> list[int]:
+    """The epochs in the table so far; none if there is no table yet."""
+    if not (folder / "lake" / "catalog.db").exists():
+        return []
+    try:
+        return [int(s.summary["volley.epoch"] or 0) for s in load(folder).snapshots() if s.summary]
+    except NoSuchTableError:
+        return []
+
+
+def run_until(folder: Path, wanted: int, number: signal.Signals) -> str:
+    """Run the endless job until the table has that many epochs, then signal its process group, as a terminal does."""
+    command = [sys.executable, "-m", "tests.recovery.endless", str(folder)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    process = subprocess.Popen(command, **pipes)  # type: ignore[call-overload]
+    try:
+        while len(epochs(folder)) < wanted:
+            assert process.poll() is None, process.communicate()[1]
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.3)
+        os.killpg(process.pid, number)
+        printed, shown = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0, shown
+    assert "stopping after the running epoch" in shown
+    assert "Traceback" not in shown
+    return str(printed)
+
+
+def test_signals_finish_the_epoch(tmp_path: Path) -> None:
+    assert run_until(tmp_path, 2, signal.SIGTERM) == "stopped\n"
+    before = len(epochs(tmp_path))
+    assert run_until(tmp_path, before + 2, signal.SIGINT) == "stopped\n"
+    values = sorted(load(tmp_path).scan().to_arrow()["value"].to_pylist())
+    assert values == list(range(len(values)))
+    assert len(epochs(tmp_path)) == len(set(epochs(tmp_path)))

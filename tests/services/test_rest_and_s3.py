@@ -1,0 +1,83 @@
+"""The main job against a real REST catalog and real S3 storage, which check the credentials they are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyspark.sql import SparkSession
+
+from tests.services.conftest import Seaweed
+from volley import (
+    EOF,
+    CatalogAuthError,
+    Environment,
+    IcebergSink,
+    IcebergSinkConfig,
+    MemorySource,
+    StorageAccessError,
+    TableNotFoundError,
+)
+
+
+@pytest.fixture(params=[True, False], ids=["arrow-native", "general"])
+def environment(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Environment:
+    return Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"), arrow_native=request.param)
+
+
+def rows(server: Seaweed, table: str) -> list[int]:
+    """The ids in a table, read by plain pyiceberg."""
+    catalog = load_catalog(
+        "other",
+        **{
+            "type": "rest",
+            "uri": server.rest_uri,
+            "warehouse": "s3://lake",
+            "credential": f"{server.key}:{server.secret}",
+            "s3.endpoint": server.s3_endpoint,
+            "s3.region": "us-east-1",
+            "s3.access-key-id": server.key,
+            "s3.secret-access-key": server.secret,
+        },
+    )
+    return sorted(catalog.load_table(f"db.{table}").scan().to_arrow()["id"].to_pylist())
+
+
+def test_files_go_to_s3_and_snapshots_to_the_catalog(environment: Environment, seaweed: Seaweed) -> None:
+    table = f"events_{environment.arrow_native}".lower()
+    source = MemorySource([*({"id": i} for i in range(10)), EOF, *({"id": i} for i in range(10, 15))], rows_per_epoch=4)
+    stream = environment.from_source(source).to_sink(IcebergSink(seaweed.config(table)))
+    assert stream.execute("rest").progress.epochs == 3
+    assert rows(seaweed, table) == list(range(10))
+    stream.execute("rest")
+    assert rows(seaweed, table) == list(range(15))
+
+
+def run(environment: Environment, config: IcebergSinkConfig) -> None:
+    environment.from_source(MemorySource([{"id": 1}])).to_sink(IcebergSink(config)).execute("bad")
+
+
+def test_wrong_credentials_of_the_catalog(environment: Environment, seaweed: Seaweed) -> None:
+    with pytest.raises(CatalogAuthError, match=seaweed.rest_uri) as caught:
+        run(environment, seaweed.config("any").with_credential("svcid:wrong-secret"))
+    assert "with_credential" in str(caught.value.hint)
+    assert "wrong-secret" not in repr(caught.value)
+
+
+def test_wrong_keys_of_the_storage(environment: Environment, seaweed: Seaweed) -> None:
+    good = seaweed.config("denied")
+    bad = IcebergSinkConfig(
+        seaweed.rest_uri, "s3://lake", ["db"], "denied", seaweed.storage(secret="wrong-secret")
+    ).with_credential(f"{seaweed.key}:{seaweed.secret}")
+    run(environment, good)
+    before = rows(seaweed, "denied")
+    with pytest.raises(StorageAccessError, match="s3://lake") as caught:
+        environment.from_source(MemorySource([{"id": 2}])).to_sink(IcebergSink(bad)).execute("denied")
+    assert "wrong-secret" not in repr(caught.value)
+    assert rows(seaweed, "denied") == before
+
+
+def test_missing_table(environment: Environment, seaweed: Seaweed) -> None:
+    with pytest.raises(TableNotFoundError, match=r"db\.nowhere"):
+        run(environment, seaweed.config("nowhere").with_create_table(False))

@@ -1,0 +1,122 @@
+"""Which files a FileSink leaves, what can be read back from them, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from volley import ConfigError, Epoch, FileSink, FileSource, Metrics, SchemaMismatchError, StorageError
+from volley.connectors import _file_encoders
+from volley.sink import SinkContext
+
+EPOCH = Epoch("0123456789abcdef", 12)
+
+PLAIN = pa.table(
+    {
+        "i": pa.array([1, None], pa.int32()),
+        "d": [1.5, None],
+        "b": [True, None],
+        "s": ['ä, "✓"\nx', None],
+        "empty": ["", None],
+        "m": pa.array([Decimal("1.25"), None], pa.decimal128(10, 2)),
+        "day": [date(2024, 2, 29), None],
+        "at": pa.array([datetime(2024, 1, 1, 0, 0, 0, 1, UTC), None], pa.timestamp("us", "UTC")),
+        "local": [datetime(1969, 1, 1, 0, 0, 0, 5), None],
+        "t": pa.array([3_600_000_001, None], pa.int64()).cast(pa.time64("us")),
+    }
+)
+NESTED = pa.table({"l": [["a", None], None], "p": [{"x": 1, "at": date(2024, 1, 1)}, None]})
+MAP = pa.table({"m": pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64()))})
+BYTES = pa.table({"raw": [b"\xff", None]})
+
+
+def written(sink: FileSink, table: pa.Table) -> None:
+    committer = sink.open(SinkContext("job", table.schema, Metrics()))
+    task = committer.writer(EPOCH).open(3)
+    for batch in table.to_batches(max_chunksize=1):
+        task.write(batch)
+    committer.commit(EPOCH, [task.close()])
+
+
+def read_back(folder: Path, format: str, schema: pa.Schema) -> list[dict[str, Any]]:
+    source = FileSource(folder, format=format, schema=schema).open(f"{folder}-state")
+    splits = source.splits({"files": 0}, source.latest_offset({"files": 0}, None, None))
+    return [row for split in splits for batch in source.read(split) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("format", "table"),
+    [
+        *((format, PLAIN) for format in ("parquet", "json", "csv")),
+        *((format, NESTED) for format in ("parquet", "json")),
+        *(("parquet", table) for table in (MAP, BYTES)),
+    ],
+)
+def test_what_is_written_is_read_back(tmp_path: Path, format: str, table: pa.Table) -> None:
+    folder = tmp_path / "out"
+    written(FileSink(folder, format=format), table)
+    assert [path.name for path in folder.glob("0*")] == [f"01234567-epoch-000012-00003.{format}"]
+    assert read_back(folder, format, table.schema) == table.to_pylist()
+
+
+def test_maps_are_json_objects(tmp_path: Path) -> None:
+    written(FileSink(tmp_path, format="json"), MAP)
+    (file,) = tmp_path.glob("0*")
+    assert [json.loads(line) for line in file.read_text().splitlines()] == [{"m": {"a": 1}}, {"m": None}]
+
+
+@pytest.mark.parametrize(
+    ("format", "table", "named"),
+    [("csv", NESTED, ["'l'", "'p'"]), ("csv", BYTES, ["'raw'"]), ("json", BYTES, ["'raw'"]), ("csv", MAP, ["'m'"])],
+)
+def test_columns_that_a_format_can_not_hold(tmp_path: Path, format: str, table: pa.Table, named: list[str]) -> None:
+    with pytest.raises(SchemaMismatchError, match=f"{format} files can't hold") as caught:
+        written(FileSink(tmp_path / "out", format=format), table)
+    assert all(name in caught.value.message for name in named)
+    assert caught.value.hint
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("limit", "groups"), [(1 << 20, 1), (8 * 150, 4)])
+def test_row_groups_are_more_than_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, groups: int
+) -> None:
+    monkeypatch.setattr(_file_encoders, "_ROW_GROUP_BYTES", limit)
+    committer = FileSink(tmp_path).open(SinkContext("job", pa.schema({"id": pa.int64()}), Metrics()))
+    task = committer.writer(EPOCH).open(0)
+    for start in range(0, 1000, 50):
+        task.write(pa.record_batch({"id": range(start, start + 50)}))
+    committer.commit(EPOCH, [task.close()])
+    (file,) = tmp_path.glob("0*")
+    found = pq.ParquetFile(file)
+    assert found.num_row_groups == (1 if groups == 1 else 7)
+    assert found.read().column("id").to_pylist() == list(range(1000))
+
+
+def test_a_folder_that_can_not_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match="file/out") as caught:
+        written(FileSink(tmp_path / "file" / "out"), PLAIN)
+    assert caught.value.hint
+
+
+def test_a_folder_with_a_glob_in_its_name(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    other = tmp_path / "a" / f"01234567-epoch-{EPOCH.number:06}-00000.parquet"
+    other.write_text("not ours")
+    written(FileSink(tmp_path / "[a]"), PLAIN)
+    assert other.read_text() == "not ours"
+    assert len(list((tmp_path / "[a]").glob("0*"))) == 1
+
+
+def test_an_unknown_format() -> None:
+    with pytest.raises(ConfigError, match="'parket'") as caught:
+        FileSink("out", format="parket")
+    assert "'parquet'" in str(caught.value.hint)

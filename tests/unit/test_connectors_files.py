@@ -1,0 +1,307 @@
+"""Which files a FileSource takes and when, what its checkpoint remembers, and how its configuration is checked."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+
+from volley import ConfigError, FileSource, MissingDependencyError, SourceError
+from volley.connectors import files
+
+START = {"files": 0}
+
+
+def put(folder: Path, name: str, *ids: int, age: int = 0) -> Path:
+    """A JSON file with these ids, written `age` seconds before the others."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"id": each}) + "\n" for each in ids))
+    os.utime(path, (1_000_000 - age, 1_000_000 - age))
+    return path
+
+
+def opened(path: Path | str, state: Path | str, **settings: Any) -> FileSource:
+    return FileSource(path, **{"format": "json", "schema": "id long", **settings}).open(str(state))
+
+
+def ids(source: FileSource, start: dict[str, int], end: dict[str, int]) -> list[int]:
+    splits = source.splits(start, end)
+    return [row["id"] for split in splits for batch in source.read(split) for row in batch.to_pylist()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in"
+
+
+def test_files_come_oldest_first_then_by_name(folder: Path, tmp_path: Path) -> None:
+    put(folder, "b.json", 3)
+    put(folder, "a.json", 2)
+    put(folder, "deep/er/z.json", 1, age=10)
+    source = opened(folder, tmp_path / "state")
+    assert ids(source, START, source.latest_offset(START, None, None)) == [1, 2, 3]
+
+
+def test_files_that_are_hidden_or_not_finished_are_left_alone(folder: Path, tmp_path: Path) -> None:
+    put(folder, "a.json", 1)
+    for name in (".a.json", "_a.json", "a.json.tmp", ".a.json.crc", "_work/a.json", ".git/a.json", "sub/_x/a.json"):
+        put(folder, name, 2)
+    for path in (str(folder), f"{folder}/**/*", f"{folder}/**"):
+        source = opened(path, tmp_path / "state")
+        assert ids(source, START, source.latest_offset(START, None, None)) == [1]
+
+
+def test_the_folder_asked_for_may_be_hidden(tmp_path: Path) -> None:
+    file = put(tmp_path / ".cache" / "_in", "a.json", 1)
+    for number, path in enumerate((str(file.parent), str(file), f"{file.parent}/*.json")):
+        source = opened(path, tmp_path / f"state-{number}")
+        assert ids(source, START, source.latest_offset(START, None, None)) == [1]
+
+
+def test_new_files_are_found_whatever_their_time_or_name(folder: Path, tmp_path: Path) -> None:
+    put(folder, "m.json", 1)
+    source = opened(folder, tmp_path / "state", bounded=False)
+    first = source.latest_offset(START, None, None)
+    put(folder, "a.json", 2, age=1_000)
+    second = source.latest_offset(first, None, None)
+    assert (first, second) == ({"files": 1}, {"files": 2})
+    assert ids(source, first, second) == [2]
+    assert ids(source, START, second) == [1, 2]
+    assert source.latest_offset(second, None, None) == second
+
+
+def test_a_bounded_run_leaves_new_files_to_the_next(folder: Path, tmp_path: Path) -> None:
+    put(folder, "a.json", 1)
+    source = opened(folder, tmp_path / "state")
+    target = source.latest_offset(START, None, None)
+    put(folder, "b.json", 2)
+    assert source.latest_offset(START, None, target) == target == {"files": 1}
+    again = opened(folder, tmp_path / "state")
+    end = again.latest_offset(START, None, None)
+    assert ids(again, target, again.latest_offset(target, None, end)) == [2]
+
+
+def test_a_restart_reads_only_the_log(folder: Path, tmp_path: Path) -> None:
+    for number in range(5):
+        put(folder, f"{number}.json", number, age=number)
+    source = opened(folder, tmp_path / "state", max_files_per_epoch=2)
+    assert source.limit == 2
+    offset = source.latest_offset(START, 2, None)
+    wanted = ids(source, START, offset)
+    put(folder, "older-than-all.json", 9, age=100)
+    again = opened(folder, tmp_path / "state")
+    assert ids(again, START, offset) == wanted == [4, 3]
+
+
+def test_an_offset_is_in_the_log_before_it_is_told(folder: Path, tmp_path: Path) -> None:
+    put(folder, "a.json", 1)
+    source = opened(folder, tmp_path / "state")
+    for name in ("b", "c", "d"):
+        end = source.latest_offset(START, None, None)
+        reader = opened(folder, tmp_path / "state")
+        assert ids(reader, START, end) == ids(source, START, end)
+        put(folder, f"{name}.json", 2)
+    assert len(list((tmp_path / "state" / "files").iterdir())) == 3
+
+
+def test_a_lost_log_is_not_taken_for_an_empty_folder(folder: Path, tmp_path: Path) -> None:
+    put(folder, "a.json", 1)
+    source = opened(folder, tmp_path / "other")
+    for ask in (
+        lambda: source.splits(START, {"files": 3}),
+        lambda: source.latest_offset({"files": 3}, None, None),
+        lambda: source.latest_offset(START, None, {"files": 3}),
+    ):
+        with pytest.raises(SourceError, match="has read 3 files, but the log") as caught:
+            ask()
+        assert "another job name" in str(caught.value.hint)
+
+
+def test_what_goes_to_executors_holds_no_log(folder: Path, tmp_path: Path) -> None:
+    put(folder, "a.json", 1)
+    source = FileSource(folder, format="json").open(str(tmp_path / "state"))
+    before = len(pickle.dumps(source))
+    for number in range(100):
+        put(folder, f"a-rather-long-name-{number}.json", 1)
+    source.latest_offset(START, None, None)
+    assert len(pickle.dumps(source)) == before
+
+
+@pytest.mark.parametrize("change", ["removed", "grown"])
+def test_a_file_that_changed_is_an_error(folder: Path, tmp_path: Path, change: str) -> None:
+    path = put(folder, "a.json", 1)
+    source = opened(folder, tmp_path / "state")
+    end = source.latest_offset(START, None, None)
+    path.unlink() if change == "removed" else put(folder, "a.json", 1, 2)
+    with pytest.raises(SourceError, match=r"in/a\.json") as caught:
+        ids(source, START, end)
+    assert caught.value.hint
+
+
+def test_small_files_share_a_split_and_large_parquet_files_are_cut(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, rows in (("a", 10), ("b", 10), ("c", 3000), ("d", 10)):
+        table = pa.table({"id": range(rows)})
+        pq.write_table(table, folder / f"{name}.parquet", row_group_size=100, compression="none", use_dictionary=False)
+        os.utime(folder / f"{name}.parquet", (1, 1))
+    monkeypatch.setattr(files, "_SMALL", 5_000)
+    monkeypatch.setattr(files, "_LARGE", 10_000)
+    source = opened(folder, tmp_path / "state", format="parquet")
+    end = source.latest_offset(START, None, None)
+    splits = source.splits(START, end)
+    names = [[(Path(file.path).stem, part) for file, part in split] for split in splits]
+    parts = names[-2][0][1][1]
+    assert parts == 3
+    assert sorted(names) == [
+        [("a", (0, 1)), ("b", (0, 1)), ("d", (0, 1))],
+        *([("c", (i, parts))] for i in range(parts)),
+    ]
+    sizes = [sum(batch.num_rows for batch in source.read(split)) for split in splits if len(split) == 1]
+    assert sum(sizes) == 3000
+    assert max(sizes) - min(sizes) <= 100
+
+
+def test_the_schema_is_inferred_once(folder: Path, tmp_path: Path) -> None:
+    put(folder, "empty.json", age=10)
+    put(folder, "a.json", 1, age=5)
+    assert FileSource(folder, format="json").open(str(tmp_path / "state")).schema == pa.schema({"id": pa.int64()})
+    (folder / "a.json").unlink()
+    (folder / "b.json").write_text('{"other": "x"}\n')
+    assert FileSource(folder, format="json").open(str(tmp_path / "state")).schema == pa.schema({"id": pa.int64()})
+
+
+def test_nothing_to_infer_a_schema_from(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="no files to infer") as caught:
+        FileSource(folder, format="json").open(str(tmp_path / "state"))
+    assert "declare" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("schema", ["id long", None])
+def test_a_missing_path_is_told_when_the_job_starts(tmp_path: Path, schema: str | None) -> None:
+    with pytest.raises(SourceError, match=r"nowhere does not exist"):
+        opened(tmp_path / "nowhere", tmp_path / "state", schema=schema)
+
+
+def test_a_glob_may_match_nothing_yet(tmp_path: Path) -> None:
+    source = opened(tmp_path / "later" / "*.json", tmp_path / "state")
+    assert source.latest_offset(START, None, None) == START
+    put(tmp_path / "later", "a.json", 1)
+    assert ids(source, START, source.latest_offset(START, None, None)) == [1]
+
+
+def test_a_relative_path_means_the_same_everywhere(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(folder, "a.json", 1)
+    monkeypatch.chdir(tmp_path)
+    source = FileSource("in", format="json", schema="id long")
+    assert source.identity == FileSource(folder, format="json").identity == f"files:json:{folder}"
+    running = source.open(str(tmp_path / "state"))
+    monkeypatch.chdir("/")
+    assert ids(running, START, running.latest_offset(START, None, None)) == [1]
+
+
+@pytest.fixture
+def object_store() -> Iterator[str]:
+    """A file system of another kind: objects, no local paths, times as datetimes."""
+    yield "memory://volley-test"
+    MemoryFileSystem().rm("/volley-test", recursive=True)
+
+
+def test_any_file_system(object_store: str) -> None:
+    store = fsspec.filesystem("memory")
+    for number in range(3):
+        store.pipe_file(f"/volley-test/in/{number}.json", json.dumps({"id": number}).encode())
+    source = FileSource(f"{object_store}/in/*.json", schema="id long").open(f"{object_store}/state")
+    end = source.latest_offset(START, None, None)
+    assert ids(source, START, end) == [0, 1, 2]
+    assert (
+        FileSource(f"{object_store}/in", format="json", schema="id long")
+        .open(f"{object_store}/state")
+        .splits(START, end)
+    )
+
+
+class CachedListings(LocalFileSystem):  # type: ignore[misc]
+    """Lists a folder once and for all, as clients of object stores do until they are told otherwise."""
+
+    protocol = "cachedlistings"
+
+    def find(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        if path not in self.dircache:
+            self.dircache[path] = super().find(path, *args, **kwargs)
+        return self.dircache[path]
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        self.dircache.clear()
+
+
+def test_cached_listings_do_not_hide_new_files(folder: Path, tmp_path: Path) -> None:
+    fsspec.register_implementation("cachedlistings", CachedListings, clobber=True)
+    put(folder, "a.json", 1)
+    source = opened(f"cachedlistings://{folder}", tmp_path / "state")
+    assert source.latest_offset(START, None, None) == {"files": 1}
+    put(folder, "b.json", 2)
+    assert source.latest_offset(START, None, None) == {"files": 2}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"path": "in"}, "format None"),
+        ({"path": "in", "format": "jsn"}, "'jsn'"),
+        ({"path": "in.json", "options": {"delimiter": ";"}}, "json files have no option 'delimiter'"),
+        ({"path": "in.csv", "options": {"delimeter": ";"}}, "no option 'delimeter'"),
+        ({"path": "in.csv", "options": {"delimiter": "::"}}, "not one character"),
+        ({"path": "in.csv", "max_files_per_epoch": 0}, "max_files_per_epoch is 0"),
+        ({"path": "in.csv", "schema": "id lng"}, "lng"),
+    ],
+)
+def test_wrong_settings_are_refused_when_given(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        FileSource(**settings)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("path", "format"),
+    [
+        ("a.json", "json"),
+        ("a/*.jsonl.gz", "json"),
+        ("s3://b/*.ndjson.zst", "json"),
+        ("a.csv.bz2", "csv"),
+        ("a.parquet", "parquet"),
+    ],
+)
+def test_the_format_is_known_by_the_extension(path: str, format: str) -> None:
+    assert FileSource(path).format == format
+
+
+def test_secrets_are_not_shown() -> None:
+    source = FileSource("s3://me:hunter2@b/in", format="json", storage_options={"secret": "hunter2", "anon": False})
+    assert "hunter2" not in repr(source) + source.identity
+    assert repr(FileSource("in.json", max_files_per_epoch=3)) == (
+        "FileSource(path='in.json', format='json', max_files_per_epoch=3)"
+    )
+
+
+def test_file_systems_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nosuch://") as caught:
+        opened("nosuch://b/in", tmp_path)
+    assert caught.value.hint
+    with pytest.raises(MissingDependencyError, match=r"abfs://") as missing:
+        opened("abfs://b/in", tmp_path)
+    assert missing.value.hint == 'pip install "volley-stream[azure]"'

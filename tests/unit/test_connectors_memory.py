@@ -1,0 +1,216 @@
+"""Rows in memory: what is taken for rows, ABORT and EOF between them, and what a MemorySink keeps."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from volley import ABORT, EOF, ConfigError, Epoch, MemorySink, MemorySource, Metrics, SourceError
+from volley.sink import SinkContext, WriteResult
+
+START = {"rows": 0}
+
+
+def numbered(*rows: Any) -> list[Any]:
+    """Numbers as rows, markers as they are."""
+    return [{"id": row} if isinstance(row, int) else row for row in rows]
+
+
+class Run:
+    """One bounded run of a source: opened anew, read epoch by epoch until nothing is left or it fails."""
+
+    def __init__(self, source: MemorySource, state: Path, start: dict[str, int] = START) -> None:
+        driver = source.open(str(state))
+        planner: MemorySource = pickle.loads(pickle.dumps(driver))
+        target = planner.latest_offset(START, None, None)
+        self.epochs: list[list[int]] = []
+        self.seen: list[int] = []
+        self.offset = start
+        self.failed = False
+        while (end := planner.latest_offset(self.offset, source.limit, target)) != self.offset:
+            self.seen = []
+            try:
+                for split in planner.splits(self.offset, end):
+                    for batch in driver.read(split):
+                        self.seen += batch.column("id").to_pylist()
+            except SourceError as error:
+                self.failed = "ABORT" in error.message
+                return
+            self.epochs.append(self.seen)
+            self.offset = end
+
+
+def test_rows_per_epoch(tmp_path: Path) -> None:
+    assert Run(MemorySource(numbered(1, 2, 3, 4, 5), rows_per_epoch=2), tmp_path).epochs == [[1, 2], [3, 4], [5]]
+
+
+def test_eof_ends_a_run_and_the_next_goes_on(tmp_path: Path) -> None:
+    source = MemorySource(numbered(1, 2, 3, EOF, 4, 5, EOF, EOF, 6), rows_per_epoch=2)
+    first = Run(source, tmp_path)
+    second = Run(source, tmp_path, first.offset)
+    third = Run(source, tmp_path, second.offset)
+    assert (first.epochs, second.epochs, third.epochs) == ([[1, 2], [3]], [[4, 5]], [[6]])
+    assert Run(source, tmp_path, third.offset).epochs == []
+
+
+def test_abort_fails_its_epoch_once_after_the_rows_before_it(tmp_path: Path) -> None:
+    source = MemorySource(numbered(1, 2, 3, ABORT, 4, 5), rows_per_epoch=2)
+    first = Run(source, tmp_path)
+    assert (first.epochs, first.failed, first.seen) == ([[1, 2]], True, [3])
+    again = Run(source, tmp_path, first.offset)
+    assert (again.epochs, again.failed) == ([[3, 4], [5]], False)
+    assert Run(source, tmp_path / "another checkpoint").failed
+
+
+@pytest.mark.parametrize(
+    ("rows", "before"),
+    [
+        ((ABORT, 1, 2), []),
+        ((1, 2, ABORT), [1, 2]),
+        ((1, 2, ABORT, EOF, 3), [1, 2]),
+        ((1, ABORT, 2, ABORT), [1]),
+    ],
+)
+def test_where_an_abort_may_stand(rows: tuple[Any, ...], before: list[int], tmp_path: Path) -> None:
+    source = MemorySource(numbered(*rows))
+    first = Run(source, tmp_path)
+    assert (first.failed, first.seen) == (True, before)
+    assert Run(source, tmp_path).epochs == [[1, 2]]
+
+
+def test_an_abort_behind_eof_is_for_the_next_run(tmp_path: Path) -> None:
+    source = MemorySource(numbered(1, EOF, ABORT, 2))
+    first = Run(source, tmp_path)
+    assert (first.epochs, first.failed) == ([[1]], False)
+    assert Run(source, tmp_path, first.offset).failed
+    assert Run(source, tmp_path, first.offset).epochs == [[2]]
+
+
+def test_every_task_that_meets_the_abort_fails_in_that_run(tmp_path: Path) -> None:
+    source = MemorySource(numbered(1, ABORT)).open(str(tmp_path))
+    (split,) = source.splits(START, {"rows": 1})
+    for _ in range(3):
+        with pytest.raises(SourceError, match="ABORT marker at row 1"):
+            list(source.read(split))
+    assert source.splits(START, {"rows": 1}) == [split]
+
+
+def test_rows_become_columns(tmp_path: Path) -> None:
+    source = MemorySource([{"a": 1}, {"b": "x", "a": None}, {}]).open(str(tmp_path))
+    assert source.schema == pa.schema({"a": pa.int64(), "b": pa.string()})
+    (split,) = source.splits(START, {"rows": 3})
+    (batch,) = source.read(split)
+    assert batch.to_pylist() == [{"a": 1, "b": None}, {"a": None, "b": "x"}, {"a": None, "b": None}]
+
+
+def test_a_declared_schema(tmp_path: Path) -> None:
+    source = MemorySource([{"a": 1}], schema={"a": "int", "b": "array<string>"}).open(str(tmp_path))
+    assert source.schema == pa.schema({"a": pa.int32(), "b": pa.list_(pa.string())})
+    assert MemorySource([], schema="a int").open(str(tmp_path)).schema == pa.schema({"a": pa.int32()})
+
+
+def test_arrow_types_become_those_of_all_engines(tmp_path: Path) -> None:
+    table = pa.table({"a": pa.array([1], pa.uint8()), "t": pa.array([1000], pa.timestamp("ns", "Asia/Tokyo"))})
+    for rows in (table, table.to_batches()[0], table.to_batches(), [table, table]):
+        source = MemorySource(rows).open(str(tmp_path))
+        assert source.schema == pa.schema({"a": pa.int32(), "t": pa.timestamp("us", "UTC")})
+        assert repr(source) == repr(MemorySource(rows))
+
+
+@pytest.mark.parametrize(
+    "rows", [{"id": 1}, "text", 5, [1, 2], [{"id": 1}, None], [0], [{"id": 1}, pa.table({"id": [1]})]]
+)
+def test_what_is_no_rows_is_refused_when_given(rows: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        MemorySource(rows)
+    assert caught.value.hint
+
+
+def test_other_settings_are_checked_when_given() -> None:
+    with pytest.raises(ConfigError, match="rows_per_epoch is 0"):
+        MemorySource([], rows_per_epoch=0)
+    with pytest.raises(ConfigError, match="lnog"):
+        MemorySource([], schema="id lnog")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (MemorySource([]), "no rows to infer"),
+        (MemorySource([{"id": 1}, {"id": "x"}]), "'id'"),
+        (MemorySource([{"id": 1}, {"id": "x"}], schema="id long"), "'id'"),
+        (MemorySource([{"idd": 1}], schema="id long"), "'idd'"),
+        (MemorySource([{"id": object()}]), "'id'"),
+    ],
+)
+def test_rows_that_fit_no_schema_name_the_column(source: MemorySource, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=message) as caught:
+        source.open(str(tmp_path))
+    assert caught.value.hint
+
+
+def test_a_source_is_not_changed_by_who_made_it() -> None:
+    row = {"id": 1}
+    rows = [row]
+    source, same = MemorySource(rows), MemorySource([{"id": 1}])
+    row["id"] = 2
+    rows.append(row)
+    assert source == same
+    assert hash(source) == hash(same)
+    assert source != MemorySource([{"id": 1}], name="other")
+    assert source.identity != MemorySource([{"id": 1}], name="other").identity
+    assert repr(MemorySource([{"id": 1}, ABORT, {"id": 2}])) == "MemorySource(2 rows)"
+
+
+def fill(sink: MemorySink, number: int, batch: pa.RecordBatch, query: str = "q") -> None:
+    committer = sink.open(SinkContext("job", batch.schema, Metrics()))
+    epoch = Epoch(query, number)
+    task = committer.writer(epoch).open(0)
+    task.write(batch)
+    committer.commit(epoch, [task.close(), WriteResult()])
+
+
+def test_a_memory_sink_keeps_epochs_apart(tmp_path: Path) -> None:
+    sink = MemorySink("out")
+    fill(sink, 0, pa.record_batch({"id": [1, 2]}))
+    fill(sink, 1, pa.record_batch({"id": [3]}))
+    fill(sink, 1, pa.record_batch({"id": [4]}))
+    assert sink.rows() == [{"id": 1}, {"id": 2}, {"id": 4}]
+    assert sink.table().to_pylist() == sink.rows()
+    sink.clear()
+    assert sink.rows() == []
+    assert sink.table().schema == pa.schema({"id": pa.int64()})
+    fill(sink, 2, pa.record_batch({"id": [5]}))
+    assert sink.rows() == [{"id": 5}]
+    assert sink.open(SinkContext("job", sink.table().schema, Metrics())).last_epoch("q") == 2
+
+
+def test_a_job_without_rows_has_an_empty_table() -> None:
+    sink = MemorySink()
+    schema = pa.schema({"id": pa.int64()})
+    sink.open(SinkContext("job", schema, Metrics())).commit(Epoch("q", 0), [WriteResult()])
+    assert sink.table() == schema.empty_table()
+
+
+def test_a_sink_that_was_never_used_has_no_table() -> None:
+    with pytest.raises(ConfigError, match="'memory'"):
+        MemorySink().table()
+
+
+def test_jobs_with_other_columns_share_a_sink() -> None:
+    sink = MemorySink()
+    fill(sink, 0, pa.record_batch({"id": [1]}))
+    fill(sink, 0, pa.record_batch({"id": [2], "x": ["y"]}), query="other")
+    assert sink.table().to_pylist() == [{"id": 1, "x": None}, {"id": 2, "x": "y"}]
+
+
+def test_sinks_of_one_name_are_equal_and_collect_by_themselves() -> None:
+    one, other = MemorySink("a"), MemorySink("a")
+    fill(one, 0, pa.record_batch({"id": [1]}))
+    assert one == other != MemorySink("b")
+    assert other.rows() == []
+    assert repr(one) == "MemorySink('a')"

@@ -1,0 +1,65 @@
+"""What the documents say is so: README's table of settings, and the examples in docstrings."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import volley
+from volley import IcebergSinkConfig, IcebergStorage
+
+ROOT = Path(__file__).parents[2]
+REQUIRED = {"catalog_uri", "warehouse", "namespace", "table", "storage", "catalog", "compression_level"}
+
+
+def settings_of_the_readme() -> dict[str, str]:
+    """Setting → default, from the table."""
+    text = (ROOT / "README.md").read_text()
+    table = text.partition("<!-- settings:")[2].partition("`with_tuning")[0]
+    return dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.M))
+
+
+def test_the_table_of_settings_is_the_codes() -> None:
+    listed = settings_of_the_readme()
+    assert set(listed) == {field.name for field in fields(IcebergSinkConfig)} - REQUIRED
+    config = IcebergSinkConfig(namespace="db", table="t", storage=IcebergStorage.Local("lake"))
+    for name, text in listed.items():
+        if text == "None":
+            assert getattr(config, name) is None
+            assert callable(getattr(config, f"with_{name}"))
+        else:
+            value = text if text.isidentifier() and text != "True" else ast.literal_eval(text)
+            assert getattr(config, f"with_{name}")(value) == config, name
+
+
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for path in sorted((ROOT / "volley").rglob("*.py"))
+    if ">>>" in path.read_text()
+]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_in_docstrings_run(module: str) -> None:
+    found = doctest.testmod(importlib.import_module(module))
+    assert found.attempted > 0
+    assert found.failed == 0
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    for name in volley.__all__:
+        thing = getattr(volley, name)
+        assert getattr(thing, "__doc__", None), name
+
+
+def test_code_blocks_of_the_readme_are_python() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert len(blocks) >= 4
+    for block in blocks:
+        ast.parse(block)

@@ -1,0 +1,589 @@
+from __future__ import annotations
+
+import errno
+import io
+import os
+import pickle
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.memory import InMemoryCatalog
+from pyiceberg.io.pyarrow import parquet_file_to_data_file, pyarrow_to_schema
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import FixedType, LongType, NestedField, StringType, UUIDType
+
+from volley._types import arrow_schema as parse
+from volley.errors import ConfigError, SchemaMismatchError, SourceError, StorageAccessError, StorageError
+from volley.iceberg import IcebergSinkConfig, IcebergStorage
+from volley.iceberg.schema import to_iceberg_schema
+from volley.iceberg.writer import IcebergWriter, WrittenFile
+from volley.sink import WriteResult
+
+Make = Callable[..., Table]
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int64()),
+        "small": pa.array([1, None, -3], pa.int32()),
+        "real": pa.array([1.5, -0.0, None], pa.float64()),
+        "single": pa.array([1.5, None, -0.25], pa.float32()),
+        "yes": pa.array([True, None, False]),
+        "text": pa.array(["ä ✓", "", None]),
+        "raw": pa.array([b"\x00\xff", None, b""], pa.binary()),
+        "fixed": pa.array([b"abcd", None, b"\xff\xff\xff\xff"], pa.binary(4)),
+        "money": pa.array([Decimal("1.25"), None, Decimal("-9999999.99")], pa.decimal128(9, 2)),
+        "wide": pa.array([Decimal("1.5"), None, Decimal("-12345678901234567890.5")], pa.decimal128(38, 1)),
+        "day": pa.array([date(1900, 1, 1), None, date(2024, 2, 29)]),
+        "clock": pa.array([time(23, 59, 59, 999999), None, time(0)], pa.time64("us")),
+        "at": pa.array(
+            [datetime(1969, 12, 31, 23, 59, 59, 1, UTC), None, datetime(2024, 1, 1, tzinfo=UTC)],
+            pa.timestamp("us", "UTC"),
+        ),
+        "local": pa.array([datetime(1969, 1, 1), None, datetime(2024, 1, 1, 0, 0, 0, 1)], pa.timestamp("us")),
+        "tags": pa.array([["a", None], [], None], pa.list_(pa.string())),
+        "point": pa.array(
+            [{"x": 1, "y": None}, None, {"x": None, "y": 2.5}], pa.struct({"x": pa.int32(), "y": pa.float64()})
+        ),
+        "counts": pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int64())),
+        "deep": pa.array(
+            [[{"m": [("k", [1, None])]}], None, [None]],
+            pa.list_(pa.struct({"m": pa.map_(pa.string(), pa.list_(pa.int64()))})),
+        ),
+    }
+)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """Makes tables in a catalog of their own: of an Arrow or Iceberg schema, with properties."""
+    with InMemoryCatalog("test", warehouse=f"file://{tmp_path}/warehouse") as catalog:
+        yield _maker(catalog)
+
+
+def _maker(catalog: Catalog) -> Make:
+    catalog.create_namespace("db")
+
+    def make(schema: pa.Schema | Schema | str, **properties: str) -> Table:
+        if isinstance(schema, str):
+            schema = parse(schema)
+        made = to_iceberg_schema(schema) if isinstance(schema, pa.Schema) else schema
+        named = {name.replace("_", "."): value for name, value in properties.items()}
+        return catalog.create_table(f"db.t{uuid.uuid4().hex}", made, properties=named)
+
+    return make
+
+
+def writer_for(table: Table, **changes: Any) -> IcebergWriter:
+    config = IcebergSinkConfig(namespace="db", table="t", storage=IcebergStorage.Local("/unused"))
+    return replace(IcebergWriter.for_table(table, config, epoch=7), **changes)
+
+
+def write(table: Table, rows: pa.Table, batch: int | None = None, **changes: Any) -> WriteResult:
+    task = writer_for(table, **changes).open(3)
+    for each in rows.to_batches(max_chunksize=batch):
+        task.write(each)
+    return task.close()
+
+
+def seen_by_pyiceberg(rows: list[dict[str, Any]], *columns: str) -> list[dict[str, Any]]:
+    """What pyiceberg reads: a list of structs that is null becomes an empty one (in files of its own as well)."""
+    return [row | {column: row[column] or [] for column in columns} for row in rows]
+
+
+def commit(table: Table, result: WriteResult) -> Table:
+    """Append the files as any client of pyiceberg would."""
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        for file in result.committables:
+            append.append_data_file(file.data_file)
+    return table.refresh()
+
+
+def paths(result: WriteResult) -> list[str]:
+    return [file.data_file.file_path.removeprefix("file://") for file in result.committables]
+
+
+def files_below(table: Table) -> list[Path]:
+    root = Path(table.location().removeprefix("file://"))
+    return [path for path in root.rglob("*") if path.is_file() and path.parent.name != "metadata"]
+
+
+# What is in the files
+
+
+def test_three_readers_find_every_type(make: Make) -> None:
+    table = make(ROWS.schema)
+    result = write(table, ROWS)
+    assert pq.read_table(paths(result)[0]).to_pylist() == ROWS.to_pylist()
+    assert commit(table, result).scan().to_arrow().to_pylist() == seen_by_pyiceberg(ROWS.to_pylist(), "deep")
+    with duckdb.connect() as duck:
+        duck.execute("set timezone = 'UTC'")
+        found = duck.sql(f"from read_parquet({paths(result)})").to_arrow_table()
+        plain = ROWS.set_column(7, "fixed", ROWS["fixed"].cast(pa.binary()))
+        assert found.cast(plain.schema).to_pylist() == plain.to_pylist()
+
+
+def test_field_ids_stand_in_the_footer_at_every_level(make: Make) -> None:
+    table = make(ROWS.schema)
+    footer = pq.read_schema(paths(write(table, ROWS))[0])
+    assert pyarrow_to_schema(footer).as_struct() == table.schema().as_struct()
+
+
+def test_short_decimals_are_whole_numbers_as_iceberg_wants_them(make: Make) -> None:
+    columns = pq.read_metadata(paths(write(make(ROWS.schema), ROWS))[0]).row_group(0)
+    kinds = {columns.column(n).path_in_schema: columns.column(n).physical_type for n in range(columns.num_columns)}
+    assert (kinds["money"], kinds["wide"]) == ("INT32", "FIXED_LEN_BYTE_ARRAY")
+
+
+def test_uuids_and_fixed(make: Make) -> None:
+    table = make(Schema(NestedField(1, "u", UUIDType()), NestedField(2, "f", FixedType(16))))
+    value = uuid.uuid4()
+    rows = pa.table(
+        {"u": pa.array([value.bytes, None], pa.binary(16)), "f": pa.array([value.bytes] * 2, pa.binary(16))}
+    )
+    result = write(table, rows)
+    scanned = commit(table, result).scan().to_arrow().to_pylist()
+    assert scanned == [{"u": value, "f": value.bytes}, {"u": None, "f": value.bytes}]
+    assert duckdb.sql(f"select u, f from read_parquet({paths(result)})").fetchall() == [
+        (value, value.bytes),
+        (None, value.bytes),
+    ]
+
+
+def test_names_that_parquet_does_not_take(make: Make) -> None:
+    rows = pa.table(
+        {
+            "a b": pa.array([1, 2], pa.int64()),
+            "1.st": pa.array(
+                [[{"x.y": 1, "z": "q"}], None], pa.list_(pa.struct({"x.y": pa.int32(), "z": pa.string()}))
+            ),
+        }
+    )
+    table = make(rows.schema)
+    result = write(table, rows)
+    found = commit(table, result).scan().to_arrow().to_pylist()
+    assert found == seen_by_pyiceberg(rows.to_pylist(), "1.st")
+    assert pq.read_table(paths(result)[0])[1].to_pylist() == [[{"x_x2Ey": 1, "z": "q"}], None]
+
+
+def test_columns_are_taken_by_name_widened_and_filled_with_nulls(make: Make) -> None:
+    table = make("id long, real double, money decimal(10,2), missing string, point struct<x: long, y: string>")
+    rows = pa.table(
+        {
+            "point": pa.array([{"x": 1}, None], pa.struct({"x": pa.int32()})),
+            "money": pa.array([Decimal("1.25"), None], pa.decimal128(5, 2)),
+            "real": pa.array([0.5, None], pa.float32()),
+            "id": pa.array([1, 2], pa.int32()),
+        }
+    )
+    assert commit(table, write(table, rows)).scan().to_arrow().to_pylist() == [
+        {"id": 1, "real": 0.5, "money": Decimal("1.25"), "missing": None, "point": {"x": 1, "y": None}},
+        {"id": 2, "real": None, "money": None, "missing": None, "point": None},
+    ]
+
+
+def test_a_value_that_does_not_fit_is_named_and_nothing_is_left(make: Make) -> None:
+    table = make("id int")
+    task = writer_for(table).open(0)
+    task.write(pa.record_batch({"id": pa.array([1], pa.int32())}))
+    with pytest.raises(SourceError, match="'id'"):
+        task.write(pa.record_batch({"id": pa.array([2**40])}))
+    task.abort()
+    assert files_below(table) == []
+
+
+def test_nulls_in_a_required_column_are_refused(make: Make) -> None:
+    table = make(Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType())))
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+    write(table, pa.table({"id": [1], "name": [None]}, schema=schema))
+    with pytest.raises(SchemaMismatchError, match=r"'id' has 1 nulls.*\n.*hint"):
+        write(table, pa.table({"id": [1, None], "name": ["a", "b"]}))
+
+
+def test_a_batch_that_fits_is_not_copied(make: Make) -> None:
+    batch = ROWS.to_batches()[0]
+    fitted = writer_for(make(ROWS.schema)).fitted(batch)
+    for ours, theirs in zip(fitted.columns, batch.columns, strict=True):
+        assert [each and each.address for each in ours.buffers()] == [
+            each and each.address for each in theirs.buffers()
+        ]
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "lz4", "zstd", "brotli"])
+def test_compressions(make: Make, compression: str) -> None:
+    rows = pa.table({"id": pa.array(range(1000)), "text": ["t" * 50] * 1000})
+    table = make(rows.schema)
+    result = write(table, rows, compression=compression)
+    codec = duckdb.sql(f"select distinct compression from parquet_metadata({paths(result)})").fetchall()
+    assert codec == [({"none": "UNCOMPRESSED", "lz4": "LZ4_RAW"}.get(compression, compression.upper()),)]
+    assert duckdb.sql(f"select count(*), sum(id) from read_parquet({paths(result)})").fetchall() == [(1000, 499500)]
+
+
+def test_a_higher_level_compresses_more(make: Make) -> None:
+    rows = pa.table({"text": [f"{n * 7919 % 10007:x}" for n in range(20_000)]})
+    table = make(rows.schema)
+    low, high = (write(table, rows, compression="zstd", compression_level=level).bytes for level in (1, 19))
+    assert high < low
+
+
+# Statistics
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {},
+        {"write.metadata.metrics.default": "none"},
+        {"write.metadata.metrics.default": "counts"},
+        {"write.metadata.metrics.default": "truncate(2)", "write.metadata.metrics.column.text": "full"},
+    ],
+    ids=lambda properties: ",".join(properties.values()) or "default",
+)
+def test_statistics_are_those_that_pyiceberg_computes(make: Make, properties: dict[str, str]) -> None:
+    table = make(ROWS.schema, **properties)
+    for file in write(table, ROWS, batch=1, row_group_rows=2).committables:
+        theirs = parquet_file_to_data_file(table.io, table.metadata, file.data_file.file_path)
+        assert file.data_file._data == theirs._data
+
+
+def test_statistics_prune_files(make: Make) -> None:
+    table = make("id long")
+    commit(table, write(table, pa.table({"id": pa.array(range(100))}), max_records=10))
+    assert len(list(table.scan(row_filter="id = 42").plan_files())) == 1
+
+
+def test_a_wrong_table_property_is_named_before_anything_is_written(make: Make) -> None:
+    with pytest.raises(ConfigError, match=r"write\.metadata\.metrics.*truncate\(x\)"):
+        writer_for(make("id long", **{"write.metadata.metrics.default": "truncate(x)"}))
+    for name in ("row-group-limit", "row-group-size-bytes", "page-size-bytes", "dict-size-bytes", "page-row-limit"):
+        for value in ("0", "-1", "many"):
+            with pytest.raises(ConfigError, match=f"write.parquet.{name} is '{value}'"):
+                writer_for(make("id long", **{f"write.parquet.{name}": value}))
+
+
+# Rolling
+
+
+def random_rows(random: Random, step: int) -> pa.RecordBatch:
+    """Numbers and bytes that don't compress."""
+    return batch_of([random.getrandbits(62) for _ in range(500)], [random.randbytes(20) for _ in range(500)])
+
+
+def repeated_rows(random: Random, step: int) -> pa.RecordBatch:
+    """Ten values of each column, in random order."""
+    picks = random.choices(range(10), k=3000)
+    return batch_of(picks, pa.array([b"%0100d" % n for n in range(10)]).take(pa.array(picks)))
+
+
+def growing_rows(random: Random, step: int) -> pa.RecordBatch:
+    """Rows that get longer and compress worse and worse."""
+    return batch_of(range(500), [random.randbytes(step) + bytes(20) for _ in range(500)])
+
+
+def uneven_rows(random: Random, step: int) -> pa.RecordBatch:
+    """Batches whose first rows are a hundred times as long as the others."""
+    return batch_of(random.choices(range(99), k=500), [random.randbytes(1000 if n < 10 else 10) for n in range(500)])
+
+
+def turning_rows(random: Random, step: int) -> pa.RecordBatch:
+    """Rows that compress by half and rows that don't, in turns."""
+    known = step % 2 * 16
+    return batch_of(range(500), [random.randbytes(32 - known) + bytes(known) for _ in range(500)])
+
+
+def batch_of(numbers: Any, values: Any) -> pa.RecordBatch:
+    return pa.record_batch({"n": pa.array(numbers, pa.int64()), "raw": pa.array(values, pa.binary())})
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("rows", [random_rows, repeated_rows, growing_rows, uneven_rows, turning_rows])
+def test_files_are_within_ten_percent_of_the_target(
+    tmp_path: Path, rows: Callable[[Random, int], pa.RecordBatch], compression: str
+) -> None:
+    random = Random(1)
+    batches = [rows(random, step) for step in range(60)]
+    target = 40_000 if rows is repeated_rows else 200_000
+    small = roll(tmp_path / "small", batches, target_bytes=target, compression=compression)
+    large = roll(tmp_path / "large", [pa.concat_batches(batches)], target_bytes=target, compression=compression)
+    for result in (small, large):
+        sizes = [os.path.getsize(path) for path in paths(result)]
+        assert len(sizes) >= 3
+        assert all(0.9 * target <= size <= 1.1 * target for size in sizes[:-1]), [size / target for size in sizes]
+        assert sizes[-1] <= 1.1 * target
+        assert sizes == [file.data_file.file_size_in_bytes for file in result.committables]
+        assert sum(sizes) == result.bytes
+        assert max(pq.read_metadata(path).num_row_groups for path in paths(result)) <= 12
+        found = pa.concat_tables(map(pq.read_table, paths(result)))
+        assert found.cast(batches[0].schema).equals(pa.Table.from_batches(batches))
+
+
+def roll(folder: Path, batches: list[pa.RecordBatch], **changes: Any) -> WriteResult:
+    """Write without a catalog: small files of one task."""
+    schema = to_iceberg_schema(batches[0].schema)
+    writer = IcebergWriter(str(folder), {}, {}, schema, 0, 0, 1 << 20, None, "none", None)
+    task = replace(writer, **changes).open(0)
+    for batch in batches:
+        task.write(batch)
+    return task.close()
+
+
+@settings(max_examples=30)
+@given(
+    sizes=st.lists(st.integers(1, 20), min_size=1, max_size=4),
+    most=st.integers(1, 25),
+    group=st.integers(1, 25),
+)
+def test_no_file_has_more_than_max_records_and_only_the_last_has_less(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], most: int, group: int
+) -> None:
+    numbers = iter(range(sum(sizes)))
+    batches = [pa.record_batch({"id": [next(numbers) for _ in range(size)]}) for size in sizes]
+    result = roll(tmp_path_factory.mktemp("rolling"), batches, max_records=most, row_group_rows=group)
+    counts = [file.data_file.record_count for file in result.committables]
+    assert counts[:-1] == [most] * (len(counts) - 1)
+    assert 1 <= counts[-1] <= most
+    tables = [pq.read_table(path) for path in paths(result)]
+    assert pa.concat_tables(tables)["id"].to_pylist() == list(range(sum(sizes)))
+    for path in paths(result):
+        footer = pq.read_metadata(path)
+        assert max(footer.row_group(n).num_rows for n in range(footer.num_row_groups)) <= group
+
+
+def test_a_row_larger_than_the_target_is_a_file_of_its_own(make: Make) -> None:
+    table = make("text string")
+    result = write(table, pa.table({"text": [os.urandom(5000).hex() for _ in range(5)]}), target_bytes=4000)
+    assert [file.data_file.record_count for file in result.committables] == [1] * 5
+
+
+def test_row_groups_follow_the_tables_properties(make: Make) -> None:
+    rows = pa.table({"id": pa.array(range(10_000))})
+    by_rows = write(make(rows.schema, **{"write.parquet.row-group-limit": "3000"}), rows, batch=700)
+    by_size = write(make(rows.schema, **{"write.parquet.row-group-size-bytes": "16000"}), rows, batch=700)
+    assert _group_rows(by_rows) == [3000, 3000, 3000, 1000]
+    assert _group_rows(by_size) == [2000] * 5
+
+
+def _group_rows(result: WriteResult) -> list[int]:
+    footer = pq.read_metadata(paths(result)[0])
+    return [footer.row_group(n).num_rows for n in range(footer.num_row_groups)]
+
+
+def test_page_and_dictionary_sizes_follow_the_tables_properties(make: Make) -> None:
+    rows = pa.table({"text": [f"value {n}" for n in range(50_000)]})
+    properties = {"write.parquet.dict-size-bytes": "1000", "write.parquet.page-row-limit": "100"}
+    ours = pq.read_metadata(paths(write(make(rows.schema, **properties), rows))[0]).row_group(0).column(0)
+    default = pq.read_metadata(paths(write(make(rows.schema), rows))[0]).row_group(0).column(0)
+    dictionary = [chunk.data_page_offset - chunk.dictionary_page_offset for chunk in (ours, default)]
+    assert dictionary[0] < 2000 < dictionary[1]
+
+
+class Watched:
+    """A table's own FileIO, that does something at each write."""
+
+    def __init__(self, table: Table, at_write: Callable[[], None]) -> None:
+        self._io = table.io
+        self._at_write = at_write
+
+    def new_output(self, location: str) -> Any:
+        output = self._io.new_output(location)
+        return _Output(lambda: _Stream(output.create(overwrite=True), self._at_write))
+
+    def delete(self, location: str) -> None:
+        self._io.delete(location)
+
+
+class _Output:
+    def __init__(self, create: Callable[[], Any]) -> None:
+        self._create = create
+
+    def create(self, overwrite: bool) -> Any:
+        return self._create()
+
+
+class _Stream:
+    """A file that does something at each write."""
+
+    def __init__(self, file: Any, at_write: Callable[[], None]) -> None:
+        self._file = file
+        self._at_write = at_write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, data: Any) -> int:
+        self._at_write()
+        return int(self._file.write(data))
+
+
+def watched(table: Table, at_write: Callable[[], None], **changes: Any) -> Any:
+    writer = writer_for(table, **changes)
+    writer.__dict__["io"] = Watched(table, at_write)
+    return writer.open(0)
+
+
+def test_memory_is_that_of_one_row_group_whatever_the_epochs_size(make: Make) -> None:
+    table = make("text string, n long")
+    text = os.urandom(20 * 2000).hex()
+    peak = 0
+    base = pa.total_allocated_bytes()
+
+    def look() -> None:
+        nonlocal peak
+        peak = max(peak, pa.total_allocated_bytes() - base)
+
+    task = watched(table, look, row_group_bytes=1 << 20, compression="none")
+    for step in range(200):
+        values = [text[n * 40 : n * 40 + 40] for n in range(2000)]
+        task.write(pa.record_batch({"text": values, "n": range(step, step + 2000)}))
+        look()
+    result = task.close()
+    assert result.rows == 400_000
+    assert 1 << 20 < peak < 5 << 20
+
+
+# Names, results, pickles
+
+
+def test_files_are_named_for_epoch_task_and_attempt(make: Make) -> None:
+    table = make("id long")
+    rows = pa.table({"id": [1, 2, 3]})
+    writer = writer_for(table, max_records=1)
+    attempts = [writer.open(3), writer.open(3), writer_for(table).open(3)]
+    results = []
+    for task in attempts:
+        task.write(rows.to_batches()[0])
+        results.append(task.close())
+    names = [Path(path).name for result in results for path in paths(result)]
+    assert len(set(names)) == len(names) == 7
+    assert all(name.startswith("00007-00003-") for name in names)
+    assert [name[-13:] for name in names[:3]] == ["00000.parquet", "00001.parquet", "00002.parquet"]
+
+
+def test_locations_follow_the_tables_properties(make: Make, tmp_path: Path) -> None:
+    rows = pa.table({"id": [1]})
+    elsewhere = write(make(rows.schema, **{"write.data.path": f"file://{tmp_path}/else"}), rows)
+    assert Path(paths(elsewhere)[0]).parent == tmp_path / "else"
+    spread_table = make(rows.schema, **{"write.object-storage.enabled": "true"})
+    spread = write(spread_table, rows)
+    assert len(Path(paths(spread)[0]).relative_to(spread_table.location().removeprefix("file://")).parts) == 6
+    assert commit(spread_table, spread).scan().to_arrow().to_pylist() == [{"id": 1}]
+
+
+def test_what_a_result_says(make: Make) -> None:
+    table = make("id long")
+    task = writer_for(table, max_records=4).open(0)
+    for size in (3, 5, 2):
+        task.write(pa.record_batch({"id": range(size)}))
+    result = task.close()
+    assert (result.rows, result.batches, result.batch_size_min, result.batch_size_max) == (10, 3, 2, 5)
+    assert (result.files, result.bytes) == (3, sum(map(os.path.getsize, paths(result))))
+    assert result.seconds > 0
+
+
+def test_no_rows_no_file(make: Make) -> None:
+    table = make("id long")
+    assert replace(writer_for(table).open(0).close(), seconds=0.0) == WriteResult()
+    assert files_below(table) == []
+
+
+def test_writer_and_result_travel(make: Make) -> None:
+    table = make(ROWS.schema)
+    with table.update_schema() as update:
+        update.add_column("later", LongType())
+    writer = writer_for(table, io_properties={"s3.secret-access-key": "hush"})
+    assert "hush" not in repr(writer)
+    sent = pickle.loads(pickle.dumps(writer))
+    assert sent == writer
+    local = replace(sent, io_properties={})
+    task = local.open(0)
+    task.write(ROWS.to_batches()[0])
+    assert len(pickle.dumps(local)) < 10_000
+    result: WriteResult = pickle.loads(pickle.dumps(task.close()))
+    (file,) = result.committables
+    assert isinstance(file, WrittenFile)
+    assert (file.spec_id, file.schema_id, file.data_file.spec_id) == (0, 1, 0)
+    found = commit(table, result).scan(selected_fields=("id", "text")).to_arrow()
+    assert found.to_pylist() == ROWS.select(["id", "text"]).to_pylist()
+
+
+# Failures
+
+
+def test_abort_leaves_nothing(make: Make) -> None:
+    table = make("id long")
+    task = writer_for(table, max_records=10, row_group_rows=4).open(0)
+    task.write(pa.record_batch({"id": range(27)}))
+    assert len(files_below(table)) == 3
+    task.abort()
+    assert files_below(table) == []
+    task.abort()
+
+
+def refuse() -> None:
+    raise PermissionError(errno.EACCES, "Forbidden")
+
+
+def test_a_refusal_names_the_file_and_the_way_out(make: Make) -> None:
+    table = make("id long")
+    task = watched(table, refuse, row_group_rows=1)
+    with pytest.raises(StorageAccessError, match=rf"{table.location()}/data/00007-00000.*\.parquet.*Forbidden\n.*hint"):
+        task.write(pa.record_batch({"id": [1]}))
+    task.abort()
+    assert files_below(table) == []
+
+
+def test_a_failing_close_aborts(make: Make) -> None:
+    table = make("id long")
+    full = False
+
+    def fill() -> None:
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    task = watched(table, fill, max_records=10, row_group_rows=5)
+    task.write(pa.record_batch({"id": range(17)}))
+    assert len(files_below(table)) == 2
+    full = True
+    with pytest.raises(StorageError, match="no space left"):
+        task.close()
+    assert files_below(table) == []
+
+
+def test_a_full_disk_is_named(make: Make, capfd: pytest.CaptureFixture[str]) -> None:
+    table = make("id long")
+    task = watched(table, lambda: None, row_group_rows=10_000)
+    task._writer.io.new_output = lambda _: _Output(lambda: io.FileIO("/dev/full", "wb"))
+    with pytest.raises(StorageError, match="no space left"):
+        task.write(pa.record_batch({"id": range(10_000)}))
+    task.abort()
+    del task
+    assert capfd.readouterr().err == ""
+
+
+def test_a_place_that_can_not_be_written(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    table = make("id long", **{"write.data.path": f"file://{tmp_path}/file/data"})
+    with pytest.raises(StorageError, match=rf"writing file://{tmp_path}/file/data/00007.*\n.*hint") as caught:
+        write(table, pa.table({"id": [1]}))
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_abort_never_raises(make: Make) -> None:
+    table = make("id long")
+    task = watched(table, lambda: None, max_records=2)
+    task.write(pa.record_batch({"id": range(5)}))
+    task._writer.io.delete = lambda _: refuse()
+    task.abort()

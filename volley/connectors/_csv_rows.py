@@ -1,0 +1,177 @@
+"""CSV → Arrow batches; the row at fault is found and shown with its line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from volley.connectors._input_file import InputFile, first_failing
+from volley.errors import ConfigError, ExpressionError, SourceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["check", "infer", "read"]
+
+_BLOCK = 4 << 20
+_ROW = re.compile(r"(?:In CSV column #(\d+): )?(.*?)Row #(\d+): (.*)", re.S)
+
+
+def check(schema: pa.Schema) -> None:
+    """Raise ConfigError if a column is of a type that CSV can't hold."""
+    import pyarrow as pa
+
+    for field in schema:
+        if pa.types.is_nested(field.type):
+            raise ConfigError(
+                f"column {field.name!r}: CSV files can't hold {field.type}", hint="use JSON or Parquet files"
+            )
+
+
+def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
+    """The schema of the file's first block of rows."""
+    import pyarrow as pa
+
+    try:
+        with file.open() as stream, _reader(stream, None, options) as reader:
+            return reader.schema
+    except pa.ArrowInvalid as error:
+        raise _bad_row(file, error, options) from error
+
+
+def read(
+    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
+) -> Iterator[pa.RecordBatch]:
+    """The file's rows; missing columns are null, others are ignored."""
+    import pyarrow as pa
+
+    header = _header(file, schema, options)
+    if header is None:
+        return
+    done = 1 if options.get("header", True) else 0
+    try:
+        with file.open() as stream, _reader(stream, schema, options) as reader:
+            for batch in reader:
+                yield _decoded(file, batch, schema, done, options)
+                done += batch.num_rows
+    except pa.ArrowInvalid as error:
+        raise _bad_row(file, error, options, header) from error
+
+
+def _reader(stream: Any, schema: pa.Schema | None, options: Mapping[str, Any]) -> Any:
+    import pyarrow.csv as pcsv
+
+    has_header = options.get("header", True)
+    return pcsv.open_csv(
+        stream,
+        read_options=pcsv.ReadOptions(
+            use_threads=False,
+            block_size=_BLOCK,
+            column_names=None if has_header or schema is None else schema.names,
+            autogenerate_column_names=not has_header and schema is None,
+        ),
+        parse_options=pcsv.ParseOptions(delimiter=_delimiter(options), newlines_in_values=True),
+        convert_options=pcsv.ConvertOptions(
+            column_types=None if schema is None else {field.name: _asked(field.type) for field in schema},
+            # Only the columns that are wanted: the others' types would be guessed, and the guess can fail later on.
+            include_columns=None if schema is None else schema.names,
+            include_missing_columns=schema is not None,
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+
+
+def _delimiter(options: Mapping[str, Any]) -> str:
+    return str(options.get("delimiter", ","))
+
+
+def _asked(kind: pa.DataType) -> pa.DataType:
+    """Arrow's CSV reader insists on a zone where the type has one; cast from strings, UTC is taken for granted."""
+    import pyarrow as pa
+
+    return pa.string() if kind == pa.timestamp("us", "UTC") else kind
+
+
+def _decoded(
+    file: InputFile, batch: pa.RecordBatch, schema: pa.Schema, before: int, options: Mapping[str, Any]
+) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    columns = [_cast(file, batch.column(field.name), field, before, options) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(file: InputFile, column: pa.Array, field: pa.Field, before: int, options: Mapping[str, Any]) -> pa.Array:
+    from volley._casts import cast
+
+    def fails(start: int, end: int) -> bool:
+        try:
+            cast(column.slice(start, end - start), field.type)
+        except ExpressionError:
+            return True
+        return False
+
+    try:
+        return cast(column, field.type)
+    except ExpressionError as error:
+        at = first_failing(len(column), fails)
+        reason = f"column {field.name!r}: {column[at].as_py()!r} is no {field.type}"
+        raise file.fault(reason, *_place(file, before + at + 1, options)) from error
+
+
+def _header(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> list[str] | None:
+    """The names of the file's columns; None if it is empty.
+
+    Raises:
+        SourceError: If none of the wanted columns is there, or one of them is there twice.
+    """
+    first = next((row for _, row in _records(file, options)), None)
+    if first is None or not options.get("header", True):
+        return first and schema.names
+    if not set(first) & set(schema.names):
+        raise SourceError(
+            f"{file.name} has none of the columns {schema.names}: its first line is {first}",
+            hint='if the file has no header, say so: options={"header": False}',
+        )
+    if twice := [name for name in schema.names if first.count(name) > 1]:
+        raise file.fault(f"column {twice[0]!r} stands twice in the header", 1)
+    return first
+
+
+def _bad_row(
+    file: InputFile, error: Exception, options: Mapping[str, Any], header: list[str] | None = None
+) -> SourceError:
+    found = _ROW.fullmatch(str(error))
+    if found is None:
+        return file.fault(str(error))
+    column, kind, row, reason = found.groups()
+    named = f"column {header[int(column)]!r}: " if column and header and int(column) < len(header) else ""
+    return file.fault(f"{named}{kind}{reason}", *_place(file, int(row), options))
+
+
+def _place(file: InputFile, record: int, options: Mapping[str, Any]) -> tuple[int | None, str]:
+    """The line of a row and what stands there. Arrow counts rows; a quoted value can span lines."""
+    try:
+        for number, (line, row) in enumerate(_records(file, options), 1):
+            if number == record:
+                return line, _delimiter(options).join(row)
+    except csv.Error:
+        # A field too long for Python's reader: the row is still told by what Arrow says of it.
+        pass
+    return None, ""
+
+
+def _records(file: InputFile, options: Mapping[str, Any]) -> Iterator[tuple[int, list[str]]]:
+    """The rows, without empty lines, with the line each begins at."""
+    with file.open() as stream:
+        text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
+        reader = csv.reader(text, delimiter=_delimiter(options))
+        line = 1
+        for row in reader:
+            if row:
+                yield line, row
+            line = reader.line_num + 1

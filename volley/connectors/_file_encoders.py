@@ -1,0 +1,108 @@
+"""How Arrow batches become Parquet, JSON lines or CSV, and which columns these can hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from volley.errors import SchemaMismatchError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ENCODERS", "Encoder", "check_columns"]
+
+_ROW_GROUP_BYTES = 64 << 20
+
+
+class Encoder(Protocol):
+    """Writes batches to an open file; the file is closed by who opened it."""
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Take one batch."""
+
+    def close(self) -> None:
+        """Write what is left."""
+
+
+class _Parquet:
+    """Collects batches to row groups of 64 MB in memory: a row group a batch would make large files slow to read."""
+
+    def __init__(self, file: Any, schema: pa.Schema) -> None:
+        import pyarrow.parquet as pq
+
+        self._writer = pq.ParquetWriter(file, schema)
+        self._held: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        self._held.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes >= _ROW_GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if self._held:
+            table = pa.Table.from_batches(self._held)
+            self._writer.write_table(table, row_group_size=table.num_rows)
+        self._held, self._bytes = [], 0
+
+
+class _JsonLines:
+    def __init__(self, file: Any, schema: pa.Schema) -> None:
+        self._file = file
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        rows = batch.to_pylist(maps_as_pydicts="strict")
+        # Times and decimals as text: ISO, and every digit.
+        lines = (json.dumps(row, default=str, ensure_ascii=False) for row in rows)
+        self._file.write("".join(f"{line}\n" for line in lines).encode())
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _csv(file: Any, schema: pa.Schema) -> Encoder:
+    import pyarrow.csv as pcsv
+
+    writer: Encoder = pcsv.CSVWriter(file, schema)
+    return writer
+
+
+ENCODERS: dict[str, Callable[[Any, pa.Schema], Encoder]] = {"csv": _csv, "json": _JsonLines, "parquet": _Parquet}
+
+
+def check_columns(format: str, schema: pa.Schema) -> None:
+    """Refuse a stream with columns that the format can't hold, before anything is written.
+
+    Raises:
+        SchemaMismatchError: If there are any; names them all.
+    """
+    bad = [f"{field.name!r} ({field.type})" for field in schema if not _holds(format, field.type)]
+    if bad:
+        raise SchemaMismatchError(
+            f"{format} files can't hold column{'s' if len(bad) > 1 else ''} {', '.join(bad)}",
+            hint="cast or drop them before the sink, or write Parquet",
+        )
+
+
+def _holds(format: str, kind: pa.DataType) -> bool:
+    """Bytes have no form in text, CSV has no nested values, and a JSON object's keys are strings."""
+    import pyarrow as pa
+
+    t = pa.types
+    if format == "parquet":
+        return True
+    if t.is_map(kind):
+        return format == "json" and t.is_string(kind.key_type) and _holds(format, kind.item_type)
+    if t.is_nested(kind):
+        inner = [kind.field(index).type for index in range(kind.num_fields)]
+        return format == "json" and all(_holds(format, each) for each in inner)
+    return not (t.is_binary(kind) or t.is_fixed_size_binary(kind))

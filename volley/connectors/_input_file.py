@@ -1,0 +1,72 @@
+"""One file that is being read: how to open it, and where in it something is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from volley._types import conform
+from volley.errors import SourceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["InputFile", "first_failing"]
+
+_EXCERPT = 120
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file by name.
+
+    Args:
+        name: What errors call it.
+        open: Opens it for reading bytes, from the start, decompressed.
+    """
+
+    name: str
+    open: Callable[[], AbstractContextManager[Any]]
+
+    def fault(self, reason: str, line: int | None = None, excerpt: str = "") -> SourceError:
+        """The error that tells what is wrong in this file.
+
+        Args:
+            reason: What is wrong.
+            line: Where, counted from 1; None = not known.
+            excerpt: What stands there.
+        """
+        place = self.name if line is None else f"{self.name}, line {line}"
+        shown = f": {excerpt[:_EXCERPT]}" if excerpt else ""
+        return SourceError(f"{place}: {reason}{shown}", hint="mend the file, or declare a schema that fits it")
+
+    def conform(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        """The batch in the source's schema.
+
+        Raises:
+            SourceError: If a value does not fit; names the file and the column.
+        """
+        try:
+            return conform(batch, schema)
+        except SourceError as error:
+            raise SourceError(f"{self.name}: {error.message}", hint=error.hint) from error
+
+
+def first_failing(count: int, fails: Callable[[int, int], bool]) -> int:
+    """The first of `count` things that fails, if the whole of them does: found by halving.
+
+    Args:
+        count: How many there are.
+        fails: Whether those from the first number up to, not including, the second fail.
+
+    Example:
+        >>> first_failing(100, lambda start, end: start <= 42 < end)
+        42
+    """
+    start, end = 0, count
+    while end - start > 1:
+        middle = (start + end) // 2
+        start, end = (start, middle) if fails(start, middle) else (middle, end)
+    return start

@@ -1,0 +1,43 @@
+"""Paths and URLs of files: made absolute, and opened as fsspec file systems with errors that say the way out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from volley.errors import ConfigError, MissingDependencyError
+
+__all__ = ["absolute", "filesystem"]
+
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
+
+
+def absolute(path: str) -> str:
+    """A local path made absolute, since executors run elsewhere; a URL stays as it is.
+
+    Example:
+        >>> absolute("s3://bucket/in"), absolute("/data/../in")
+        ('s3://bucket/in', '/in')
+    """
+    return path if "://" in path or "::" in path else os.path.abspath(os.path.expanduser(path))
+
+
+def filesystem(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """The fsspec file system of a path or URL, and the path in it, without a slash at the end.
+
+    Raises:
+        MissingDependencyError: If the package for the URL's scheme is not installed.
+        ConfigError: If nobody knows the scheme.
+    """
+    import fsspec
+
+    scheme = path.partition("://")[0]
+    try:
+        files, root = fsspec.core.url_to_fs(path, **options)
+    except ImportError as error:
+        hint = f'pip install "volley-stream[{_EXTRAS[scheme]}]"' if scheme in _EXTRAS else "install its fsspec package"
+        raise MissingDependencyError(f"files of {scheme}:// need a package that is missing: {error}", hint) from error
+    except ValueError as error:
+        raise ConfigError(f"{scheme}:// is not a file system: {error}", hint="check the path's scheme") from error
+    return files, root.rstrip("/") or "/"

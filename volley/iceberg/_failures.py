@@ -1,0 +1,155 @@
+"""What goes wrong below us, in our words: errors of pyiceberg, catalogs' clients and storages become Volley's."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from volley._secrets import mask_uri
+from volley.errors import (
+    CatalogAuthError,
+    CatalogError,
+    CatalogUnreachableError,
+    MissingDependencyError,
+    StorageAccessError,
+    StorageError,
+    TableNotFoundError,
+    VolleyError,
+)
+
+if TYPE_CHECKING:
+    from volley.iceberg.catalogs import CatalogConfig
+    from volley.iceberg.config import IcebergSinkConfig
+
+__all__ = ["catalog_errors", "storage_errors"]
+
+_CATALOG_CLIENTS = {"hive_metastore", "pydantic_core", "pyiceberg", "requests", "sqlalchemy", "thrift"}
+_STORAGE_CLIENTS = {"aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs", "sqlite3"}
+_REFUSED = re.compile(
+    r"credential|access.?denied|forbidden|unauthori[sz]ed|authentication|expired.?token|\b40[13]\b", re.I
+)
+
+
+@contextmanager
+def storage_errors(path: str, action: str = "writing") -> Iterator[None]:
+    """Turn what files and storage clients raise into our errors; anything else passes.
+
+    Args:
+        path: The file or folder, for the message.
+        action: What is being done with it.
+
+    Raises:
+        StorageAccessError: If the storage refused the credentials, or they lack a permission.
+        StorageError: If it failed otherwise.
+    """
+    try:
+        yield
+    except Exception as error:
+        made = _storage_error(error, path, action)
+        if made is None:
+            raise
+        raise made from error
+
+
+def _storage_error(error: Exception, path: str, action: str = "writing") -> StorageError | None:
+    """Our error for one of a file or a storage client; None if it is neither's."""
+    client = type(error).__module__.partition(".")[0] in _STORAGE_CLIENTS
+    if not client and not isinstance(error, OSError):
+        return None
+    where, text = mask_uri(path), mask_uri(str(error)) or type(error).__name__
+    if isinstance(error, PermissionError) or (client and _REFUSED.search(f"{type(error).__name__} {text}")):
+        hint = "check the keys and what they allow: S3 needs s3:GetObject, s3:PutObject, s3:DeleteObject, s3:ListBucket"
+        local = "://" not in where or where.startswith("file:")
+        return StorageAccessError(
+            f"{action} {where} was refused: {text}", hint="check the folder's owner and permissions" if local else hint
+        )
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return StorageError(f"{action} {where} failed: no space left", hint="make room, then start the job again")
+    return StorageError(f"{action} {where} failed: {text}", hint="check that the place exists and can be reached")
+
+
+@contextmanager
+def catalog_errors(config: IcebergSinkConfig) -> Iterator[None]:
+    """Turn what pyiceberg and the clients below it raise into our errors.
+
+    A conflict (pyiceberg's ``CommitFailedException``) passes as it is, for the committer to handle.
+
+    Raises:
+        CatalogError: Or one of its kinds; it names the catalog.
+        StorageError: If it was the storage below the catalog that failed.
+        MissingDependencyError: If a package is not installed.
+    """
+    try:
+        yield
+    except Exception as error:
+        made = _translated(error, config)
+        if made is None:
+            raise
+        raise made from error
+
+
+def _translated(error: Exception, config: IcebergSinkConfig) -> VolleyError | None:
+    from pyiceberg import exceptions as theirs
+    from requests import exceptions as http
+
+    address, text = config.source.address, mask_uri(str(error)) or type(error).__name__
+    if isinstance(error, VolleyError | theirs.CommitFailedException):
+        return None
+    if isinstance(error, ImportError | theirs.NotInstalledError):
+        return _missing(error, config.source)
+    if isinstance(error, theirs.NoSuchTableError | theirs.NoSuchNamespaceError | theirs.NoSuchIdentifierError):
+        return TableNotFoundError(
+            f"table {config.table_name} not found in {address}: {text}", hint="check namespace and table"
+        )
+    if isinstance(error, theirs.UnauthorizedError | theirs.OAuthError | theirs.AuthorizationExpiredError):
+        return _refused(address, text, 'check the credentials: with_credential("id:secret") or with_token(…)')
+    if isinstance(error, theirs.ForbiddenError):
+        lacking = f"a privilege is missing: writing needs TABLE_WRITE_DATA on {config.table_name} (or no credential was"
+        return _refused(address, text, f"{lacking} given: with_credential)")
+    timed_out = isinstance(error, http.ConnectionError | http.Timeout | ConnectionError | TimeoutError)
+    if timed_out or type(error).__name__ == "TTransportException":
+        return _unreachable(address, text)
+    if (origin := getattr(error, "orig", None)) is not None:
+        return _sql_error(origin, config.source)
+    if type(error).__module__.partition(".")[0] in _CATALOG_CLIENTS:
+        return CatalogError(f"catalog {address}: {text}", hint="check the address; the catalog's own log may say more")
+    return _storage_error(error, config.storage.root, "reaching")
+
+
+def _refused(address: str, text: str, hint: str) -> CatalogAuthError:
+    return CatalogAuthError(f"catalog {address} refused: {text}", hint=hint)
+
+
+def _unreachable(address: str, text: str) -> CatalogUnreachableError:
+    # The clients bury the reason in the story of their retries.
+    reason = re.search(r"\[Errno -?\d+\] [^'\")\n]+|[Tt]imed out", text)
+    return CatalogUnreachableError(
+        f"catalog {address} does not answer: {reason[0] if reason else text}",
+        hint="check that it runs, its address, and the network between",
+    )
+
+
+def _missing(error: Exception, source: CatalogConfig) -> MissingDependencyError:
+    package = f"volley-stream[{source.extra}]" if source.extra else "volley-stream"
+    return MissingDependencyError(
+        f"{type(source).__name__} needs a package that is not installed: {error}", hint=f'pip install "{package}"'
+    )
+
+
+def _sql_error(error: Exception, source: CatalogConfig) -> VolleyError:
+    """Our error for one of a database, which tells its kinds apart by words only."""
+    address, text = source.address, mask_uri(str(error)).strip()
+    if source.file is not None and re.search("unable to open|readonly|I/O", text):
+        return StorageError(f"catalog file {source.file} failed: {text}", hint="check the folder and its permissions")
+    if "locked" in text:
+        return CatalogError(
+            f"catalog {address} is locked: {text}", hint="another program holds the file open for writing: end it"
+        )
+    if re.search("authentication|permission denied", text):
+        return _refused(address, text, "check user and password in the catalog's uri, and the user's grants")
+    if re.search("could not connect|connection|could not translate|timeout", text, re.I):
+        return _unreachable(address, text)
+    return CatalogError(f"catalog {address}: {text}", hint="the database's own log may say more")
