@@ -33,6 +33,7 @@ def rows(server: Seaweed, table: str) -> list[int]:
         **{
             "type": "rest",
             "uri": server.rest_uri,
+            "oauth2-server-uri": f"{server.rest_uri}/v1/oauth/tokens",
             "warehouse": "s3://lake",
             "credential": f"{server.key}:{server.secret}",
             "s3.endpoint": server.s3_endpoint,

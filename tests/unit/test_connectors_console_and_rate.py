@@ -34,9 +34,9 @@ def row(number: int, name: str | None = "x") -> dict[str, object]:
 
 
 def test_the_first_rows_of_an_epoch_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, 3, [row(11), row(12)], [], [row(13), row(14), row(15)])
-    assert "a [job], epoch 7: 5 rows" in text
-    assert [number for number in range(11, 16) if str(number) in text] == [11, 12, 13]
+    text = printed(capsys, 3, [row(11)], [], [row(12), row(13), row(14), row(15), row(16)])
+    assert "a [job], epoch 7: 6 rows" in text
+    assert [number for number in range(11, 17) if str(number) in text] == [11, 12, 13]
 
 
 def test_values_are_not_taken_for_markup(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,6 +57,13 @@ def test_eof_ends_a_run_and_the_next_goes_on(tmp_path: Path) -> None:
     assert Run(source, tmp_path, third.offset).epochs == []
 
 
+def test_runs_of_one_process_do_not_disturb_each_other(tmp_path: Path) -> None:
+    source = MemorySource(numbered(1, EOF, 2))
+    for start, end in ((0, 1), (1, 2)):
+        opened = source.open(str(tmp_path))
+        assert opened.latest_offset({"rows": start}, None, {"rows": 2}) == {"rows": end}
+
+
 def test_abort_fails_its_epoch_once_after_the_rows_before_it(tmp_path: Path) -> None:
     source = MemorySource(numbered(1, 2, 3, ABORT, 4, 5), rows_per_epoch=2)
     first = Run(source, tmp_path)

@@ -185,7 +185,7 @@ def _parted(rows: tuple[Any, ...], schema: Any) -> tuple[pa.Table, _Markers]:
     # From the end, so that it is known what comes behind an ABORT.
     for row in reversed(rows):
         if row is EOF:
-            ends.insert(0, position)
+            ends.append(position)
             ends_behind = True
         elif row is ABORT:
             aborts.insert(0, (position, ends_behind))

@@ -265,7 +265,6 @@ class _OpenFile:
         for part in (self._parquet, self._stream):
             with suppress(Exception):
                 part.close()
-        self._parquet.is_open = False  # else it tries again, and complains on stderr, when it is collected
 
 
 class _RowGroup:
