@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 
-.PHONY: demo test lint unit bench dist clean
+.PHONY: demo test lint unit oldest bench dist clean
 
 demo: $(STAMP)
 	@echo "demo: a year of New York flights into an Iceberg table, with a crash on the way"
@@ -46,4 +46,13 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	@rm -rf $(VENV) .volley dist build *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) .venv-oldest .volley dist build *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+oldest: setup.cfg constraints.txt
+	@echo "oldest: a smoke test on the oldest supported PySpark"
+	@grep -v '^pyspark==' constraints.txt > .volley-constraints.txt
+	@$(PYTHON) -m venv .venv-oldest
+	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --constraint .volley-constraints.txt \
+		pyspark==4.2.0 pytest duckdb --editable ".[s3]"
+	@rm .volley-constraints.txt
+	@.venv-oldest/bin/pytest tests/end_to_end/test_iceberg_append.py
