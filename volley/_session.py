@@ -15,12 +15,15 @@ from volley.errors import ConfigError, JobError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["log_file", "open_session"]
+__all__ = ["log_file", "open_session", "session_for_job"]
 
 _SETTINGS = {
     "spark.app.name": "volley",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+}
+
+_MEANING = {
     # The Arrow-native path computes in UTC and refuses overflow; the general path has to do the same.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
@@ -39,6 +42,14 @@ def log_file() -> Path:
     folder = Path(tempfile.gettempdir()) / f"volley-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder / f"spark-{os.getpid()}.log"
+
+
+def session_for_job(session: SparkSession) -> SparkSession:
+    """A session beside `session`, in which expressions mean what they mean on Arrow, whatever is set in the other."""
+    own = session.newSession()
+    for name, value in _MEANING.items():
+        own.conf.set(name, value)
+    return own
 
 
 def open_session(master: str | None) -> SparkSession:
@@ -74,7 +85,7 @@ def _start(master: str | None) -> SparkSession:
     for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    settings = dict(_SETTINGS)
+    settings = _SETTINGS | _MEANING
     if not submitted or master is not None:
         settings["spark.master"] = master or "local[*]"
     if settings.get("spark.master", "").startswith("local"):

@@ -74,13 +74,13 @@ class Environment:
     def start(self, plan: _plan.Node, name: str) -> Job:
         """Start a plan as a job: check it against checkpoint, sources and sinks, then hand it to Spark."""
         from volley._checkpoint import bind, locate
-        from volley._session import open_session
+        from volley._session import open_session, session_for_job
         from volley._spark import compile_plan
         from volley.job import Job
 
         _check(plan, name)
         checkpoint = locate(self.checkpoint_dir, name)
-        spark = self.spark or open_session(self.master)
+        spark = session_for_job(self.spark or open_session(self.master))
         bind(checkpoint, plan)
         program = compile_plan(spark, plan, _plan.choose_path(plan, self.arrow_native), f"{checkpoint}/volley", name)
         metrics = Metrics()

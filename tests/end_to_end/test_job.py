@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from volley import (
     RateSource,
     SourceError,
     State,
+    VolleyError,
     col,
 )
 
@@ -134,6 +135,20 @@ def test_a_sparks_error_has_its_cause_first(environment: Environment) -> None:
     with pytest.raises(Exception, match=r"(?i)overflow") as caught:
         stream.to_sink(MemorySink("out")).execute("overflow")
     assert not str(caught.value).startswith("[STREAM_FAILED]")
+
+
+def test_a_given_sessions_settings_do_not_change_what_expressions_mean(spark: SparkSession, tmp_path: Path) -> None:
+    given = spark.newSession()
+    given.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    given.conf.set("spark.sql.ansi.enabled", "false")
+    environment = Environment(spark=given, checkpoint_dir=str(tmp_path), arrow_native=False)
+    stream = environment.from_source(MemorySource([{"at": "2024-01-01 00:00:00", "n": 2**62}]))
+    sink = MemorySink("out")
+    stream.select(col("at").cast("timestamp").alias("at")).to_sink(sink).execute("zone")
+    assert sink.rows() == [{"at": datetime(2024, 1, 1, tzinfo=UTC)}]
+    with pytest.raises(VolleyError, match=r"(?i)overflow"):
+        stream.with_column("n", col("n") * 4).to_sink(sink).execute("overflow")
+    assert given.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
 
 
 def test_a_pipeline_needs_a_sink_and_a_name(environment: Environment) -> None:

@@ -1,0 +1,39 @@
+"""What is seen while `execute` waits: a live line on a terminal, quiet lines elsewhere, none of Spark's noise."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from volley import DataStream, Environment, MemorySink, MemorySource
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> DataStream:
+    source = MemorySource([{"id": i} for i in range(3)], rows_per_epoch=1)
+    return Environment(spark=spark, checkpoint_dir=str(tmp_path)).from_source(source).to_sink(MemorySink("out"))
+
+
+def test_a_live_line_on_a_terminal(stream: DataStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        stream.execute("live")
+        terminal.flush()
+        shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(ours, 1 << 20).decode())
+    os.close(ours)
+    assert "\r" in shown
+    assert "live: running" in shown
+    assert re.search(r"live: finished · epoch 2 · 3\s+rows", shown)
+
+
+def test_one_quiet_line_elsewhere(stream: DataStream, capfd: pytest.CaptureFixture[str]) -> None:
+    stream.execute("quiet")
+    printed, shown = capfd.readouterr()
+    assert printed == ""
+    assert re.fullmatch(r"quiet: finished · epoch 2 · 3 rows · .* rows/s\n", shown)
