@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -19,14 +21,24 @@ def stream(spark: SparkSession, tmp_path: Path) -> DataStream:
     return Environment(spark=spark, checkpoint_dir=str(tmp_path)).from_source(source).to_sink(MemorySink("out"))
 
 
+def read_all(terminal: int, seen: list[bytes]) -> None:
+    """Everything that is written to a terminal until it is closed, which Linux tells by an error."""
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 4096):
+            seen.append(part)
+
+
 def test_a_live_line_on_a_terminal(stream: DataStream, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = os.openpty()
+    seen: list[bytes] = []
+    reader = threading.Thread(target=read_all, args=(ours, seen))
+    reader.start()
     with os.fdopen(theirs, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         stream.execute("live")
-        terminal.flush()
-        shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(ours, 1 << 20).decode())
+    reader.join(10)
     os.close(ours)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(seen).decode())
     assert "\r" in shown
     assert "live: running" in shown
     assert re.search(r"live: finished · epoch 2 · 3\s+rows", shown)
