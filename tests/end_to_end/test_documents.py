@@ -13,15 +13,13 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-ROOT = Path(__file__).parents[2]
+from tests.processes import ROOT, plain_environment
 
 
 def run(folder: Path, *arguments: str) -> str:
     """Run Python in `folder`; returns what it prints."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
-    )
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=folder, env=plain_environment(), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -42,6 +40,8 @@ def test_the_readmes_code_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebooks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("COVERAGE")]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()

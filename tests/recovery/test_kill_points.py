@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,20 +13,24 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from tests.processes import plain_environment
+from tests.recovery import pipeline
 from volley._failpoints import POINTS, VARIABLE
 
 ROWS_PER_FILE = 500
 FILES = 4
 
 
-def run(folder: Path, path: str, failpoint: str | None = None) -> int:
-    """One run of the job in a process of its own; returns its exit code."""
-    environment = dict(os.environ)
-    environment.pop(VARIABLE, None)
-    if failpoint:
-        environment[VARIABLE] = failpoint
+def run_and_die(folder: Path, path: str, failpoint: str) -> None:
+    """One run of the job in a process of its own, which the failpoint kills."""
     command = [sys.executable, "-m", "tests.recovery.pipeline", str(folder), path]
-    return subprocess.run(command, env=environment, timeout=240).returncode
+    done = subprocess.run(command, env=plain_environment(**{VARIABLE: failpoint}), timeout=240)
+    assert done.returncode == -signal.SIGKILL
+
+
+def run_again(folder: Path, path: str) -> None:
+    """The next run: it is a process other than the one that died, and goes to the end."""
+    pipeline.main(folder, arrow_native=path == "arrow-native")
 
 
 def write_input(folder: Path) -> None:
@@ -55,25 +58,28 @@ def check_exactly_once(folder: Path) -> None:
     assert epochs == [str(epoch) for epoch in range(FILES)]
 
 
+pytestmark = pytest.mark.usefixtures("spark")
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_once(point: str, tmp_path: Path) -> None:
     write_input(tmp_path)
-    assert run(tmp_path, "arrow-native", f"{point}@1") == -signal.SIGKILL
-    assert run(tmp_path, "arrow-native") == 0
+    run_and_die(tmp_path, "arrow-native", f"{point}@1")
+    run_again(tmp_path, "arrow-native")
     check_exactly_once(tmp_path)
 
 
 @pytest.mark.parametrize("point", ["after-files", "after-commit"])
 def test_killed_on_the_general_path(point: str, tmp_path: Path) -> None:
     write_input(tmp_path)
-    assert run(tmp_path, "general", f"{point}@1") == -signal.SIGKILL
-    assert run(tmp_path, "general") == 0
+    run_and_die(tmp_path, "general", f"{point}@1")
+    run_again(tmp_path, "general")
     check_exactly_once(tmp_path)
 
 
 def test_killed_in_every_epoch_and_on_the_way_changing_the_path(tmp_path: Path) -> None:
     write_input(tmp_path)
     for epoch, point in enumerate(("after-commit", "before-checkpoint", "before-commit")):
-        assert run(tmp_path, "general" if epoch == 1 else "arrow-native", f"{point}@{epoch}") == -signal.SIGKILL
-    assert run(tmp_path, "arrow-native") == 0
+        run_and_die(tmp_path, "general" if epoch == 1 else "arrow-native", f"{point}@{epoch}")
+    run_again(tmp_path, "arrow-native")
     check_exactly_once(tmp_path)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
+from tests.processes import plain_environment
 from tests.recovery.test_kill_points import load
 
 
@@ -28,7 +29,7 @@ def run_until(folder: Path, wanted: int, number: signal.Signals) -> str:
     """Run the endless job until the table has that many epochs, then signal its process group, as a terminal does."""
     command = [sys.executable, "-m", "tests.recovery.endless", str(folder)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-    process = subprocess.Popen(command, **pipes)  # type: ignore[call-overload]
+    process = subprocess.Popen(command, env=plain_environment(), **pipes)  # type: ignore[call-overload]
     try:
         while len(epochs(folder)) < wanted:
             assert process.poll() is None, process.communicate()[1]

@@ -1,0 +1,15 @@
+"""Processes that tests start by themselves."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def plain_environment(**more: str) -> dict[str, str]:
+    """This process' environment for a process of its own: it finds this checkout, and its coverage is not measured,
+    which would double its time; what it runs, other tests run in this process too."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH")])), **more}
