@@ -93,8 +93,10 @@ def _start(master: str | None) -> SparkSession:
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     try:
         if SparkContext._gateway is None:
+            # In a process group of its own, so that a signal to ours leaves the JVM to finish the running epoch; it
+            # ends when this process does, by the end of its standard input.
             with log_file().open("ab") as log:
-                gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
+                gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
             SparkContext._ensure_initialized(gateway=gateway, conf=conf)
         return SparkSession(SparkContext.getOrCreate(SparkConf().setAll(list(settings.items()))))
     except (PySparkException, OSError) as error:

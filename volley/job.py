@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
 
 from volley._failpoints import reach
 from volley._spark import Program, Task, run_task, translate
@@ -117,11 +120,13 @@ class Job:
             self._stopping = True
             self._gate.wait_for(lambda: not self._in_epoch)
         assert self._query is not None
-        # Give Spark the moment it needs to log the epoch as done; without it the epoch is only looked at again.
-        deadline = time.monotonic() + 10
-        while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < deadline:
-            self._ended.wait(0.02)
-        self._query.stop()
+        # If the JVM is gone already, by a signal of its own, there is nothing left to stop.
+        with suppress(Py4JError, OSError):
+            # Give Spark the moment it needs to log the epoch as done; without it the epoch is only looked at again.
+            deadline = time.monotonic() + 10
+            while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < deadline:
+                self._ended.wait(0.02)
+            self._query.stop()
         self.wait()
 
     def __repr__(self) -> str:

@@ -21,6 +21,12 @@ def environment(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: P
 
 
 @pytest.fixture
+def native(spark: SparkSession, tmp_path: Path) -> Environment:
+    """An environment on one path, for what does not depend on it."""
+    return Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"))
+
+
+@pytest.fixture
 def config(tmp_path: Path) -> IcebergSinkConfig:
     """The embedded default: a local warehouse with a SQLite catalog beside it."""
     return IcebergSinkConfig(namespace=["db"], table="events", storage=IcebergStorage.Local(str(tmp_path / "lake")))

@@ -41,8 +41,8 @@ def run(environment: Environment, source: Any, config: IcebergSinkConfig, error:
     return caught.value
 
 
-def test_missing_table(environment: Environment, config: IcebergSinkConfig) -> None:
-    error = run(environment, MemorySource([{"id": 1}]), config.with_create_table(False), TableNotFoundError)
+def test_missing_table(native: Environment, config: IcebergSinkConfig) -> None:
+    error = run(native, MemorySource([{"id": 1}]), config.with_create_table(False), TableNotFoundError)
     assert "db.events" in error.message
 
 
@@ -59,20 +59,20 @@ def test_wrong_type_in_an_expression(environment: Environment, config: IcebergSi
         stream.to_sink(IcebergSink(config)).execute("bad")
 
 
-def test_unwritable_warehouse(environment: Environment, tmp_path: Path) -> None:
+def test_unwritable_warehouse(native: Environment, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a file stands where the warehouse should be")
     storage = IcebergStorage.Local(str(tmp_path / "file" / "lake"))
     config = IcebergSinkConfig(namespace=["db"], table="events", storage=storage)
-    error = run(environment, MemorySource([{"id": 1}]), config, StorageError)
+    error = run(native, MemorySource([{"id": 1}]), config, StorageError)
     assert str(tmp_path / "file") in error.message
 
 
-def test_unreachable_rest_catalog(environment: Environment, tmp_path: Path) -> None:
+def test_unreachable_rest_catalog(native: Environment, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         uri = f"http://127.0.0.1:{taken.getsockname()[1]}"
     config = IcebergSinkConfig(uri, "warehouse", ["db"], "events", IcebergStorage.Local(str(tmp_path)))
-    error = run(environment, MemorySource([{"id": 1}]), config, CatalogUnreachableError)
+    error = run(native, MemorySource([{"id": 1}]), config, CatalogUnreachableError)
     assert uri in error.message
 
 
@@ -123,10 +123,8 @@ def test_an_error_in_a_users_function_names_it(
     assert load().snapshots() == []
 
 
-def test_a_changed_pipeline_on_an_old_checkpoint_is_refused(
-    environment: Environment, config: IcebergSinkConfig
-) -> None:
-    environment.from_source(MemorySource([{"id": 1}])).to_sink(IcebergSink(config)).execute("job")
-    other = environment.from_source(MemorySource([{"id": 2}], name="other")).to_sink(IcebergSink(config))
+def test_a_changed_pipeline_on_an_old_checkpoint_is_refused(native: Environment, config: IcebergSinkConfig) -> None:
+    native.from_source(MemorySource([{"id": 1}])).to_sink(IcebergSink(config)).execute("job")
+    other = native.from_source(MemorySource([{"id": 2}], name="other")).to_sink(IcebergSink(config))
     with pytest.raises(PlanError, match="have changed since checkpoint"):
         other.execute("job")

@@ -147,17 +147,15 @@ def test_columns_are_matched_by_name(environment: Environment, config: IcebergSi
     assert rows() == [{"id": 1, "a": "x", "b": 1.0}, {"id": 2, "a": None, "b": 2.0}]
 
 
-def test_new_columns_are_added(environment: Environment, config: IcebergSinkConfig, rows: Rows) -> None:
-    environment.from_source(MemorySource([{"id": 1}])).to_sink(IcebergSink(config)).execute("one")
-    environment.from_source(MemorySource([{"id": 2, "name": "new"}])).to_sink(IcebergSink(config)).execute("two")
+def test_new_columns_are_added(native: Environment, config: IcebergSinkConfig, rows: Rows) -> None:
+    native.from_source(MemorySource([{"id": 1}])).to_sink(IcebergSink(config)).execute("one")
+    native.from_source(MemorySource([{"id": 2, "name": "new"}])).to_sink(IcebergSink(config)).execute("two")
     assert rows() == [{"id": 1, "name": None}, {"id": 2, "name": "new"}]
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "lz4", "zstd", "brotli"])
-def test_compressions(
-    environment: Environment, config: IcebergSinkConfig, load: Load, rows: Rows, compression: str
-) -> None:
-    stream = environment.from_source(MemorySource([{"id": i, "text": "t" * 50} for i in range(1000)]))
+def test_compressions(native: Environment, config: IcebergSinkConfig, load: Load, rows: Rows, compression: str) -> None:
+    stream = native.from_source(MemorySource([{"id": i, "text": "t" * 50} for i in range(1000)]))
     stream.to_sink(IcebergSink(config.with_compression(compression))).execute("compressed")
     (task,) = load().scan().plan_files()
     written = pq.ParquetFile(task.file.file_path.removeprefix("file://")).metadata.row_group(0).column(0).compression

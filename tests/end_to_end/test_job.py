@@ -151,8 +151,8 @@ def test_a_given_sessions_settings_do_not_change_what_expressions_mean(spark: Sp
     assert given.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
 
 
-def test_a_pipeline_needs_a_sink_and_a_name(environment: Environment) -> None:
-    stream = environment.from_source(MemorySource([{"id": 1}]))
+def test_a_pipeline_needs_a_sink_and_a_name(native: Environment) -> None:
+    stream = native.from_source(MemorySource([{"id": 1}]))
     with pytest.raises(PlanError, match="not in a sink"):
         stream.execute("no-sink")
     with pytest.raises(ConfigError, match="name"):
