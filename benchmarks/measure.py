@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -72,8 +73,10 @@ def _tree() -> list[psutil.Process]:
 def _cpu_seconds() -> float:
     total = 0.0
     for process in _tree():
-        times = process.cpu_times()
-        total += times.user + times.system + times.children_user + times.children_system
+        # One that has ended since is in its parent's figures.
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
     return total
 
 
@@ -81,8 +84,9 @@ def _worker_peak_mb() -> float:
     """The highest water mark of resident memory among Spark's Python workers; they live on while the JVM does."""
     peak = 0.0
     for process in psutil.Process().children(recursive=True):
-        if "python" in process.name():
-            with open(f"/proc/{process.pid}/status") as status:
-                lines = [line for line in status if line.startswith("VmHWM")]
-            peak = max([peak, *(int(line.split()[1]) / 1024 for line in lines)])
+        with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+            if "python" in process.name():
+                with open(f"/proc/{process.pid}/status") as status:
+                    lines = [line for line in status if line.startswith("VmHWM")]
+                peak = max([peak, *(int(line.split()[1]) / 1024 for line in lines)])
     return peak
