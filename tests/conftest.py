@@ -27,3 +27,15 @@ def spark() -> Iterator[SparkSession]:
     session = open_session("local[2]")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def job_session(spark: SparkSession) -> SparkSession:
+    """The session a job runs in, with no shortcut for rows the driver holds: they go through generated code."""
+    from volley._session import session_for_job
+
+    session = session_for_job(spark)
+    session.conf.set(
+        "spark.sql.optimizer.excludedRules", "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
+    )
+    return session

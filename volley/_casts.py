@@ -17,6 +17,8 @@ Datum = Any
 
 _UTC = pa.timestamp("us", "UTC")
 _NTZ = pa.timestamp("us")
+# What Spark trims before it reads a value: the space and the control characters of ASCII.
+_BLANKS = "".join(map(chr, [*range(33), 127]))
 _TRUE = pa.array(["t", "true", "y", "yes", "1"])
 _FALSE = pa.array(["f", "false", "n", "no", "0"])
 
@@ -77,17 +79,38 @@ def _decimal_to_int(value: Datum, target: pa.DataType) -> Datum:
     return pc.cast(value, options=pc.CastOptions(target, allow_decimal_truncate=True))
 
 
+def _int_to_decimal(value: Datum, target: pa.DataType) -> Datum:
+    # Arrow wants room for any int, whatever the values are; between decimals it looks at the values.
+    return pc.cast(pc.cast(value, pa.decimal128(19)), target)
+
+
+def _decimal_to_float(value: Datum, target: pa.DataType) -> Datum:
+    # Arrow multiplies by a rounded 0.01, so that 0.57 becomes 0.5700000000000001; text is parsed exactly.
+    return pc.cast(pc.cast(value, pa.string()), target)
+
+
 def _lossy(value: Datum, target: pa.DataType) -> Datum:
     # A long has more digits than a double: it is rounded, as everywhere.
     return pc.cast(value, target, safe=False)
 
 
+def _trim(value: Datum) -> Datum:
+    return pc.utf8_trim(value, characters=_BLANKS)
+
+
 def _trimmed(value: Datum, target: pa.DataType) -> Datum:
-    return pc.cast(pc.utf8_trim_whitespace(value), target)
+    return pc.cast(_trim(value), target)
+
+
+def _string_to_int(value: Datum, target: pa.DataType) -> Datum:
+    text = _trim(value)
+    digits = pc.match_substring_regex(text, r"^[+-]?[0-9]+$")
+    # Arrow would read "0x10", and would not read "+1".
+    return pc.cast(pc.if_else(digits, pc.replace_substring_regex(text, r"^\+", ""), pa.scalar("")), target)
 
 
 def _to_boolean(value: Datum, target: pa.DataType) -> Datum:
-    text = pc.utf8_lower(pc.utf8_trim_whitespace(value))
+    text = pc.utf8_lower(_trim(value))
     truth = pc.if_else(pc.is_in(text, value_set=_TRUE), True, pa.scalar(None, pa.bool_()))
     found = pc.if_else(pc.is_in(text, value_set=_FALSE), False, truth)
     if pc.any(pc.and_(pc.is_null(found), pc.is_valid(value))).as_py():
@@ -97,7 +120,7 @@ def _to_boolean(value: Datum, target: pa.DataType) -> Datum:
 
 def _to_timestamp(value: Datum, target: pa.DataType) -> Datum:
     """ISO strings; without a zone they are UTC."""
-    text = pc.utf8_trim_whitespace(value)
+    text = _trim(value)
     zoned = pc.match_substring_regex(text, r"(Z|[+-]\d\d:?\d\d)$")
     nothing = pa.scalar(None, pa.string())
     instants = pc.cast(pc.if_else(zoned, text, nothing), _UTC)
@@ -117,17 +140,17 @@ _TIMESTAMPS = _is(_UTC, _NTZ)
 _CASTS: list[tuple[Any, Any, Callable[[Datum, pa.DataType], Datum]]] = [
     (_is_int, _is_int, pc.cast),
     (_is_int, pa.types.is_floating, _lossy),
-    (_is_int, pa.types.is_decimal, pc.cast),
+    (_is_int, pa.types.is_decimal, _int_to_decimal),
     (_is_int, pa.types.is_string, pc.cast),
     (_is_int, pa.types.is_boolean, _nonzero),
     (pa.types.is_floating, _is_int, _truncated),
     (pa.types.is_floating, pa.types.is_floating, _lossy),
     (pa.types.is_decimal, _is_int, _decimal_to_int),
-    (pa.types.is_decimal, pa.types.is_floating, _lossy),
+    (pa.types.is_decimal, pa.types.is_floating, _decimal_to_float),
     (pa.types.is_decimal, pa.types.is_decimal, _rounded),
     (pa.types.is_boolean, _is_int, pc.cast),
     (pa.types.is_boolean, pa.types.is_string, pc.cast),
-    (pa.types.is_string, _is_int, _trimmed),
+    (pa.types.is_string, _is_int, _string_to_int),
     (pa.types.is_string, pa.types.is_floating, _trimmed),
     (pa.types.is_string, pa.types.is_boolean, _to_boolean),
     (pa.types.is_string, pa.types.is_date32, _trimmed),

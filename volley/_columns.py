@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import date
 from functools import reduce
 from typing import Any
 
@@ -21,6 +22,9 @@ from volley.expressions import Call, Column, ExprNode, Literal, output_name
 
 __all__ = ["LOWERED", "apply", "to_column", "to_spark_schema"]
 
+# Spark's minus sign rounds a longer decimal: it computes in Java's DECIMAL128.
+_EXACT_DIGITS = 34
+
 
 def to_spark_schema(schema: pa.Schema) -> StructType:
     """The Spark schema of an Arrow schema."""
@@ -36,11 +40,14 @@ def apply(frame: DataFrame, node: _plan.Node, schema: pa.Schema) -> DataFrame:
     """The frame after one narrow node; `schema` is the Arrow schema of its rows before it."""
     match node:
         case _plan.Filter(predicate=predicate):
-            return frame.filter(to_column(predicate, schema))
+            return frame.filter(_of_type(_column(predicate, schema), pa.bool_()))
         case _plan.Select(columns=columns):
             return frame.select(*(to_column(each, schema).alias(output_name(each)) for each in columns))
         case _plan.WithColumn(name=name, value=value):
-            return frame.withColumn(name, to_column(value, schema))
+            new_column = to_column(value, schema).alias(name)
+            # Not withColumn: where Spark ignores case, it would put "A" in the place of "a".
+            kept = [new_column if each == name else _named(each) for each in schema.names]
+            return frame.select(*kept, *([] if name in schema.names else [new_column]))
         case _plan.Drop(columns=columns):
             return frame.select(*(_named(name) for name in schema.names if name not in columns))
         case _plan.Rename(names=names):
@@ -65,9 +72,17 @@ def _column(node: ExprNode, schema: pa.Schema) -> SparkColumn:
     if isinstance(node, Column):
         return _named(node.name)
     if isinstance(node, Literal):
-        return _of_type(F.lit(node.value), literal_type(node))
+        return _literal(node)
     assert isinstance(node, Call)
     return LOWERED[node.op](node, schema)
+
+
+def _literal(node: Literal) -> SparkColumn:
+    value, kind = node.value, literal_type(node)
+    if isinstance(value, date):
+        # As text: java.sql.Date and Timestamp shift with the process's time zone, and all of them before 1582.
+        value = pa.scalar(value, kind).cast(pa.string()).as_py()
+    return _of_type(F.lit(value), kind)
 
 
 def _operands(node: Call, schema: pa.Schema, kind: pa.DataType | None = None) -> list[SparkColumn]:
@@ -94,11 +109,27 @@ def _arithmetic(compute: Callable[[Any, Any], SparkColumn]) -> Callable[[Call, p
         if not pa.types.is_decimal(out):
             left, right = _operands(node, schema)
         else:
-            # Spark's own rule for the digits of a decimal result is applied to the operands as they are.
-            left, right = (to_column(arg, schema) for arg in node.args)
+            left, right = (_decimal_operand(node, arg, schema) for arg in node.args)
         return _of_type(compute(left, right), out)
 
     return lowered
+
+
+def _decimal_operand(node: Call, arg: ExprNode, schema: pa.Schema) -> SparkColumn:
+    """The operand with the digits the checker counts: Spark gives a long one more, and may then round the result."""
+    own = output_type(arg, schema)
+    column = _column(arg, schema)
+    # Decimals stay as they are: Spark's own rule for the digits of the result is the checker's too.
+    return column if pa.types.is_decimal(own) else _of_type(column, operand_type(node, [own, pa.decimal128(1)]))
+
+
+def _neg(node: Call, schema: pa.Schema) -> SparkColumn:
+    kind = output_type(node, schema)
+    (value,) = _operands(node, schema)
+    if not pa.types.is_decimal(kind) or kind.precision <= _EXACT_DIGITS:
+        return -value
+    minus = F.concat(F.lit("-"), value.cast("string"))
+    return _of_type(F.replace(minus, F.lit("--"), F.lit("")), kind)
 
 
 def _div(node: Call, schema: pa.Schema) -> SparkColumn:
@@ -163,7 +194,7 @@ LOWERED: dict[str, Callable[[Call, pa.Schema], SparkColumn]] = {
     "mul": _arithmetic(lambda left, right: left * right),
     "div": _div,
     "mod": _arithmetic(lambda left, right: left % right),
-    "neg": _unary(lambda value: -value),
+    "neg": _neg,
     "is_null": _unary(lambda value: value.isNull()),
     "is_not_null": _unary(lambda value: value.isNotNull()),
     "is_in": _is_in,

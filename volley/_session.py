@@ -27,6 +27,8 @@ _MEANING = {
     # The Arrow-native path computes in UTC and refuses overflow; the general path has to do the same.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
+    # Arrow and Iceberg tell "A" from "a".
+    "spark.sql.caseSensitive": "true",
 }
 
 _LOCAL_SETTINGS = {
