@@ -10,8 +10,9 @@ __all__ = ["POINTS", "VARIABLE", "reach"]
 VARIABLE = "VOLLEY_FAILPOINT"
 """The environment variable that arms one point in one epoch, as ``point@epoch``."""
 
-POINTS = ("before-files", "after-files", "before-commit", "after-commit", "before-checkpoint")
-"""In the order in which an epoch passes them, on the driver; ``before-checkpoint`` is Spark's own commit log."""
+POINTS = ("before-files", "after-files", "between-commits", "before-commit", "after-commit", "before-checkpoint")
+"""In the order in which an epoch passes them, on the driver. ``between-commits`` lies behind the dead letters' commits,
+which pass ``before-commit`` and ``after-commit`` as well, and first; ``before-checkpoint`` is Spark's commit log."""
 
 
 def reach(point: str, epoch: int) -> None:

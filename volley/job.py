@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
+from volley._dead_letters import Targets
 from volley._failpoints import reach
 from volley._spark import Program, Task, run_task, translate
 from volley.errors import CommitStateUnknownError, VolleyError
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["Job", "Progress", "State"]
+
+_log = logging.getLogger(__name__)
 
 
 class State(Enum):
@@ -45,6 +49,7 @@ class Progress:
         epochs: Epochs done in this run.
         skipped: How many of them were already there and were skipped (after a crash).
         rows: Rows written in this run.
+        rejected: Rows that went to a dead letter in this run.
         files: Files written in this run.
         bytes: Encoded bytes written in this run.
         seconds: Time since the start.
@@ -55,6 +60,7 @@ class Progress:
     epochs: int = 0
     skipped: int = 0
     rows: int = 0
+    rejected: int = 0
     files: int = 0
     bytes: int = 0
     seconds: float = 0.0
@@ -80,11 +86,19 @@ class Job:
         (True, 1)
     """
 
-    def __init__(self, name: str, program: Program, committers: Sequence[Committer], metrics: Metrics) -> None:
+    def __init__(
+        self,
+        name: str,
+        program: Program,
+        committers: Sequence[Committer],
+        metrics: Metrics,
+        targets: Targets,
+    ) -> None:
         self.name = name
         self.metrics = metrics
         self._program = program
         self._committers = committers
+        self._targets = targets
         self._progress = Progress()
         self._began = time.monotonic()
         self._gate = threading.Condition()
@@ -188,27 +202,47 @@ class Job:
         due = [not _is_done(committer, epoch) for committer in self._committers]
         results: list[tuple[WriteResult, ...]] = []
         if any(due):
+            letters_due = [not _is_done(committer, epoch) for committer in self._targets.committers]
             reach("before-files", epoch.number)
-            results = self._write(frame, epoch, due)
+            results = self._write(frame, epoch, due, letters_due)
             reach("after-files", epoch.number)
+            # The letters first: a row that is in no sink is never in no dead letter either.
+            self._commit_letters(epoch, results, letters_due)
+            reach("between-commits", epoch.number)
             for index, committer in enumerate(self._committers):
                 if due[index]:
                     self._commit(committer, epoch, [task[index] for task in results])
             reach("before-checkpoint", epoch.number)
         self._count(epoch, results, skipped=not any(due))
 
-    def _write(self, frame: DataFrame, epoch: Epoch, due: Sequence[bool]) -> list[tuple[WriteResult, ...]]:
+    def _write(
+        self, frame: DataFrame, epoch: Epoch, due: Sequence[bool], letters_due: Sequence[bool]
+    ) -> list[tuple[WriteResult, ...]]:
         writers = tuple(
-            committer.writer(epoch) if is_due else None for committer, is_due in zip(self._committers, due, strict=True)
+            # A sink that has the epoch already still tells which rows were not fit for it.
+            committer.writer(epoch) if is_due or route is not None else None
+            for committer, is_due, route in zip(self._committers, due, self._targets.routes, strict=True)
         )
         sizes = [segment.batch_size for segment in self._program.segments if segment.batch_size]
         if sizes:
             frame.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(max(sizes)))
-        results = run_task(frame, Task(self._program.source, self._program.segments, writers))
+        letters = self._targets.letters(self.name, epoch, due, letters_due)
+        results = run_task(frame, Task(self._program.source, self._program.segments, writers, letters))
         for task in results:
-            for result in task:
+            for result in task[: len(writers)]:
                 self.metrics.record_write(result)
         return results
+
+    def _commit_letters(self, epoch: Epoch, results: Sequence[tuple[WriteResult, ...]], due: Sequence[bool]) -> None:
+        for index, committer in enumerate(self._targets.committers):
+            found = [task[len(self._committers) + index] for task in results]
+            if not due[index]:
+                continue
+            self._commit(committer, epoch, found)
+            if rows := sum(result.rows for result in found):
+                self.metrics.record_failed(rows)
+                sink = self._targets.sinks[index]
+                _log.warning("%s: %s bad rows of epoch %d are in %r", self.name, f"{rows:,}", epoch.number, sink)
 
     def _commit(self, committer: Committer, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         began = time.monotonic()
@@ -226,14 +260,17 @@ class Job:
     def _count(self, epoch: Epoch, results: Sequence[tuple[WriteResult, ...]], *, skipped: bool) -> None:
         seen = self._progress
         # A row that goes to two sinks is one row of progress, but two files are two files.
-        rows = [sum(task[sink].rows for task in results) for sink in range(len(self._committers))]
-        written = [result for task in results for result in task]
+        sinks = len(self._committers)
+        rows = [sum(task[sink].rows for task in results) for sink in range(sinks)]
+        written = [result for task in results for result in task[:sinks]]
+        letters = [result for task in results for result in task[sinks:]]
         self._progress = replace(
             seen,
             epoch=epoch.number,
             epochs=seen.epochs + 1,
             skipped=seen.skipped + skipped,
             rows=seen.rows + max(rows),
+            rejected=seen.rejected + sum(result.rows for result in letters),
             files=seen.files + sum(result.files for result in written),
             bytes=seen.bytes + sum(result.bytes for result in written),
         )

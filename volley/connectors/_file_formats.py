@@ -77,8 +77,12 @@ def _read_parquet(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one part, one batch after the other."""
-    for batch, _ in _parquet_batches(file, schema, part):
-        yield file.conform(batch, schema)
+    for found in _read_parquet_tolerant(file, schema, part, options):
+        if isinstance(found, BadRow):
+            raise SourceError(
+                f"{found.position}: {found.error}", hint="mend the file, or declare a schema that fits it"
+            )
+        yield found.batch
 
 
 def _read_parquet_tolerant(
@@ -132,21 +136,26 @@ def _cut_short(file: InputFile, error: Exception) -> SourceError:
 
 FORMATS = {
     "json": Format(
-        (".json", ".jsonl", ".ndjson"),
-        _json_lines.check,
-        _json_lines.infer,
-        _json_lines.read,
-        _json_lines.read_tolerant,
+        extensions=(".json", ".jsonl", ".ndjson"),
+        check=_json_lines.check,
+        infer=_json_lines.infer,
+        read=_json_lines.read,
+        read_tolerant=_json_lines.read_tolerant,
     ),
     "csv": Format(
-        (".csv",),
-        _csv_rows.check,
-        _csv_rows.infer,
-        _csv_rows.read,
-        _csv_salvage.read_tolerant,
+        extensions=(".csv",),
+        check=_csv_rows.check,
+        infer=_csv_rows.infer,
+        read=_csv_rows.read,
+        read_tolerant=_csv_salvage.read_tolerant,
         options=("header", "delimiter"),
     ),
     "parquet": Format(
-        (".parquet",), _check_parquet, _infer_parquet, _read_parquet, _read_parquet_tolerant, divisible=True
+        extensions=(".parquet",),
+        check=_check_parquet,
+        infer=_infer_parquet,
+        read=_read_parquet,
+        read_tolerant=_read_parquet_tolerant,
+        divisible=True,
     ),
 }
