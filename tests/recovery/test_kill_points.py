@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,9 +23,9 @@ ROWS_PER_FILE = 500
 FILES = 4
 
 
-def run_and_die(folder: Path, path: str, failpoint: str) -> None:
+def run_and_die(folder: Path, path: str, failpoint: str, *dead_letter: str) -> None:
     """One run of the job in a process of its own, which the failpoint kills."""
-    command = [sys.executable, "-m", "tests.recovery.pipeline", str(folder), path]
+    command = [sys.executable, "-m", "tests.recovery.pipeline", str(folder), path, *dead_letter]
     done = subprocess.run(command, env=plain_environment(**{VARIABLE: failpoint}), timeout=240)
     assert done.returncode == -signal.SIGKILL
 
@@ -40,11 +42,11 @@ def write_input(folder: Path) -> None:
         pq.write_table(pa.table({"id": ids, "name": [f"row {i}" for i in ids]}), folder / "in" / f"{number}.parquet")
 
 
-def load(folder: Path) -> Table:
+def load(folder: Path, name: str = "db.events") -> Table:
     """The table, opened by plain pyiceberg."""
     catalog = SqlCatalog("volley", uri=f"sqlite:///{folder}/lake/catalog.db")
     try:
-        return catalog.load_table("db.events")
+        return catalog.load_table(name)
     finally:
         catalog.close()
 
@@ -83,3 +85,36 @@ def test_killed_in_every_epoch_and_on_the_way_changing_the_path(tmp_path: Path) 
         run_and_die(tmp_path, "general" if epoch == 1 else "arrow-native", f"{point}@{epoch}")
     run_again(tmp_path, "arrow-native")
     check_exactly_once(tmp_path)
+
+
+def check_letters_exactly_once(folder: Path, letters: list[dict[str, Any]]) -> None:
+    """Each row of the source is in the table or in the dead letters, once, in step with its epoch."""
+    ids = [i for i in range(FILES * ROWS_PER_FILE) if i % 7 != 0]
+    good = [row["id"] for row in load(folder).scan().to_arrow().sort_by("id").to_pylist()]
+    assert good == [i for i in ids if i % 10 != 3]
+    bad = [i for i in ids if i % 10 == 3]
+    found = sorted(
+        (json.loads(row["payload"])["id"], row["epoch"], row["position"].rpartition("/")[2]) for row in letters
+    )
+    places = [divmod(i, ROWS_PER_FILE) for i in bad]
+    assert found == [(i, file, f"{file}.parquet, row {row + 1}") for i, (file, row) in zip(bad, places, strict=True)]
+    epochs = [snapshot.summary["volley.epoch"] for snapshot in load(folder).snapshots() if snapshot.summary]
+    assert epochs == [str(epoch) for epoch in range(FILES)]
+
+
+@pytest.mark.parametrize("point", POINTS[1:])
+def test_dead_letters_in_a_table_are_there_once_when_killed(point: str, tmp_path: Path) -> None:
+    write_input(tmp_path)
+    run_and_die(tmp_path, "arrow-native", f"{point}@1", "dead")
+    pipeline.main(tmp_path, True, "dead")
+    check_letters_exactly_once(tmp_path, load(tmp_path, "db.dead").scan().to_arrow().to_pylist())
+
+
+@pytest.mark.parametrize("point", ["after-files", "between-commits", "after-commit"])
+def test_dead_letters_in_a_folder_are_there_once_when_killed(point: str, tmp_path: Path) -> None:
+    write_input(tmp_path)
+    folder = f"{tmp_path}/dead"
+    run_and_die(tmp_path, "arrow-native", f"{point}@1", folder)
+    pipeline.main(tmp_path, True, folder)
+    files = Path(folder).glob("*.json")
+    check_letters_exactly_once(tmp_path, [json.loads(line) for file in files for line in file.read_text().splitlines()])

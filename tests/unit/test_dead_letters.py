@@ -90,6 +90,10 @@ class _PickyTaskWriter(_MemoryTaskWriter):
         if None in ids or max(ids) >= self._limit:
             raise SchemaMismatchError("column 'id' does not fit", hint="mend it")
 
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.check(batch)
+        super().write(batch)
+
 
 def stream(source: SplitSource) -> DataStream:
     return Environment().from_source(source)
@@ -199,7 +203,7 @@ def test_all_rows_bad(dead: MemorySink, tmp_path: Path) -> None:
 def test_a_row_rejected_by_the_second_sink_is_in_the_first(dead: MemorySink, tmp_path: Path) -> None:
     first, second = MemorySink("first"), Picky("second", letters=dead)
     run(stream(rows(1, None, 3)).to_sink(first).to_sink(second), tmp_path)
-    assert (ids(first), ids(second)) == ([1, None, 3], [1, 3]) or sorted(map(str, ids(first))) == ["1", "3", "None"]
+    assert (ids(first), ids(second)) == ([1, None, 3], [1, 3])
     assert payloads(dead) == [{"id": None}]
 
 
@@ -281,15 +285,15 @@ def test_each_row_is_in_the_sink_or_in_the_dead_letters(
 @pytest.mark.parametrize(
     "pipeline",
     [
-        lambda source: source.to_sink(Picky("out")),
+        lambda source: source.to_sink(Picky("out", limit=10)),
         lambda source: source.with_column("id", col("id") * 4).to_sink(MemorySink("out")),
-        lambda source: source.map(explode).with_column("id", col("id") * 4).to_sink(MemorySink("out")),
+        lambda source: source.map(explode).to_sink(MemorySink("out")),
     ],
     ids=["writer", "overflow", "function"],
 )
 def test_without_a_dead_letter_the_row_is_named(pipeline: Callable[[DataStream], DataStream], tmp_path: Path) -> None:
-    values = [1, 3, 2, 2**62] if "explode" in repr(pipeline(stream(rows(1)))) else [1, 3, 2**62]
-    with pytest.raises(VolleyError, match='{"id": (2|4611686018427387904)}') as caught:
+    values = [1, 3, 2**62, 2]
+    with pytest.raises(VolleyError, match=r'the row {"id": (2|4611686018427387904)}') as caught:
         run(pipeline(stream(rows(*values))), tmp_path)
     assert caught.value.hint
 
