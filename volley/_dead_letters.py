@@ -224,6 +224,9 @@ def blamed(
 
     row = first_failing(batch.num_rows, lambda start, end: fault(start, end) is not None)
     found = fault(row, row + 1) or error
+    if isinstance(found, VolleyError) and "the row {" in found.message:
+        # A function's error tells its row already.
+        return found
     return _named(found, f"the row {BadRow.of(batch, row, '', '').payload:.200}")
 
 

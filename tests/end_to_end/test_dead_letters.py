@@ -130,7 +130,7 @@ def test_without_bad_rows_the_dead_letter_stays_empty(
     ("text", "error", "message"),
     [
         ('{"id": 1}\nbroken\n', SourceError, r"0\.json, line 2: not JSON"),
-        ('{"id": 1}\n{"id": 13}\n', JobError, r'the row {"id": 13}: map unlucky failed'),
+        ('{"id": 1}\n{"id": 13}\n', JobError, r"map unlucky failed on the row {'id': 13}"),
     ],
 )
 def test_without_a_dead_letter_the_job_stops_and_names_the_row(
