@@ -13,9 +13,13 @@ VARIABLE = "VOLLEY_FAILPOINT"
 VICTIM = "VOLLEY_FAILPOINT_VICTIM"
 """The environment variable with the process to kill; without it, the one that reaches the point."""
 
-POINTS = ("before-planning", "before-files", "after-files", "before-commit", "after-commit", "before-checkpoint")
-"""In the order in which an epoch passes them on the driver; ``before-checkpoint`` is Spark's own commit log. An epoch
-that is there already passes ``in-recovery`` in place of all but the first."""
+POINTS = (
+    *("before-planning", "before-files", "after-files", "between-commits"),
+    *("before-commit", "after-commit", "before-checkpoint"),
+)
+"""In the order in which an epoch passes them on the driver. ``between-commits`` lies behind the dead letters' commits,
+which pass ``before-commit`` and ``after-commit`` as well, and first; ``before-checkpoint`` is Spark's commit log. An
+epoch that is there already passes ``in-recovery`` in place of all but the first."""
 
 TASK_POINTS = ("in-task", "after-task")
 """On an executor: a task has written rows, and has closed its files; only the first attempt of a task dies there."""

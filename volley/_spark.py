@@ -14,11 +14,12 @@ from pyspark import TaskContext
 from volley import _columns, _plan, errors
 from volley._arrow import Stage, lower
 from volley._datasource import data_source
+from volley._dead_letters import DATA_ERRORS, DeadLetters, Sorter, blamed
 from volley._failpoints import reach
 from volley._types import canonical_schema, conform
 from volley.errors import JobError, PlanError, VolleyError
 from volley.sink import TaskWriter, Writer, WriteResult
-from volley.source import SparkSource, SplitSource
+from volley.source import SparkSource, Split, SplitSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +35,16 @@ class Segment:
 
     stage: Stage
     batch_size: int | None
+
+    def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """What the sink gets of these rows."""
+        return self.stage(conform(batch, self.stage.input))
+
+    def write(self, batch: pa.RecordBatch, writer: TaskWriter) -> None:
+        """Hand rows of the sink to its writer, in batches of the sink's size."""
+        size = self.batch_size or batch.num_rows
+        for start in range(0, batch.num_rows, size):
+            writer.write(batch.slice(start, size))
 
 
 @dataclass(frozen=True)
@@ -58,21 +69,29 @@ class Program:
 
 @dataclass(frozen=True)
 class Task:
-    """What one Spark task does: read or take batches, apply each segment, feed its writer, return the results."""
+    """What one Spark task does: read or take batches, apply each segment, feed its writer, return the results.
+
+    Args:
+        source: The source whose splits it gets; None: it gets rows.
+        segments: The stream's segments.
+        writers: One for each segment; None = its sink has the epoch already.
+        letters: Where bad rows go; None = the first one stops the job. Their results come behind the sinks'.
+    """
 
     epoch: int
     source: SplitSource | None
     segments: tuple[Segment, ...]
     writers: tuple[Writer | None, ...]
+    letters: DeadLetters | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         number, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
-        writers = [writer.open(number) if writer else None for writer in self.writers]
+        targets = self.letters.writers if self.letters else ()
+        writers = [writer.open(number) if writer else None for writer in (*self.writers, *targets)]
         try:
-            for batch in self._rows(batches):
-                self._feed(batch, writers)
-                self._reach("in-task", attempt)
+            self._run(batches, writers)
+            self._reach("in-task", attempt)
             results = tuple(replace(writer.close(), attempt=attempt) if writer else WriteResult() for writer in writers)
             self._reach("after-task", attempt)
         except BaseException:
@@ -86,23 +105,47 @@ class Task:
         if attempt == 0:
             reach(point, self.epoch)
 
+    def _run(self, batches: Iterator[pa.RecordBatch], writers: Sequence[TaskWriter | None]) -> None:
+        if self.letters:
+            self._sort(batches, self.letters, writers)
+            return
+        for batch in self._rows(batches):
+            try:
+                self._feed(batch, writers)
+            except DATA_ERRORS as error:
+                raise blamed(error, batch, self.segments, writers) from error
+
+    def _sort(
+        self, batches: Iterator[pa.RecordBatch], letters: DeadLetters, writers: Sequence[TaskWriter | None]
+    ) -> None:
+        assert self.source, "dead letters are for splits"
+        count = len(self.segments)
+        sorter = Sorter(letters, self.segments, writers[:count], writers[count:])
+        for split in _splits(batches):
+            for found in self.source.read_tolerant(split):
+                sorter.take(found)
+        sorter.finish()
+
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self.source is None:
             yield from batches
             return
-        for batch in batches:
-            for split in batch.column(0):
-                yield from self.source.read(pickle.loads(split.as_py()))
+        for split in _splits(batches):
+            yield from self.source.read(split)
 
     def _feed(self, batch: pa.RecordBatch, writers: Sequence[TaskWriter | None]) -> None:
         for segment, writer in zip(self.segments, writers, strict=True):
-            batch = segment.stage(conform(batch, segment.stage.input))
+            batch = segment.run(batch)
             if batch.num_rows == 0:
                 return
             if writer:
-                size = segment.batch_size or batch.num_rows
-                for start in range(0, batch.num_rows, size):
-                    writer.write(batch.slice(start, size))
+                segment.write(batch, writer)
+
+
+def _splits(batches: Iterator[pa.RecordBatch]) -> Iterator[Split]:
+    for batch in batches:
+        for split in batch.column(0):
+            yield pickle.loads(split.as_py())
 
 
 def run_task(frame: DataFrame, task: Task) -> list[tuple[WriteResult, ...]]:

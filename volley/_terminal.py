@@ -47,8 +47,9 @@ def _quiet(job: Job) -> None:
 
 def _line(name: str, progress: Progress) -> str:
     epoch = "no epoch yet" if progress.epoch is None else f"epoch {progress.epoch}"
+    rejected = f"{progress.rejected:,} rejected · " if progress.rejected else ""
     return (
-        f"{name}: {progress.state.value} · {epoch} · {progress.rows:,} rows · {progress.files:,} files · "
+        f"{name}: {progress.state.value} · {epoch} · {progress.rows:,} rows · {rejected}{progress.files:,} files · "
         f"{progress.bytes / 1e6:,.1f} MB · {progress.seconds:.1f} s · {progress.rows_per_second:,.0f} rows/s"
     )
 

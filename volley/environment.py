@@ -73,22 +73,26 @@ class Environment:
 
     def start(self, plan: _plan.Node, name: str) -> Job:
         """Start a plan as a job: check it against checkpoint, sources and sinks, then hand it to Spark."""
-        from volley._checkpoint import bind, locate
+        from volley._checkpoint import bind, locate, unfinished_epoch
+        from volley._dead_letters import Targets
+        from volley._epochs import Epochs
         from volley._session import open_session, session_for_job
         from volley._spark import compile_plan
         from volley.job import Job
 
-        _check(plan, name)
+        path = _plan.choose_path(plan, self.arrow_native)
+        _check(plan, name, path)
         checkpoint = locate(self.checkpoint_dir, name)
         spark = session_for_job(self.spark or open_session(self.master))
         bind(checkpoint, plan)
-        program = compile_plan(spark, plan, _plan.choose_path(plan, self.arrow_native), f"{checkpoint}/volley", name)
+        program = compile_plan(spark, plan, path, f"{checkpoint}/volley", name)
         metrics = Metrics()
         sinks = [write.sink for write in _plan.writes(plan)]
         committers = [
             sink.open(SinkContext(name, schema, metrics)) for sink, schema in zip(sinks, program.schemas, strict=True)
         ]
-        job = Job(name, program, committers, metrics)
+        targets = Targets.open(sinks, name, metrics)
+        job = Job(Epochs(name, program, committers, targets, metrics, unfinished_epoch(checkpoint)))
         job._start(checkpoint, self._interval(sinks), all(source.bounded for source in _plan.sources(plan)))
         return job
 
@@ -97,8 +101,13 @@ class Environment:
         return min([self.checkpoint_interval, *waits])
 
 
-def _check(plan: _plan.Node, name: str) -> None:
+def _check(plan: _plan.Node, name: str, path: _plan.Path) -> None:
     if not name or not name.strip():
         raise ConfigError("a job needs a name", hint='its checkpoint is kept under it: execute("orders-to-lake")')
     if not isinstance(plan, _plan.Write):
         raise PlanError(f"the pipeline ends in {plan.label()}, not in a sink", hint="end it with .to_sink(...)")
+    if not path.arrow_native and any(write.sink.dead_letter for write in _plan.writes(plan)):
+        raise PlanError(
+            f"a sink has a dead_letter, which needs the Arrow-native path; this pipeline takes the {path}",
+            hint="leave dead_letter out, or sort bad rows out by filter_expr",
+        )

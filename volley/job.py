@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -14,20 +12,17 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
-from volley._checkpoint import unfinished_epoch
+from volley._epochs import Done, Epochs
 from volley._failpoints import reach
-from volley._spark import Program, Task, run_task, translate
-from volley.errors import CommitStateUnknownError, VolleyError
-from volley.metrics import Metrics
-from volley.sink import Committer, Epoch, WriteResult
+from volley._spark import translate
+from volley.errors import VolleyError
+from volley.sink import Epoch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["Job", "Progress", "State"]
-
-_log = logging.getLogger(__name__)
 
 
 class State(Enum):
@@ -49,6 +44,7 @@ class Progress:
         epochs: Epochs done in this run.
         skipped: How many of them were already there and were skipped (after a crash).
         rows: Rows written in this run.
+        rejected: Rows that went to a dead letter in this run.
         files: Files written in this run.
         bytes: Encoded bytes written in this run.
         seconds: Time since the start.
@@ -59,6 +55,7 @@ class Progress:
     epochs: int = 0
     skipped: int = 0
     rows: int = 0
+    rejected: int = 0
     files: int = 0
     bytes: int = 0
     seconds: float = 0.0
@@ -90,19 +87,17 @@ class Job:
         (True, 1)
     """
 
-    def __init__(self, name: str, program: Program, committers: Sequence[Committer], metrics: Metrics) -> None:
-        self.name = name
-        self.metrics = metrics
+    def __init__(self, epochs: Epochs) -> None:
+        self.name = epochs.job
+        self.metrics = epochs.metrics
         self.orphans: list[str] = []
-        self._program = program
-        self._committers = committers
+        self._epochs = epochs
         self._progress = Progress()
         self._began = time.monotonic()
         self._gate = threading.Condition()
         self._in_epoch = False
         self._stopping = False
         self._failure: VolleyError | None = None
-        self._unfinished: int | None = None
         self._ended = threading.Event()
         self._query: StreamingQuery | None = None
 
@@ -146,8 +141,7 @@ class Job:
         return f"Job({self.name!r}, {seen.state.value}, epoch {seen.epoch}, {seen.rows:,} rows)"
 
     def _start(self, checkpoint: str, interval: timedelta, bounded: bool) -> None:
-        self._unfinished = unfinished_epoch(checkpoint)
-        writer = self._program.frame.writeStream.foreachBatch(self._epoch).queryName(self.name)
+        writer = self._epochs.program.frame.writeStream.foreachBatch(self._epoch).queryName(self.name)
         writer = writer.option("checkpointLocation", checkpoint)
         trigger = (
             writer.trigger(availableNow=True)
@@ -185,7 +179,7 @@ class Job:
         try:
             reach("before-planning", number)
             query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-            self._run(frame, Epoch(str(query_id), number))
+            self._count(self._epochs.run(frame, Epoch(str(query_id), number)))
         except VolleyError as error:
             self._failure = error
             raise
@@ -198,77 +192,18 @@ class Job:
                 self._in_epoch = False
                 self._gate.notify_all()
 
-    def _run(self, frame: DataFrame, epoch: Epoch) -> None:
-        due = [not _is_done(committer, epoch) for committer in self._committers]
-        results: list[tuple[WriteResult, ...]] = []
-        if any(due):
-            reach("before-files", epoch.number)
-            results = self._write(frame, epoch, due)
-            reach("after-files", epoch.number)
-            for index, committer in enumerate(self._committers):
-                if due[index]:
-                    self._commit(committer, epoch, [task[index] for task in results])
-            reach("before-checkpoint", epoch.number)
-        else:
-            reach("in-recovery", epoch.number)
-        self._look_for_orphans(epoch, results)
-        self._count(epoch, results, skipped=not any(due))
-
-    def _write(self, frame: DataFrame, epoch: Epoch, due: Sequence[bool]) -> list[tuple[WriteResult, ...]]:
-        writers = tuple(
-            committer.writer(epoch) if is_due else None for committer, is_due in zip(self._committers, due, strict=True)
-        )
-        sizes = [segment.batch_size for segment in self._program.segments if segment.batch_size]
-        if sizes:
-            frame.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(max(sizes)))
-        results = run_task(frame, Task(epoch.number, self._program.source, self._program.segments, writers))
-        for task in results:
-            for result in task:
-                self.metrics.record_write(result)
-        return results
-
-    def _commit(self, committer: Committer, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        began = time.monotonic()
-        try:
-            committer.commit(epoch, results)
-        except Exception as error:
-            self.metrics.record_commit(time.monotonic() - began, succeeded=False)
-            self.metrics.record_failed(sum(result.rows for result in results))
-            if isinstance(error, VolleyError) and not isinstance(error, CommitStateUnknownError):
-                committer.abort(epoch, results)
-            raise
-        if any(result.rows for result in results):
-            self.metrics.record_commit(time.monotonic() - began, succeeded=True)
-
-    def _look_for_orphans(self, epoch: Epoch, results: Sequence[tuple[WriteResult, ...]]) -> None:
-        """A look costs a listing: it is taken where a driver or a task is known to have died."""
-        retried = any(result.attempt for task in results for result in task)
-        if not retried and epoch.number != self._unfinished:
-            return
-        for committer in self._committers:
-            found = committer.orphans(epoch)
-            if found:
-                _log.warning(
-                    "epoch %d: killed attempts have left %d files, such as %s", epoch.number, len(found), found[0]
-                )
-            self.orphans += found
-
-    def _count(self, epoch: Epoch, results: Sequence[tuple[WriteResult, ...]], *, skipped: bool) -> None:
+    def _count(self, done: Done) -> None:
         seen = self._progress
-        # A row that goes to two sinks is one row of progress, but two files are two files.
-        rows = [sum(task[sink].rows for task in results) for sink in range(len(self._committers))]
-        written = [result for task in results for result in task]
+        written = [result for sink in done.sinks for result in sink]
+        self.orphans += done.orphans
         self._progress = replace(
             seen,
-            epoch=epoch.number,
+            epoch=done.epoch.number,
             epochs=seen.epochs + 1,
-            skipped=seen.skipped + skipped,
-            rows=seen.rows + max(rows),
+            skipped=seen.skipped + done.skipped,
+            # A row that goes to two sinks is one row of progress, but two files are two files.
+            rows=seen.rows + max(sum(result.rows for result in sink) for sink in done.sinks),
+            rejected=seen.rejected + sum(result.rows for target in done.letters for result in target),
             files=seen.files + sum(result.files for result in written),
             bytes=seen.bytes + sum(result.bytes for result in written),
         )
-
-
-def _is_done(committer: Committer, epoch: Epoch) -> bool:
-    last = committer.last_epoch(epoch.query_id)
-    return last is not None and last >= epoch.number

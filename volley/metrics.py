@@ -26,7 +26,7 @@ _BATCH_RECORDS = (10.0, 100.0, 1_000.0, 5_000.0, 10_000.0, 50_000.0, 100_000.0, 
 
 _COUNTERS = {
     "records_written": "Rows written to data files",
-    "records_failed": "Rows of epochs that could not be committed",
+    "records_failed": "Rows in a dead letter, and rows of epochs that could not be committed",
     "bytes_written": "Encoded bytes written",
     "commits_success": "Commits that landed",
     "commits_failed": "Commits that did not land, or may not have",
@@ -236,7 +236,7 @@ class Metrics(Figures):
             self._now = replace(self._now, commit_retries=self._now.commit_retries + 1)
 
     def record_failed(self, rows: int) -> None:
-        """Count the rows of an epoch that could not be committed."""
+        """Count rows that went to a dead letter, or those of an epoch that could not be committed."""
         with self._lock:
             self._now = replace(self._now, records_failed=self._now.records_failed + rows)
 

@@ -68,6 +68,14 @@ class WriteResult:
 class TaskWriter(Protocol):
     """The writer of one attempt of one task, on an executor."""
 
+    def check(self, batch: pa.RecordBatch) -> None:
+        """Find out whether `write` would take the batch, and write nothing; asked where bad rows are sorted out.
+
+        Raises:
+            SchemaMismatchError: If a row can't be written.
+            SourceError: If a value can't be cast without loss.
+        """
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Take one non-empty batch of the context's schema."""
 
@@ -125,6 +133,11 @@ class Sink(ABC):
     @property
     def batch_size(self) -> int | None:
         """The most rows of one Arrow batch handed to the writer; None = as they come."""
+        return None
+
+    @property
+    def dead_letter(self) -> Sink | None:
+        """The sink where rows go that can't be processed for this one, or written by it; None = the job stops."""
         return None
 
     @abstractmethod

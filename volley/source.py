@@ -2,21 +2,92 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Offset", "Source", "SparkSource", "Split", "SplitSource"]
+__all__ = ["BadRow", "Located", "Offset", "Source", "SparkSource", "Split", "SplitSource", "counted"]
 
 Offset = dict[str, Any]
 """A position in a source: a small JSON-able dict that Spark keeps in its checkpoint."""
 
 Split = Any
 """What one task reads: any small picklable value; only the source that made it looks inside."""
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that can't be used, as it goes to a dead letter.
+
+    Args:
+        payload: The row as it stands in the source; if it was read already, as JSON.
+        error: What is wrong with it.
+        position: Where it stands in the source.
+    """
+
+    payload: str
+    error: str
+    position: str
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, row: int, error: str, position: str) -> BadRow:
+        """A row of a batch."""
+        return cls(_as_json(batch.slice(row, 1)), error, position)
+
+
+@dataclass(frozen=True)
+class Located:
+    """Rows of a source that were read, and where each stands.
+
+    Args:
+        batch: The rows.
+        position: From a row's number in the batch to its place in the source; asked for bad rows only, in ascending
+            order and once each.
+    """
+
+    batch: pa.RecordBatch
+    position: Callable[[int], str]
+
+
+def counted(batches: Iterator[pa.RecordBatch], place: str, before: int = 0) -> Iterator[Located]:
+    """Batches that follow each other in one place: their rows are counted from 1.
+
+    Args:
+        batches: The batches.
+        place: What errors call the place.
+        before: The rows in front of them.
+    """
+    for batch in batches:
+        yield Located(batch, _Counted(place, before + 1))
+        before += batch.num_rows
+
+
+@dataclass(frozen=True)
+class _Counted:
+    place: str
+    first: int
+
+    def __call__(self, row: int) -> str:
+        return f"{self.place}, row {self.first + row}"
+
+
+def _as_json(row: pa.RecordBatch) -> str:
+    try:
+        (values,) = row.to_pylist()
+    except (ValueError, OverflowError):
+        # A time that Python has no value for: Arrow's own text of each column says it.
+        values = {name: str(column) for name, column in zip(row.schema.names, row.columns, strict=True)}
+    return json.dumps(values, default=_text, ensure_ascii=False)
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 class Source(ABC):
@@ -87,6 +158,16 @@ class SplitSource(Source):
         Raises:
             SourceError: If the split can't be read; names the file or position.
         """
+
+    def read_tolerant(self, split: Split) -> Iterator[Located | BadRow]:
+        """The same rows, each with its place, and in between those that can't be read; for sinks with a dead letter.
+
+        By default every row is taken as readable, and its place is its number in the split.
+
+        Raises:
+            SourceError: If the split can't be read at all.
+        """
+        yield from counted(self.read(split), f"{self.identity}, split {split!r:.200}")
 
 
 class SparkSource(Source):

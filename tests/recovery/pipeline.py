@@ -7,23 +7,30 @@ import os
 from pathlib import Path
 
 from tests.recovery.lake import EVENTS
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, col
+from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, col, lit
 from volley._failpoints import VICTIM
 
 
-def main(folder: Path, arrow_native: bool, master: str = "local[2]") -> Job:
-    """One run: an epoch is one file. Its task has closed one data file and has another open when it has all rows."""
+def main(folder: Path, arrow_native: bool, master: str = "local[2]", dead_letter: str | None = None) -> Job:
+    """One run: an epoch is one file. Its task has closed one data file and has another open when it has all rows.
+
+    With a dead letter, ids that end in 3 are bad rows.
+    """
     config = (
         IcebergSinkConfig(namespace=["db"], table=EVENTS, storage=IcebergStorage.Local(str(folder / "lake")))
         .with_max_records(250)
         .with_table_properties({"write.parquet.row-group-limit": "100"})
     )
+    twice = col("id") * 2
+    if dead_letter:
+        # Divided by zero, where it is a bad row.
+        twice = twice + (lit(0) / (col("id") % 10 - 3)).cast("long")
     return (
         Environment(master, checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
         .from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
         .filter_expr(col("id") % 7 != 0)
-        .with_column("twice", col("id") * 2)
-        .to_sink(IcebergSink(config))
+        .with_column("twice", twice)
+        .to_sink(IcebergSink(config.with_dead_letter(dead_letter)))
         .execute("recovery")
     )
 
@@ -34,8 +41,9 @@ if __name__ == "__main__":
     asked.add_argument("path", choices=["arrow-native", "general"])
     asked.add_argument("--master", default="local[2]")
     asked.add_argument("--kill-driver", action="store_true", help="also where a task reaches the failpoint")
+    asked.add_argument("--dead-letter")
     given = asked.parse_args()
     if given.kill_driver:
         os.environ[VICTIM] = str(os.getpid())
-    for orphan in main(given.folder, given.path == "arrow-native", given.master).orphans:
+    for orphan in main(given.folder, given.path == "arrow-native", given.master, given.dead_letter).orphans:
         print(orphan)

@@ -46,11 +46,11 @@ def write_input(folder: Path, files: int = FILES) -> None:
         pq.write_table(pa.table({"id": ids, "name": [f"row {i}" for i in ids]}), folder / "in" / f"{number}.parquet")
 
 
-def load(folder: Path) -> Table:
+def load(folder: Path, name: str = "db.events") -> Table:
     """The table, opened by plain pyiceberg."""
     catalog = SqlCatalog("volley", uri=f"sqlite:///{folder}/lake/catalog.db")
     try:
-        return catalog.load_table("db.events")
+        return catalog.load_table(name)
     finally:
         catalog.close()
 

@@ -336,9 +336,9 @@ def test_parquet_types_become_those_of_all_engines(files: Files) -> None:
     )
 
 
-def test_parquet_that_does_not_fit_names_file_and_column(files: Files) -> None:
+def test_parquet_that_does_not_fit_names_file_row_and_column(files: Files) -> None:
     parquet(files, pa.table({"id": ["1", "two"]}))
-    assert "a.parquet: column 'id'" in files.error(schema="id long").message
+    assert "a.parquet, row 2: column 'id'" in files.error(schema="id long").message
 
 
 def test_a_large_parquet_file_is_read_batch_by_batch(files: Files) -> None:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.table import snapshots
 
-from volley import ConfigError, IcebergSinkConfig, IcebergStorage
+from volley import ConfigError, FileSink, IcebergSink, IcebergSinkConfig, IcebergStorage
 from volley.iceberg.catalogs import GlueCatalog, HiveCatalog, MemoryCatalog, NessieCatalog, RestCatalog, SqlCatalog
 from volley.iceberg.config import COMPRESSIONS, TUNINGS
 from volley.iceberg.modes import Append, Overwrite, Upsert, commit_mode
@@ -45,7 +45,7 @@ SETTERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("with_branch", ("main",), {}),
     ("with_snapshot_properties", ({"team": "data"},), {"snapshot_properties": {"team": "data"}}),
     ("with_table_properties", ({"owner": "data"},), {"table_properties": {"owner": "data"}}),
-    ("with_dead_letter", (None,), {}),
+    ("with_dead_letter", ("s3://lake/dead",), {"dead_letter": "s3://lake/dead"}),
     ("with_tuning", ("low_latency",), TUNINGS["low_latency"]),
 ]
 
@@ -178,13 +178,47 @@ def test_wrong_settings_are_refused_with_a_way_out(build: Callable[[], Any], mes
         (lambda: CONFIG.with_partitioning(Partitioning.bucket("id")), "partitioning"),
         (lambda: CONFIG.with_partitioning([Partitioning.time("at"), Partitioning.identity("x")]), "partitioning"),
         (lambda: CONFIG.with_branch("audit"), "branch"),
-        (lambda: CONFIG.with_dead_letter("s3://lake/dead"), "dead_letter"),
     ],
 )
 def test_what_is_not_built_yet_is_refused(build: Callable[[], Any], setting: str) -> None:
     with pytest.raises(ConfigError, match=f"{setting} .* is not supported yet") as caught:
         build()
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("target", ["", " ", "a..b", "a.b?", 5, ".".join(CONFIG.identifier), CONFIG.table])
+def test_a_dead_letter_target_that_is_none_is_refused(target: Any) -> None:
+    with pytest.raises(ConfigError, match="dead_letter") as caught:
+        CONFIG.with_dead_letter(target)
+    assert caught.value.hint
+
+
+def test_a_dead_letter_table_has_the_sinks_catalog_storage_and_credentials() -> None:
+    config = CONFIG.with_credential("id:secret").with_properties({"a": "b"}).with_batch_size(7)
+    letters = config.with_dead_letter("dead").dead_letter_table
+    assert letters is not None
+    assert letters.identifier == (*CONFIG.namespace, "dead")
+    assert (letters.source, letters.storage, letters.properties) == (config.source, config.storage, {"a": "b"})
+    elsewhere = config.with_dead_letter("x.y.dead").dead_letter_table
+    assert elsewhere is not None
+    assert elsewhere.identifier == ("x", "y", "dead")
+
+
+def test_a_dead_letter_with_a_slash_is_a_folder_for_json_files() -> None:
+    assert IcebergSink(CONFIG.with_dead_letter("/data/dead")).dead_letter == FileSink("/data/dead", format="json")
+    assert IcebergSink(CONFIG).dead_letter is None
+
+
+def test_a_dead_letter_folder_in_the_storage_is_reached_with_its_keys_which_are_not_shown() -> None:
+    storage = IcebergStorage.S3("r", "lake", "http://s3:9000", access_key_id="me", secret_access_key="hidden")
+    config = IcebergSinkConfig("http://p", "w", ["db"], "t", storage)
+    sink = IcebergSink(config.with_dead_letter("s3://lake/dead")).dead_letter
+    assert isinstance(sink, FileSink)
+    assert sink.storage_options["secret"] == "hidden"
+    assert sink.storage_options["endpoint_url"] == "http://s3:9000"
+    assert "hidden" not in repr(sink)
+    other = IcebergSink(config.with_dead_letter("s3://other/dead")).dead_letter
+    assert other == FileSink("s3://other/dead", format="json")
 
 
 SUMMARY_KEYS = sorted(

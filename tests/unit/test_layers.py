@@ -16,11 +16,14 @@ import volley.iceberg
 ROOT = Path(volley.__file__).parent
 
 LAYERS = {
-    0: ["errors", "_failpoints", "_secrets"],
+    0: ["errors", "_failpoints", "_halving", "_secrets"],
     1: ["_types", "_java", "expressions", "windows", "_casts"],
     2: ["_plan", "source", "sink", "metrics", "_registry", "_operators"],
     3: ["stream", "connectors", "iceberg"],
-    4: ["_arrow", "_columns", "_datasource", "_spark", "_session", "_checkpoint", "job", "_terminal"],
+    4: [
+        *("_arrow", "_columns", "_datasource", "_dead_letters", "_epochs", "_spark"),
+        *("_session", "_checkpoint", "job", "_terminal"),
+    ],
     5: ["environment"],
     6: ["config"],
     7: ["cli", "__init__", "__main__"],
@@ -29,7 +32,7 @@ LAYERS = {
 THIRD_PARTIES = {
     "pyspark": {"_spark", "_columns", "_datasource"},
     "pyarrow": {
-        *("_arrow", "_casts", "_columns", "_datasource", "_operators", "_spark"),
+        *("_arrow", "_casts", "_columns", "_datasource", "_dead_letters", "_operators", "_spark"),
         *("iceberg.writer", "iceberg.schema", "iceberg.tables"),
     },
     "pyiceberg": {

@@ -8,13 +8,26 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from volley.connectors._input_file import InputFile, first_failing
+from volley._halving import first_failing
+from volley.connectors._input_file import InputFile
 from volley.errors import ConfigError, ExpressionError, SourceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["check", "infer", "read"]
+__all__ = [
+    "BadValue",
+    "batches",
+    "check",
+    "decoded",
+    "delimiter",
+    "header",
+    "infer",
+    "read",
+    "reason",
+    "records",
+    "rules",
+]
 
 _BLOCK = 4 << 20
 _ROW = re.compile(r"(?:In CSV column #(\d+): )?(.*?)Row #(\d+): (.*)", re.S)
@@ -48,17 +61,30 @@ def read(
     """The file's rows; missing columns are null, others are ignored."""
     import pyarrow as pa
 
-    header = _header(file, schema, options)
-    if header is None:
+    names = header(file, schema, options)
+    if names is None:
         return
     done = 1 if options.get("header", True) else 0
     try:
-        with file.open() as stream, _reader(stream, schema, options) as reader:
-            for batch in reader:
-                yield _decoded(file, batch, schema, done, options)
-                done += batch.num_rows
+        for batch in batches(file, schema, options):
+            yield batch
+            done += batch.num_rows
+    except BadValue as error:
+        raise file.fault(error.reason, *_place(file, done + error.row + 1, options)) from error
     except pa.ArrowInvalid as error:
-        raise _bad_row(file, error, options, header) from error
+        raise _bad_row(file, error, options, names) from error
+
+
+def batches(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+    """The rows of a file that is not empty.
+
+    Raises:
+        BadValue: If a value is not of its column's type.
+        pyarrow.ArrowInvalid: If a block of rows can't be parsed.
+    """
+    with file.open() as stream, _reader(stream, schema, options) as reader:
+        for batch in reader:
+            yield decoded(batch, schema)
 
 
 def _reader(stream: Any, schema: pa.Schema | None, options: Mapping[str, Any]) -> Any:
@@ -73,8 +99,17 @@ def _reader(stream: Any, schema: pa.Schema | None, options: Mapping[str, Any]) -
             column_names=None if has_header or schema is None else schema.names,
             autogenerate_column_names=not has_header and schema is None,
         ),
-        parse_options=pcsv.ParseOptions(delimiter=_delimiter(options), newlines_in_values=True),
-        convert_options=pcsv.ConvertOptions(
+        **rules(schema, options),
+    )
+
+
+def rules(schema: pa.Schema | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """How text becomes values, as `pyarrow.csv` is told."""
+    import pyarrow.csv as pcsv
+
+    return {
+        "parse_options": pcsv.ParseOptions(delimiter=delimiter(options), newlines_in_values=True),
+        "convert_options": pcsv.ConvertOptions(
             column_types=None if schema is None else {field.name: _asked(field.type) for field in schema},
             # Only the columns that are wanted: the others' types would be guessed, and the guess can fail later on.
             include_columns=None if schema is None else schema.names,
@@ -82,10 +117,10 @@ def _reader(stream: Any, schema: pa.Schema | None, options: Mapping[str, Any]) -
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
-    )
+    }
 
 
-def _delimiter(options: Mapping[str, Any]) -> str:
+def delimiter(options: Mapping[str, Any]) -> str:
     return str(options.get("delimiter", ","))
 
 
@@ -96,16 +131,32 @@ def _asked(kind: pa.DataType) -> pa.DataType:
     return pa.string() if kind == pa.timestamp("us", "UTC") else kind
 
 
-def _decoded(
-    file: InputFile, batch: pa.RecordBatch, schema: pa.Schema, before: int, options: Mapping[str, Any]
-) -> pa.RecordBatch:
+class BadValue(Exception):
+    """A value that is not of its column's type.
+
+    Args:
+        row: The number of its row in the batch.
+        reason: What is wrong.
+    """
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(row, reason)
+        self.row = row
+        self.reason = reason
+
+
+def decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A parsed batch in the source's schema.
+
+    Raises:
+        BadValue: If a value is not of its column's type.
+    """
     import pyarrow as pa
 
-    columns = [_cast(file, batch.column(field.name), field, before, options) for field in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_arrays([_cast(batch.column(field.name), field) for field in schema], schema=schema)
 
 
-def _cast(file: InputFile, column: pa.Array, field: pa.Field, before: int, options: Mapping[str, Any]) -> pa.Array:
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     from volley._casts import cast
 
     def fails(start: int, end: int) -> bool:
@@ -119,17 +170,16 @@ def _cast(file: InputFile, column: pa.Array, field: pa.Field, before: int, optio
         return cast(column, field.type)
     except ExpressionError as error:
         at = first_failing(len(column), fails)
-        reason = f"column {field.name!r}: {column[at].as_py()!r} is no {field.type}"
-        raise file.fault(reason, *_place(file, before + at + 1, options)) from error
+        raise BadValue(at, f"column {field.name!r}: {column[at].as_py()!r} is no {field.type}") from error
 
 
-def _header(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> list[str] | None:
+def header(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> list[str] | None:
     """The names of the file's columns; None if it is empty.
 
     Raises:
         SourceError: If none of the wanted columns is there, or one of them is there twice.
     """
-    first = next((row for _, row in _records(file, options)), None)
+    first = next((row for _, row in records(file, options)), None)
     if first is None or not options.get("header", True):
         return first and schema.names
     if not set(first) & set(schema.names):
@@ -143,33 +193,45 @@ def _header(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> l
 
 
 def _bad_row(
-    file: InputFile, error: Exception, options: Mapping[str, Any], header: list[str] | None = None
+    file: InputFile, error: Exception, options: Mapping[str, Any], names: list[str] | None = None
 ) -> SourceError:
     found = _ROW.fullmatch(str(error))
+    place = _place(file, int(found[3]), options) if found else (None, "")
+    return file.fault(reason(error, names), *place)
+
+
+def reason(error: Exception, names: list[str] | None = None) -> str:
+    """What Arrow says is wrong, with the column's name in place of its number, and without the row's.
+
+    Args:
+        error: What Arrow raised.
+        names: The names of the file's columns, if they are known.
+    """
+    found = _ROW.fullmatch(str(error))
     if found is None:
-        return file.fault(str(error))
-    column, kind, row, reason = found.groups()
-    named = f"column {header[int(column)]!r}: " if column and header and int(column) < len(header) else ""
-    return file.fault(f"{named}{kind}{reason}", *_place(file, int(row), options))
+        return str(error)
+    column, kind, _, text = found.groups()
+    named = f"column {names[int(column)]!r}: " if column and names and int(column) < len(names) else ""
+    return f"{named}{kind}{text}"
 
 
 def _place(file: InputFile, record: int, options: Mapping[str, Any]) -> tuple[int | None, str]:
     """The line of a row and what stands there. Arrow counts rows; a quoted value can span lines."""
     try:
-        for number, (line, row) in enumerate(_records(file, options), 1):
+        for number, (line, row) in enumerate(records(file, options), 1):
             if number == record:
-                return line, _delimiter(options).join(row)
+                return line, delimiter(options).join(row)
     except csv.Error:
         # A field too long for Python's reader: the row is still told by what Arrow says of it.
         pass
     return None, ""
 
 
-def _records(file: InputFile, options: Mapping[str, Any]) -> Iterator[tuple[int, list[str]]]:
+def records(file: InputFile, options: Mapping[str, Any]) -> Iterator[tuple[int, list[str]]]:
     """The rows, without empty lines, with the line each begins at."""
     with file.open() as stream:
         text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
-        reader = csv.reader(text, delimiter=_delimiter(options))
+        reader = csv.reader(text, delimiter=delimiter(options))
         line = 1
         for row in reader:
             if row:

@@ -157,6 +157,9 @@ class _FileTaskWriter:
         self._sizes: list[int] = []
         self._seconds = 0.0
 
+    def check(self, batch: pa.RecordBatch) -> None:
+        """Every row of the stream's schema fits."""
+
     def write(self, batch: pa.RecordBatch) -> None:
         began = time.perf_counter()
         with _storage(self._full, "writing"):

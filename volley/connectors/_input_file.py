@@ -13,7 +13,7 @@ from volley.errors import SourceError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["InputFile", "first_failing"]
+__all__ = ["InputFile"]
 
 _EXCERPT = 120
 
@@ -52,21 +52,3 @@ class InputFile:
             return conform(batch, schema)
         except SourceError as error:
             raise SourceError(f"{self.name}: {error.message}", hint=error.hint) from error
-
-
-def first_failing(count: int, fails: Callable[[int, int], bool]) -> int:
-    """The first of `count` things that fails, if the whole of them does: found by halving.
-
-    Args:
-        count: How many there are.
-        fails: Whether those from the first number up to, not including, the second fail.
-
-    Example:
-        >>> first_failing(100, lambda start, end: start <= 42 < end)
-        42
-    """
-    start, end = 0, count
-    while end - start > 1:
-        middle = (start + end) // 2
-        start, end = (start, middle) if fails(start, middle) else (middle, end)
-    return start

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property, partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from volley.connectors._input_file import InputFile, first_failing
+from volley._halving import first_failing, halved
+from volley.connectors._input_file import InputFile
 from volley.errors import ConfigError, SourceError
+from volley.source import BadRow, Located
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["check", "infer", "read"]
+__all__ = ["check", "infer", "read", "read_tolerant"]
 
 _CHUNK = 8 << 20
 _SAMPLE = 1 << 20
@@ -66,6 +70,64 @@ def read(
             except (pa.ArrowException, SourceError) as error:
                 raise _bad_line(file, chunk, before, schema, error) from error
             yield from batches
+
+
+def read_tolerant(
+    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
+) -> Iterator[Located | BadRow]:
+    """The same rows, with the lines they stand in, and each line that is none."""
+    import pyarrow as pa
+
+    with file.open() as stream:
+        for before, chunk in _chunks(file, stream):
+            try:
+                found: Iterable[Located | BadRow] = _located(file, chunk, before, _parsed(chunk, schema))
+            except (pa.ArrowException, SourceError):
+                found = _salvaged(file, chunk, before, schema)
+            yield from found
+
+
+def _salvaged(file: InputFile, chunk: bytes, before: int, schema: pa.Schema) -> Iterator[Located | BadRow]:
+    import pyarrow as pa
+
+    lines = chunk.split(b"\n")
+
+    def attempt(start: int, end: int) -> list[Located | BadRow]:
+        text = b"\n".join(lines[start:end])
+        return _located(file, text, before + start, _parsed(text, schema)) if text.strip() else []
+
+    def single(index: int, error: Exception) -> list[Located | BadRow]:
+        reason = _fault([lines[index]], schema) or str(error)
+        payload = lines[index].decode(errors="replace").rstrip("\r")
+        return [BadRow(payload, reason, f"{file.name}, line {before + index + 1}")]
+
+    for found in halved(len(lines), attempt, single, (pa.ArrowException, SourceError)):
+        yield from found
+
+
+def _located(file: InputFile, text: bytes, before: int, batches: list[pa.RecordBatch]) -> list[Located | BadRow]:
+    lines = _Lines(file.name, text, before, sum(batch.num_rows for batch in batches))
+    starts = accumulate((batch.num_rows for batch in batches), initial=0)
+    return [Located(batch, partial(lines.position, start)) for batch, start in zip(batches, starts, strict=False)]
+
+
+class _Lines:
+    """Which line of a text each of its rows stands in; looked up only if somebody asks."""
+
+    def __init__(self, name: str, text: bytes, before: int, rows: int) -> None:
+        self._name, self._text, self._before, self._rows = name, text, before, rows
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        lines = enumerate(self._text.split(b"\n"), self._before + 1)
+        return [number for number, line in lines if line.strip()]
+
+    def position(self, start: int, row: int) -> str:
+        numbers = self._numbers
+        if len(numbers) == self._rows:
+            return f"{self._name}, line {numbers[start + row]}"
+        # Arrow takes objects that span lines, and two in one line: then no line is known.
+        return f"{self._name}, lines {numbers[0]} to {numbers[-1]}, row {start + row + 1}"
 
 
 def _chunks(file: InputFile, stream: Any) -> Iterator[tuple[int, bytes]]:

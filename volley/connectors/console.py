@@ -88,6 +88,9 @@ class _ConsoleTaskWriter:
         self._shown: list[dict[str, Any]] = []
         self._sizes: list[int] = []
 
+    def check(self, batch: pa.RecordBatch) -> None:
+        """Every row of the stream's schema fits."""
+
     def write(self, batch: pa.RecordBatch) -> None:
         self._sizes.append(batch.num_rows)
         self._shown += batch.slice(0, self._most - len(self._shown)).to_pylist()

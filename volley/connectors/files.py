@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from volley._secrets import mask_uri, show
 from volley._types import arrow_schema, canonical_schema, check_schema
@@ -20,12 +20,14 @@ from volley.connectors._input_file import InputFile
 from volley.connectors._paths import absolute, filesystem
 from volley.errors import ConfigError, SourceError, VolleyError, near
 from volley.sink import Committer, Sink, SinkContext
-from volley.source import Offset, SplitSource
+from volley.source import BadRow, Located, Offset, SplitSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["FileSink", "FileSource"]
+
+T = TypeVar("T")
 
 _SMALL = 32 << 20
 _LARGE = 128 << 20
@@ -120,11 +122,19 @@ class FileSource(SplitSource):
         return list(_packed(log.entries[start["files"] : end["files"]], self._format.divisible))
 
     def read(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
+        return self._each_file(split, self._format.read)
+
+    def read_tolerant(self, split: FileSplit) -> Iterator[Located | BadRow]:
+        return self._each_file(split, self._format.read_tolerant)
+
+    def _each_file(
+        self, split: FileSplit, read: Callable[[InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[T]]
+    ) -> Iterator[T]:
         for logged, part in split:
             if logged.size == 0 and not self._format.divisible:
                 continue
             try:
-                yield from self._format.read(self._input(logged), self.schema, part, self.options)
+                yield from read(self._input(logged), self.schema, part, self.options)
             except OSError as error:
                 raise _unreadable(logged.path, error) from error
 

@@ -115,6 +115,7 @@ class IcebergSinkConfig:
         _check_texts("table", self.table_properties)
         _check_snapshot_properties(self.snapshot_properties)
         _refuse_what_is_not_built(self)
+        _check_dead_letter(self)
 
     def _keep(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -128,6 +129,25 @@ class IcebergSinkConfig:
     def table_name(self) -> str:
         """Namespace and table, dotted, for messages."""
         return ".".join(self.identifier)
+
+    @property
+    def dead_letter_table(self) -> IcebergSinkConfig | None:
+        """The table of the dead letters, in this catalog and storage; None = there are none, or they go to files."""
+        if self.dead_letter is None or "/" in self.dead_letter:
+            return None
+        *namespace, table = self.dead_letter.split(".")
+        return IcebergSinkConfig(
+            catalog_uri=self.catalog_uri,
+            warehouse=self.warehouse,
+            namespace=namespace or self.namespace,
+            table=table,
+            storage=self.storage,
+            catalog=self.catalog,
+            credential=self.credential,
+            token=self.token,
+            properties=self.properties,
+            create_table=self.create_table,
+        )
 
     @property
     def source(self) -> CatalogConfig:
@@ -219,7 +239,24 @@ class IcebergSinkConfig:
         return replace(self, table_properties={**self.table_properties, **properties})
 
     def with_dead_letter(self, target: str | None) -> IcebergSinkConfig:
-        """Where rows go that can't be written; None = the job stops."""
+        """Where rows go that can't be read, processed or written; None = the job stops at the first and names it.
+
+        A dead letter has the columns payload, error, position (in the source), epoch and job, and is there exactly
+        once, in step with the epoch. Only streams on the Arrow-native path can have them.
+
+        Args:
+            target: A table of the same catalog, ``"table"`` in the sink's own namespace or ``"namespace.table"``; or,
+                with a slash in it, a folder (a path or a URL) for JSON files.
+
+        Raises:
+            ConfigError: If the target is no name, or the sink's own table.
+
+        Example:
+            >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage
+            >>> config = IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local("/tmp/lake"))
+            >>> config.with_dead_letter("bad_events").dead_letter_table.table_name
+            'db.bad_events'
+        """
         return replace(self, dead_letter=target)
 
     def with_tuning(self, preset: str) -> IcebergSinkConfig:
@@ -241,13 +278,28 @@ def _refuse_what_is_not_built(config: IcebergSinkConfig) -> None:
         "schema_evolution": config.schema_evolution == "full",
         "partitioning": config.partitioning not in (Partitioning.none(), _TABLE_DEFAULT),
         "branch": config.branch != "main",
-        "dead_letter": config.dead_letter is not None,
     }.items():
         if used:
             default = IcebergSinkConfig.__dataclass_fields__[setting].default
             raise ConfigError(
                 f"{setting} {getattr(config, setting)!r} is not supported yet", hint=f"leave it at {default!r}"
             )
+
+
+def _check_dead_letter(config: IcebergSinkConfig) -> None:
+    if config.dead_letter is None:
+        return
+    if not isinstance(config.dead_letter, str) or not config.dead_letter.strip():
+        raise ConfigError(f"dead_letter {config.dead_letter!r} is not a target", hint='"namespace.table", or a path')
+    try:
+        letters = config.dead_letter_table
+    except ConfigError as error:
+        raise ConfigError(
+            f"dead_letter {config.dead_letter!r} is not a target: {error.message}",
+            hint='"namespace.table" in the same catalog, or a path or URL, which has a slash in it',
+        ) from error
+    if letters and letters.identifier == config.identifier:
+        raise ConfigError(f"dead_letter {config.dead_letter!r} is the sink's own table", hint="name another one")
 
 
 def _namespace(given: Sequence[str] | None, catalog: CatalogConfig) -> tuple[str, ...]:

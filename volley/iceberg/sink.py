@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from volley._registry import SINKS, load
 from volley.iceberg.config import IcebergSinkConfig
 from volley.sink import Committer, Sink, SinkContext
 
@@ -39,6 +40,21 @@ class IcebergSink(Sink):
     @property
     def batch_size(self) -> int:
         return self.config.batch_size
+
+    @property
+    def dead_letter(self) -> Sink | None:
+        """A table beside the sink's, or JSON files; see `IcebergSinkConfig.with_dead_letter`."""
+        target = self.config.dead_letter
+        if target is None:
+            return None
+        table = self.config.dead_letter_table
+        return IcebergSink(table) if table else self._files(target)
+
+    def _files(self, target: str) -> Sink:
+        within = target.startswith(f"{self.config.storage.root}/")
+        options = self.config.storage.fsspec_options() if within else {}
+        made: Sink = load(SINKS, "files")(target, format="json", storage_options=options)
+        return made
 
     def open(self, context: SinkContext) -> Committer:
         """Reach the catalog; make the table, or check that the stream's schema fits it.

@@ -57,6 +57,10 @@ class IcebergStorage(ABC):
         given = {key: value for key, value in self._settings().items() if value is not None}
         return {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO", **given}
 
+    def fsspec_options(self) -> dict[str, Any]:
+        """What fsspec is told to reach this storage, credentials too; what is not given is looked up by default."""
+        return {}
+
     def location(self, warehouse: str | None = None) -> str:
         """The URL below which a catalog without a server makes its tables.
 
@@ -171,6 +175,17 @@ class _S3(IcebergStorage):
             "s3.force-virtual-addressing": "true" if self.path_style_access is False else None,
         }
 
+    def fsspec_options(self) -> dict[str, Any]:
+        style = {"s3": {"addressing_style": "virtual"}} if self.path_style_access is False else {}
+        return {
+            "key": self.access_key_id,
+            "secret": self.secret_access_key,
+            "token": self.session_token,
+            "endpoint_url": self.endpoint,
+            "client_kwargs": {"region_name": self.region},
+            "config_kwargs": style,
+        }
+
 
 @dataclass(frozen=True, repr=False)
 class _Azure(IcebergStorage):
@@ -209,6 +224,13 @@ class _Azure(IcebergStorage):
             "adls.account-name": self.storage_account,
             "adls.account-key": self.access_key,
             "adls.anon": None if self.access_key else False,
+        }
+
+    def fsspec_options(self) -> dict[str, Any]:
+        return {
+            "account_name": self.storage_account,
+            "account_key": self.access_key,
+            "anon": None if self.access_key else False,
         }
 
 
@@ -258,6 +280,9 @@ class _Gcs(IcebergStorage):
 
     def _settings(self) -> dict[str, Any]:
         return {"gcs.project-id": self.project_id, "gcs.oauth2.token": self._token()}
+
+    def fsspec_options(self) -> dict[str, Any]:
+        return {"project": self.project_id, "token": self._token()}
 
 
 @dataclass(frozen=True, repr=False)

@@ -44,8 +44,14 @@ def open_table(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, T
             f"table {config.table_name} is partitioned by {table.spec()}",
             hint="writing to partitioned tables is not supported yet",
         )
-    check_fits(stream, table.schema(), config.table_name)
+    # With a dead letter, nulls are sorted out row by row: only what no row could fit is refused here.
+    check_fits(_valued(stream) if config.dead_letter else stream, table.schema(), config.table_name)
     return catalog, table
+
+
+def _valued(stream: pa.Schema) -> pa.Schema:
+    """The schema of the rows that have a value in every column."""
+    return pa.schema([field.with_nullable(False) for field in stream])
 
 
 def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> Table:

@@ -326,6 +326,9 @@ class _Files:
         self._result = WriteResult()
         self._seconds = 0.0
 
+    def check(self, batch: pa.RecordBatch) -> None:
+        self._writer.fitted(batch)
+
     def write(self, batch: pa.RecordBatch) -> None:
         began = time.perf_counter()
         rest = self._writer.fitted(batch)

@@ -1,0 +1,161 @@
+"""Bad rows from files through Spark: the good ones are in the table, the bad ones in the dead letter, each once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from volley import (
+    Environment,
+    FileSource,
+    IcebergSink,
+    IcebergSinkConfig,
+    Job,
+    JobError,
+    PlanError,
+    RateSource,
+    SchemaMismatchError,
+    SourceError,
+    col,
+)
+
+COLUMNS = {"payload": "VARCHAR", "error": "VARCHAR", "position": "VARCHAR", "epoch": "BIGINT", "job": "VARCHAR"}
+
+Rows = Callable[[], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> SqlCatalog:
+    """Plain pyiceberg on the same lake, with a table that requires an id."""
+    (tmp_path / "lake").mkdir()
+    found = SqlCatalog("volley", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=f"file://{tmp_path}/lake")
+    found.create_namespace("db")
+    found.create_table("db.events", Schema(NestedField(1, "id", LongType(), required=True)))
+    return found
+
+
+def write_input(folder: Path) -> None:
+    """Two files, two epochs: a line that is no JSON, a null in the required column, one a function fails on."""
+    (folder / "in").mkdir()
+    (folder / "in" / "0.json").write_text('{"id": 1}\nbroken\n{"id": null}\n{"id": 4}\n')
+    (folder / "in" / "1.json").write_text('{"id": 5}\n{"id": 13}\n{"id": "x"}\n{"id": 8}')
+
+
+def unlucky(row: dict[str, Any]) -> dict[str, Any]:
+    if row["id"] == 13:
+        raise ValueError("thirteen")
+    return row
+
+
+def run(environment: Environment, config: IcebergSinkConfig, folder: Path) -> Job:
+    source = FileSource(folder / "in", format="json", schema="id long", max_files_per_epoch=1)
+    return environment.from_source(source).map(unlucky).to_sink(IcebergSink(config)).execute("letters")
+
+
+EXPECTED = [
+    ("broken", "0.json, line 2", 0),
+    ('{"id": null}', "0.json, line 3", 0),
+    ('{"id": 13}', "1.json, line 2", 1),
+    ('{"id": "x"}', "1.json, line 3", 1),
+]
+
+
+def told(letters: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
+    """Dead letters as payload, file and line, and epoch; in order."""
+    assert {row["job"] for row in letters} == {"letters"}
+    assert all(row["error"] for row in letters)
+    found = [(row["payload"], row["position"].rpartition("/")[2], row["epoch"]) for row in letters]
+    return sorted(found, key=lambda letter: letter[1])
+
+
+def test_bad_rows_go_to_a_table(
+    native: Environment,
+    config: IcebergSinkConfig,
+    catalog: SqlCatalog,
+    rows: Rows,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    write_input(tmp_path)
+    with caplog.at_level(logging.WARNING, "volley"):
+        job = run(native, config.with_dead_letter("bad"), tmp_path)
+    assert rows() == [{"id": 1}, {"id": 4}, {"id": 5}, {"id": 8}]
+    table = catalog.load_table("db.bad")
+    assert told(table.scan().to_arrow().to_pylist()) == EXPECTED
+    assert [snapshot.summary["volley.epoch"] for snapshot in table.snapshots() if snapshot.summary] == ["0", "1"]
+    assert (job.progress.rows, job.progress.rejected) == (4, 4)
+    assert (job.metrics.records_written, job.metrics.records_failed) == (4, 4)
+    warned = [record.getMessage() for record in caplog.records if "bad rows" in record.getMessage()]
+    assert [text.partition(" are in")[0] for text in warned] == [
+        "letters: 2 bad rows of epoch 0",
+        "letters: 2 bad rows of epoch 1",
+    ]
+    assert "'bad'" in warned[0]
+
+
+def test_bad_rows_go_to_a_folder_and_the_next_run_goes_on_behind_them(
+    native: Environment, config: IcebergSinkConfig, catalog: SqlCatalog, rows: Rows, tmp_path: Path
+) -> None:
+    write_input(tmp_path)
+    run(native, config.with_dead_letter(f"{tmp_path}/dead"), tmp_path)
+    (tmp_path / "in" / "2.json").write_text('{"id": 9}\n{}\n')
+    job = run(native, config.with_dead_letter(f"{tmp_path}/dead"), tmp_path)
+    assert rows() == [{"id": 1}, {"id": 4}, {"id": 5}, {"id": 8}, {"id": 9}]
+    found = duckdb.sql(f"SELECT * FROM read_json('{tmp_path}/dead/*.json', columns={COLUMNS})").fetchall()
+    letters = [dict(zip(COLUMNS, row, strict=True)) for row in found]
+    assert told(letters) == [*EXPECTED, ('{"id": null}', "2.json, line 2", 2)]
+    assert (job.progress.rows, job.progress.rejected) == (1, 1)
+
+
+def test_without_bad_rows_the_dead_letter_stays_empty(
+    native: Environment, config: IcebergSinkConfig, catalog: SqlCatalog, rows: Rows, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.json").write_text('{"id": 1}\n')
+    job = run(native, config.with_dead_letter("letters.bad"), tmp_path)
+    assert rows() == [{"id": 1}]
+    assert catalog.load_table("letters.bad").scan().to_arrow().num_rows == 0
+    assert job.progress.rejected == job.metrics.records_failed == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ('{"id": 1}\nbroken\n', SourceError, r"0\.json, line 2: not JSON"),
+        ('{"id": 1}\n{"id": 13}\n', JobError, r"map unlucky failed on the row {'id': 13}"),
+    ],
+)
+def test_without_a_dead_letter_the_job_stops_and_names_the_row(
+    text: str,
+    error: type[Exception],
+    message: str,
+    environment: Environment,
+    config: IcebergSinkConfig,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.json").write_text(text)
+    with pytest.raises(error, match=message):
+        run(environment, config, tmp_path)
+
+
+def test_without_a_dead_letter_a_required_column_is_refused_before_anything_starts(
+    native: Environment, config: IcebergSinkConfig, catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    write_input(tmp_path)
+    with pytest.raises(SchemaMismatchError, match="'id': the table requires a value"):
+        run(native, config, tmp_path)
+
+
+def test_a_source_that_spark_reads_is_refused(native: Environment, config: IcebergSinkConfig) -> None:
+    stream = native.from_source(RateSource()).filter_expr(col("value") > 1)
+    with pytest.raises(PlanError, match=r"dead_letter.*RateSource is read by Spark itself"):
+        stream.to_sink(IcebergSink(config.with_dead_letter("bad"))).execute("rate")

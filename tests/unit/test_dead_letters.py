@@ -1,0 +1,324 @@
+"""Tasks with dead letters: what is good is written once, what is bad goes to the dead letter of its sink once."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from volley import (
+    Environment,
+    FileSource,
+    JobError,
+    MemorySource,
+    Metrics,
+    PlanError,
+    SchemaMismatchError,
+    Sink,
+    SplitSource,
+    StorageError,
+    VolleyError,
+    col,
+)
+from volley._dead_letters import SCHEMA, Targets
+from volley._plan import Path as PlanPath
+from volley._spark import Task, _cut, _segments
+from volley.connectors.memory import MemorySink, _MemoryTaskWriter
+from volley.sink import Committer, Epoch, SinkContext, WriteResult
+from volley.stream import DataStream
+
+EPOCH = Epoch("query", 3)
+
+
+@dataclass(frozen=True)
+class Picky(MemorySink):
+    """Rows in memory; `id` has to be there, and below a limit, as for a table with a required column."""
+
+    letters: Sink | None = None
+    limit: int = 1_000_000
+
+    @property
+    def dead_letter(self) -> Sink | None:
+        return self.letters
+
+    def open(self, context: SinkContext) -> Committer:
+        return _PickyCommitter(super().open(context), self.limit)
+
+
+@dataclass(frozen=True)
+class _PickyCommitter:
+    inner: Any
+    limit: int
+
+    def last_epoch(self, query_id: str) -> int | None:
+        found: int | None = self.inner.last_epoch(query_id)
+        return found
+
+    def writer(self, epoch: Epoch) -> _PickyWriter:
+        return _PickyWriter(self.limit)
+
+    def commit(self, epoch: Epoch, results: Any) -> None:
+        self.inner.commit(epoch, results)
+
+    def abort(self, epoch: Epoch, results: Any) -> None:
+        """Nothing is left behind."""
+
+    def orphans(self, epoch: Epoch) -> list[str]:
+        return []
+
+
+@dataclass(frozen=True)
+class _PickyWriter:
+    limit: int
+
+    def open(self, task: int) -> _PickyTaskWriter:
+        return _PickyTaskWriter(self.limit)
+
+
+class _PickyTaskWriter(_MemoryTaskWriter):
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        ids = batch.column("id").to_pylist()
+        if None in ids or max(ids) >= self._limit:
+            raise SchemaMismatchError("column 'id' does not fit", hint="mend it")
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.check(batch)
+        super().write(batch)
+
+
+def stream(source: SplitSource) -> DataStream:
+    return Environment().from_source(source)
+
+
+def run(pipeline: DataStream, folder: Path, due: Callable[[int], bool] = lambda sink: True) -> list[WriteResult]:
+    """One epoch in one task, committed; `due` tells which sinks lack it. Returns what the task wrote."""
+    head, steps = _cut(pipeline._node, PlanPath(True, "test"))
+    source: Any = head.source.open(str(folder / "state"))  # type: ignore[attr-defined]
+    segments = _segments(steps, source.schema)
+    sinks = [step.sink for step in steps if hasattr(step, "sink")]
+    schemas = [segment.stage.schema for segment in segments]
+    opened = [sink.open(SinkContext("job", schema, Metrics())) for sink, schema in zip(sinks, schemas, strict=True)]
+    targets = Targets.open(sinks, "job", Metrics())
+    letters = targets.letters("job", EPOCH, [due(at) for at in range(len(sinks))], [True] * len(targets.sinks))
+    start = source.initial_offset()
+    splits = source.splits(start, source.latest_offset(start, None, None))
+    packed = pa.record_batch({"split": pa.array([pickle.dumps(split) for split in splits], pa.binary())})
+    task = Task(EPOCH.number, source, segments, tuple(each.writer(EPOCH) for each in opened), letters)
+    (out,) = list(task(iter([packed])))
+    results: list[WriteResult] = list(pickle.loads(out.column(0)[0].as_py()))
+    for committer, result in zip([*opened, *targets.committers], results, strict=True):
+        committer.commit(EPOCH, [result])
+    return results
+
+
+def ids(sink: MemorySink) -> list[Any]:
+    return [row["id"] for row in sink.rows()]
+
+
+def payloads(sink: MemorySink) -> list[Any]:
+    return [json.loads(row["payload"]) for row in sink.rows()]
+
+
+def rows(*values: Any) -> MemorySource:
+    return MemorySource([{"id": value} for value in values], schema="id long")
+
+
+@pytest.fixture
+def dead() -> MemorySink:
+    return MemorySink("dead")
+
+
+def test_a_dead_letter_tells_payload_error_position_epoch_and_job(dead: MemorySink, tmp_path: Path) -> None:
+    run(stream(rows(1, None, 3)).to_sink(Picky("out", letters=dead)), tmp_path)
+    (letter,) = dead.rows()
+    assert letter == {
+        "payload": '{"id": null}',
+        "error": "column 'id' does not fit",
+        "position": "memory:memory, row 2",
+        "epoch": 3,
+        "job": "job",
+    }
+    assert dead.table().schema == SCHEMA
+
+
+def explode(row: dict[str, Any]) -> dict[str, Any]:
+    if row["id"] == 2:
+        raise ValueError("on purpose")
+    return row
+
+
+def test_a_row_that_a_map_raises_for(dead: MemorySink, tmp_path: Path) -> None:
+    sink = Picky("out", letters=dead)
+    run(stream(rows(1, 2, 3)).map(explode).to_sink(sink), tmp_path)
+    assert ids(sink) == [1, 3]
+    assert payloads(dead) == [{"id": 2}]
+    assert "on purpose" in dead.rows()[0]["error"]
+
+
+def test_a_row_of_which_a_flat_map_makes_one_bad_row_is_rejected_whole(dead: MemorySink, tmp_path: Path) -> None:
+    sink = Picky("out", letters=dead, limit=10)
+    run(stream(rows(1, 6, 3)).flat_map(lambda row: [row, {"id": row["id"] * 2}]).to_sink(sink), tmp_path)
+    assert ids(sink) == [1, 2, 3, 6]
+    assert payloads(dead) == [{"id": 6}]
+
+
+def test_a_bad_row_that_a_filter_drops_is_no_dead_letter(dead: MemorySink, tmp_path: Path) -> None:
+    sink = Picky("out", letters=dead)
+    run(stream(rows(1, None, 3, 4)).filter_expr(col("id") != 3).to_sink(sink), tmp_path)
+    assert ids(sink) == [1, 4]
+    assert dead.rows() == []
+
+
+def test_a_cast_that_overflows(dead: MemorySink, tmp_path: Path) -> None:
+    sink = Picky("out", letters=dead)
+    run(stream(rows(1, 3_000_000_000)).with_column("small", col("id").cast("int")).to_sink(sink), tmp_path)
+    assert ids(sink) == [1]
+    assert payloads(dead) == [{"id": 3_000_000_000}]
+
+
+def test_arithmetic_that_overflows(dead: MemorySink, tmp_path: Path) -> None:
+    sink = Picky("out", letters=dead)
+    run(stream(rows(2**62, 1)).with_column("id", col("id") * 4).to_sink(sink), tmp_path)
+    assert ids(sink) == [4]
+    assert payloads(dead) == [{"id": 2**62}]
+
+
+def test_all_rows_bad(dead: MemorySink, tmp_path: Path) -> None:
+    sink = Picky("out", letters=dead)
+    results = run(stream(rows(*[None] * 2_500)).to_sink(sink), tmp_path)
+    assert ids(sink) == []
+    assert [result.rows for result in results] == [0, 2_500]
+    assert [row["position"] for row in dead.rows()] == [f"memory:memory, row {i + 1}" for i in range(2_500)]
+
+
+def test_a_row_rejected_by_the_second_sink_is_in_the_first(dead: MemorySink, tmp_path: Path) -> None:
+    first, second = MemorySink("first"), Picky("second", letters=dead)
+    run(stream(rows(1, None, 3)).to_sink(first).to_sink(second), tmp_path)
+    assert (ids(first), ids(second)) == ([1, None, 3], [1, 3])
+    assert payloads(dead) == [{"id": None}]
+
+
+def test_a_row_rejected_by_the_first_sink_goes_to_no_other(dead: MemorySink, tmp_path: Path) -> None:
+    first, second = Picky("first", letters=dead), MemorySink("second")
+    run(stream(rows(1, None, 3)).to_sink(first).to_sink(second), tmp_path)
+    assert (ids(first), ids(second)) == ([1, 3], [1, 3])
+
+
+def test_a_row_that_a_sink_without_dead_letter_refuses_stops_the_job_and_is_named(
+    dead: MemorySink, tmp_path: Path
+) -> None:
+    pipeline = stream(rows(1, None, 3)).to_sink(Picky("first", letters=dead, limit=9)).to_sink(Picky("second", limit=2))
+    with pytest.raises(SchemaMismatchError, match=r"memory:memory, row 3: column 'id' does not fit") as caught:
+        run(pipeline, tmp_path)
+    assert caught.value.hint
+    assert dead.rows() == []
+
+
+def test_two_sinks_can_share_a_dead_letter(dead: MemorySink, tmp_path: Path) -> None:
+    first, second = Picky("first", letters=dead, limit=9), Picky("second", letters=dead, limit=5)
+    results = run(stream(rows(1, 20, 7)).to_sink(first).to_sink(second), tmp_path)
+    assert (ids(first), ids(second)) == ([1, 7], [1])
+    assert payloads(dead) == [{"id": 20}, {"id": 7}]
+    assert len(results) == 3
+
+
+def test_a_sink_that_has_the_epoch_already_still_sorts_its_bad_rows_out(dead: MemorySink, tmp_path: Path) -> None:
+    first, second = Picky("first", letters=dead), MemorySink("second")
+    pipeline = stream(rows(1, None, 3)).to_sink(first).to_sink(second)
+    results = run(pipeline, tmp_path, due=lambda sink: sink == 1)
+    assert [result.rows for result in results] == [0, 2, 1]
+
+
+def test_what_is_no_rows_fault_stops_the_job(dead: MemorySink, tmp_path: Path) -> None:
+    def unreachable(row: dict[str, Any]) -> dict[str, Any]:
+        raise StorageError("the disk is full")
+
+    with pytest.raises(StorageError, match="the disk is full"):
+        run(stream(rows(1)).map(unreachable).to_sink(Picky("out", letters=dead)), tmp_path)
+
+
+def test_lines_that_can_not_be_read_go_to_the_first_dead_letter_there_is(dead: MemorySink, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"id": 1}\n{"id":\n\n{"id": null}\n')
+    first, second = MemorySink("first"), Picky("second", letters=dead)
+    run(stream(FileSource(tmp_path / "a.json", schema="id long")).to_sink(first).to_sink(second), tmp_path)
+    assert [(row["payload"], row["position"].rpartition("/")[2]) for row in dead.rows()] == [
+        ('{"id":', "a.json, line 2"),
+        ('{"id": null}', "a.json, line 4"),
+    ]
+    assert sorted(ids(first), key=str) == [1, None]
+    assert ids(second) == [1]
+
+
+@pytest.mark.parametrize("value", [b"\xff\x00", "text", 1.5, True])
+def test_payloads_hold_values_of_any_type(value: object, dead: MemorySink, tmp_path: Path) -> None:
+    run(stream(MemorySource([{"value": value, "id": 9}])).to_sink(Picky("out", letters=dead, limit=1)), tmp_path)
+    assert payloads(dead) == [{"value": "\\xff\x00" if isinstance(value, bytes) else value, "id": 9}]
+
+
+def test_payloads_hold_times_that_python_has_no_value_for(dead: MemorySink, tmp_path: Path) -> None:
+    table = pa.table({"at": pa.array([2**60], pa.timestamp("us")), "id": [9]})
+    run(stream(MemorySource(table)).to_sink(Picky("out", letters=dead, limit=1)), tmp_path)
+    assert "9" in payloads(dead)[0]["id"]
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 20)), max_size=80))
+def test_each_row_is_in_the_sink_or_in_the_dead_letters(
+    tmp_path_factory: pytest.TempPathFactory, values: list[int | None]
+) -> None:
+    dead = MemorySink("dead")
+    sink = Picky("out", letters=dead, limit=10)
+    run(stream(rows(*values)).to_sink(sink), tmp_path_factory.mktemp("state"))
+    assert ids(sink) == [value for value in values if value is not None and value < 10]
+    bad = [number for number, value in enumerate(values, 1) if value is None or value >= 10]
+    assert [row["position"] for row in dead.rows()] == [f"memory:memory, row {number}" for number in bad]
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        lambda source: source.to_sink(Picky("out", limit=10)),
+        lambda source: source.with_column("id", col("id") * 4).to_sink(MemorySink("out")),
+        lambda source: source.map(explode).to_sink(MemorySink("out")),
+    ],
+    ids=["writer", "overflow", "function"],
+)
+def test_without_a_dead_letter_the_row_is_named(pipeline: Callable[[DataStream], DataStream], tmp_path: Path) -> None:
+    values = [1, 3, 2**62, 2]
+    with pytest.raises(VolleyError, match=r"the row {.id.: (2|4611686018427387904)}") as caught:
+        run(pipeline(stream(rows(*values))), tmp_path)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "reason"),
+    [
+        (lambda env: env.from_source(rows(1)).union(env.from_source(rows(2))), "union"),
+        (lambda env: env.from_source(rows(1)).deduplicate("id"), "deduplicate"),
+    ],
+)
+def test_the_general_path_is_refused_before_anything_starts(
+    pipeline: Callable[[Environment], DataStream], reason: str, dead: MemorySink, tmp_path: Path
+) -> None:
+    environment = Environment(checkpoint_dir=str(tmp_path / "checkpoints"))
+    with pytest.raises(PlanError, match=f"dead_letter.*{reason}") as caught:
+        pipeline(environment).to_sink(Picky("out", letters=dead)).execute("job")
+    assert caught.value.hint
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_an_error_without_a_hint_is_a_job_error() -> None:
+    from volley._dead_letters import _named
+
+    assert isinstance(_named(pa.ArrowInvalid("overflow"), "row 1"), JobError)

@@ -1,0 +1,176 @@
+"""Files with bad lines: the good rows are read in order, each bad line is told once, with its text and its place."""
+
+from __future__ import annotations
+
+import gzip
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from volley import FileSource, MemorySource, SourceError, SplitSource
+from volley.connectors import _csv_rows, _json_lines
+from volley.source import BadRow
+
+Read = tuple[list[tuple[str, object]], list[tuple[str, str]]]
+"""Good rows with their places, bad ones as place and payload."""
+
+
+def read(source: SplitSource, state: Path) -> Read:
+    """All that a source holds; places without the folder."""
+    opened = source.open(str(state / "state"))
+    good, bad = [], []
+    start = opened.initial_offset()
+    for split in opened.splits(start, opened.latest_offset(start, None, None)):
+        for found in opened.read_tolerant(split):
+            if isinstance(found, BadRow):
+                assert found.error
+                bad.append((found.position.rpartition("/")[2], found.payload))
+            else:
+                rows = found.batch.column(0).to_pylist()
+                good += [(found.position(row).rpartition("/")[2], value) for row, value in enumerate(rows)]
+    return good, bad
+
+
+def read_text(folder: Path, name: str, text: str, schema: str = "id long") -> Read:
+    (folder / "in").mkdir(exist_ok=True)
+    (folder / "in" / name).write_bytes(text.encode(errors="surrogateescape"))
+    return read(FileSource(folder / "in" / name, schema=schema), folder)
+
+
+def lines_of(good: list[tuple[str, object]]) -> list[int]:
+    return [int(place.rpartition(" ")[2]) for place, _ in good]
+
+
+JSON = {
+    "the first line": ('{"id"\n{"id": 2}\n', [2], [1]),
+    "the last line": ('{"id": 1}\n{"id": "x"}\n', [1], [2]),
+    "the last line without its end": ('{"id": 1}\n{"id": ', [1], [2]),
+    "a good last line without its end": ('broken\n{"id": 2}', [2], [1]),
+    "two lines that follow each other": ('{"id": 1}\nno\nno\n{"id": 4}\n', [1, 4], [2, 3]),
+    "all lines": ("no\n[1]\n5\n", [], [1, 2, 3]),
+    "a line among blank ones": ('\n\n{"id": 3}\n\nno\n  \n{"id": 7}\n\n', [3, 7], [5]),
+    "a line that ends in CRLF": ('{"id": 1}\r\nno\r\n{"id": 3}\r\n', [1, 3], [2]),
+    "a line of another type": ('{"id": 1}\n{"id": {"a": 1}}\n{"id": 3}\n', [1, 3], [2]),
+    "no line": ('{"id": 1}\n\n{"id": 3}\n', [1, 3], []),
+}
+
+
+@pytest.mark.parametrize(("text", "good", "bad"), JSON.values(), ids=JSON.keys())
+def test_bad_in_json_is(text: str, good: list[int], bad: list[int], tmp_path: Path) -> None:
+    rows, letters = read_text(tmp_path, "a.json", text)
+    assert rows == [(f"a.json, line {number}", number) for number in good]
+    payloads = text.replace("\r", "").split("\n")
+    assert letters == [(f"a.json, line {number}", payloads[number - 1]) for number in bad]
+
+
+CSV = {
+    "the first row": ("id,name\nx,a\n3,b\n", [3], [2]),
+    "the last row": ("id,name\n2,a\n3,b,c\n", [2], [3]),
+    "the last row without its end": ("id,name\n2,a\nx,b", [2], [3]),
+    "two rows that follow each other": ("id,name\n2,a\nx,a\n4\n5,b\n", [2, 5], [3, 4]),
+    "all rows": ("id,name\nx,a\n1,2,3\n", [], [2, 3]),
+    "a row among blank lines": ("id,name\n\n3,a\n\nx,a\n\n7,b\n\n", [3, 7], [5]),
+    "a row that ends in CRLF": ("id,name\r\n2,a\r\nx,a\r\n4,b\r\n", [2, 4], [3]),
+    "a row behind one of several lines": ('id,name\n2,"a\n\nb"\nx,a\n6,b\n', [2, 6], [5]),
+    "a quote that is never closed": ('id,name\nx,a\n3,"a\n4,b\n5,c\n', [4, 5], [2, 3]),
+    "no row": ('id,name\n2,"a ""b"""\n\n4,b', [2, 4], []),
+}
+
+
+@pytest.mark.parametrize(("text", "good", "bad"), CSV.values(), ids=CSV.keys())
+def test_bad_in_csv_is(text: str, good: list[int], bad: list[int], tmp_path: Path) -> None:
+    rows, letters = read_text(tmp_path, "a.csv", text, "id long, name string")
+    assert rows == [(f"a.csv, line {number}", number) for number in good]
+    payloads = text.replace("\r", "").split("\n")
+    assert letters == [(f"a.csv, line {number}", payloads[number - 1]) for number in bad]
+
+
+def test_csv_times_that_are_none_are_bad_rows(tmp_path: Path) -> None:
+    text = "at\n2024-01-01T00:00:00Z\nyesterday\n2024-01-02\n"
+    rows, letters = read_text(tmp_path, "a.csv", text, "at timestamp")
+    assert [value for _, value in rows] == [datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 2, tzinfo=UTC)]
+    assert letters == [("a.csv, line 3", "yesterday")]
+
+
+def test_csv_bytes_that_are_no_text_are_a_bad_row(tmp_path: Path) -> None:
+    rows, letters = read_text(tmp_path, "a.csv", "name\nä\n\udcff\nb\n", "name string")
+    assert rows == [("a.csv, line 2", "ä"), ("a.csv, line 4", "b")]
+    assert letters == [("a.csv, line 3", "\ufffd")]
+
+
+def test_compressed_files_are_read_tolerantly(tmp_path: Path) -> None:
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'{"id": 1}\nno\n'))
+    assert read(FileSource(tmp_path / "a.json.gz", schema="id long"), tmp_path)[1] == [("a.json.gz, line 2", "no")]
+
+
+def test_parquet_rows_that_do_not_fit_are_bad_rows(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": ["1", "two", "3", None]}), tmp_path / "a.parquet", row_group_size=2)
+    rows, letters = read(FileSource(tmp_path / "a.parquet", schema="id long"), tmp_path)
+    assert rows == [("a.parquet, row 1", 1), ("a.parquet, row 3", 3), ("a.parquet, row 4", None)]
+    assert letters == [("a.parquet, row 2", '{"id": "two"}')]
+
+
+def test_without_tolerance_the_parquet_row_at_fault_is_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": ["1", "two"]}), tmp_path / "a.parquet")
+    source = FileSource(tmp_path / "a.parquet", schema="id long").open(str(tmp_path / "state"))
+    (split,) = source.splits({"files": 0}, source.latest_offset({"files": 0}, None, None))
+    with pytest.raises(SourceError, match=r"a.parquet, row 2: column 'id'.*two"):
+        list(source.read(split))
+
+
+@pytest.mark.parametrize("kind", ["cut short", "of a type that never fits"])
+def test_a_parquet_file_as_a_whole_still_stops_the_job(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [[1], [2]]}), file)
+    if kind == "cut short":
+        file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(SourceError, match=r"a\.parquet"):
+        read(FileSource(file, schema="id long"), tmp_path)
+
+
+def test_rows_in_memory_are_counted_over_all_splits(tmp_path: Path) -> None:
+    source = MemorySource([{"id": i} for i in range(10_002)], name="m")
+    rows, _ = read(source, tmp_path)
+    assert rows[-1] == ("memory:m, row 10002", 10_001)
+
+
+# Each line is its number if it is good, None if it is blank, else the text of a bad one.
+mixed = st.lists(st.sampled_from(["good", "good", "good", "", "bad", "wrong"]), min_size=1, max_size=60)
+
+
+@given(kinds=mixed, end=st.sampled_from(["\n", "\r\n"]), final=st.booleans())
+@settings(max_examples=60)
+def test_any_mix_of_json_lines(
+    kinds: list[str], end: str, final: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made = {"bad": '{"id": ', "wrong": '{"id": "x"}', "": ""}
+    lines = [made.get(kind, f'{{"id": {number}}}') for number, kind in enumerate(kinds, 1)]
+    check_mix("json", kinds, lines, end.join(lines) + (end if final else ""), tmp_path_factory)
+
+
+@given(kinds=mixed, end=st.sampled_from(["\n", "\r\n"]), final=st.booleans())
+@settings(max_examples=60)
+def test_any_mix_of_csv_lines(
+    kinds: list[str], end: str, final: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made = {"bad": "1,2,3", "wrong": "x,a", "": ""}
+    lines = [made.get(kind, f'{number},"a"') for number, kind in enumerate(kinds, 1)]
+    lines[0], kinds[0] = "id,name", ""
+    check_mix("csv", kinds, lines, end.join(lines) + (end if final else ""), tmp_path_factory)
+
+
+def check_mix(format: str, kinds: list[str], lines: list[str], text: str, factory: pytest.TempPathFactory) -> None:
+    """Small chunks, so that bad lines stand at their ends too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_json_lines, "_CHUNK", 64)
+        patch.setattr(_csv_rows, "_BLOCK", 64)
+        rows, letters = read_text(factory.mktemp("mix"), f"a.{format}", text, "id long, name string")
+    good = [number for number, kind in enumerate(kinds, 1) if kind == "good"]
+    assert [value for _, value in rows] == lines_of(rows) == good
+    bad = [number for number, kind in enumerate(kinds, 1) if kind in ("bad", "wrong")]
+    assert letters == [(f"a.{format}, line {number}", lines[number - 1]) for number in bad]
