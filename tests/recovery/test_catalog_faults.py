@@ -148,7 +148,7 @@ def test_commits_without_a_clear_answer_stay_in_doubt(remote: RemoteLake, proxy:
 def test_a_catalog_too_busy_for_any_commit(remote: RemoteLake, proxy: FaultProxy) -> None:
     driver = remote.driver()
     proxy.arm(answer_with(429), "POST", remote.path, times=None)
-    with pytest.raises(VolleyError, match="429|[Bb]usy|no clear answer|does not answer"):
+    with pytest.raises(VolleyError, match="429"):
         driver.commit(*write(driver, 0, [1, 2]))
     assert len(proxy.asked("POST", remote.path)) == 4
     assert remote.rows() == []

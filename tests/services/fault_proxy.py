@@ -210,16 +210,16 @@ class FaultProxy:
             return answer
 
         fault = self._fault(request)
-        answer = None
-        try:
-            answer = fault(server) if fault else server()
-        finally:
-            name = getattr(fault, "__name__", None)
-            made = Exchange(
-                request.method, request.path, name, told[0] if told else None, answer.status if answer else None
-            )
-            with self._lock:
-                self.exchanges.append(made)
+        answer = fault(server) if fault else server()
+        made = Exchange(
+            request.method,
+            request.path,
+            fault.__name__ if fault else None,
+            told[0] if told else None,
+            answer.status if answer else None,
+        )
+        with self._lock:
+            self.exchanges.append(made)
         return answer
 
     def _fault(self, request: Request) -> Fault | None:
