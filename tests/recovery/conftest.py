@@ -20,8 +20,6 @@ from volley.iceberg.committer import IcebergCommitter
 
 __all__ = ["RemoteLake", "proxy", "remote", "seaweed", "storage_proxy"]
 
-TIMEOUT = 2.0
-
 
 @dataclass(frozen=True)
 class RemoteLake:
@@ -31,16 +29,18 @@ class RemoteLake:
         server: The real server.
         catalog_uri: Where drivers look for the catalog.
         table_name: The table.
+        timeout: The longest that drivers wait for an answer, in seconds.
     """
 
     server: Seaweed
     catalog_uri: str
     table_name: str
+    timeout: float = 2.0
 
     @property
     def config(self) -> IcebergSinkConfig:
         credential = f"{self.server.key}:{self.server.secret}"
-        catalog = RestCatalog(self.catalog_uri, "s3://lake", credential, timeout=TIMEOUT)
+        catalog = RestCatalog(self.catalog_uri, "s3://lake", credential, timeout=self.timeout)
         return IcebergSinkConfig(
             namespace=["db"], table=self.table_name, storage=self.server.storage(), catalog=catalog
         )
