@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
 from volley import _plan
 from volley.errors import PlanError, StorageError
 
-__all__ = ["bind", "locate"]
+__all__ = ["bind", "locate", "unfinished_epoch"]
 
 _FILE = "volley/pipeline.json"
 
@@ -44,7 +46,7 @@ def bind(checkpoint: str, plan: _plan.Node) -> None:
     import fsspec
 
     pipeline = _pipeline(plan)
-    try:
+    with _usable(checkpoint):
         files, root = fsspec.core.url_to_fs(checkpoint)
         if files.exists(f"{root}/{_FILE}"):
             _compare(json.loads(files.cat_file(f"{root}/{_FILE}")), pipeline, checkpoint)
@@ -55,6 +57,34 @@ def bind(checkpoint: str, plan: _plan.Node) -> None:
         else:
             files.makedirs(f"{root}/volley", exist_ok=True)
             files.pipe_file(f"{root}/{_FILE}", json.dumps(pipeline, indent=2).encode())
+
+
+def unfinished_epoch(checkpoint: str) -> int | None:
+    """The epoch that Spark has planned but not logged as done: the one in which an earlier run died.
+
+    Raises:
+        StorageError: If the checkpoint folder can't be read.
+    """
+    import fsspec
+
+    with _usable(checkpoint):
+        files, root = fsspec.core.url_to_fs(checkpoint)
+        begun, done = (_latest(files, f"{root}/{log}") for log in ("offsets", "commits"))
+    return begun if begun is not None and (done is None or done < begun) else None
+
+
+def _latest(files: Any, log: str) -> int | None:
+    """The number of the last entry in one of Spark's logs."""
+    if not files.exists(log):
+        return None
+    names = (path.rstrip("/").rpartition("/")[2] for path in files.ls(log, detail=False))
+    return max((int(name) for name in names if name.isdigit()), default=None)
+
+
+@contextmanager
+def _usable(checkpoint: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError, ImportError) as error:
         raise StorageError(
             f"checkpoint folder {checkpoint} can't be used: {error}",

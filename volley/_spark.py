@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from pyspark import TaskContext
 from volley import _columns, _plan, errors
 from volley._arrow import Stage, lower
 from volley._datasource import data_source
+from volley._failpoints import reach
 from volley._types import canonical_schema, conform
 from volley.errors import JobError, PlanError, VolleyError
 from volley.sink import TaskWriter, Writer, WriteResult
@@ -59,24 +60,31 @@ class Program:
 class Task:
     """What one Spark task does: read or take batches, apply each segment, feed its writer, return the results."""
 
+    epoch: int
     source: SplitSource | None
     segments: tuple[Segment, ...]
     writers: tuple[Writer | None, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
-        number = context.partitionId() if context else 0
+        number, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
         writers = [writer.open(number) if writer else None for writer in self.writers]
         try:
             for batch in self._rows(batches):
                 self._feed(batch, writers)
-            results = tuple(writer.close() if writer else WriteResult() for writer in writers)
+                self._reach("in-task", attempt)
+            results = tuple(replace(writer.close(), attempt=attempt) if writer else WriteResult() for writer in writers)
+            self._reach("after-task", attempt)
         except BaseException:
             for writer in writers:
                 if writer:
                     writer.abort()
             raise
         yield pa.record_batch({"result": pa.array([pickle.dumps(results)], pa.binary())})
+
+    def _reach(self, point: str, attempt: int) -> None:
+        if attempt == 0:
+            reach(point, self.epoch)
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self.source is None:

@@ -102,7 +102,7 @@ class CatalogError(VolleyError):
 
 
 class CatalogUnreachableError(CatalogError):
-    """The catalog did not answer."""
+    """The catalog did not answer, or answered that it can't now: it is worth another try."""
 
 
 class CatalogAuthError(CatalogError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
+from volley._checkpoint import unfinished_epoch
 from volley._failpoints import reach
 from volley._spark import Program, Task, run_task, translate
 from volley.errors import CommitStateUnknownError, VolleyError
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["Job", "Progress", "State"]
+
+_log = logging.getLogger(__name__)
 
 
 class State(Enum):
@@ -72,6 +76,12 @@ class _Stopping(Exception):
 class Job:
     """A pipeline that runs, or has run; made by `DataStream.start` and `DataStream.execute`.
 
+    Attributes:
+        name: Its name.
+        metrics: Its counters.
+        orphans: Files that killed tasks or a killed driver have left behind, as far as this run came upon them. They
+            are part of no table; `volley.iceberg.remove_orphan_files` removes them.
+
     Example:
         >>> from volley import Environment, MemorySink, MemorySource
         >>> stream = Environment().from_source(MemorySource([{"id": 1}])).to_sink(MemorySink())
@@ -83,6 +93,7 @@ class Job:
     def __init__(self, name: str, program: Program, committers: Sequence[Committer], metrics: Metrics) -> None:
         self.name = name
         self.metrics = metrics
+        self.orphans: list[str] = []
         self._program = program
         self._committers = committers
         self._progress = Progress()
@@ -91,6 +102,7 @@ class Job:
         self._in_epoch = False
         self._stopping = False
         self._failure: VolleyError | None = None
+        self._unfinished: int | None = None
         self._ended = threading.Event()
         self._query: StreamingQuery | None = None
 
@@ -134,6 +146,7 @@ class Job:
         return f"Job({self.name!r}, {seen.state.value}, epoch {seen.epoch}, {seen.rows:,} rows)"
 
     def _start(self, checkpoint: str, interval: timedelta, bounded: bool) -> None:
+        self._unfinished = unfinished_epoch(checkpoint)
         writer = self._program.frame.writeStream.foreachBatch(self._epoch).queryName(self.name)
         writer = writer.option("checkpointLocation", checkpoint)
         trigger = (
@@ -170,6 +183,7 @@ class Job:
                 raise _Stopping
             self._in_epoch = True
         try:
+            reach("before-planning", number)
             query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
             self._run(frame, Epoch(str(query_id), number))
         except VolleyError as error:
@@ -195,6 +209,9 @@ class Job:
                 if due[index]:
                     self._commit(committer, epoch, [task[index] for task in results])
             reach("before-checkpoint", epoch.number)
+        else:
+            reach("in-recovery", epoch.number)
+        self._look_for_orphans(epoch, results)
         self._count(epoch, results, skipped=not any(due))
 
     def _write(self, frame: DataFrame, epoch: Epoch, due: Sequence[bool]) -> list[tuple[WriteResult, ...]]:
@@ -204,7 +221,7 @@ class Job:
         sizes = [segment.batch_size for segment in self._program.segments if segment.batch_size]
         if sizes:
             frame.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(max(sizes)))
-        results = run_task(frame, Task(self._program.source, self._program.segments, writers))
+        results = run_task(frame, Task(epoch.number, self._program.source, self._program.segments, writers))
         for task in results:
             for result in task:
                 self.metrics.record_write(result)
@@ -222,6 +239,19 @@ class Job:
             raise
         if any(result.rows for result in results):
             self.metrics.record_commit(time.monotonic() - began, succeeded=True)
+
+    def _look_for_orphans(self, epoch: Epoch, results: Sequence[tuple[WriteResult, ...]]) -> None:
+        """A look costs a listing: it is taken where a driver or a task is known to have died."""
+        retried = any(result.attempt for task in results for result in task)
+        if not retried and epoch.number != self._unfinished:
+            return
+        for committer in self._committers:
+            found = committer.orphans(epoch)
+            if found:
+                _log.warning(
+                    "epoch %d: killed attempts have left %d files, such as %s", epoch.number, len(found), found[0]
+                )
+            self.orphans += found
 
     def _count(self, epoch: Epoch, results: Sequence[tuple[WriteResult, ...]], *, skipped: bool) -> None:
         seen = self._progress

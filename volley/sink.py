@@ -51,6 +51,7 @@ class WriteResult:
         batch_size_max: Rows of the largest of them.
         files: Files written.
         committables: What the committer needs to commit: data files, paths, or Arrow batches; its own kind of value.
+        attempt: How many attempts of this task have failed before.
     """
 
     rows: int = 0
@@ -61,6 +62,7 @@ class WriteResult:
     batch_size_max: int = 0
     files: int = 0
     committables: tuple[Any, ...] = ()
+    attempt: int = 0
 
 
 class TaskWriter(Protocol):
@@ -106,6 +108,10 @@ class Committer(Protocol):
 
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Delete the files of an epoch that is known not to have landed; never raises."""
+
+    def orphans(self, epoch: Epoch) -> Sequence[str]:
+        """The files that attempts of this epoch have left behind, now that it is visible: of tasks that were killed,
+        of a driver that was. Nobody reads them; asked only when there is a reason to look."""
 
 
 class Sink(ABC):

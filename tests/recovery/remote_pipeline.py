@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.recovery.conftest import RemoteLake
+from tests.recovery.remote import RemoteLake
 from tests.services.conftest import Seaweed
 from volley import Environment, FileSource, IcebergSink, col
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.recovery.conftest import RemoteLake
-from tests.recovery.test_committer import QUERY, write
+from tests.recovery.lake import QUERY, write
+from tests.recovery.remote import RemoteLake
 from tests.services.fault_proxy import (
     Fault,
     FaultProxy,

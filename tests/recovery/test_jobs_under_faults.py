@@ -18,7 +18,7 @@ import pytest
 
 from tests.processes import plain_environment
 from tests.recovery import remote_pipeline
-from tests.recovery.conftest import RemoteLake
+from tests.recovery.remote import RemoteLake
 from tests.services.conftest import SeaweedProcess
 from tests.services.fault_proxy import (
     Answer,

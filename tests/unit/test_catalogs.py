@@ -308,10 +308,14 @@ def test_refusals(answer: Callable[..., None], credential: str | None, hint: str
     assert "hush" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [refusal(500, "ServerError"), refusal(503, "Busy"), refusal(404, "NotFound"), status(200, {"defaults": 7})],
-)
+@pytest.mark.parametrize("code", [429, 500, 502, 503, 504])
+def test_a_catalog_that_can_not_answer_now_is_worth_another_try(code: int, tmp_path: Path) -> None:
+    with server(refusal(code, "Busy")) as uri, pytest.raises(CatalogUnreachableError, match=uri) as caught:
+        load_catalog(config(tmp_path, RestCatalog(uri)))
+    assert "start the job again" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("answer", [refusal(404, "NotFound"), status(200, {"defaults": 7})])
 def test_other_answers_are_catalog_errors(answer: Callable[..., None], tmp_path: Path) -> None:
     with server(answer) as uri, pytest.raises(CatalogError, match=uri) as caught:
         load_catalog(config(tmp_path, RestCatalog(uri)))
@@ -352,8 +356,24 @@ def test_metadata_that_can_not_be_read_is_a_storage_error(tmp_path: Path) -> Non
     catalog = load_catalog(embedded)
     catalog.create_namespace(("db",))
     Path(catalog.create_table(("db", "events"), SCHEMA).metadata_location.removeprefix("file://")).unlink()
+    another = load_catalog(embedded)
     with pytest.raises(StorageError, match=r"metadata\.json"), catalog_errors(embedded):
-        catalog.load_table(embedded.identifier)
+        another.load_table(embedded.identifier)
+
+
+def test_metadata_is_parsed_once_and_changes_by_others_are_seen(tmp_path: Path) -> None:
+    ours, theirs_ = load_catalog(config(tmp_path)), load_catalog(config(tmp_path))
+    ours.create_namespace(("db",))
+    ours.create_table(("db", "events"), SCHEMA)
+    first, again = (ours.load_table("db.events").metadata for _ in range(2))
+    assert again is first
+    with theirs_.load_table("db.events").transaction() as change:
+        change.set_properties(other="x")
+    assert ours.load_table("db.events").properties == {"other": "x"}
+    assert first.properties == {}
+    with ours.load_table("db.events").transaction() as change:
+        change.set_properties(ours="y")
+    assert ours.load_table("db.events").metadata == theirs_.load_table("db.events").metadata
 
 
 @pytest.mark.parametrize("error", [theirs.CommitFailedException("conflict"), ConfigError("ours"), KeyError("a bug")])

@@ -44,6 +44,7 @@ SETTERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("with_create_table", (False,), {"create_table": False}),
     ("with_branch", ("main",), {}),
     ("with_snapshot_properties", ({"team": "data"},), {"snapshot_properties": {"team": "data"}}),
+    ("with_table_properties", ({"owner": "data"},), {"table_properties": {"owner": "data"}}),
     ("with_dead_letter", (None,), {}),
     ("with_tuning", ("low_latency",), TUNINGS["low_latency"]),
 ]
@@ -140,6 +141,7 @@ WRONG: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: CONFIG.with_commit_mode("apend"), "commit_mode 'apend'", "did you mean 'append'"),
     (lambda: CONFIG.with_commit_mode("upsert"), "needs key fields", 'Upsert(["id"])'),
     (lambda: CONFIG.with_snapshot_properties({"a": 1}), "'a': 1", "strings"),  # type: ignore[dict-item]
+    (lambda: CONFIG.with_table_properties({"a": 1}), "table property 'a': 1", "strings"),  # type: ignore[dict-item]
     (lambda: CONFIG.with_credential("secret"), "id:secret", "with_token"),
     (lambda: CONFIG.with_credential("id:s").with_token("t"), "both given", "one"),
     (lambda: EMBEDDED.with_credential("id:secret"), "REST", "leave"),

@@ -31,7 +31,7 @@ from volley.errors import ConfigError, SchemaMismatchError, SourceError, Storage
 from volley.iceberg import IcebergSinkConfig, IcebergStorage
 from volley.iceberg.schema import to_iceberg_schema
 from volley.iceberg.writer import IcebergWriter, WrittenFile
-from volley.sink import WriteResult
+from volley.sink import Epoch, WriteResult
 
 Make = Callable[..., Table]
 
@@ -89,7 +89,7 @@ def _maker(catalog: Catalog) -> Make:
 
 def writer_for(table: Table, **changes: Any) -> IcebergWriter:
     config = IcebergSinkConfig(namespace="db", table="t", storage=IcebergStorage.Local("/unused"))
-    return replace(IcebergWriter.for_table(table, config, epoch=7), **changes)
+    return replace(IcebergWriter.for_table(table, config, Epoch("2b6f8a5e", 7)), **changes)
 
 
 def write(table: Table, rows: pa.Table, batch: int | None = None, **changes: Any) -> WriteResult:
@@ -333,7 +333,7 @@ def test_files_are_within_ten_percent_of_the_target(
 def roll(folder: Path, batches: list[pa.RecordBatch], **changes: Any) -> WriteResult:
     """Write without a catalog: small files of one task."""
     schema = to_iceberg_schema(batches[0].schema)
-    writer = IcebergWriter(str(folder), {}, {}, schema, 0, 0, 1 << 20, None, "none", None)
+    writer = IcebergWriter(str(folder), {}, {}, schema, 0, "", 1 << 20, None, "none", None)
     task = replace(writer, **changes).open(0)
     for batch in batches:
         task.write(batch)
@@ -473,7 +473,7 @@ def test_files_are_named_for_epoch_task_and_attempt(make: Make) -> None:
         results.append(task.close())
     names = [Path(path).name for result in results for path in paths(result)]
     assert len(set(names)) == len(names) == 7
-    assert all(name.startswith("00007-00003-") for name in names)
+    assert all(name.startswith("2b6f8a5e-00007-00003-") for name in names)
     assert [name[-13:] for name in names[:3]] == ["00000.parquet", "00001.parquet", "00002.parquet"]
 
 
@@ -544,7 +544,9 @@ def refuse() -> None:
 def test_a_refusal_names_the_file_and_the_way_out(make: Make) -> None:
     table = make("id long")
     task = watched(table, refuse, row_group_rows=1)
-    with pytest.raises(StorageAccessError, match=rf"{table.location()}/data/00007-00000.*\.parquet.*Forbidden\n.*hint"):
+    with pytest.raises(
+        StorageAccessError, match=rf"{table.location()}/data/2b6f8a5e-00007-00000.*\.parquet.*Forbidden\n.*hint"
+    ):
         task.write(pa.record_batch({"id": [1]}))
     task.abort()
     assert files_below(table) == []
@@ -589,7 +591,7 @@ def test_abort_closes_the_open_file_before_it_is_deleted(make: Make) -> None:
 def test_a_place_that_can_not_be_written(make: Make, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     table = make("id long", **{"write.data.path": f"file://{tmp_path}/file/data"})
-    with pytest.raises(StorageError, match=rf"writing file://{tmp_path}/file/data/00007.*\n.*hint") as caught:
+    with pytest.raises(StorageError, match=rf"writing file://{tmp_path}/file/data/2b6f8a5e-00007.*\n.*hint") as caught:
         write(table, pa.table({"id": [1]}))
     assert isinstance(caught.value.__cause__, OSError)
 

@@ -32,7 +32,14 @@ THIRD_PARTIES = {
         *("_arrow", "_casts", "_columns", "_datasource", "_operators", "_spark"),
         *("iceberg.writer", "iceberg.schema", "iceberg.tables"),
     },
-    "pyiceberg": {"iceberg.committer", "iceberg.schema", "iceberg.tables", "iceberg.writer"},
+    "pyiceberg": {
+        "iceberg._clients",
+        "iceberg._files",
+        "iceberg.committer",
+        "iceberg.schema",
+        "iceberg.tables",
+        "iceberg.writer",
+    },
 }
 
 

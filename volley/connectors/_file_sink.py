@@ -93,6 +93,10 @@ class FileCommitter:
             for name in pair:
                 _remove(self._fs, f"{self._root}/{name}")
 
+    def orphans(self, epoch: Epoch) -> Sequence[str]:
+        # `writer` clears what it finds.
+        return ()
+
     def _clear(self, epoch: Epoch) -> None:
         """Remove what an earlier process left: this query's staged files, and what it published of this epoch."""
         query = _query_prefix(epoch.query_id)

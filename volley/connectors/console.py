@@ -70,6 +70,9 @@ class _ConsoleCommitter:
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Nothing is left behind."""
 
+    def orphans(self, epoch: Epoch) -> Sequence[str]:
+        return ()
+
 
 @dataclass(frozen=True)
 class _ConsoleWriter:

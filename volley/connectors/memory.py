@@ -260,6 +260,9 @@ class _MemoryCommitter:
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Nothing is left behind."""
 
+    def orphans(self, epoch: Epoch) -> Sequence[str]:
+        return ()
+
 
 class _MemoryWriter:
     def open(self, task: int) -> _MemoryTaskWriter:

@@ -2,6 +2,7 @@
 
 from volley.iceberg.catalogs import GlueCatalog, HiveCatalog, MemoryCatalog, NessieCatalog, RestCatalog, SqlCatalog
 from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.maintenance import orphan_files, remove_orphan_files
 from volley.iceberg.sink import IcebergSink
 from volley.iceberg.storage import IcebergStorage
 
@@ -15,4 +16,6 @@ __all__ = [
     "NessieCatalog",
     "RestCatalog",
     "SqlCatalog",
+    "orphan_files",
+    "remove_orphan_files",
 ]

@@ -109,6 +109,8 @@ def _translated(error: Exception, config: IcebergSinkConfig) -> VolleyError | No
     if isinstance(error, theirs.ForbiddenError):
         lacking = f"a privilege is missing: writing needs TABLE_WRITE_DATA on {config.table_name} (or no credential was"
         return _refused(address, text, f"{lacking} given: with_credential)")
+    if isinstance(error, _busy_errors()):
+        return _busy(address, text)
     timed_out = isinstance(error, http.ConnectionError | http.Timeout | ConnectionError | TimeoutError)
     if timed_out or type(error).__name__ == "TTransportException":
         return _unreachable(address, text)
@@ -132,6 +134,24 @@ def _unreachable(address: str, text: str) -> CatalogUnreachableError:
     )
 
 
+def _busy_errors() -> tuple[type[Exception], ...]:
+    from pyiceberg import exceptions as theirs
+
+    return (
+        theirs.ServerError,
+        theirs.ServiceUnavailableError,
+        theirs.TooManyRequestsError,
+        theirs.CommitStateUnknownException,
+    )
+
+
+def _busy(address: str, text: str) -> CatalogUnreachableError:
+    return CatalogUnreachableError(
+        f"catalog {address} can't answer now: {text}",
+        hint="its own log says more; start the job again when it recovers",
+    )
+
+
 def _missing(error: Exception, source: CatalogConfig) -> MissingDependencyError:
     package = f"volley-stream[{source.extra}]" if source.extra else "volley-stream"
     return MissingDependencyError(
@@ -145,7 +165,7 @@ def _sql_error(error: Exception, source: CatalogConfig) -> VolleyError:
     if source.file is not None and re.search("unable to open|readonly|I/O", text):
         return StorageError(f"catalog file {source.file} failed: {text}", hint="check the folder and its permissions")
     if "locked" in text:
-        return CatalogError(
+        return CatalogUnreachableError(
             f"catalog {address} is locked: {text}", hint="another program holds the file open for writing: end it"
         )
     if re.search("authentication|permission denied", text):

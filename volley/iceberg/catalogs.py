@@ -140,7 +140,10 @@ class RestCatalog(CatalogConfig):
         return self.uri
 
     def open(self, properties: dict[str, Any]) -> Catalog:
-        return _rest_catalog(self.timeout, {key: value for key, value in properties.items() if key != "type"})
+        from volley.iceberg._clients import LimitedRestCatalog
+
+        limits = (min(_CONNECT_SECONDS, self.timeout), self.timeout)
+        return LimitedRestCatalog(CATALOG_NAME, limits, **_untyped(properties))
 
 
 @dataclass(frozen=True, repr=False)
@@ -211,7 +214,7 @@ class SqlCatalog(CatalogConfig):
     def open(self, properties: dict[str, Any]) -> Catalog:
         if self.file is not None:
             _prepare_sqlite(self.file)
-        return super().open(properties)
+        return _sql_catalog(properties)
 
 
 @dataclass(frozen=True, repr=False)
@@ -236,7 +239,7 @@ class MemoryCatalog(CatalogConfig):
             warehouse = properties["warehouse"]
             if warehouse not in _memory_catalogs:
                 folder: TemporaryDirectory[str] = TemporaryDirectory(prefix="volley-")
-                catalog = super().open({**properties, "uri": f"sqlite:///{folder.name}/catalog.db"})
+                catalog = _sql_catalog({**properties, "uri": f"sqlite:///{folder.name}/catalog.db"})
                 _memory_catalogs[warehouse] = (catalog, folder)
             return _memory_catalogs[warehouse][0]
 
@@ -341,6 +344,16 @@ def load_catalog(config: IcebergSinkConfig) -> Catalog:
         return config.source.open(properties)
 
 
+def _untyped(properties: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in properties.items() if key != "type"}
+
+
+def _sql_catalog(properties: dict[str, Any]) -> Catalog:
+    from volley.iceberg._clients import ThriftySqlCatalog
+
+    return ThriftySqlCatalog(CATALOG_NAME, **_untyped(properties))
+
+
 def _prepare_sqlite(file: str) -> None:
     """Make the file and its folder; write-ahead logging lets readers and a writer work side by side."""
     import sqlite3
@@ -352,31 +365,3 @@ def _prepare_sqlite(file: str) -> None:
             connection.execute("pragma journal_mode=wal")
         finally:
             connection.close()
-
-
-def _rest_catalog(seconds: float, properties: dict[str, Any]) -> Catalog:
-    """A REST catalog whose requests end in time: pyiceberg's own wait for ever on a server that hangs."""
-    from pyiceberg.catalog import rest
-    from requests import Session
-    from requests.adapters import HTTPAdapter
-
-    limits = (min(_CONNECT_SECONDS, seconds), seconds)
-
-    class Limited(HTTPAdapter):
-        def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-            return super().send(request, *args, **{**kwargs, "timeout": kwargs.get("timeout") or limits})
-
-    def limited(session: Session) -> Session:
-        for scheme in ("http://", "https://"):
-            session.mount(scheme, Limited())
-        return session
-
-    class LimitedRestCatalog(rest.RestCatalog):
-        def _create_session(self) -> Session:
-            return limited(super()._create_session())
-
-        def _create_legacy_oauth2_auth_manager(self, session: Session) -> Any:
-            # It asks for a token at once, before the session is returned.
-            return super()._create_legacy_oauth2_auth_manager(limited(session))
-
-    return LimitedRestCatalog(CATALOG_NAME, **properties)

@@ -8,27 +8,34 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import FileIO
 from pyiceberg.table import Table, TableProperties, Transaction
-from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from volley._failpoints import reach
 from volley.errors import (
     CatalogAuthError,
+    CatalogUnreachableError,
     CommitConflictError,
     CommitError,
     CommitStateUnknownError,
+    StorageError,
     TableNotFoundError,
     VolleyError,
 )
+from volley.iceberg._clients import shared
+from volley.iceberg._files import data_folder, file_system, list_folder, name_of, sizes
 from volley.iceberg.catalogs import catalog_errors
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.storage import storage_errors
-from volley.iceberg.writer import IcebergWriter, WrittenFile
+from volley.iceberg.writer import IcebergWriter, WrittenFile, file_prefix
 from volley.sink import Epoch, SinkContext, WriteResult
 
 __all__ = ["IcebergCommitter", "epoch_of"]
@@ -38,6 +45,9 @@ _log = logging.getLogger(__name__)
 _ATTEMPTS = 4
 _EPOCH = "volley.epoch"
 _COMMIT = "volley.commit"
+
+# 100, 200, 400 ms between the attempts.
+_patiently = partial(Retrying, wait=wait_exponential(multiplier=0.1, max=0.4), stop=stop_after_attempt(_ATTEMPTS))
 
 
 class _UnknownOutcome(Exception):
@@ -64,10 +74,10 @@ class _Attempts:
 class IcebergCommitter:
     """Commits the files of an epoch as one snapshot with the epoch's marks.
 
-    The loop: refresh → is the epoch there? → stage → commit once → classify the failure → from the top.
-    Nothing below it retries. The mark is kept twice, in one transaction: in the snapshot's summary, and in the table
-    property ``volley.epoch.<query id>``, which outlives the snapshot. A snapshot id computed from table, query and
-    epoch is a second fence: a catalog holds one snapshot of an id.
+    The loop: refresh → is the epoch there? → are its files? → stage → commit once → classify the failure → from the
+    top. Nothing below it retries. The mark is kept twice, in one transaction: in the snapshot's summary, and in the
+    table property ``volley.epoch.<query id>``, which outlives the snapshot. A snapshot id computed from table, query
+    and epoch is a second fence: a catalog holds one snapshot of an id.
 
     Args:
         catalog: Where the table lives.
@@ -84,12 +94,12 @@ class IcebergCommitter:
 
     def last_epoch(self, query_id: str) -> int | None:
         """The last epoch of this query in the table: from the property, or the branch's snapshots if it was removed."""
-        self._refresh()
+        _patiently(retry=retry_if_exception_type(CatalogUnreachableError), reraise=True)(self._refresh)
         return epoch_of(self._table, query_id, self._config.branch)
 
     def writer(self, epoch: Epoch) -> IcebergWriter:
         """The writer for this epoch, as the table is now; `last_epoch` has just reloaded it with fresh credentials."""
-        return IcebergWriter.for_table(self._table, self._config, epoch.number)
+        return IcebergWriter.for_table(self._table, self._config, epoch)
 
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """One snapshot with the files of all results; none at all if there are no files."""
@@ -97,11 +107,9 @@ class IcebergCommitter:
         if not files:
             return
         attempts = _Attempts(epoch, files)
-        # 100, 200, 400 ms; each attempt begins with a fresh table and the epoch check.
-        Retrying(
-            retry=retry_if_exception_type((CommitFailedException, _UnknownOutcome)),
-            wait=wait_exponential(multiplier=0.1, max=0.4),
-            stop=stop_after_attempt(_ATTEMPTS),
+        # Each attempt begins with a fresh table and the epoch check.
+        _patiently(
+            retry=retry_if_exception_type((CommitFailedException, CatalogUnreachableError, _UnknownOutcome)),
             before_sleep=self._count_retry,
             retry_error_callback=lambda state: self._give_up(attempts, state),
         )(self._attempt, attempts)
@@ -115,12 +123,25 @@ class IcebergCommitter:
                 except Exception:
                     _log.warning("orphan file left behind: %s", file.data_file.file_path, exc_info=True)
 
+    def orphans(self, epoch: Epoch) -> list[str]:
+        """The data files of this epoch that its snapshot does not name."""
+        snapshot = self._table.metadata.snapshot_by_id(_snapshot_id(self._table.metadata.table_uuid, epoch))
+        if snapshot is None:
+            return []
+        io, location = self._table.io, self._table.location()
+        with storage_errors(location, "listing"):
+            kept = {name_of(path) for path in _added(snapshot, io)}
+            found = list_folder(file_system(io, location), data_folder(self._table))
+        ours = (path for path in found if name_of(path).startswith(file_prefix(epoch)))
+        return sorted(path for path in ours if name_of(path) not in kept)
+
     def _attempt(self, this: _Attempts) -> None:
         try:
             self._refresh()
             if self._has_landed(this):
                 return
             _check_layout(self._table, this.files)
+            _check_present(self._table, this.files)
             transaction = self._stage(this)
         except VolleyError as error:
             # An earlier attempt may have landed or may still land: whatever stops this one, nobody may delete files.
@@ -129,7 +150,7 @@ class IcebergCommitter:
             raise
         reach("before-commit", this.epoch.number)
         with self._classified(this):
-            transaction.commit_transaction()
+            self._commit_once(transaction)
         reach("after-commit", this.epoch.number)
 
     def _has_landed(self, this: _Attempts) -> bool:
@@ -147,9 +168,6 @@ class IcebergCommitter:
 
     def _stage(self, this: _Attempts) -> Transaction:
         """Manifests and metadata updates for one snapshot; nothing is visible yet."""
-        # pyiceberg's own retry would commit again without asking whether the epoch is there: it has to be off.
-        # The property is set on this client's copy of the metadata only.
-        self._table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
         epoch = this.epoch
         with storage_errors(self._table.location()):
             transaction = self._table.transaction()
@@ -162,6 +180,16 @@ class IcebergCommitter:
                 append.append_data_file(file.data_file)
             append.commit()
         return transaction
+
+    def _commit_once(self, transaction: Transaction) -> None:
+        # Not commit_transaction(): its own retry would commit again without asking whether the epoch is there.
+        same_table = AssertTableUUID(uuid=self._table.metadata.table_uuid)
+        try:
+            self._table._do_commit(transaction._updates, (*transaction._requirements, same_table))
+        except CommitFailedException:
+            for producer in transaction._snapshot_producers:
+                producer._clean_all_uncommitted()
+            raise
 
     def _append(self, transaction: Transaction, epoch: Epoch) -> _FastAppendFiles:
         marks = {"volley.job": self._context.job, "volley.query-id": epoch.query_id, _EPOCH: str(epoch.number)}
@@ -193,6 +221,8 @@ class IcebergCommitter:
                 f"in {_ATTEMPTS} attempts: {error}",
                 hint="nothing was deleted; start the job again when the catalog answers, it finds out and goes on",
             ) from error
+        if isinstance(error, CatalogUnreachableError):
+            raise error
         raise CommitConflictError(
             f"epoch {this.epoch.number} could not be committed to table {self._name}: other writers changed the table "
             f"during each of {_ATTEMPTS} attempts: {error}",
@@ -205,7 +235,7 @@ class IcebergCommitter:
     def _refresh(self) -> None:
         """Load the table anew: metadata, and the credentials a catalog may vend for a while only."""
         with catalog_errors(self._config):
-            fresh = self._catalog.load_table(self._table.name())
+            fresh = shared(self._catalog.load_table(self._table.name()))
         if fresh.metadata.table_uuid != self._table.metadata.table_uuid:
             raise CommitError(
                 f"table {self._name} was dropped and made again while the job ran "
@@ -248,6 +278,30 @@ def _check_layout(table: Table, files: Sequence[WrittenFile]) -> None:
                 f"{file.schema_id} and partition spec {file.spec_id}, it now has {schema_id} and {spec_id}",
                 hint="start the job again: it writes the epoch anew for the table as it is",
             )
+
+
+def _check_present(table: Table, files: Sequence[WrittenFile]) -> None:
+    """A snapshot that names a file which is not there, or not whole, can't be read by anybody."""
+
+    paths = [file.data_file.file_path for file in files]
+    with storage_errors(table.location(), "reading"):
+        present = sizes(file_system(table.io, table.location()), paths)
+    for file, found in zip(files, present, strict=True):
+        wanted = file.data_file.file_size_in_bytes
+        if found != wanted:
+            what = "is gone" if found is None else f"has {found} bytes and not {wanted}"
+            raise StorageError(
+                f"data file {file.data_file.file_path} {what}: somebody changed it between write and commit",
+                hint="nothing was committed; start the job again, it writes the epoch anew",
+            )
+
+
+def _added(snapshot: Snapshot, io: FileIO) -> Iterator[str]:
+    """The paths of the data files that a snapshot added."""
+    for manifest in snapshot.manifests(io):
+        for entry in manifest.fetch_manifest_entry(io):
+            if entry.snapshot_id == snapshot.snapshot_id:
+                yield entry.data_file.file_path
 
 
 def _snapshot_id(table_uuid: uuid.UUID, epoch: Epoch) -> int:

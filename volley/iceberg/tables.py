@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
-from pyiceberg.table import Table
+from pyiceberg.table import Table, TableProperties
 
 from volley.errors import ConfigError, TableNotFoundError
 from volley.iceberg.catalogs import catalog_errors, load_catalog
@@ -13,6 +13,13 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.schema import check_fits, evolve, to_iceberg_schema
 
 __all__ = ["open_table"]
+
+# What a commit costs and leaves behind must not grow with the table's age.
+_BOUNDED = {
+    TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
+    TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "100",
+    TableProperties.MANIFEST_MERGE_ENABLED: "true",
+}
 
 
 def open_table(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, Table]:
@@ -50,7 +57,7 @@ def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> T
     schema = to_iceberg_schema(stream)
     catalog.create_namespace_if_not_exists(config.identifier[:-1])
     try:
-        return catalog.create_table(config.identifier, schema)
+        return catalog.create_table(config.identifier, schema, properties={**_BOUNDED, **config.table_properties})
     except TableAlreadyExistsError:
         # Another job was faster; whether its table fits is checked like any other's.
         table = catalog.load_table(config.identifier)

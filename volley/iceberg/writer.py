@@ -31,9 +31,9 @@ from volley.errors import ConfigError, SchemaMismatchError
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.schema import arrow_schema, file_schema
 from volley.iceberg.storage import storage_errors
-from volley.sink import WriteResult
+from volley.sink import Epoch, WriteResult
 
-__all__ = ["IcebergWriter", "WrittenFile"]
+__all__ = ["IcebergWriter", "WrittenFile", "file_prefix"]
 
 _MIB = 1 << 20
 _ROW_GROUP_ROWS = 1_048_576
@@ -66,7 +66,7 @@ class IcebergWriter:
         io_properties: What the FileIO needs, credentials too; never shown.
         schema: The table's schema.
         spec_id: Its partition spec.
-        epoch: The epoch's number, for file names.
+        file_prefix: What the names of the files begin with: query and epoch, so that each can be traced.
         target_bytes: A file is closed when its encoded size reaches this (±10 %).
         max_records: The most rows of a file; None = no limit.
         compression: The Parquet codec.
@@ -81,7 +81,7 @@ class IcebergWriter:
     io_properties: dict[str, Any] = field(repr=False)
     schema: Schema
     spec_id: int
-    epoch: int
+    file_prefix: str
     target_bytes: int
     max_records: int | None
     compression: str
@@ -91,7 +91,7 @@ class IcebergWriter:
     parquet_options: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def for_table(cls, table: Table, config: IcebergSinkConfig, epoch: int) -> IcebergWriter:
+    def for_table(cls, table: Table, config: IcebergSinkConfig, epoch: Epoch) -> IcebergWriter:
         """The writer for a table as it was just loaded.
 
         Raises:
@@ -107,7 +107,7 @@ class IcebergWriter:
             io_properties=dict(table.io.properties),
             schema=table.schema(),
             spec_id=table.spec().spec_id,
-            epoch=epoch,
+            file_prefix=file_prefix(epoch),
             target_bytes=round(config.target_file_size_mb * _MIB),
             max_records=config.max_records,
             compression=config.compression,
@@ -118,7 +118,7 @@ class IcebergWriter:
         )
 
     def open(self, task: int) -> _Files:
-        return _Files(self, f"{self.epoch:05}-{task:05}-{uuid.uuid4()}")
+        return _Files(self, f"{self.file_prefix}{task:05}-{uuid.uuid4()}")
 
     @cached_property
     def rows_schema(self) -> pa.Schema:
@@ -189,6 +189,16 @@ class IcebergWriter:
     def __getstate__(self) -> dict[str, Any]:
         # Without the cached properties: they are larger than all the rest, and the FileIO may hold connections.
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def file_prefix(epoch: Epoch) -> str:
+    """What the names of an epoch's data files begin with.
+
+    Example:
+        >>> file_prefix(Epoch("2b6f8a5e-0000-0000-0000-000000000000", 7))
+        '2b6f8a5e-00007-'
+    """
+    return f"{epoch.query_id[:8]}-{epoch.number:05}-"
 
 
 def _number(properties: Mapping[str, str], name: str) -> int | None:

@@ -1,0 +1,117 @@
+"""pyiceberg's catalogs with what a job that runs for months needs: requests that end, metadata that is parsed once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel
+from pyiceberg.catalog import rest, sql
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV2, TableMetadataV3
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from requests import Session
+from requests.adapters import HTTPAdapter
+
+__all__ = ["LimitedRestCatalog", "ThriftySqlCatalog", "shared"]
+
+
+class _Shared(BaseModel):
+    """Table metadata whose copies share their parts: nobody changes a part in place, so no copy has to be deep.
+
+    pyiceberg copies all snapshots some fifteen times for one commit; with a thousand of them that is all it does.
+    """
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        return super().model_copy(update=update)
+
+
+class _SharedV1(_Shared, TableMetadataV1):
+    pass
+
+
+class _SharedV2(_Shared, TableMetadataV2):
+    pass
+
+
+class _SharedV3(_Shared, TableMetadataV3):
+    pass
+
+
+_SHARED: dict[type, Any] = {TableMetadataV1: _SharedV1, TableMetadataV2: _SharedV2, TableMetadataV3: _SharedV3}
+
+
+def shared(table: Table) -> Table:
+    """The same table, with metadata that costs nothing to copy."""
+    kind = _SHARED.get(type(table.metadata))
+    if kind is not None:
+        table.metadata = kind.model_construct(table.metadata.model_fields_set, **dict(table.metadata))
+    return table
+
+
+class ThriftySqlCatalog(sql.SqlCatalog):
+    """A SQL catalog that keeps each table's latest metadata: the file behind a location never changes."""
+
+    def __init__(self, name: str, **properties: str) -> None:
+        super().__init__(name, **properties)
+        self._kept: dict[str, tuple[str, TableMetadata]] = {}
+
+    def _convert_orm_to_iceberg(self, orm_table: sql.IcebergTables) -> Table:
+        location = str(orm_table.metadata_location)
+        name = f"{orm_table.table_namespace}.{orm_table.table_name}"
+        kept, metadata = self._kept.get(name, (None, None))
+        if kept != location or metadata is None:
+            table = shared(super()._convert_orm_to_iceberg(orm_table))
+            self._kept[name] = location, table.metadata
+            return table
+        return Table(
+            identifier=tuple(name.split(".")),
+            metadata=metadata,
+            metadata_location=location,
+            io=self._load_file_io(metadata.properties, location),
+            catalog=self,
+        )
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        response = super().commit_table(table, requirements, updates)
+        self._kept[".".join(table.name())] = response.metadata_location, response.metadata
+        return response
+
+
+class _Limited(HTTPAdapter):  # type: ignore[misc]
+    """Requests that end in time: pyiceberg's own wait for ever on a server that hangs."""
+
+    def __init__(self, limits: tuple[float, float]) -> None:
+        super().__init__()
+        self._limits = limits
+
+    def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().send(request, *args, **{**kwargs, "timeout": kwargs.get("timeout") or self._limits})
+
+
+class LimitedRestCatalog(rest.RestCatalog):
+    """A REST catalog whose requests end in time.
+
+    Args:
+        name: The catalog's name.
+        limits: The longest to wait for a connection, and for an answer, in seconds.
+        properties: pyiceberg's.
+    """
+
+    def __init__(self, name: str, limits: tuple[float, float], **properties: str) -> None:
+        self._limits = limits
+        super().__init__(name, **properties)
+
+    def _limited(self, session: Session) -> Session:
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, _Limited(self._limits))
+        return session
+
+    def _create_session(self) -> Session:
+        return self._limited(super()._create_session())
+
+    def _create_legacy_oauth2_auth_manager(self, session: Session) -> Any:
+        # It asks for a token at once, before the session is returned.
+        return super()._create_legacy_oauth2_auth_manager(self._limited(session))
