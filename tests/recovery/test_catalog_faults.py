@@ -36,7 +36,7 @@ STATUS = [answer_with(status) for status in BUSY]
 
 
 def by_name(fault: Fault) -> str:
-    return str(getattr(fault, "__name__", fault))
+    return fault.__name__
 
 
 @pytest.fixture
@@ -168,9 +168,7 @@ def test_a_catalog_that_never_loads_the_table(remote: RemoteLake, proxy: FaultPr
     next_start_goes_on(remote, proxy, [1, 2])
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"), [(401, CatalogAuthError), (403, CatalogAuthError), (404, TableNotFoundError)]
-)
+@pytest.mark.parametrize(("status", "kind"), [(403, CatalogAuthError), (404, TableNotFoundError)])
 @pytest.mark.parametrize("method", ["GET", "POST"], ids=["load", "commit"])
 def test_a_refusal_stops_with_its_reason(
     remote: RemoteLake, proxy: FaultProxy, method: str, status: int, kind: type[VolleyError]
@@ -212,11 +210,11 @@ def test_an_expired_token_is_renewed(remote: RemoteLake, proxy: FaultProxy, stat
 @pytest.mark.parametrize("status", [401, 419])
 def test_credentials_that_no_longer_work(remote: RemoteLake, proxy: FaultProxy, status: int, method: str) -> None:
     driver = remote.driver()
-    written, before = write(driver, 0, [1, 2]), len(proxy.asked("GET", "/v1/config"))
+    written, before = write(driver, 0, [1, 2]), len(proxy.asked("POST", TOKENS))
     proxy.arm(answer_with(status), method, remote.path, times=None)
     with pytest.raises(CatalogAuthError, match="refused"):
         driver.commit(*written)
-    assert len(proxy.asked("GET", "/v1/config")) - before == 1, "a new client, once"
+    assert len(proxy.asked("POST", TOKENS)) > before, "a new token was tried"
     next_start_goes_on(remote, proxy, [1, 2])
 
 
