@@ -23,6 +23,7 @@ class Lake:
     """A local table, and the drivers that write to it."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         storage = IcebergStorage.Local(str(folder / "lake"))
         self.config = IcebergSinkConfig(namespace=["db"], table="events", storage=storage)
         self._catalogs: list[Any] = []

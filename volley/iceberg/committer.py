@@ -6,7 +6,7 @@ import hashlib
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -190,6 +190,18 @@ class IcebergCommitter:
             for producer in transaction._snapshot_producers:
                 producer._clean_all_uncommitted()
             raise
+        self._sweep(transaction)
+
+    def _sweep(self, transaction: Transaction) -> None:
+        """Delete the manifests that were merged into another before anybody saw them; pyiceberg leaves them there."""
+        written = {path for producer in transaction._snapshot_producers for path in producer._written_manifests}
+        head = self._table.metadata.snapshot_by_name(self._config.branch)
+        if head is None or len(written) < 2:
+            return
+        # The commit has landed: nothing that fails here may say otherwise.
+        with suppress(Exception):
+            for path in written - {manifest.manifest_path for manifest in head.manifests(self._table.io)}:
+                self._table.io.delete(path)
 
     def _append(self, transaction: Transaction, epoch: Epoch) -> _FastAppendFiles:
         marks = {"volley.job": self._context.job, "volley.query-id": epoch.query_id, _EPOCH: str(epoch.number)}

@@ -1,0 +1,135 @@
+"""Files that dead attempts have left: found by the committer, removed by maintenance, and never a file too many."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table.update.snapshot import ExpireSnapshots
+
+from tests.recovery.lake import QUERY, SCHEMA, Lake, write
+from volley import ConfigError, Epoch, StorageError, TableNotFoundError
+from volley.iceberg import orphan_files, remove_orphan_files
+from volley.iceberg.writer import WrittenFile
+
+AT_ONCE = timedelta(0)
+
+
+def names(paths: list[str]) -> list[str]:
+    return sorted(Path(path).name for path in paths)
+
+
+def left_behind(lake: Lake, number: int) -> str:
+    """A task writes a file in this epoch and dies; the file's name."""
+    _, [result] = write(lake.driver(), number, [-1])
+    (file,) = result.committables
+    assert isinstance(file, WrittenFile)
+    return Path(file.data_file.file_path).name
+
+
+def test_the_committer_lists_what_dead_attempts_of_an_epoch_left(lake: Lake) -> None:
+    driver = lake.driver()
+    driver.commit(*write(driver, 0, [1]))
+    dead = left_behind(lake, 1)
+    elsewhere = left_behind(lake, 7)
+    driver.commit(*write(driver, 1, [2]))
+    assert names(driver.orphans(Epoch(QUERY, 1))) == [dead]
+    assert driver.orphans(Epoch(QUERY, 0)) == []
+    assert driver.orphans(Epoch(QUERY, 7)) == []  # it has not landed: its files may still be committed
+    assert {dead, elsewhere} <= {path.name for path in lake.files()}
+
+
+def test_maintenance_removes_them_and_nothing_else(lake: Lake) -> None:
+    driver = lake.driver()
+    for number in range(3):
+        driver.commit(*write(driver, number, [number]))
+    dead = [left_behind(lake, 1), left_behind(lake, 3)]
+    assert orphan_files(lake.config) == []
+    assert names(orphan_files(lake.config, AT_ONCE)) == sorted(dead)
+    assert names(remove_orphan_files(lake.config, AT_ONCE)) == sorted(dead)
+    assert orphan_files(lake.config, AT_ONCE) == []
+    assert lake.rows() == [0, 1, 2]
+    table = lake.table()
+    for snapshot, rows in zip(table.snapshots(), ([0], [0, 1], [0, 1, 2]), strict=True):
+        found = table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()["id"].to_pylist()
+        assert sorted(found) == rows
+    driver.commit(*write(driver, 3, [3]))
+    assert lake.rows() == [0, 1, 2, 3]
+
+
+def test_files_that_only_a_branch_or_an_old_snapshot_needs_stay(lake: Lake) -> None:
+    driver = lake.driver()
+    driver.commit(*write(driver, 0, [0]))
+    table = lake.table()
+    head = table.current_snapshot()
+    assert head is not None
+    table.manage_snapshots().create_branch(head.snapshot_id, "audit").commit()
+    table.append(pa.table({"id": [100]}, SCHEMA), branch="audit")
+    lake.table().overwrite(pa.table({"id": [200]}, SCHEMA))
+    assert remove_orphan_files(lake.config, AT_ONCE) == []
+    assert lake.rows() == [200]
+    assert sorted(lake.table().scan().use_ref("audit").to_arrow()["id"].to_pylist()) == [0, 100]
+
+
+def test_what_expiry_leaves_is_removed(lake: Lake) -> None:
+    driver = lake.driver()
+    driver.commit(*write(driver, 0, [0]))
+    first = lake.table().current_snapshot()
+    assert first is not None
+    lake.table().overwrite(pa.table({"id": [1]}, SCHEMA))
+    expire: ExpireSnapshots = lake.table().maintenance.expire_snapshots()
+    expire.by_id(first.snapshot_id).commit()
+    removed = remove_orphan_files(lake.config, AT_ONCE)
+    assert Path(first.manifest_list).name in names(removed)
+    assert lake.rows() == [1]
+
+
+def test_a_manifest_that_can_not_be_read_stops_the_removal(lake: Lake) -> None:
+    driver = lake.driver()
+    driver.commit(*write(driver, 0, [0]))
+    snapshot = lake.table().current_snapshot()
+    assert snapshot is not None
+    (manifest,) = snapshot.manifests(lake.table().io)
+    Path(manifest.manifest_path.removeprefix("file://")).unlink()
+    dead = left_behind(lake, 1)
+    with pytest.raises(StorageError, match="listing"):
+        remove_orphan_files(lake.config, AT_ONCE)
+    assert dead in {path.name for path in lake.files()}
+
+
+def test_bad_requests(lake: Lake) -> None:
+    with pytest.raises(TableNotFoundError, match=r"db\.events"):
+        orphan_files(lake.config)
+    lake.driver()
+    with pytest.raises(ConfigError, match="negative"):
+        orphan_files(lake.config, timedelta(seconds=-1))
+
+
+def test_new_tables_keep_metadata_files_and_manifests_bounded(lake: Lake) -> None:
+    lake.config = lake.config.with_table_properties(
+        {"write.metadata.previous-versions-max": "5", "commit.manifest.min-count-to-merge": "4"}
+    )
+    driver = lake.driver()
+    for number in range(20):
+        driver.commit(*write(driver, number, [number]))
+    table = lake.table()
+    assert len(list(Path(lake.folder, "lake").rglob("*.metadata.json"))) == 6
+    head = table.current_snapshot()
+    assert head is not None
+    assert len(head.manifests(table.io)) <= 4
+    assert lake.rows() == list(range(20))
+    assert remove_orphan_files(lake.config, AT_ONCE) == []
+    assert driver.orphans(Epoch(QUERY, 19)) == []
+
+
+def test_the_bounds_are_defaults_that_can_be_left_out(lake: Lake) -> None:
+    lake.config = lake.config.with_table_properties({"commit.manifest-merge.enabled": "false", "owner": "data"})
+    lake.driver()
+    assert lake.table().properties == {
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "100",
+        "commit.manifest-merge.enabled": "false",
+        "owner": "data",
+    }
