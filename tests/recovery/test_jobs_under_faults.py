@@ -12,19 +12,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.processes import plain_environment
-from tests.recovery import remote_pipeline
+from tests.recovery.full_disk import ROOM
+from tests.recovery.lake import Lake
 from tests.recovery.remote import RemoteLake
+from tests.recovery.remote_pipeline import check_exactly_once, run, write_input
 from tests.services.conftest import SeaweedProcess
 from tests.services.fault_proxy import (
     Answer,
     Fault,
     FaultProxy,
     Server,
+    answer_as_s3,
     answer_with,
     expire_tokens,
     hold_answer,
@@ -33,31 +34,12 @@ from tests.services.fault_proxy import (
     lose_request,
     named,
 )
-from volley import CatalogAuthError, CatalogError, CommitStateUnknownError
+from volley import CatalogAuthError, CatalogError, CommitStateUnknownError, StorageAccessError, StorageError
 
-ROWS_PER_FILE = 50
 SEEDS = (1, 2)
 BOTH = [*(answer_with(status) for status in (401, 419, 429, 500, 502, 503, 504)), lose_answer, lose_request]
 
 pytestmark = pytest.mark.usefixtures("spark")
-
-
-def write_input(folder: Path, files: int) -> None:
-    (folder / "in").mkdir()
-    for number in range(files):
-        ids = pa.array(range(number * ROWS_PER_FILE, (number + 1) * ROWS_PER_FILE), pa.int64())
-        pq.write_table(pa.table({"id": ids, "name": [f"row {i}" for i in ids]}), folder / "in" / f"{number}.parquet")
-
-
-def check_exactly_once(lake: RemoteLake, files: int) -> None:
-    """Compare source and table row by row, the snapshots with the epochs, and the files with those referenced."""
-    table = lake.table()
-    expected = [{"id": i, "name": f"row {i}", "twice": 2 * i} for i in range(files * ROWS_PER_FILE)]
-    assert table.scan().to_arrow().sort_by("id").to_pylist() == expected
-    epochs = [snapshot.summary["volley.epoch"] for snapshot in table.snapshots() if snapshot.summary]
-    assert epochs == [str(epoch) for epoch in range(files)]
-    referenced = {task.file.file_path.removeprefix("s3://lake/") for task in table.scan().plan_files()}
-    assert referenced <= set(lake.files())
 
 
 class OneFaultPerEpoch:
@@ -114,9 +96,9 @@ def test_a_fault_in_every_epoch(
     print(f"seed {seed}: {[(method, fault.__name__) for method, fault in schedule]}")
     faulty = OneFaultPerEpoch(proxy, remote.path, schedule)
     write_input(tmp_path, 9)
-    remote_pipeline.main(tmp_path, remote)
+    run(tmp_path, remote.config)
     assert faulty.used_up
-    check_exactly_once(remote, 9)
+    check_exactly_once(remote.table(), 9)
 
 
 def test_killed_after_the_catalog_accepted_and_before_its_answer(
@@ -130,8 +112,8 @@ def test_killed_after_the_catalog_accepted_and_before_its_answer(
     started.append(subprocess.Popen(command, env=plain_environment()))
     assert started[0].wait(240) == -signal.SIGKILL
     assert len(remote.table().snapshots()) == 2
-    remote_pipeline.main(tmp_path, remote)
-    check_exactly_once(remote, 3)
+    run(tmp_path, remote.config)
+    check_exactly_once(remote.table(), 3)
 
 
 @pytest.mark.parametrize("status", [401, 419])
@@ -146,21 +128,21 @@ def test_a_token_that_expires_while_the_job_runs(
         return server()
 
     proxy.arm(expire, "POST", remote.path)
-    remote_pipeline.main(tmp_path, remote)
+    run(tmp_path, remote.config)
     answers = [exchange.client for exchange in proxy.asked("GET", remote.path)]
     assert status in answers
-    check_exactly_once(remote, 3)
+    check_exactly_once(remote.table(), 3)
 
 
 def test_credentials_withdrawn_while_the_job_runs(remote: RemoteLake, proxy: FaultProxy, tmp_path: Path) -> None:
     write_input(tmp_path, 3)
     proxy.arm(answer_with(401), "POST", remote.path, times=None, skip=1)
     with pytest.raises(CatalogAuthError, match=proxy.uri):
-        remote_pipeline.main(tmp_path, remote)
+        run(tmp_path, remote.config)
     assert len(remote.table().snapshots()) == 1
     proxy.disarm()
-    remote_pipeline.main(tmp_path, remote)
-    check_exactly_once(remote, 3)
+    run(tmp_path, remote.config)
+    check_exactly_once(remote.table(), 3)
 
 
 @pytest.mark.parametrize("landed", [True, False], ids=["after the commit", "before the commit"])
@@ -170,13 +152,72 @@ def test_a_catalog_that_goes_away_and_the_next_run(
     write_input(tmp_path, 3)
     proxy.arm(proxy.lose_answer_and_refuse if landed else proxy.refuse_from_now, "POST", remote.path, skip=1)
     with pytest.raises(CommitStateUnknownError, match="may or may not"):
-        remote_pipeline.main(tmp_path, remote)
+        run(tmp_path, remote.config)
     assert len(remote.table().snapshots()) == 1 + landed
     with pytest.raises(CatalogError, match=proxy.uri):
-        remote_pipeline.main(tmp_path, remote)
+        run(tmp_path, remote.config)
     proxy.listen()
-    remote_pipeline.main(tmp_path, remote)
-    check_exactly_once(remote, 3)
+    run(tmp_path, remote.config)
+    check_exactly_once(remote.table(), 3)
+
+
+def referenced(lake: RemoteLake) -> list[str]:
+    paths = (task.file.file_path for task in lake.table().scan().plan_files())
+    return sorted(path.removeprefix("s3://lake/") for path in paths)
+
+
+def test_a_storage_that_refuses_and_the_next_run(remote: RemoteLake, storage_proxy: FaultProxy, tmp_path: Path) -> None:
+    write_input(tmp_path, 3)
+    far = remote.through(storage_proxy)
+    storage_proxy.arm(answer_as_s3(403, "AccessDenied"), "PUT", "/data/", times=None, skip=1)
+    with pytest.raises(StorageAccessError, match="was refused"):
+        run(tmp_path, far.config)
+    assert remote.files() == referenced(remote)
+    storage_proxy.disarm()
+    run(tmp_path, far.config)
+    check_exactly_once(remote.table(), 3)
+    assert remote.files() == referenced(remote)
+
+
+def test_a_storage_that_lost_what_it_had_accepted(
+    remote: RemoteLake, storage_proxy: FaultProxy, tmp_path: Path
+) -> None:
+    write_input(tmp_path, 3)
+    far = remote.through(storage_proxy)
+    storage_proxy.arm(lambda server: Answer(200, {"ETag": '"lost"'}), "PUT", "/data/", skip=1)
+    with pytest.raises(StorageError, match="is gone"):
+        run(tmp_path, far.config)
+    assert len(remote.table().snapshots()) == 1
+    run(tmp_path, far.config)
+    check_exactly_once(remote.table(), 3)
+    assert remote.files() == referenced(remote)
+
+
+def test_a_slow_storage(remote: RemoteLake, storage_proxy: FaultProxy, tmp_path: Path) -> None:
+    def slowly(server: Server) -> Answer:
+        threading.Event().wait(0.3)
+        return server()
+
+    write_input(tmp_path, 3)
+    storage_proxy.arm(slowly, "PUT", "/", times=None)
+    run(tmp_path, remote.through(storage_proxy).config)
+    check_exactly_once(remote.table(), 3)
+
+
+def test_a_disk_that_is_full_and_the_next_run(lake: Lake, tmp_path: Path) -> None:
+    write_input(tmp_path, 1)
+    room = tmp_path / "room"
+    config = lake.config.with_properties({"py-io-impl": "tests.recovery.full_disk.FillingDisk", ROOM: str(room)})
+    run(tmp_path, config)
+    write_input(tmp_path, 3, first=1)
+    room.write_text("300")
+    with pytest.raises(StorageError, match="no space left"):
+        run(tmp_path, config)
+    assert len(lake.files()) == 1
+    room.unlink()
+    run(tmp_path, config)
+    check_exactly_once(lake.table(), 3)
+    assert len(lake.files()) == 3
 
 
 @pytest.fixture
@@ -200,8 +241,8 @@ def test_a_server_restarted_while_it_commits(own_server: SeaweedProcess, tmp_pat
     with FaultProxy(own_server.server.rest_uri) as proxy:
         lake = RemoteLake(own_server.server, proxy.uri, f"t{uuid.uuid4().hex}")
         proxy.arm(commit_and_restart, "POST", lake.path, skip=1)
-        remote_pipeline.main(tmp_path, replace(lake, timeout=60.0))
-        check_exactly_once(lake, 3)
+        run(tmp_path, replace(lake, timeout=60.0).config)
+        check_exactly_once(lake.table(), 3)
 
 
 def test_a_server_gone_with_storage_and_all_and_the_next_run(own_server: SeaweedProcess, tmp_path: Path) -> None:
@@ -214,7 +255,7 @@ def test_a_server_gone_with_storage_and_all_and_the_next_run(own_server: Seaweed
         lake = RemoteLake(own_server.server, proxy.uri, f"t{uuid.uuid4().hex}")
         proxy.arm(stop, "POST", lake.path, skip=1)
         with pytest.raises(CommitStateUnknownError, match="may or may not"):
-            remote_pipeline.main(tmp_path, lake)
+            run(tmp_path, lake.config)
         own_server.start()
-        remote_pipeline.main(tmp_path, lake)
-        check_exactly_once(lake, 3)
+        run(tmp_path, lake.config)
+        check_exactly_once(lake.table(), 3)
