@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from tests.recovery.lake import QUERY, write
 from tests.recovery.remote import RemoteLake
 from tests.services.fault_proxy import (
+    Answer,
     Fault,
     FaultProxy,
+    Server,
+    answer_after,
     answer_with,
     expire_tokens,
     hold_answer,
+    hold_request,
     lose_answer,
     lose_request,
 )
@@ -100,6 +105,57 @@ def test_a_lost_answer_is_found_by_its_mark(remote: RemoteLake, proxy: FaultProx
     driver.commit(*write(driver, 0, [1, 2]))
     assert [exchange.server for exchange in proxy.asked("POST", remote.path)] == [200]
     next_start_goes_on(remote, proxy, [1, 2])
+
+
+@pytest.mark.parametrize("status", [409, 500, 502, 503, 504])
+def test_a_commit_that_landed_whatever_a_gateway_says(remote: RemoteLake, proxy: FaultProxy, status: int) -> None:
+    driver = remote.driver()
+    proxy.arm(answer_after(status), "POST", remote.path)
+    driver.commit(*write(driver, 0, [1, 2]))
+    assert [exchange.server for exchange in proxy.asked("POST", remote.path)] == [200]
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+def test_a_last_attempt_that_landed_whatever_a_gateway_says(remote: RemoteLake, proxy: FaultProxy) -> None:
+    driver = remote.driver()
+    proxy.arm(answer_with(409), "POST", remote.path, times=3)
+    proxy.arm(answer_after(409), "POST", remote.path)
+    # In doubt it may stop; that it did not land, which lets the job delete the files, would be wrong.
+    with suppress(CommitStateUnknownError):
+        driver.commit(*write(driver, 0, [1, 2]))
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+def test_a_request_that_arrives_before_its_own_retry(
+    remote: RemoteLake, proxy: FaultProxy, released: threading.Event
+) -> None:
+    driver, arrived = remote.driver(), threading.Event()
+
+    def first_the_other(server: Server) -> Answer:
+        released.set()
+        assert arrived.wait(30)
+        return server()
+
+    proxy.arm(hold_request(released, arrived), "POST", remote.path)
+    proxy.arm(first_the_other, "POST", remote.path)
+    driver.commit(*write(driver, 0, [1, 2]))
+    assert [exchange.server for exchange in proxy.asked("POST", remote.path)] == [200, 409]
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+def test_a_request_that_arrives_when_the_next_driver_has_committed(
+    remote: RemoteLake, proxy: FaultProxy, released: threading.Event
+) -> None:
+    driver, arrived = remote.driver(), threading.Event()
+    written = write(driver, 0, [1, 2])
+    proxy.arm(answer_with(503), "GET", remote.path, times=None, skip=1)
+    proxy.arm(hold_request(released, arrived), "POST", remote.path)
+    with pytest.raises(CommitStateUnknownError, match="may or may not"):
+        driver.commit(*written)
+    next_start_goes_on(remote, proxy, [1, 2])
+    released.set()
+    assert arrived.wait(30)
+    assert remote.rows() == [1, 2, 100]
 
 
 def test_an_answer_after_the_timeout_is_found_by_its_mark(

@@ -70,6 +70,17 @@ def answer_as_s3(status: int, code: str) -> Fault:
     return named(f"answer {status}", lambda server: made)
 
 
+def answer_after(status: int) -> Fault:
+    """The server does what was asked; the client is told otherwise, as by a gateway that gave up or asked twice."""
+    refused = answer_with(status)
+
+    def forward_and_refuse(server: Server) -> Answer | None:
+        server()
+        return refused(server)
+
+    return named(f"answer {status} after", forward_and_refuse)
+
+
 def lose_answer(server: Server) -> None:
     """The server does what was asked; the client never hears of it."""
     server()
@@ -88,6 +99,17 @@ def hold_answer(until: threading.Event) -> Fault:
         return answer
 
     return named("hold answer", hold)
+
+
+def hold_request(until: threading.Event, done: threading.Event) -> Fault:
+    """The server hears of it only when the test says so, long after the client gave up; then `done` is set."""
+
+    def hold(server: Server) -> None:
+        until.wait(FORWARD_SECONDS)
+        server()
+        done.set()
+
+    return named("hold request", hold)
 
 
 def expire_tokens(proxy: FaultProxy, status: int) -> Fault:
