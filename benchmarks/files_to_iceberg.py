@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import statistics
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import pyarrow.parquet as pq
 
 from benchmarks.events import write_events
 from benchmarks.measure import Result, in_own_process, measured, print_result
+from benchmarks.report import Report
 from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Progress, col
 
+PEERS = ("limit", "volley", "one-epoch", "general")
 SUMMARY = "files → Iceberg: rows/s and rows per CPU-second, beside the pyarrow limit"
 
 
@@ -68,21 +71,45 @@ def _input(rows: int, files: int) -> Path:
     return folder
 
 
-def runs(rows: int, repeat: int) -> list[Result]:
-    """Alternating runs, each in a process of its own."""
+def run(arguments: list[str]) -> None:
+    """Alternating runs, each in a process of its own: a table of medians with their spread, and each run as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks files_to_iceberg", description=SUMMARY)
+    parser.add_argument("--rows", type=int, default=8_000_000)
+    parser.add_argument("--repeat", type=int, default=3, help="alternating runs of each peer")
+    asked = parser.parse_args(arguments)
     files = 16
-    _input(rows, files)
-    results = []
-    for _ in range(repeat):
-        for peer in ("limit", "volley", "one-epoch", "general"):
-            results.append(in_own_process("benchmarks.files_to_iceberg", peer, str(rows), str(files)))
-    return results
+    _input(asked.rows, files)
+    results = [
+        in_own_process("benchmarks.files_to_iceberg", peer, str(asked.rows), str(files))
+        for _ in range(asked.repeat)
+        for peer in PEERS
+    ]
+    report = Report("files_to_iceberg", "what", "rows/s", "min–max", "rows per CPU-s", "CPU-s", "worker peak MB")
+    for what in dict.fromkeys(map(_what, results)):
+        same = [result for result in results if _what(result) == what]
+        speeds = [result.rows_per_second for result in same]
+        for result in same[1:]:
+            report.note(result)
+        report.add(
+            same[0],
+            what,
+            f"{statistics.median(speeds):,.0f}",
+            f"{min(speeds):,.0f}–{max(speeds):,.0f}",
+            f"{statistics.median(result.rows_per_cpu_second for result in same):,.0f}",
+            f"{statistics.median(result.cpu_seconds for result in same):.1f}",
+            f"{max(result.worker_mb for result in same):,.0f}",
+        )
+    report.print()
+
+
+def _what(result: Result) -> str:
+    return f"{result.name}, {result.extra['epochs']} epochs" if "epochs" in result.extra else result.name
 
 
 def main() -> None:
     """One run of one peer; prints its Result."""
     arguments = argparse.ArgumentParser(description=SUMMARY)
-    arguments.add_argument("peer", choices=["volley", "one-epoch", "general", "limit"])
+    arguments.add_argument("peer", choices=PEERS)
     arguments.add_argument("rows", type=int)
     arguments.add_argument("files", type=int)
     asked = arguments.parse_args()
@@ -90,8 +117,7 @@ def main() -> None:
         print_result(limit(asked.rows, asked.files))
         return
     per_epoch = asked.files if asked.peer == "one-epoch" else max(1, asked.files // 8)
-    result = volley(asked.rows, asked.files, per_epoch, asked.peer != "general")
-    print_result(result)
+    print_result(volley(asked.rows, asked.files, per_epoch, asked.peer != "general"))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg import exceptions as theirs
 from pyiceberg.catalog.sql import SqlCatalog as PlainSqlCatalog
@@ -374,6 +375,25 @@ def test_metadata_is_parsed_once_and_changes_by_others_are_seen(tmp_path: Path) 
     with ours.load_table("db.events").transaction() as change:
         change.set_properties(ours="y")
     assert ours.load_table("db.events").metadata == theirs_.load_table("db.events").metadata
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_others_read_the_metadata_that_is_written(codec: str, tmp_path: Path) -> None:
+    ours = load_catalog(config(tmp_path))
+    ours.create_namespace(("db",))
+    hostile = {"snapshots": "[]", "note": '"snapshots":[]', "write.metadata.compression-codec": codec}
+    ours.create_table(("db", "events"), SCHEMA, properties=hostile)
+    for number in range(4):
+        ours.load_table("db.events").append(pa.table({"id": [number]}))
+    ours.load_table("db.events").maintenance.expire_snapshots().by_id(
+        ours.load_table("db.events").snapshots()[1].snapshot_id
+    ).commit()
+    written = ours.load_table("db.events")
+    another = load_catalog(config(tmp_path)).load_table("db.events")
+    assert another.metadata == written.metadata
+    assert another.properties == hostile
+    assert len(another.snapshots()) == 3
+    assert sorted(another.scan().to_arrow()["id"].to_pylist()) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("error", [theirs.CommitFailedException("conflict"), ConfigError("ours"), KeyError("a bug")])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Self
+from uuid import UUID
 
 from pydantic import BaseModel
 from pyiceberg.catalog import rest, sql
+from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV2, TableMetadataV3
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from requests import Session
 from requests.adapters import HTTPAdapter
@@ -24,6 +27,11 @@ class _Shared(BaseModel):
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         return super().model_copy(update=update)
+
+    def snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
+        # What a commit asks for is the last one.
+        snapshots: list[Snapshot] = self.snapshots  # type: ignore[attr-defined]
+        return next((each for each in reversed(snapshots) if each.snapshot_id == snapshot_id), None)
 
 
 class _SharedV1(_Shared, TableMetadataV1):
@@ -50,11 +58,15 @@ def shared(table: Table) -> Table:
 
 
 class ThriftySqlCatalog(sql.SqlCatalog):
-    """A SQL catalog that keeps each table's latest metadata: the file behind a location never changes."""
+    """A SQL catalog that keeps each table's latest metadata: the file behind a location never changes.
+
+    So does the text of each snapshot; all of them are in every new file.
+    """
 
     def __init__(self, name: str, **properties: str) -> None:
         super().__init__(name, **properties)
         self._kept: dict[str, tuple[str, TableMetadata]] = {}
+        self._texts: dict[UUID, dict[int, tuple[Snapshot, str]]] = {}
 
     def _convert_orm_to_iceberg(self, orm_table: sql.IcebergTables) -> Table:
         location = str(orm_table.metadata_location)
@@ -78,6 +90,27 @@ class ThriftySqlCatalog(sql.SqlCatalog):
         response = super().commit_table(table, requirements, updates)
         self._kept[".".join(table.name())] = response.metadata_location, response.metadata
         return response
+
+    def _write_metadata(  # type: ignore[override]
+        self, metadata: TableMetadata, io: FileIO, metadata_path: str
+    ) -> None:
+        if metadata_path.endswith(".gz.metadata.json"):
+            super()._write_metadata(metadata, io, metadata_path)
+            return
+        with io.new_output(metadata_path).create() as file:
+            file.write(self._text(metadata).encode())
+
+    def _text(self, metadata: TableMetadata) -> str:
+        """The metadata as JSON, with the texts of snapshots that were written before."""
+        known = self._texts.get(metadata.table_uuid, {})
+        texts = {}
+        for snapshot in metadata.snapshots:
+            old, text = known.get(snapshot.snapshot_id, (None, ""))
+            texts[snapshot.snapshot_id] = snapshot, text if old is snapshot else snapshot.model_dump_json()
+        self._texts[metadata.table_uuid] = texts
+        rest = metadata.model_copy(update={"snapshots": []}).model_dump_json()
+        # Within a JSON string the quotes would have backslashes: it is there once.
+        return rest.replace('"snapshots":[]', f'"snapshots":[{",".join(text for _, text in texts.values())}]', 1)
 
 
 class _Limited(HTTPAdapter):  # type: ignore[misc]
