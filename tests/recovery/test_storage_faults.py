@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 import resource
-import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +16,7 @@ from tests.recovery.full_disk import ROOM
 from tests.recovery.lake import QUERY, Lake, write
 from tests.recovery.remote import RemoteLake
 from tests.services.fault_proxy import Answer, Fault, FaultProxy, Server, answer_as_s3, lose_answer, lose_request
-from volley import CommitStateUnknownError, Epoch, Metrics, StorageAccessError, StorageError, VolleyError, WriteResult
-from volley.iceberg.catalogs import SqlCatalog
+from volley import CommitStateUnknownError, Epoch, StorageAccessError, StorageError, VolleyError, WriteResult
 
 FAILING = [(answer_as_s3(500, "InternalError"), StorageError), (answer_as_s3(503, "SlowDown"), StorageError)]
 DENIED = (answer_as_s3(403, "AccessDenied"), StorageAccessError)
@@ -259,53 +256,3 @@ def test_a_system_that_lets_no_file_grow(lake: Lake) -> None:
         write(driver, 0, ids)
     assert lake.files() == []
     next_start_goes_on(lake, ids)
-
-
-class Locked:
-    """A lake whose SQLite catalog another program holds open for writing."""
-
-    def __init__(self, lake: Lake, seconds: float) -> None:
-        self.lake = lake
-        self._file = lake.folder / "lake" / "catalog.db"
-        lake.config = replace(lake.config, catalog=SqlCatalog(f"sqlite:///{self._file}?timeout={seconds}"))
-        self.driver = lake.driver()
-        self.written = write(self.driver, 0, IDS)
-        self._holder = sqlite3.connect(self._file, check_same_thread=False, isolation_level=None)
-        self._holder.execute("begin immediate")
-
-    def release(self) -> None:
-        self._holder.close()
-
-
-def test_a_sqlite_catalog_locked_for_less_than_its_own_wait(lake: Lake) -> None:
-    locked = Locked(lake, 30)
-    threading.Timer(0.3, locked.release).start()
-    locked.driver.commit(*locked.written)
-    next_start_goes_on(lake)
-
-
-def test_a_sqlite_catalog_locked_for_less_than_the_retries(lake: Lake) -> None:
-    locked = Locked(lake, 0.05)
-
-    class Releasing(Metrics):
-        """The lock is gone when the second retry is counted."""
-
-        def record_retry(self) -> None:
-            super().record_retry()
-            if self.commit_retries == 2:
-                locked.release()
-
-    locked.driver._context = replace(locked.driver._context, metrics=Releasing())
-    locked.driver.commit(*locked.written)
-    assert locked.driver._context.metrics.commit_retries == 2
-    next_start_goes_on(lake)
-
-
-def test_a_sqlite_catalog_that_stays_locked(lake: Lake) -> None:
-    locked = Locked(lake, 0.05)
-    with pytest.raises(CommitStateUnknownError, match="locked"):
-        locked.driver.commit(*locked.written)
-    assert len(lake.files()) == 1
-    locked.release()
-    assert lake.rows() == []
-    next_start_goes_on(lake)
