@@ -16,6 +16,7 @@ from volley.iceberg.catalogs import load_catalog
 from volley.iceberg.committer import IcebergCommitter
 
 SCHEMA = pa.schema([("id", pa.int64())])
+EVENTS = "events"
 QUERY = "2b6f8a5e-0000-0000-0000-000000000000"
 
 

@@ -1,62 +1,16 @@
-"""The job is killed with SIGKILL at every gated point and started again: the table holds each row exactly once."""
+"""The driver is killed with SIGKILL at every gated point and started again: the table holds each row exactly once."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
+from datetime import timedelta
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import Table
 
-from tests.processes import plain_environment
-from tests.recovery import pipeline
-from volley._failpoints import POINTS, VARIABLE
-
-ROWS_PER_FILE = 500
-FILES = 4
-
-
-def run_and_die(folder: Path, path: str, failpoint: str) -> None:
-    """One run of the job in a process of its own, which the failpoint kills."""
-    command = [sys.executable, "-m", "tests.recovery.pipeline", str(folder), path]
-    done = subprocess.run(command, env=plain_environment(**{VARIABLE: failpoint}), timeout=240)
-    assert done.returncode == -signal.SIGKILL
-
-
-def run_again(folder: Path, path: str) -> None:
-    """The next run: it is a process other than the one that died, and goes to the end."""
-    pipeline.main(folder, arrow_native=path == "arrow-native")
-
-
-def write_input(folder: Path) -> None:
-    (folder / "in").mkdir()
-    for number in range(FILES):
-        ids = pa.array(range(number * ROWS_PER_FILE, (number + 1) * ROWS_PER_FILE), pa.int64())
-        pq.write_table(pa.table({"id": ids, "name": [f"row {i}" for i in ids]}), folder / "in" / f"{number}.parquet")
-
-
-def load(folder: Path) -> Table:
-    """The table, opened by plain pyiceberg."""
-    catalog = SqlCatalog("volley", uri=f"sqlite:///{folder}/lake/catalog.db")
-    try:
-        return catalog.load_table("db.events")
-    finally:
-        catalog.close()
-
-
-def check_exactly_once(folder: Path) -> None:
-    """Compare source and table row by row, and the snapshots with the epochs."""
-    expected = [{"id": i, "name": f"row {i}", "twice": 2 * i} for i in range(FILES * ROWS_PER_FILE) if i % 7 != 0]
-    table = load(folder)
-    assert table.scan().to_arrow().sort_by("id").to_pylist() == expected
-    epochs = [snapshot.summary["volley.epoch"] for snapshot in table.snapshots() if snapshot.summary]
-    assert epochs == [str(epoch) for epoch in range(FILES)]
-
+from tests.recovery.runs import check_exactly_once, load, run_again, run_and_die, write_input
+from volley import IcebergSinkConfig, IcebergStorage
+from volley._failpoints import POINTS
+from volley.iceberg import orphan_files, remove_orphan_files
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -65,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 def test_killed_once(point: str, tmp_path: Path) -> None:
     write_input(tmp_path)
     run_and_die(tmp_path, "arrow-native", f"{point}@1")
-    run_again(tmp_path, "arrow-native")
+    run_again(tmp_path)
     check_exactly_once(tmp_path)
 
 
@@ -77,9 +31,40 @@ def test_killed_on_the_general_path(point: str, tmp_path: Path) -> None:
     check_exactly_once(tmp_path)
 
 
+@pytest.mark.parametrize("point", ["in-task", "after-task"])
+def test_killed_before_the_results_are_collected(point: str, tmp_path: Path) -> None:
+    write_input(tmp_path)
+    run_and_die(tmp_path, "arrow-native", f"{point}@1", "--kill-driver")
+    run_again(tmp_path)
+    check_exactly_once(tmp_path)
+
+
 def test_killed_in_every_epoch_and_on_the_way_changing_the_path(tmp_path: Path) -> None:
     write_input(tmp_path)
     for epoch, point in enumerate(("after-commit", "before-checkpoint", "before-commit")):
         run_and_die(tmp_path, "general" if epoch == 1 else "arrow-native", f"{point}@{epoch}")
-    run_again(tmp_path, "arrow-native")
+    run_again(tmp_path)
     check_exactly_once(tmp_path)
+
+
+def test_killed_six_times_in_a_row_in_one_epoch_and_while_it_recovers(tmp_path: Path) -> None:
+    write_input(tmp_path)
+    for point in ("before-planning", "after-files", "before-commit", "after-commit", "in-recovery", "in-recovery"):
+        run_and_die(tmp_path, "arrow-native", f"{point}@1")
+    run_again(tmp_path)
+    check_exactly_once(tmp_path)
+
+
+def test_what_killed_drivers_leave_is_removed_by_maintenance(tmp_path: Path) -> None:
+    write_input(tmp_path)
+    for point in ("after-files", "before-commit"):
+        run_and_die(tmp_path, "arrow-native", f"{point}@1")
+    run_again(tmp_path)
+    lake = IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local(str(tmp_path / "lake")))
+    at_once = timedelta(0)
+    orphans = orphan_files(lake, at_once)
+    assert orphans
+    assert remove_orphan_files(lake, at_once) == orphans
+    check_exactly_once(tmp_path)
+    kept = {Path(file["file_path"]).name for file in load(tmp_path).inspect.files().to_pylist()}
+    assert {path.name for path in (tmp_path / "lake").rglob("*.parquet")} == kept

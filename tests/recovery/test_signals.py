@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
 from tests.processes import plain_environment
-from tests.recovery.test_kill_points import load
+from tests.recovery.runs import load
 
 
 def epochs(folder: Path) -> list[int]:

@@ -1,0 +1,50 @@
+"""Spark repeats epochs that its own log has lost: they are found in the table and skipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.recovery import pipeline
+from tests.recovery.runs import FILES, check_exactly_once, write_input
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def forget(folder: Path, log: str, *epochs: int) -> None:
+    """Delete entries of one of Spark's logs, with their checksums."""
+    entries = folder / "checkpoints" / "recovery" / log
+    for epoch in epochs:
+        (entries / str(epoch)).unlink()
+        (entries / f".{epoch}.crc").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("path", ["arrow-native", "general"])
+@pytest.mark.parametrize("forgotten", [[FILES - 1], [FILES - 2, FILES - 1]], ids=["the last", "the last two"])
+def test_commits_that_spark_has_forgotten(forgotten: list[int], path: str, tmp_path: Path) -> None:
+    write_input(tmp_path)
+    pipeline.main(tmp_path, arrow_native=path == "arrow-native")
+    forget(tmp_path, "commits", *forgotten)
+    again = pipeline.main(tmp_path, arrow_native=path == "arrow-native").progress
+    assert (again.skipped, again.rows) == (1, 0)
+    check_exactly_once(tmp_path)
+
+
+def test_all_of_spark_s_commits_forgotten(tmp_path: Path) -> None:
+    write_input(tmp_path)
+    pipeline.main(tmp_path, arrow_native=True)
+    forget(tmp_path, "commits", *range(FILES))
+    again = pipeline.main(tmp_path, arrow_native=True).progress
+    assert again.rows == 0
+    check_exactly_once(tmp_path)
+
+
+def test_epochs_that_spark_plans_anew_have_the_same_rows(tmp_path: Path) -> None:
+    write_input(tmp_path)
+    pipeline.main(tmp_path, arrow_native=True)
+    forget(tmp_path, "commits", FILES - 2, FILES - 1)
+    forget(tmp_path, "offsets", FILES - 2, FILES - 1)
+    again = pipeline.main(tmp_path, arrow_native=True).progress
+    assert (again.skipped, again.rows) == (2, 0)
+    check_exactly_once(tmp_path)

@@ -1,0 +1,47 @@
+"""Tasks that die, are repeated or run twice: no row is lost or doubled, and what they leave is known."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.recovery.runs import check_exactly_once, load, run, write_input
+from volley import IcebergSinkConfig, IcebergStorage
+from volley.iceberg import orphan_files, remove_orphan_files
+
+AT_ONCE = timedelta(0)
+
+
+def config(folder: Path) -> IcebergSinkConfig:
+    return IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local(str(folder / "lake")))
+
+
+def data_files(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "lake").rglob("*.parquet")}
+
+
+def referenced(folder: Path) -> set[str]:
+    return {Path(file["file_path"]).name for file in load(folder).inspect.files().to_pylist()}
+
+
+@pytest.mark.parametrize("path", ["arrow-native", "general"])
+@pytest.mark.parametrize("point", ["in-task", "after-task"])
+def test_a_python_worker_is_killed_and_its_task_repeated(point: str, path: str, tmp_path: Path) -> None:
+    write_input(tmp_path)
+    done = run(tmp_path, path, "--master", "local[2,4]", failpoint=f"{point}@1,{point}@3")
+    assert done.returncode == 0
+    check_exactly_once(tmp_path)
+    left = data_files(tmp_path) - referenced(tmp_path)
+    assert {Path(path).name for path in done.stdout.split()} == left
+    assert len(left) == 4  # two of each of the two attempts, in one case half a file
+    assert {Path(path).name for path in remove_orphan_files(config(tmp_path), AT_ONCE)} >= left
+    check_exactly_once(tmp_path)
+
+
+def test_nothing_is_left_after_a_clean_end(tmp_path: Path) -> None:
+    write_input(tmp_path)
+    assert run(tmp_path, "arrow-native").stdout == ""
+    assert data_files(tmp_path) == referenced(tmp_path)
+    assert orphan_files(config(tmp_path), AT_ONCE) == []
