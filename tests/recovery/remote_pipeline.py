@@ -1,0 +1,48 @@
+"""The job that fault tests run against real servers: files of numbered rows into a table; and what must come of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.table import Table
+
+from tests.recovery.remote import RemoteLake
+from tests.services.conftest import Seaweed
+from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, col
+
+ROWS_PER_FILE = 50
+
+
+def write_input(folder: Path, files: int, first: int = 0) -> None:
+    """Files of rows, numbered on from the first file's."""
+    (folder / "in").mkdir(exist_ok=True)
+    for number in range(first, files):
+        ids = pa.array(range(number * ROWS_PER_FILE, (number + 1) * ROWS_PER_FILE), pa.int64())
+        pq.write_table(pa.table({"id": ids, "name": [f"row {i}" for i in ids]}), folder / "in" / f"{number}.parquet")
+
+
+def run(folder: Path, config: IcebergSinkConfig) -> None:
+    """One run: an epoch is one file."""
+    (
+        Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
+        .from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
+        .with_column("twice", col("id") * 2)
+        .to_sink(IcebergSink(config))
+        .execute("remote")
+    )
+
+
+def check_exactly_once(table: Table, files: int) -> None:
+    """Compare source and table row by row, and the snapshots with the epochs."""
+    expected = [{"id": i, "name": f"row {i}", "twice": 2 * i} for i in range(files * ROWS_PER_FILE)]
+    assert table.scan().to_arrow().sort_by("id").to_pylist() == expected
+    epochs = [snapshot.summary["volley.epoch"] for snapshot in table.snapshots() if snapshot.summary]
+    assert epochs == [str(epoch) for epoch in range(files)]
+
+
+if __name__ == "__main__":
+    folder, s3_endpoint, catalog_uri, name = sys.argv[1:]
+    run(Path(folder), RemoteLake(Seaweed(catalog_uri, s3_endpoint), catalog_uri, name).config)

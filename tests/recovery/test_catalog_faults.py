@@ -1,0 +1,336 @@
+"""Faults of a real REST catalog, made by a proxy before it: every row is in the table once, whatever was answered."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from tests.recovery.lake import QUERY, write
+from tests.recovery.remote import RemoteLake
+from tests.services.fault_proxy import (
+    Answer,
+    Fault,
+    FaultProxy,
+    Server,
+    answer_after,
+    answer_with,
+    expire_tokens,
+    hold_answer,
+    hold_request,
+    lose_answer,
+    lose_request,
+)
+from volley import (
+    CatalogAuthError,
+    CatalogError,
+    CatalogUnreachableError,
+    CommitConflictError,
+    CommitStateUnknownError,
+    Metrics,
+    TableNotFoundError,
+    VolleyError,
+)
+from volley.iceberg.committer import IcebergCommitter
+
+TOKENS = "/oauth/tokens"
+BUSY = [429, 500, 502, 503, 504]
+STATUS = [answer_with(status) for status in BUSY]
+
+
+def by_name(fault: Fault) -> str:
+    return fault.__name__
+
+
+@pytest.fixture
+def released() -> Iterator[threading.Event]:
+    """Answers are held until the test ends."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def next_start_goes_on(remote: RemoteLake, proxy: FaultProxy, ids: list[int]) -> None:
+    """The catalog is well again: a new driver repeats epoch 0 if it is not there, and adds epoch 1."""
+    proxy.disarm()
+    proxy.listen()
+    driver = remote.driver()
+    if driver.last_epoch(QUERY) is None:
+        driver.commit(*write(driver, 0, ids))
+    assert driver.last_epoch(QUERY) == 0
+    driver.commit(*write(driver, 1, [100]))
+    assert remote.rows() == [*ids, 100]
+    epochs = [snapshot.summary["volley.epoch"] for snapshot in remote.table().snapshots() if snapshot.summary]
+    assert epochs == ["0", "1"]
+
+
+def test_all_of_a_client_goes_through_the_proxy(remote: RemoteLake, proxy: FaultProxy) -> None:
+    driver = remote.driver()
+    driver.commit(*write(driver, 0, [1]))
+    assert proxy.asked("POST", TOKENS)
+    assert proxy.asked("GET", "/v1/config")
+    assert [exchange.client for exchange in proxy.asked("POST", remote.path)] == [200]
+    assert remote.rows() == [1]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("fault", [*STATUS, answer_with(409), lose_request], ids=by_name)
+def test_a_commit_that_fails_and_then_succeeds(remote: RemoteLake, proxy: FaultProxy, fault: Fault, times: int) -> None:
+    driver = remote.driver()
+    proxy.arm(fault, "POST", remote.path, times=times)
+    driver.commit(*write(driver, 0, [1, 2]))
+    assert [exchange.server for exchange in proxy.asked("POST", remote.path)] == [None] * times + [200]
+    assert driver._context.metrics.commit_retries == times
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("fault", [*STATUS, lose_answer, lose_request], ids=by_name)
+def test_a_load_that_fails_and_then_succeeds(remote: RemoteLake, proxy: FaultProxy, fault: Fault, times: int) -> None:
+    driver = remote.driver()
+    proxy.arm(fault, "GET", remote.path, times=times)
+    assert driver.last_epoch(QUERY) is None
+    written = write(driver, 0, [1, 2])
+    proxy.arm(fault, "GET", remote.path, times=times)
+    driver.commit(*written)
+    assert len(proxy.asked("POST", remote.path)) == 1
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+def test_a_lost_answer_is_found_by_its_mark(remote: RemoteLake, proxy: FaultProxy) -> None:
+    driver = remote.driver()
+    proxy.arm(lose_answer, "POST", remote.path, times=None)
+    driver.commit(*write(driver, 0, [1, 2]))
+    assert [exchange.server for exchange in proxy.asked("POST", remote.path)] == [200]
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+@pytest.mark.parametrize("status", [409, 500, 502, 503, 504])
+def test_a_commit_that_landed_whatever_a_gateway_says(remote: RemoteLake, proxy: FaultProxy, status: int) -> None:
+    driver = remote.driver()
+    proxy.arm(answer_after(status), "POST", remote.path)
+    driver.commit(*write(driver, 0, [1, 2]))
+    assert [exchange.server for exchange in proxy.asked("POST", remote.path)] == [200]
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+def test_a_last_attempt_that_landed_whatever_a_gateway_says(remote: RemoteLake, proxy: FaultProxy) -> None:
+    driver = remote.driver()
+    proxy.arm(answer_with(409), "POST", remote.path, times=3)
+    proxy.arm(answer_after(409), "POST", remote.path)
+    # In doubt it may stop; that it did not land, which lets the job delete the files, would be wrong.
+    with suppress(CommitStateUnknownError):
+        driver.commit(*write(driver, 0, [1, 2]))
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+def test_a_request_that_arrives_before_its_own_retry(
+    remote: RemoteLake, proxy: FaultProxy, released: threading.Event
+) -> None:
+    driver, arrived = remote.driver(), threading.Event()
+
+    def first_the_other(server: Server) -> Answer:
+        released.set()
+        assert arrived.wait(30)
+        return server()
+
+    proxy.arm(hold_request(released, arrived), "POST", remote.path)
+    proxy.arm(first_the_other, "POST", remote.path)
+    driver.commit(*write(driver, 0, [1, 2]))
+    assert [exchange.server for exchange in proxy.asked("POST", remote.path)] == [200, 409]
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+def test_a_request_that_arrives_when_the_next_driver_has_committed(
+    remote: RemoteLake, proxy: FaultProxy, released: threading.Event
+) -> None:
+    driver, arrived = remote.driver(), threading.Event()
+    written = write(driver, 0, [1, 2])
+    proxy.arm(answer_with(503), "GET", remote.path, times=None, skip=1)
+    proxy.arm(hold_request(released, arrived), "POST", remote.path)
+    with pytest.raises(CommitStateUnknownError, match="may or may not"):
+        driver.commit(*written)
+    next_start_goes_on(remote, proxy, [1, 2])
+    released.set()
+    assert arrived.wait(30)
+    assert remote.rows() == [1, 2, 100]
+
+
+def test_an_answer_after_the_timeout_is_found_by_its_mark(
+    remote: RemoteLake, proxy: FaultProxy, released: threading.Event
+) -> None:
+    driver = remote.driver()
+    proxy.arm(hold_answer(released), "POST", remote.path)
+    driver.commit(*write(driver, 0, [1, 2]))
+    assert remote.rows() == [1, 2]
+    released.set()
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+def test_a_load_that_hangs_is_asked_again(remote: RemoteLake, proxy: FaultProxy, released: threading.Event) -> None:
+    driver = remote.driver()
+    proxy.arm(hold_answer(released), "GET", remote.path)
+    driver.commit(*write(driver, 0, [1, 2]))
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+def test_conflicts_without_end_did_not_land(remote: RemoteLake, proxy: FaultProxy) -> None:
+    driver = remote.driver()
+    proxy.arm(answer_with(409), "POST", remote.path, times=None)
+    written = write(driver, 0, [1, 2])
+    with pytest.raises(CommitConflictError, match="each of 4 attempts"):
+        driver.commit(*written)
+    assert len(proxy.asked("POST", remote.path)) == 4
+    driver.abort(*written)
+    assert remote.files() == []
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+@pytest.mark.parametrize("fault", [*STATUS[1:], lose_request], ids=by_name)
+def test_commits_without_a_clear_answer_stay_in_doubt(remote: RemoteLake, proxy: FaultProxy, fault: Fault) -> None:
+    driver = remote.driver()
+    proxy.arm(fault, "POST", remote.path, times=None)
+    with pytest.raises(CommitStateUnknownError, match="may or may not") as caught:
+        driver.commit(*write(driver, 0, [1, 2]))
+    assert "start the job again" in str(caught.value.hint)
+    assert len(proxy.asked("POST", remote.path)) == 4
+    assert len(remote.files()) == 1
+    assert remote.rows() == []
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+def test_a_catalog_too_busy_for_any_commit(remote: RemoteLake, proxy: FaultProxy) -> None:
+    driver = remote.driver()
+    proxy.arm(answer_with(429), "POST", remote.path, times=None)
+    with pytest.raises(VolleyError, match="429"):
+        driver.commit(*write(driver, 0, [1, 2]))
+    assert len(proxy.asked("POST", remote.path)) == 4
+    assert remote.rows() == []
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+@pytest.mark.parametrize("fault", [*STATUS, lose_request], ids=by_name)
+def test_a_catalog_that_never_loads_the_table(remote: RemoteLake, proxy: FaultProxy, fault: Fault) -> None:
+    driver = remote.driver()
+    written = write(driver, 0, [1, 2])
+    proxy.arm(fault, "GET", remote.path, times=None)
+    with pytest.raises(CatalogError, match=proxy.uri):
+        driver.commit(*written)
+    with pytest.raises(CatalogError, match=proxy.uri):
+        driver.last_epoch(QUERY)
+    assert len(proxy.asked("POST", remote.path)) == 0
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+@pytest.mark.parametrize(("status", "kind"), [(403, CatalogAuthError), (404, TableNotFoundError)])
+@pytest.mark.parametrize("method", ["GET", "POST"], ids=["load", "commit"])
+def test_a_refusal_stops_with_its_reason(
+    remote: RemoteLake, proxy: FaultProxy, method: str, status: int, kind: type[VolleyError]
+) -> None:
+    driver = remote.driver()
+    written = write(driver, 0, [1, 2])
+    proxy.arm(answer_with(status), method, remote.path, times=None)
+    with pytest.raises(kind, match=f"injected {status}"):
+        driver.commit(*written)
+    assert remote.rows() == []
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 419])
+def test_a_refusal_after_a_lost_answer_deletes_nothing(remote: RemoteLake, proxy: FaultProxy, status: int) -> None:
+    driver = remote.driver()
+    written = write(driver, 0, [1, 2])
+    proxy.arm(answer_with(status), "GET", remote.path, times=None, skip=1)
+    proxy.arm(lose_answer, "POST", remote.path)
+    with pytest.raises(CommitStateUnknownError, match="may or may not"):
+        driver.commit(*written)
+    assert len(remote.files()) == 1
+    assert remote.rows() == [1, 2]
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"], ids=["load", "commit"])
+@pytest.mark.parametrize("status", [401, 419])
+def test_an_expired_token_is_renewed(remote: RemoteLake, proxy: FaultProxy, status: int, method: str) -> None:
+    driver = remote.driver()
+    written = write(driver, 0, [1, 2])
+    proxy.arm(expire_tokens(proxy, status), method, remote.path, times=None)
+    driver.commit(*written)
+    assert [exchange.client for exchange in proxy.asked(method, remote.path)][-2:] == [status, 200]
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"], ids=["load", "commit"])
+@pytest.mark.parametrize("status", [401, 419])
+def test_credentials_that_no_longer_work(remote: RemoteLake, proxy: FaultProxy, status: int, method: str) -> None:
+    driver = remote.driver()
+    written, before = write(driver, 0, [1, 2]), len(proxy.asked("POST", TOKENS))
+    proxy.arm(answer_with(status), method, remote.path, times=None)
+    with pytest.raises(CatalogAuthError, match="refused"):
+        driver.commit(*written)
+    assert len(proxy.asked("POST", TOKENS)) > before, "a new token was tried"
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+def test_a_token_that_is_refused_until_the_client_is_new(remote: RemoteLake, proxy: FaultProxy) -> None:
+    driver = remote.driver()
+    proxy.arm(answer_with(401), "POST", remote.path, times=2)
+    driver.commit(*write(driver, 0, [1, 2]))
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"], ids=["load", "commit"])
+def test_a_catalog_that_refuses_connections_for_a_moment(remote: RemoteLake, proxy: FaultProxy, method: str) -> None:
+    class Returning(Metrics):
+        """The catalog is back when the first retry is counted."""
+
+        def record_retry(self) -> None:
+            proxy.listen()
+            super().record_retry()
+
+    driver = remote.driver(Returning())
+    written = write(driver, 0, [1, 2])
+    proxy.arm(proxy.refuse_from_now, method, remote.path)
+    driver.commit(*written)
+    assert driver._context.metrics.commit_retries == 1
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+def commit_in_vain(driver: IcebergCommitter, remote: RemoteLake) -> None:
+    written = write(driver, 0, [1, 2])
+    with pytest.raises(CommitStateUnknownError, match="may or may not"):
+        driver.commit(*written)
+    assert len(remote.files()) == 1
+
+
+def test_a_catalog_that_is_gone_after_the_commit(remote: RemoteLake, proxy: FaultProxy) -> None:
+    proxy.arm(proxy.lose_answer_and_refuse, "POST", remote.path)
+    commit_in_vain(remote.driver(), remote)
+    assert remote.rows() == [1, 2]
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+def test_a_catalog_that_is_gone_with_the_commit(remote: RemoteLake, proxy: FaultProxy) -> None:
+    proxy.arm(proxy.refuse_from_now, "POST", remote.path)
+    commit_in_vain(remote.driver(), remote)
+    assert remote.rows() == []
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+def test_a_catalog_that_is_gone_before_the_commit(remote: RemoteLake, proxy: FaultProxy) -> None:
+    driver = remote.driver()
+    written = write(driver, 0, [1, 2])
+    proxy.refuse()
+    with pytest.raises(CatalogUnreachableError, match="Connection refused"):
+        driver.commit(*written)
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+@pytest.mark.parametrize("path", [TOKENS, "/v1/config"])
+def test_a_catalog_that_can_not_be_opened(remote: RemoteLake, proxy: FaultProxy, path: str) -> None:
+    proxy.arm(answer_with(503), "POST" if path == TOKENS else "GET", path, times=None)
+    with pytest.raises(CatalogError, match=proxy.uri):
+        remote.driver()
+    next_start_goes_on(remote, proxy, [1, 2])
