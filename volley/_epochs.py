@@ -154,7 +154,13 @@ class Epochs:
         retried = any(result.attempt for each in results for result in each)
         if not retried and epoch.number != self.unfinished:
             return []
-        found = [path for committer in self._all for path in committer.orphans(epoch)]
+        found: list[str] = []
+        for committer in self._all:
+            # The epoch is committed: that a folder can't be listed is no reason to stop.
+            try:
+                found += committer.orphans(epoch)
+            except VolleyError as error:
+                _log.warning("%s: what dead attempts left can't be looked for: %s", self.job, error.message)
         if found:
             _log.warning("%s: attempts of epoch %d that died left %d files", self.job, epoch.number, len(found))
         return found

@@ -274,13 +274,6 @@ def test_credentials_that_no_longer_work(remote: RemoteLake, proxy: FaultProxy, 
     next_start_goes_on(remote, proxy, [1, 2])
 
 
-def test_a_token_that_is_refused_until_the_client_is_new(remote: RemoteLake, proxy: FaultProxy) -> None:
-    driver = remote.driver()
-    proxy.arm(answer_with(401), "POST", remote.path, times=2)
-    driver.commit(*write(driver, 0, [1, 2]))
-    next_start_goes_on(remote, proxy, [1, 2])
-
-
 @pytest.mark.parametrize("method", ["GET", "POST"], ids=["load", "commit"])
 def test_a_catalog_that_refuses_connections_for_a_moment(remote: RemoteLake, proxy: FaultProxy, method: str) -> None:
     class Returning(Metrics):

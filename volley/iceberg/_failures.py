@@ -100,7 +100,9 @@ def _translated(error: Exception, config: IcebergSinkConfig) -> VolleyError | No
         return None
     if isinstance(error, ImportError | theirs.NotInstalledError):
         return _missing(error, config.source)
-    if isinstance(error, theirs.NoSuchTableError | theirs.NoSuchNamespaceError | theirs.NoSuchIdentifierError):
+    absent = isinstance(error, theirs.NoSuchTableError | theirs.NoSuchNamespaceError | theirs.NoSuchIdentifierError)
+    # pyiceberg has no word for a commit to a table that is not there.
+    if absent or (isinstance(error, theirs.RESTError) and _status(error) == 404):
         return TableNotFoundError(
             f"table {config.table_name} not found in {address}: {text}", hint="check namespace and table"
         )
@@ -132,6 +134,11 @@ def _unreachable(address: str, text: str) -> CatalogUnreachableError:
         f"catalog {address} does not answer: {reason[0] if reason else text}",
         hint="check that it runs, its address, and the network between",
     )
+
+
+def _status(error: Exception) -> int | None:
+    """The status of the HTTP answer that the error is about."""
+    return getattr(getattr(error.__cause__, "response", None), "status_code", None)
 
 
 def _busy_errors() -> tuple[type[Exception], ...]:

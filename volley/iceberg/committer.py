@@ -62,13 +62,37 @@ class _Attempts:
         epoch: The epoch.
         files: Its files.
         commit_id: Tells our commit from that of another driver with the same epoch.
+        refused: Attempts that the catalog says were in conflict. A gateway that repeats a request says so of one that
+            has landed, so their manifests stay until the table shows that it has not.
         in_doubt: True once an attempt had no clear outcome.
     """
 
     epoch: Epoch
     files: Sequence[WrittenFile]
     commit_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    refused: list[Transaction] = field(default_factory=list)
     in_doubt: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether one of the attempts may have landed or may still land: then nobody may delete files."""
+        return self.in_doubt or bool(self.refused)
+
+    @contextmanager
+    def doubted(self) -> Iterator[None]:
+        """What goes wrong here says nothing about the attempts before."""
+        try:
+            yield
+        except VolleyError as error:
+            if self.open:
+                raise _UnknownOutcome(str(error)) from error
+            raise
+
+    def clear(self) -> None:
+        """Delete the manifests of the refused attempts, now that none of them is in the table."""
+        while self.refused:
+            for producer in self.refused.pop()._snapshot_producers:
+                producer._clean_all_uncommitted()
 
 
 class IcebergCommitter:
@@ -136,21 +160,18 @@ class IcebergCommitter:
         return sorted(path for path in ours if name_of(path) not in kept)
 
     def _attempt(self, this: _Attempts) -> None:
-        try:
+        with this.doubted():
             self._refresh()
-            if self._has_landed(this):
-                return
+        if self._has_landed(this):
+            return
+        this.clear()
+        with this.doubted():
             _check_layout(self._table, this.files)
             _check_present(self._table, this.files)
             transaction = self._stage(this)
-        except VolleyError as error:
-            # An earlier attempt may have landed or may still land: whatever stops this one, nobody may delete files.
-            if this.in_doubt:
-                raise _UnknownOutcome(str(error)) from error
-            raise
         reach("before-commit", this.epoch.number)
         with self._classified(this):
-            self._commit_once(transaction)
+            self._commit_once(transaction, this)
         reach("after-commit", this.epoch.number)
 
     def _has_landed(self, this: _Attempts) -> bool:
@@ -181,14 +202,13 @@ class IcebergCommitter:
             append.commit()
         return transaction
 
-    def _commit_once(self, transaction: Transaction) -> None:
+    def _commit_once(self, transaction: Transaction, this: _Attempts) -> None:
         # Not commit_transaction(): its own retry would commit again without asking whether the epoch is there.
         same_table = AssertTableUUID(uuid=self._table.metadata.table_uuid)
         try:
             self._table._do_commit(transaction._updates, (*transaction._requirements, same_table))
         except CommitFailedException:
-            for producer in transaction._snapshot_producers:
-                producer._clean_all_uncommitted()
+            this.refused.append(transaction)
             raise
         self._sweep(transaction)
 
@@ -219,27 +239,41 @@ class IcebergCommitter:
             raise
         except Exception as error:
             refused = isinstance(error, (TableNotFoundError, CatalogAuthError))
-            if refused and not this.in_doubt:
+            if refused and not this.open:
                 raise
             this.in_doubt = True
             raise _UnknownOutcome(str(error)) from error
 
     def _give_up(self, this: _Attempts, state: RetryCallState) -> None:
+        """The last attempt has failed too: find out whether one of them has landed after all."""
         assert state.outcome is not None
         error = state.outcome.exception()
+        assert error is not None
+        if not this.open:
+            raise error  # the catalog was never asked to commit
+        try:
+            self._refresh()
+            if self._has_landed(this):
+                return
+        except CommitConflictError:
+            raise  # another driver's commit is there: none of ours can be any more
+        except VolleyError as blind:
+            raise self._unknown(this, blind) from error
         if this.in_doubt:
-            raise CommitStateUnknownError(
-                f"epoch {this.epoch.number} may or may not be in table {self._name}: the catalog gave no clear answer "
-                f"in {_ATTEMPTS} attempts: {error}",
-                hint="nothing was deleted; start the job again when the catalog answers, it finds out and goes on",
-            ) from error
-        if isinstance(error, CatalogUnreachableError):
-            raise error
+            raise self._unknown(this, error) from error
+        this.clear()
         raise CommitConflictError(
             f"epoch {this.epoch.number} could not be committed to table {self._name}: other writers changed the table "
             f"during each of {_ATTEMPTS} attempts: {error}",
             hint="start the job again, it repeats the epoch; if it recurs, let fewer writers commit less often",
         ) from error
+
+    def _unknown(self, this: _Attempts, error: BaseException) -> CommitStateUnknownError:
+        return CommitStateUnknownError(
+            f"epoch {this.epoch.number} may or may not be in table {self._name}: the catalog gave no clear answer "
+            f"in {_ATTEMPTS} attempts: {error}",
+            hint="nothing was deleted; start the job again when the catalog answers, it finds out and goes on",
+        )
 
     def _count_retry(self, state: RetryCallState) -> None:
         self._context.metrics.record_retry()
