@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from volley._secrets import mask_uri
+from volley._secrets import mask_uri, presentable
 from volley.connectors._file_log import LoggedFile
 from volley.connectors._paths import filesystem
 from volley.errors import SourceError
@@ -23,7 +23,7 @@ def check_exists(path: str, options: Mapping[str, Any]) -> None:
         if _is_glob(root) or files.exists(root):
             return
     except Exception as error:
-        raise _unlistable(path, error) from error
+        raise _unlistable(path, error) from presentable(error)
     raise SourceError(
         f"{mask_uri(path)} does not exist", hint="check the path; an empty folder is fine, a missing one is not"
     )
@@ -44,14 +44,14 @@ def list_files(path: str, options: Mapping[str, Any]) -> list[LoggedFile]:
     except SourceError:
         raise
     except Exception as error:
-        raise _unlistable(path, error) from error
+        raise _unlistable(path, error) from presentable(error)
     whole = [info for info in found.values() if info["type"] == "file" and not _is_hidden(info["name"], root)]
     whole.sort(key=lambda info: (_modified(info), info["name"]))
     return [LoggedFile(info["name"], info["size"]) for info in whole]
 
 
 def _unlistable(path: str, error: Exception) -> SourceError:
-    return SourceError(f"{mask_uri(path)} can't be listed: {error}", hint="check path and permissions")
+    return SourceError(f"{mask_uri(path)} can't be listed: {mask_uri(str(error))}", hint="check path and permissions")
 
 
 def _is_glob(root: str) -> bool:
