@@ -6,16 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from volley.connectors import _csv_rows, _json_lines
+from volley.connectors import _csv_rows, _json_lines, _parquet_groups
 from volley.connectors._input_file import InputFile
-from volley.errors import SourceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["FORMATS", "Format", "format_of"]
 
-_BATCH_ROWS = 65_536
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 
@@ -53,47 +51,10 @@ def format_of(path: str) -> str | None:
     return next((name for name, known in FORMATS.items() if path.endswith(known.extensions)), None)
 
 
-def _check_parquet(schema: pa.Schema) -> None:
-    """Parquet holds all types."""
-
-
-def _infer_parquet(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with file.open() as stream:
-            return pq.ParquetFile(stream).schema_arrow
-    except pa.ArrowException as error:
-        raise _cut_short(file, error) from error
-
-
-def _read_parquet(
-    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
-) -> Iterator[pa.RecordBatch]:
-    """The row groups of part `i` of `n`, one batch after the other; only the columns that are wanted."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    number, parts = part
-    try:
-        with file.open() as stream:
-            source = pq.ParquetFile(stream)
-            count = source.num_row_groups
-            groups = list(range(number * count // parts, (number + 1) * count // parts))
-            columns = [name for name in schema.names if name in source.schema_arrow.names]
-            for batch in source.iter_batches(_BATCH_ROWS, groups, columns, use_threads=False) if groups else ():
-                yield file.conform(batch, schema)
-    except (pa.ArrowException, OSError) as error:
-        raise _cut_short(file, error) from error
-
-
-def _cut_short(file: InputFile, error: Exception) -> SourceError:
-    return SourceError(f"{file.name} is not a whole Parquet file: {error}", hint="write it again; it may be cut short")
-
-
 FORMATS = {
     "json": Format((".json", ".jsonl", ".ndjson"), _json_lines.check, _json_lines.infer, _json_lines.read),
     "csv": Format((".csv",), _csv_rows.check, _csv_rows.infer, _csv_rows.read, options=("header", "delimiter")),
-    "parquet": Format((".parquet",), _check_parquet, _infer_parquet, _read_parquet, divisible=True),
+    "parquet": Format(
+        (".parquet",), _parquet_groups.check, _parquet_groups.infer, _parquet_groups.read, divisible=True
+    ),
 }

@@ -13,7 +13,10 @@ from volley.errors import SourceError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["InputFile", "first_failing"]
+__all__ = ["LARGEST_VALUE", "InputFile", "first_failing"]
+
+LARGEST_VALUE = 64 << 20
+"""The most bytes of one value, or of one line of text: what is larger is taken for an attack or a mistake."""
 
 _EXCERPT = 120
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from volley.connectors._input_file import InputFile, first_failing
+from volley.connectors._input_file import LARGEST_VALUE, InputFile, first_failing
 from volley.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ __all__ = ["check", "infer", "read"]
 
 _CHUNK = 8 << 20
 _SAMPLE = 1 << 20
-_LONGEST_LINE = 64 << 20
 
 
 def check(schema: pa.Schema) -> None:
@@ -75,7 +74,7 @@ def _chunks(file: InputFile, stream: Any) -> Iterator[tuple[int, bytes]]:
         cut = more.rfind(b"\n") + 1
         if not cut:
             rest += more
-            if len(rest) > _LONGEST_LINE:
+            if len(rest) > LARGEST_VALUE:
                 excerpt = rest[:80].decode(errors="replace")
                 raise file.fault("longer than 64 MB; JSON files hold one object a line", before + 1, excerpt)
             continue
