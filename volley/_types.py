@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -337,5 +338,5 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 
 def _distinct(names: list[str], where: str) -> None:
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         raise ConfigError(f"column {twice[0]!r} stands twice in {where!r}", hint="rename one of them")

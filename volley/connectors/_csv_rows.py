@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from volley.connectors._input_file import InputFile, first_failing
+from volley.connectors._input_file import LARGEST_VALUE, InputFile, first_failing
 from volley.errors import ConfigError, ExpressionError, SourceError
 
 if TYPE_CHECKING:
@@ -129,7 +129,13 @@ def _header(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> l
     Raises:
         SourceError: If none of the wanted columns is there, or one of them is there twice.
     """
-    first = next((row for _, row in _records(file, options)), None)
+    try:
+        first = next((row for _, row in _records(file, options)), None)
+    except csv.Error as error:
+        # Arrow takes values that Python's reader finds too long; names of columns they are not.
+        if options.get("header", True):
+            raise file.fault(f"no header ({error})", 1) from error
+        return list(schema.names)
     if first is None or not options.get("header", True):
         return first and schema.names
     if not set(first) & set(schema.names):
@@ -165,11 +171,20 @@ def _place(file: InputFile, record: int, options: Mapping[str, Any]) -> tuple[in
     return None, ""
 
 
+def _lines(file: InputFile, text: io.TextIOWrapper) -> Iterator[str]:
+    number = 0
+    while line := text.readline(LARGEST_VALUE):
+        number += 1
+        if len(line) == LARGEST_VALUE:
+            raise file.fault(f"longer than {LARGEST_VALUE >> 20} MB", number, line[:80])
+        yield line
+
+
 def _records(file: InputFile, options: Mapping[str, Any]) -> Iterator[tuple[int, list[str]]]:
     """The rows, without empty lines, with the line each begins at."""
     with file.open() as stream:
         text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
-        reader = csv.reader(text, delimiter=_delimiter(options))
+        reader = csv.reader(_lines(file, text), delimiter=_delimiter(options))
         line = 1
         for row in reader:
             if row:

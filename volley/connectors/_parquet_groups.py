@@ -89,12 +89,12 @@ def _bytes_of_a_value(metadata: pq.FileMetaData, chunk: pq.ColumnChunkMetaData) 
     """What a value of a column takes in memory, by the footer."""
     if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
         paths = (metadata.schema.column(at) for at in range(metadata.num_columns))
-        return next((float(each.length) for each in paths if each.path == chunk.path_in_schema), _FIXED_BYTES)
+        return float(next((each.length for each in paths if each.path == chunk.path_in_schema), _FIXED_BYTES))
     if chunk.physical_type != "BYTE_ARRAY":
         return _FIXED_BYTES
     if "DELTA_BYTE_ARRAY" in chunk.encodings:
         return min(_GUESS, int(chunk.total_uncompressed_size))
-    return float(chunk.total_uncompressed_size) / max(1.0, chunk.num_values) + _FIXED_BYTES
+    return float(chunk.total_uncompressed_size / max(1, chunk.num_values) + _FIXED_BYTES)
 
 
 def _longest(stream: Any, metadata: pq.FileMetaData, group: int, chunks: Sequence[Any]) -> dict[str, int]:

@@ -124,10 +124,6 @@ class RestCatalog(CatalogConfig):
 
     def __post_init__(self) -> None:
         _check_uri(self.uri, "http://", "https://")
-        if "?" in self.uri:
-            raise ConfigError(
-                f"catalog uri {mask_uri(self.uri)!r} has parameters", hint="what they say goes into properties"
-            )
         check_secret("token", self.token)
         object.__setattr__(self, "properties", dict(self.properties))
         if self.credential is not None and not all(self.credential.partition(":")):
