@@ -20,7 +20,7 @@ def check_exists(path: str, options: Mapping[str, Any]) -> None:
     """Raise SourceError if a file or folder is not there; a glob may match nothing yet."""
     files, root = filesystem(path, options)
     try:
-        if _is_glob(root) or files.exists(root):
+        if _is_glob(files, root) or files.exists(root):
             return
     except Exception as error:
         raise _unlistable(path, error) from presentable(error)
@@ -40,12 +40,12 @@ def list_files(path: str, options: Mapping[str, Any]) -> list[LoggedFile]:
         # Listings of object stores are cached for good unless they are thrown away.
         files.invalidate_cache()
         check_exists(path, options)
-        found = files.glob(root, detail=True) if _is_glob(root) else _below(files, root)
+        found = files.glob(root, detail=True) if (globbed := _is_glob(files, root)) else _below(files, root)
     except SourceError:
         raise
     except Exception as error:
         raise _unlistable(path, error) from presentable(error)
-    whole = [info for info in found.values() if info["type"] == "file" and not _is_hidden(info["name"], root)]
+    whole = [info for info in found.values() if info["type"] == "file" and not _is_hidden(info["name"], root, globbed)]
     whole.sort(key=lambda info: (_modified(info), info["name"]))
     return [LoggedFile(info["name"], info["size"]) for info in whole]
 
@@ -54,8 +54,9 @@ def _unlistable(path: str, error: Exception) -> SourceError:
     return SourceError(f"{mask_uri(path)} can't be listed: {mask_uri(str(error))}", hint="check path and permissions")
 
 
-def _is_glob(root: str) -> bool:
-    return bool(_MAGIC & set(root))
+def _is_glob(files: Any, root: str) -> bool:
+    """True if the path has a glob's characters, and is not there under just that name."""
+    return bool(_MAGIC & set(root)) and not files.exists(root)
 
 
 def _below(files: Any, root: str) -> dict[str, Any]:
@@ -65,9 +66,9 @@ def _below(files: Any, root: str) -> dict[str, Any]:
     return found
 
 
-def _is_hidden(name: str, root: str) -> bool:
+def _is_hidden(name: str, root: str, globbed: bool) -> bool:
     """True if the file, or a folder it is in below the one that was asked for, is not meant to be read."""
-    if _is_glob(root):
+    if globbed:
         root = root[: min(root.index(char) for char in _MAGIC if char in root)].rpartition("/")[0]
     parts = [part for part in name.removeprefix(root).split("/") if part]
     return any(part.startswith((".", "_")) for part in parts) or name.endswith((".tmp", ".crc"))

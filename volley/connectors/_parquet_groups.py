@@ -34,7 +34,7 @@ def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
     try:
         with file.open() as stream:
             return pq.ParquetFile(stream).schema_arrow
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _broken(file, error) from error
 
 
@@ -56,7 +56,7 @@ def read(
                 rows = _rows_of_a_batch(file, stream, source.metadata, group, set(columns))
                 for batch in source.iter_batches(rows, [group], columns, use_threads=False):
                     yield file.conform(batch, schema)
-    except (pa.ArrowException, OSError, OverflowError) as error:
+    except (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError) as error:
         raise _broken(file, error) from error
 
 
