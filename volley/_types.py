@@ -240,10 +240,15 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
 
     Raises:
         SourceError: If a column's type has no counterpart; names it.
+        ConfigError: If a column's name is there twice, or can't be passed on.
     """
     import pyarrow as pa
 
     _distinct(schema.names, "the schema")
+    for name in schema.names:
+        # Arrow hands names on as C strings: what comes after a NUL would be lost, and the column's values with it.
+        if "\0" in name:
+            raise ConfigError(f"column {name!r} has a NUL character in its name", hint="rename it")
     return pa.schema([pa.field(field.name, _canonical_field(field)) for field in schema])
 
 

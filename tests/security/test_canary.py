@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -33,6 +34,7 @@ from volley import (
 from volley._session import log_file
 from volley.iceberg import RestCatalog
 from volley.iceberg.catalogs import load_catalog
+from volley.iceberg.writer import IcebergWriter
 
 __all__ = ["seaweed"]
 
@@ -101,7 +103,9 @@ CONFIGS: dict[str, Callable[[], IcebergSinkConfig]] = {
     "header with a line end": lambda: config(catalog_uri=URI, properties={"header.X-Thing": f"{PLAIN}\n"}),
     "bearer in any property": lambda: config(catalog_uri=URI, properties={"x": f"Bearer {PLAIN}"}),
     "address in any property": lambda: config(catalog_uri=URI, properties={"proxy": f"http://me:a@{PLAIN}@host"}),
-    "nested property": lambda: config(catalog_uri=URI, properties={"auth": {"type": "basic", "x": [{"y": PLAIN}]}}),
+    "nested property": lambda: config(
+        catalog_uri=URI, properties={"auth": {"type": "basic", "basic": {"username": PLAIN, "password": PLAIN}}}
+    ),
     "list in any property": lambda: config(catalog_uri=URI, properties={"x": [f"Bearer {PLAIN}"]}),
     "S3": lambda: config(
         catalog_uri=URI,
@@ -119,7 +123,7 @@ def test_no_repr_plan_or_failed_login_shows_a_secret(place: str, logged: io.Stri
     shown = [repr(made), str(made), made.source.address, *map(repr, (made.source, made.storage, IcebergSink(made)))]
     with pytest.raises(VolleyError) as caught:
         load_catalog(made)
-    shown += [repr(stream), stream.explain(), "".join(traceback.format_exception(caught.value)), logged.getvalue()]
+    shown += [repr(stream), stream._repr_html_(), "".join(traceback.format_exception(caught.value)), logged.getvalue()]
     for each in shown:
         assert_hidden(each, PLAIN)
 
@@ -160,7 +164,7 @@ def test_options_of_file_sources_and_sinks_are_hidden() -> None:
     source = FileSource("s3://bucket/*.json", schema="id long", storage_options=options)
     sink = FileSink("s3://bucket/out", storage_options=options)
     stream = Environment().from_source(source).to_sink(sink)
-    for each in (repr(source), repr(sink), repr(stream), stream.explain(), source.identity):
+    for each in (repr(source), repr(sink), repr(stream), stream._repr_html_(), source.identity):
         assert_hidden(each, PLAIN)
 
 
@@ -176,7 +180,13 @@ def test_a_job_with_real_credentials_leaves_none_behind(
     job = stream.execute("canary")
     table = load_catalog(settings).load_table("db.canary")
     results = [pickle.dumps(each) for each in (job.progress, job.metrics.snapshot())]
-    shown = [repr(job), repr(job.metrics), job.metrics.to_prometheus(), stream.explain(), logged.getvalue()]
+    shown = [
+        repr(job),
+        repr(job.metrics),
+        job.metrics.snapshot().to_prometheus_format(),
+        stream._repr_html_(),
+        logged.getvalue(),
+    ]
     shown += [table.metadata.model_dump_json(), str(spark.sparkContext.getConf().getAll())]
     for each in (*shown, *results):
         assert_hidden(each, secret)
@@ -191,6 +201,20 @@ def test_a_job_with_real_credentials_leaves_none_behind(
         assert_hidden(s3.open_input_stream(path).read(), secret)
 
 
+def test_what_a_writer_returns_to_the_driver_has_no_credentials(tmp_path: Path) -> None:
+    storage = IcebergStorage.Local(str(tmp_path / "lake"))
+    settings = config(storage=storage, properties={"s3.secret-access-key": CANARY})
+    catalog = load_catalog(settings)
+    catalog.create_namespace("db")
+    rows = pa.table({"id": pa.array([1, 2], pa.int64())})
+    writer = IcebergWriter.for_table(catalog.create_table("db.t", rows.schema), settings, 0)
+    assert CANARY in pickle.dumps(writer).decode(errors="replace"), "the writer itself has to carry them"
+    files = writer.open(0)
+    files.write(rows.to_batches()[0])
+    assert_hidden(pickle.dumps(files.close()), CANARY)
+    assert_hidden(repr(writer), CANARY)
+
+
 @pytest.mark.parametrize("refusing", ["catalog", "storage"])
 def test_a_refused_secret_is_in_no_error_and_no_log(
     refusing: str, spark: SparkSession, seaweed: Seaweed, tmp_path: Path, logged: io.StringIO
@@ -203,7 +227,7 @@ def test_a_refused_secret_is_in_no_error_and_no_log(
     else:
         bad = good.with_properties({"s3.secret-access-key": CANARY})
     with pytest.raises(VolleyError) as caught:
-        environment.from_source(MemorySource([{"id": 2}])).to_sink(IcebergSink(bad)).execute("good")
+        environment.from_source(MemorySource([{"id": 2}])).to_sink(IcebergSink(bad)).execute("bad")
     for each in ("".join(traceback.format_exception(caught.value)), logged.getvalue(), log_file().read_bytes()):
         assert_hidden(each, CANARY)
     assert_hidden_in_files(tmp_path / "checkpoints", CANARY)
@@ -223,7 +247,7 @@ environment = Environment(spark=builder.getOrCreate(), checkpoint_dir=folder + "
 options = {"auto_mkdir": True}
 stream = environment.from_source(FileSource(folder + "/in", format="json", schema="id long", storage_options=options))
 stream.to_sink(IcebergSink(config)).execute("good")
-print(stream.to_sink(IcebergSink(config)).explain())
+stream.to_sink(IcebergSink(config)).explain()
 def explode(row):
     raise ValueError("on purpose")
 stream.map(explode).to_sink(IcebergSink(config)).execute("bad")

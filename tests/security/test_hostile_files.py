@@ -38,10 +38,10 @@ def count(path: str | Path, schema: str | None, most: int = 10**12) -> int:
     """The rows of a file or folder, read as an executor does; at most about `most`."""
     source = FileSource(str(path), schema=schema).open(f"memory://{time.time_ns()}")
     start = source.initial_offset()
-    rows = 0
+    rows: int = 0
     for split in source.splits(start, source.latest_offset(start, None, None)):
         for batch in source.read(split):
-            rows += batch.num_rows
+            rows += int(batch.num_rows)
             if rows >= most:
                 return rows
     return rows
@@ -261,3 +261,17 @@ def test_a_pipe_and_a_folder_named_like_files_are_passed_over(tmp_path: Path) ->
     command = [sys.executable, "-c", script, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=plain_environment(), check=False)
     assert done.stdout.strip() == "[1, 2]", done.stderr[-2000:]
+
+
+def test_links_are_followed_and_a_broken_one_or_a_circle_stops_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    text(tmp_path / "outside.json", b'{"v": 1}\n')
+    (folder / "link.json").symlink_to(tmp_path / "outside.json")
+    (folder / "broken.json").symlink_to(tmp_path / "nowhere.json")
+    (folder / "circle").symlink_to(folder)
+    text(folder / "own.json", b'{"v": 2}\n')
+    source = FileSource(str(folder), format="json", schema="v long").open(f"memory://{time.time_ns()}")
+    start = source.initial_offset()
+    splits = source.splits(start, source.latest_offset(start, None, None))
+    assert sorted(batch["v"][0].as_py() for split in splits for batch in source.read(split)) == [1, 2]

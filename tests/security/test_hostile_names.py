@@ -24,6 +24,7 @@ from volley import (
 
 NAMES = ["é", "\u202ereversed", "שלום", ".", "c" * 300, "slash/and\\backslash", "nul\0byte", "", " padded "]
 
+
 def config_for(tmp_path: Path, table: str = "events", namespace: Any = ("db",)) -> IcebergSinkConfig:
     return IcebergSinkConfig(namespace=namespace, table=table, storage=IcebergStorage.Local(str(tmp_path / "lake")))
 
@@ -130,9 +131,7 @@ def test_a_warehouse_outside_of_the_storage_is_refused_or_stays_inside(
     assert_all_inside(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "name", ["../../out", "..", "a\nb", "%2e%2e/x", "it's 🐘 `x`", "nul\0byte"], ids=ascii
-)
+@pytest.mark.parametrize("name", ["../../out", "..", "a\nb", "%2e%2e/x", "it's 🐘 `x`", "nul\0byte"], ids=ascii)
 def test_a_job_of_any_name_keeps_its_checkpoint_in_the_folder(name: str, native: Environment, tmp_path: Path) -> None:
     config = config_for(tmp_path)
     stream = native.from_source(MemorySource([{"id": 1}])).to_sink(IcebergSink(config))
@@ -143,7 +142,7 @@ def test_a_job_of_any_name_keeps_its_checkpoint_in_the_folder(name: str, native:
     assert_all_inside(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["two words 🐘", "100%41", "a#b", "what?", "star*", "[ab]"]", "it's", "🐘", "%41", "a;b"])
+@pytest.mark.parametrize("name", ["two words 🐘", "100%41", "a#b", "what?", "star*", "[ab]"])
 def test_a_folder_and_a_file_of_any_name_are_read(name: str, native: Environment, tmp_path: Path) -> None:
     folder = tmp_path / "in" / name
     folder.mkdir(parents=True)
