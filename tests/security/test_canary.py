@@ -180,7 +180,7 @@ def test_a_job_with_real_credentials_leaves_none_behind(
     job = stream.execute("canary")
     table = load_catalog(settings).load_table("db.canary")
     results = [pickle.dumps(each) for each in (job.progress, job.metrics.snapshot())]
-    shown = [
+    shown: list[str] = [
         repr(job),
         repr(job.metrics),
         job.metrics.snapshot().to_prometheus_format(),
@@ -188,8 +188,10 @@ def test_a_job_with_real_credentials_leaves_none_behind(
         logged.getvalue(),
     ]
     shown += [table.metadata.model_dump_json(), str(spark.sparkContext.getConf().getAll())]
-    for each in (*shown, *results):
-        assert_hidden(each, secret)
+    for text in shown:
+        assert_hidden(text, secret)
+    for pickled in results:
+        assert_hidden(pickled, secret)
     assert_hidden_in_files(tmp_path / "checkpoints", secret)
     assert_hidden(log_file().read_bytes(), secret)
     s3 = S3FileSystem(

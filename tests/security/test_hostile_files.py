@@ -22,7 +22,7 @@ MEGABYTE = 1 << 20
 MOST = 1_500 * MEGABYTE
 
 READ = """
-import re, sys
+import os, re, sys
 from pathlib import Path
 from tests.security.test_hostile_files import count
 path, schema, most = sys.argv[1:]
@@ -30,7 +30,9 @@ try:
     print("rows", count(path, schema or None, int(most)))
 except Exception as error:
     print(type(error).__name__, str(error).replace("\\n", " "))
-print(int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024)
+print(int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024, flush=True)
+# Arrow's CSV reader may still read ahead, and aborts a process that ends meanwhile; Spark's workers live on.
+os._exit(0)
 """
 
 
@@ -263,7 +265,7 @@ def test_a_pipe_and_a_folder_named_like_files_are_passed_over(tmp_path: Path) ->
     assert done.stdout.strip() == "[1, 2]", done.stderr[-2000:]
 
 
-def test_links_are_followed_and_a_broken_one_or_a_circle_stops_nothing(tmp_path: Path) -> None:
+def test_links_out_of_the_folder_broken_ones_and_circles_are_passed_over(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     text(tmp_path / "outside.json", b'{"v": 1}\n')
@@ -274,4 +276,4 @@ def test_links_are_followed_and_a_broken_one_or_a_circle_stops_nothing(tmp_path:
     source = FileSource(str(folder), format="json", schema="v long").open(f"memory://{time.time_ns()}")
     start = source.initial_offset()
     splits = source.splits(start, source.latest_offset(start, None, None))
-    assert sorted(batch["v"][0].as_py() for split in splits for batch in source.read(split)) == [1, 2]
+    assert sorted(batch["v"][0].as_py() for split in splits for batch in source.read(split)) == [2]
