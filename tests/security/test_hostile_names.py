@@ -87,7 +87,7 @@ def test_ordinary_special_characters_in_column_names_do_work(environment: Enviro
     stream = environment.from_source(MemorySource([dict.fromkeys(names, 1)]))
     stream.select(*map(col, names)).rename({"🐘": "🦣"}).drop("select").to_sink(IcebergSink(config)).execute("all")
     (row,) = rows(config, tmp_path)
-    assert list(row) == ["it's", 'quo"te', "two words", "c.d", "🐘", "x'; DROP TABLE t; --", "É", "é"]
+    assert list(row) == ["it's", 'quo"te', "two words", "🦣", "x'; DROP TABLE t; --", "É", "é"]
 
 
 def test_dots_and_backticks_in_column_names_do_work(native: Environment, tmp_path: Path) -> None:
