@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -239,10 +240,15 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
 
     Raises:
         SourceError: If a column's type has no counterpart; names it.
+        ConfigError: If a column's name is there twice, or can't be passed on.
     """
     import pyarrow as pa
 
     _distinct(schema.names, "the schema")
+    for name in schema.names:
+        # Arrow hands names on as C strings: what comes after a NUL would be lost, and the column's values with it.
+        if "\0" in name:
+            raise ConfigError(f"column {name!r} has a NUL character in its name", hint="rename it")
     return pa.schema([pa.field(field.name, _canonical_field(field)) for field in schema])
 
 
@@ -337,5 +343,5 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 
 def _distinct(names: list[str], where: str) -> None:
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         raise ConfigError(f"column {twice[0]!r} stands twice in {where!r}", hint="rename one of them")

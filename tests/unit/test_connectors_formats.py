@@ -197,7 +197,7 @@ def test_a_long_line_is_shown_in_part(files: Files) -> None:
 
 def test_a_file_that_is_one_line_is_not_taken_into_memory(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_json_lines, "_CHUNK", 10)
-    monkeypatch.setattr(_json_lines, "_LONGEST_LINE", 50)
+    monkeypatch.setattr(_json_lines, "LARGEST_VALUE", 50)
     error = files.put("a.json", '{"id": 1}\n' + '[{"id": 1}, ' * 100).error(schema="id long")
     assert "line 2: longer than 64 MB" in error.message
 

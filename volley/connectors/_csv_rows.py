@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from volley._halving import first_failing
-from volley.connectors._input_file import InputFile
+from volley.connectors._input_file import LARGEST_VALUE, InputFile
 from volley.errors import ConfigError, ExpressionError, SourceError
 
 if TYPE_CHECKING:
@@ -179,7 +179,13 @@ def header(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> li
     Raises:
         SourceError: If none of the wanted columns is there, or one of them is there twice.
     """
-    first = next((row for _, row in records(file, options)), None)
+    try:
+        first = next((row for _, row in records(file, options)), None)
+    except csv.Error as error:
+        # Arrow takes values that Python's reader finds too long; names of columns they are not.
+        if options.get("header", True):
+            raise file.fault(f"no header ({error})", 1) from error
+        return list(schema.names)
     if first is None or not options.get("header", True):
         return first and schema.names
     if not set(first) & set(schema.names):
@@ -227,11 +233,20 @@ def _place(file: InputFile, record: int, options: Mapping[str, Any]) -> tuple[in
     return None, ""
 
 
+def _lines(file: InputFile, text: io.TextIOWrapper) -> Iterator[str]:
+    number = 0
+    while line := text.readline(LARGEST_VALUE):
+        number += 1
+        if len(line) == LARGEST_VALUE:
+            raise file.fault(f"longer than {LARGEST_VALUE >> 20} MB", number, line[:80])
+        yield line
+
+
 def records(file: InputFile, options: Mapping[str, Any]) -> Iterator[tuple[int, list[str]]]:
     """The rows, without empty lines, with the line each begins at."""
     with file.open() as stream:
         text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
-        reader = csv.reader(text, delimiter=delimiter(options))
+        reader = csv.reader(_lines(file, text), delimiter=delimiter(options))
         line = 1
         for row in reader:
             if row:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from volley._secrets import mask_uri
+from volley._secrets import mask_uri, presentable
 from volley.connectors._file_log import LoggedFile
 from volley.connectors._paths import filesystem
 from volley.errors import SourceError
@@ -20,10 +20,10 @@ def check_exists(path: str, options: Mapping[str, Any]) -> None:
     """Raise SourceError if a file or folder is not there; a glob may match nothing yet."""
     files, root = filesystem(path, options)
     try:
-        if _is_glob(root) or files.exists(root):
+        if _is_glob(files, root) or files.exists(root):
             return
     except Exception as error:
-        raise _unlistable(path, error) from error
+        raise _unlistable(path, error) from presentable(error)
     raise SourceError(
         f"{mask_uri(path)} does not exist", hint="check the path; an empty folder is fine, a missing one is not"
     )
@@ -40,22 +40,23 @@ def list_files(path: str, options: Mapping[str, Any]) -> list[LoggedFile]:
         # Listings of object stores are cached for good unless they are thrown away.
         files.invalidate_cache()
         check_exists(path, options)
-        found = files.glob(root, detail=True) if _is_glob(root) else _below(files, root)
+        found = files.glob(root, detail=True) if (globbed := _is_glob(files, root)) else _below(files, root)
     except SourceError:
         raise
     except Exception as error:
-        raise _unlistable(path, error) from error
-    whole = [info for info in found.values() if info["type"] == "file" and not _is_hidden(info["name"], root)]
+        raise _unlistable(path, error) from presentable(error)
+    whole = [info for info in found.values() if info["type"] == "file" and not _is_hidden(info["name"], root, globbed)]
     whole.sort(key=lambda info: (_modified(info), info["name"]))
     return [LoggedFile(info["name"], info["size"]) for info in whole]
 
 
 def _unlistable(path: str, error: Exception) -> SourceError:
-    return SourceError(f"{mask_uri(path)} can't be listed: {error}", hint="check path and permissions")
+    return SourceError(f"{mask_uri(path)} can't be listed: {mask_uri(str(error))}", hint="check path and permissions")
 
 
-def _is_glob(root: str) -> bool:
-    return bool(_MAGIC & set(root))
+def _is_glob(files: Any, root: str) -> bool:
+    """True if the path has a glob's characters, and is not there under just that name."""
+    return bool(_MAGIC & set(root)) and not files.exists(root)
 
 
 def _below(files: Any, root: str) -> dict[str, Any]:
@@ -65,9 +66,9 @@ def _below(files: Any, root: str) -> dict[str, Any]:
     return found
 
 
-def _is_hidden(name: str, root: str) -> bool:
+def _is_hidden(name: str, root: str, globbed: bool) -> bool:
     """True if the file, or a folder it is in below the one that was asked for, is not meant to be read."""
-    if _is_glob(root):
+    if globbed:
         root = root[: min(root.index(char) for char in _MAGIC if char in root)].rpartition("/")[0]
     parts = [part for part in name.removeprefix(root).split("/") if part]
     return any(part.startswith((".", "_")) for part in parts) or name.endswith((".tmp", ".crc"))

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from volley._secrets import mask_uri
+from volley._secrets import mask_uri, presentable
 from volley.connectors._file_encoders import ENCODERS
 from volley.connectors._paths import filesystem
 from volley.errors import CommitStateUnknownError, StorageAccessError, StorageError, VolleyError
@@ -33,12 +33,12 @@ def _storage(path: str, action: str) -> Iterator[None]:
         raise
     except PermissionError as error:
         raise StorageAccessError(
-            f"{action} {path} was refused: {error}", hint="check credentials and rights"
-        ) from error
+            f"{action} {path} was refused: {mask_uri(str(error))}", hint="check credentials and rights"
+        ) from presentable(error)
     except Exception as error:
         raise StorageError(
-            f"{action} {path} failed: {error}", hint="check that the folder is there and has room"
-        ) from error
+            f"{action} {path} failed: {mask_uri(str(error))}", hint="check that the folder is there and has room"
+        ) from presentable(error)
 
 
 class FileCommitter:

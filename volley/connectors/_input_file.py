@@ -13,9 +13,13 @@ from volley.errors import SourceError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["InputFile"]
+__all__ = ["LARGEST_VALUE", "InputFile"]
+
+LARGEST_VALUE = 64 << 20
+"""The most bytes of one value, or of one line of text: what is larger is taken for an attack or a mistake."""
 
 _EXCERPT = 120
+_REASON = 400
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,10 @@ class InputFile:
         """
         place = self.name if line is None else f"{self.name}, line {line}"
         shown = f": {excerpt[:_EXCERPT]}" if excerpt else ""
-        return SourceError(f"{place}: {reason}{shown}", hint="mend the file, or declare a schema that fits it")
+        # Arrow quotes a value whole, however long it is.
+        return SourceError(
+            f"{place}: {reason[:_REASON]}{shown}", hint="mend the file, or declare a schema that fits it"
+        )
 
     def conform(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         """The batch in the source's schema.

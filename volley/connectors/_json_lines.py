@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from volley._halving import first_failing, halved
-from volley.connectors._input_file import InputFile
+from volley.connectors._input_file import LARGEST_VALUE, InputFile
 from volley.errors import ConfigError, SourceError
 from volley.source import BadRow, Located
 
@@ -21,7 +21,9 @@ __all__ = ["check", "infer", "read", "read_tolerant"]
 
 _CHUNK = 8 << 20
 _SAMPLE = 1 << 20
-_LONGEST_LINE = 64 << 20
+_DEEPEST = 100
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_BRACKETS = re.compile(rb"[\[\]{}]")
 
 
 def check(schema: pa.Schema) -> None:
@@ -51,10 +53,19 @@ def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
     with file.open() as stream:
         sample = stream.read(_SAMPLE)
         whole = sample[: sample.rfind(b"\n") + 1] if stream.read(1) else sample
+    for number, line in enumerate(whole.splitlines(), 1):
+        if _depth(line) > _DEEPEST:
+            raise file.fault(f"nested more than {_DEEPEST} deep", number, line[:80].decode(errors="replace"))
     try:
         return pj.read_json(pa.BufferReader(whole)).schema
     except pa.ArrowException as error:
         raise _bad_line(file, whole, 0, None, error) from error
+
+
+def _depth(line: bytes) -> int:
+    """How deep a line is nested. Arrow makes types as deep as that, and crashes where they are too deep."""
+    brackets = _BRACKETS.findall(_STRINGS.sub(b"", line))
+    return max(accumulate(1 if each in b"[{" else -1 for each in brackets), default=0)
 
 
 def read(
@@ -137,7 +148,7 @@ def _chunks(file: InputFile, stream: Any) -> Iterator[tuple[int, bytes]]:
         cut = more.rfind(b"\n") + 1
         if not cut:
             rest += more
-            if len(rest) > _LONGEST_LINE:
+            if len(rest) > LARGEST_VALUE:
                 excerpt = rest[:80].decode(errors="replace")
                 raise file.fault("longer than 64 MB; JSON files hold one object a line", before + 1, excerpt)
             continue
@@ -152,6 +163,7 @@ def _parsed(chunk: bytes, schema: pa.Schema) -> list[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.json as pj
 
+    _check_text(chunk)
     asked = pa.schema([pa.field(field.name, _asked(field.type)) for field in schema])
     table = pj.read_json(
         pa.BufferReader(chunk),
@@ -159,6 +171,16 @@ def _parsed(chunk: bytes, schema: pa.Schema) -> list[pa.RecordBatch]:
         parse_options=pj.ParseOptions(explicit_schema=asked, unexpected_field_behavior="ignore"),
     )
     return [_decoded(batch, schema) for batch in table.to_batches()]
+
+
+def _check_text(chunk: bytes) -> None:
+    """Arrow takes any bytes for a string, and whoever reads the table stumbles over them."""
+    if chunk.isascii():
+        return
+    try:
+        chunk.decode()
+    except UnicodeDecodeError as error:
+        raise SourceError(f"not UTF-8 ({error.reason})") from error
 
 
 def _asked(kind: pa.DataType) -> pa.DataType:
@@ -223,12 +245,15 @@ def _fault(lines: list[bytes], schema: pa.Schema | None) -> str | None:
             _parsed(text, schema)
     except (pa.ArrowException, SourceError) as error:
         # Arrow counts rows within what it was given, which says nothing to the reader of a file.
-        return _not_an_object(lines[-1]) or re.sub(r" in row \d+$", "", str(error).partition("\n")[0])
+        reason = error.message if isinstance(error, SourceError) else str(error).partition("\n")[0]
+        return _not_an_object(lines[-1]) or re.sub(r" in row \d+$", "", reason)
     return None
 
 
 def _not_an_object(line: bytes) -> str | None:
     try:
         return None if isinstance(json.loads(line), dict) else "not a JSON object"
+    except RecursionError:
+        return "nested too deep"
     except ValueError as error:
         return f"not JSON ({error})"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from volley._secrets import mask_uri, show
+from volley._secrets import mask_uri, presentable, show
 from volley._types import arrow_schema, canonical_schema, check_schema
 from volley.connectors._file_encoders import ENCODERS, check_columns
 from volley.connectors._file_formats import FORMATS, Format, format_of
@@ -75,6 +76,7 @@ class FileSource(SplitSource):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", os.fspath(self.path))
+        _check_url(self._url)
         chosen = self.format or format_of(self._url)
         if chosen not in FORMATS:
             raise ConfigError(
@@ -136,7 +138,7 @@ class FileSource(SplitSource):
             try:
                 yield from read(self._input(logged), self.schema, part, self.options)
             except OSError as error:
-                raise _unreadable(logged.path, error) from error
+                raise _unreadable(logged.path, error) from presentable(error)
 
     def __repr__(self) -> str:
         return show(replace(self, _log=None))
@@ -160,7 +162,7 @@ class FileSource(SplitSource):
         try:
             size = files.size(logged.path)
         except Exception as error:
-            raise _unreadable(logged.path, error) from error
+            raise _unreadable(logged.path, error) from presentable(error)
         if size != logged.size:
             raise SourceError(
                 f"{logged.path} has {size} bytes now, it had {logged.size} when it was found",
@@ -199,10 +201,19 @@ class FileSource(SplitSource):
         try:
             return canonical_schema(self._format.infer(self._input(logged), self.options))
         except OSError as error:
-            raise _unreadable(logged.path, error) from error
+            raise _unreadable(logged.path, error) from presentable(error)
         except VolleyError as error:
             message = error.message if logged.path in error.message else f"{logged.path}: {error.message}"
             raise SourceError(message, hint=error.hint) from error
+
+
+def _check_url(url: str) -> None:
+    """The checkpoint keeps the paths of files; a web address is a path with all its parameters."""
+    if re.search("https?://", url) and mask_uri(url) != url:
+        raise ConfigError(
+            f"path {mask_uri(url)!r} holds a secret, which would go into the checkpoint with it",
+            hint="give it by storage_options, or use the storage's own scheme (s3://, abfss://, gs://)",
+        )
 
 
 def _check_options(format: str, options: Mapping[str, Any]) -> None:
@@ -216,7 +227,10 @@ def _check_options(format: str, options: Mapping[str, Any]) -> None:
 
 
 def _unreadable(path: str, error: Exception) -> SourceError:
-    return SourceError(f"{path} can't be read: {error}", hint="it was there when it was found: was it removed or cut?")
+    return SourceError(
+        f"{mask_uri(path)} can't be read: {mask_uri(str(error))}",
+        hint="it was there when it was found: was it removed or cut?",
+    )
 
 
 def _packed(files: Sequence[LoggedFile], divisible: bool) -> Iterator[FileSplit]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
-from volley._secrets import mask_uri
+from volley._secrets import hide, mask_uri, presentable, secrets_in
 from volley.errors import (
     CatalogAuthError,
     CatalogError,
@@ -51,7 +52,7 @@ def storage_errors(path: str, action: str = "writing") -> Iterator[None]:
         made = _storage_error(error, path, action)
         if made is None:
             raise
-        raise made from error
+        raise made from presentable(error)
 
 
 def _storage_error(error: Exception, path: str, action: str = "writing") -> StorageError | None:
@@ -85,24 +86,31 @@ def catalog_errors(config: IcebergSinkConfig) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        made = _translated(error, config)
+        secrets = _secrets(config)
+        made = _translated(error, config, secrets)
         if made is None:
             raise
-        raise made from error
+        raise made from presentable(error, secrets)
 
 
-def _translated(error: Exception, config: IcebergSinkConfig) -> VolleyError | None:
+def _secrets(config: IcebergSinkConfig) -> set[str]:
+    given = {**config.source.to_properties(config.storage, config.warehouse), **config.properties}
+    passwords = {unquote(found) for found in re.findall(r"://[^/\s:@]*:(\S+)@", str(given.get("uri", "")))}
+    return secrets_in(given) | passwords | {str(given.get("credential", "")).partition(":")[2]} - {""}
+
+
+def _translated(error: Exception, config: IcebergSinkConfig, secrets: Collection[str]) -> VolleyError | None:
     from pyiceberg import exceptions as theirs
     from requests import exceptions as http
 
-    address, text = config.source.address, mask_uri(str(error)) or type(error).__name__
+    address, text = config.source.address, hide(str(error), secrets) or type(error).__name__
     if isinstance(error, VolleyError | theirs.CommitFailedException):
         return None
     if isinstance(error, ImportError | theirs.NotInstalledError):
         return _missing(error, config.source)
     absent = isinstance(error, theirs.NoSuchTableError | theirs.NoSuchNamespaceError | theirs.NoSuchIdentifierError)
     # pyiceberg has no word for a commit to a table that is not there.
-    if absent or (isinstance(error, theirs.RESTError) and _status(error) == 404):
+    if absent or (isinstance(error, theirs.RESTError) and _asked_for_no_table(error)):
         return TableNotFoundError(
             f"table {config.table_name} not found in {address}: {text}", hint="check namespace and table"
         )
@@ -120,6 +128,8 @@ def _translated(error: Exception, config: IcebergSinkConfig) -> VolleyError | No
         return _sql_error(origin, config.source)
     if type(error).__module__.partition(".")[0] in _CATALOG_CLIENTS:
         return CatalogError(f"catalog {address}: {text}", hint="check the address; the catalog's own log may say more")
+    if presentable(error, secrets) is not error:
+        return CatalogError(f"catalog {address}: {text}", hint="check the credentials for characters that don't belong")
     return _storage_error(error, config.storage.root, "reaching")
 
 
@@ -136,9 +146,9 @@ def _unreachable(address: str, text: str) -> CatalogUnreachableError:
     )
 
 
-def _status(error: Exception) -> int | None:
-    """The status of the HTTP answer that the error is about."""
-    return getattr(getattr(error.__cause__, "response", None), "status_code", None)
+def _asked_for_no_table(error: Exception) -> bool:
+    answer = getattr(error.__cause__, "response", None)
+    return answer is not None and answer.status_code == 404 and "/tables/" in answer.url
 
 
 def _busy_errors() -> tuple[type[Exception], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from urllib.parse import quote
 from volley._secrets import mask_uri, show
 from volley.errors import ConfigError
 from volley.iceberg._failures import catalog_errors, storage_errors
-from volley.iceberg.storage import IcebergStorage
+from volley.iceberg.storage import IcebergStorage, check_secret
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -81,6 +82,13 @@ def _check_uri(uri: object, *schemes: str) -> None:
     if not isinstance(uri, str) or not uri.startswith(schemes):
         shown = mask_uri(uri) if isinstance(uri, str) else uri
         raise ConfigError(f"catalog uri {shown!r} is not valid", hint=f"it begins with {' or '.join(schemes)}")
+    # Not shown: where such a URI's password ends is anybody's guess, and each client guesses for itself.
+    if re.search(r"\s", uri) or uri.partition("?")[0].count("@") > 1:
+        scheme = uri.partition(":")[0]
+        raise ConfigError(
+            f"catalog uri {scheme}://… has a space or a second @",
+            hint="escape what stands in user and password: urllib.parse.quote(password, safe='')",
+        )
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -116,9 +124,12 @@ class RestCatalog(CatalogConfig):
 
     def __post_init__(self) -> None:
         _check_uri(self.uri, "http://", "https://")
+        check_secret("token", self.token)
         object.__setattr__(self, "properties", dict(self.properties))
         if self.credential is not None and not all(self.credential.partition(":")):
             raise ConfigError("credential is not of the form 'id:secret'", hint="a bearer token is given by with_token")
+        if self.credential is not None and self.credential != self.credential.strip():
+            raise ConfigError("credential begins or ends with a space or a line end", hint="strip() it")
         if self.credential is not None and self.token is not None:
             raise ConfigError("credential and token are both given", hint="pyiceberg uses one of them: leave one out")
         if not self.timeout > 0:

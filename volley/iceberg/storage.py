@@ -15,7 +15,7 @@ from volley._secrets import mask_uri, show
 from volley.errors import ConfigError, MissingDependencyError
 from volley.iceberg._failures import storage_errors
 
-__all__ = ["IcebergStorage", "storage_errors"]
+__all__ = ["IcebergStorage", "check_secret", "storage_errors"]
 
 
 class IcebergStorage(ABC):
@@ -109,6 +109,15 @@ def _require(matches: bool, name: str, value: object, hint: str) -> None:
         raise ConfigError(f"{name} {value!r} is not valid", hint=hint)
 
 
+def check_secret(name: str, value: str | None) -> None:
+    """Refuse what no header can hold; the client would do so too, but show it."""
+    if value is not None and not _matches(r"[\x21-\x7e]*", value):
+        raise ConfigError(
+            f"{name} has a space, a line end or a character that is not ASCII",
+            hint="read from a file it ends in a line end: strip() it",
+        )
+
+
 def _matches(pattern: str, value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(pattern, value) is not None
 
@@ -159,6 +168,8 @@ class _S3(IcebergStorage):
                 "S3 keys are half given",
                 hint="both access_key_id and secret_access_key (a session_token with them only), or none of them",
             )
+        for name in ("access_key_id", "secret_access_key", "session_token"):
+            check_secret(name, getattr(self, name))
 
     @property
     def root(self) -> str:
