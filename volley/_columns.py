@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from functools import reduce
 from typing import Any
@@ -20,7 +20,9 @@ from volley._operators import literal_type, operand_type, output_type
 from volley._types import conform
 from volley.expressions import Call, Column, ExprNode, Literal, output_name
 
-__all__ = ["LOWERED", "apply", "to_column", "to_spark_schema"]
+__all__ = ["LOWERED", "apply", "map_in_arrow", "to_column", "to_spark_schema"]
+
+_OnBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 # Spark's minus sign rounds a longer decimal: it computes in Java's DECIMAL128.
 _EXACT_DIGITS = 34
@@ -54,9 +56,23 @@ def apply(frame: DataFrame, node: _plan.Node, schema: pa.Schema) -> DataFrame:
             new = dict(names)
             return frame.select(*(_named(name).alias(new.get(name, name)) for name in schema.names))
     stage = lower([node], schema)
-    return frame.mapInArrow(
-        lambda batches: (stage(conform(batch, stage.input)) for batch in batches), to_spark_schema(stage.schema)
+    return map_in_arrow(
+        frame, lambda batches: (stage(conform(batch, stage.input)) for batch in batches), to_spark_schema(stage.schema)
     )
+
+
+def map_in_arrow(frame: DataFrame, function: _OnBatches, schema: StructType | str) -> DataFrame:
+    """As the method of that name, for columns of any name: Spark takes a dot or a backtick in one for its own.
+
+    Args:
+        frame: The rows.
+        function: From a task's batches to those it gives; it pickles.
+        schema: The schema of what it gives.
+    """
+    names = frame.columns
+    plain = frame.toDF(*(f"c{number}" for number in range(len(names))))
+    # Spark pickles a function, not a callable object.
+    return plain.mapInArrow(lambda batches: function(batch.rename_columns(names) for batch in batches), schema)
 
 
 def _named(name: str) -> SparkColumn:

@@ -150,8 +150,7 @@ def _splits(batches: Iterator[pa.RecordBatch]) -> Iterator[Split]:
 
 def run_task(frame: DataFrame, task: Task) -> list[tuple[WriteResult, ...]]:
     """Run the task over one epoch's rows or splits; one entry a Spark task, one result a sink."""
-    # Spark pickles a function, not a callable object.
-    rows = frame.mapInArrow(lambda batches: task(batches), _RESULT).collect()
+    rows = _columns.map_in_arrow(frame, task, _RESULT).collect()
     return [pickle.loads(row.result) for row in rows]
 
 
