@@ -27,8 +27,12 @@ class Report:
 
     def add(self, value: Any, *cells: str) -> None:
         """One row, and the dataclass it shows."""
-        self._table.add_row(*cells)
+        self.row(*cells)
         self.note(value)
+
+    def row(self, *cells: str) -> None:
+        """One row alone."""
+        self._table.add_row(*cells)
 
     def note(self, value: Any) -> None:
         """A dataclass that goes into the lines of JSON alone."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import signal
 
-__all__ = ["POINTS", "TASK_POINTS", "VARIABLE", "VICTIM", "reach"]
+__all__ = ["LOG", "POINTS", "TASK_POINTS", "VARIABLE", "VICTIM", "reach"]
 
 VARIABLE = "VOLLEY_FAILPOINT"
 """The environment variable that arms points, each in one epoch: ``point@epoch``, several with commas between them."""
 
 VICTIM = "VOLLEY_FAILPOINT_VICTIM"
 """The environment variable with the process to kill; without it, the one that reaches the point."""
+
+LOG = "VOLLEY_FAILPOINT_LOG"
+"""The environment variable with a file that gets a line for each death: the process and the point."""
 
 POINTS = (
     *("before-planning", "before-files", "after-files", "between-commits"),
@@ -27,6 +30,11 @@ TASK_POINTS = ("in-task", "after-task")
 
 def reach(point: str, epoch: int) -> None:
     """Die here, as by ``kill -9``, if this point is armed for this epoch."""
-    if f"{point}@{epoch}" in os.environ.get(VARIABLE, "").split(","):
-        os.kill(int(os.environ.get(VICTIM, os.getpid())), signal.SIGKILL)
-        signal.pause()
+    if f"{point}@{epoch}" not in os.environ.get(VARIABLE, "").split(","):
+        return
+    victim = int(os.environ.get(VICTIM, os.getpid()))
+    if log := os.environ.get(LOG):
+        with open(log, "a") as deaths:
+            deaths.write(f"{victim} {point}\n")
+    os.kill(victim, signal.SIGKILL)
+    signal.pause()
