@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
@@ -11,9 +11,10 @@ from urllib.parse import quote
 from volley import _plan
 from volley.errors import PlanError, StorageError
 
-__all__ = ["bind", "locate", "unfinished_epoch"]
+__all__ = ["bind", "bind_targets", "locate", "unfinished_epoch"]
 
 _FILE = "volley/pipeline.json"
+_TARGETS = "volley/targets.json"
 
 
 def locate(checkpoint_dir: str | None, job: str) -> str:
@@ -57,6 +58,38 @@ def bind(checkpoint: str, plan: _plan.Node) -> None:
         else:
             files.makedirs(f"{root}/volley", exist_ok=True)
             files.pipe_file(f"{root}/{_FILE}", json.dumps(pipeline, indent=2).encode())
+
+
+def bind_targets(checkpoint: str, targets: Iterable[tuple[str, str] | None]) -> None:
+    """Bind the checkpoint to what its sinks write to, or check that those of the same name are still the same.
+
+    Sinks may come and go. But a table that was dropped and made again has none of the rows before: a job that went on
+    from its checkpoint would leave them out without a word.
+
+    Args:
+        checkpoint: The checkpoint's folder.
+        targets: Of each sink its `Committer.target`.
+
+    Raises:
+        PlanError: If a target is another one than when the checkpoint was begun.
+        StorageError: If the checkpoint folder can't be read or written.
+    """
+    import fsspec
+
+    with _usable(checkpoint):
+        files, root = fsspec.core.url_to_fs(checkpoint)
+        path = f"{root}/{_TARGETS}"
+        known = json.loads(files.cat_file(path)) if files.exists(path) else {}
+        now = dict(target for target in targets if target is not None)
+        for name, identity in now.items():
+            if known.get(name, identity) != identity:
+                raise PlanError(
+                    f"{name} was dropped and made again since checkpoint {checkpoint} was begun: rows read before that "
+                    f"are not in it (its id was {known[name]}, now {identity})",
+                    hint="start under another job name to fill it from the beginning",
+                )
+        if known != known | now:
+            files.pipe_file(path, json.dumps(known | now, indent=2).encode())
 
 
 def unfinished_epoch(checkpoint: str) -> int | None:

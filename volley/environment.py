@@ -73,7 +73,7 @@ class Environment:
 
     def start(self, plan: _plan.Node, name: str) -> Job:
         """Start a plan as a job: check it against checkpoint, sources and sinks, then hand it to Spark."""
-        from volley._checkpoint import bind, locate, unfinished_epoch
+        from volley._checkpoint import bind, bind_targets, locate, unfinished_epoch
         from volley._dead_letters import Targets
         from volley._epochs import Epochs
         from volley._session import open_session, session_for_job
@@ -92,6 +92,7 @@ class Environment:
             sink.open(SinkContext(name, schema, metrics)) for sink, schema in zip(sinks, program.schemas, strict=True)
         ]
         targets = Targets.open(sinks, name, metrics)
+        bind_targets(checkpoint, [committer.target for committer in (*committers, *targets.committers)])
         job = Job(Epochs(name, program, committers, targets, metrics, unfinished_epoch(checkpoint)))
         job._start(checkpoint, self._interval(sinks), all(source.bounded for source in _plan.sources(plan)))
         return job

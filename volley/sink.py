@@ -100,6 +100,10 @@ class Writer(Protocol):
 class Committer(Protocol):
     """What stays on the driver: it makes an epoch's files visible, whole and once."""
 
+    @property
+    def target(self) -> tuple[str, str] | None:
+        """Its name, and an id that another of that name would not have: a checkpoint is bound to both. None = no id."""
+
     def last_epoch(self, query_id: str) -> int | None:
         """The last epoch of this query that is already visible, or None."""
 

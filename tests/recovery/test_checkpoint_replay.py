@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.recovery import pipeline
-from tests.recovery.runs import FILES, check_exactly_once, write_input
+from tests.recovery.runs import FILES, check_exactly_once, load, write_input
+from volley import PlanError
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -48,3 +50,15 @@ def test_epochs_that_spark_plans_anew_have_the_same_rows(tmp_path: Path) -> None
     again = pipeline.main(tmp_path, arrow_native=True).progress
     assert (again.skipped, again.rows) == (2, 0)
     check_exactly_once(tmp_path)
+
+
+def test_a_table_made_again_between_two_runs_is_not_filled_from_the_middle(tmp_path: Path) -> None:
+    write_input(tmp_path)
+    pipeline.main(tmp_path, arrow_native=True)
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{tmp_path}/lake/catalog.db")
+    catalog.drop_table("db.events")
+    catalog.close()
+    with pytest.raises(PlanError, match=r"db\.events was dropped and made again") as caught:
+        pipeline.main(tmp_path, arrow_native=True)
+    assert "another job name" in str(caught.value.hint)
+    assert load(tmp_path).snapshots() == []

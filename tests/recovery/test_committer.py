@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
 from requests.exceptions import ConnectionError as Unreachable
@@ -198,6 +199,62 @@ def test_files_of_an_old_schema_or_spec_are_not_filed_under_the_new_one(lake: La
     with pytest.raises(CommitConflictError, match="partition spec 0"):
         driver.commit(*written)
     assert lake.rows() == []
+
+
+def compact(table: Table) -> None:
+    """All rows in one new file, in one overwrite snapshot."""
+    table.overwrite(table.scan().to_arrow())
+
+
+def expire(table: Table) -> None:
+    head = table.current_snapshot()
+    assert head is not None
+    old = [each.snapshot_id for each in table.snapshots() if each.snapshot_id != head.snapshot_id]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+def roll_back(table: Table) -> None:
+    """The last epoch is taken back by somebody; what comes after it is not."""
+    head = table.current_snapshot()
+    assert head is not None
+    assert head.parent_snapshot_id is not None
+    table.manage_snapshots().rollback_to_snapshot(head.parent_snapshot_id).commit()
+
+
+OTHERS: dict[str, tuple[Callable[[Table], None], list[int]]] = {
+    "appends": (lambda table: table.append(pa.table({"id": [100]})), [1, 2, 3, 100]),
+    "compacts": (compact, [1, 2, 3]),
+    "expires snapshots": (expire, [1, 2, 3]),
+    "rolls back": (roll_back, [1, 3]),
+    "deletes a row": (lambda table: table.delete("id = 1"), [2, 3]),
+}
+
+
+@pytest.mark.parametrize(("change", "expected"), OTHERS.values(), ids=OTHERS.keys())
+@pytest.mark.parametrize("moment", ["between write and commit", "while it commits"])
+def test_another_writer(
+    moment: str, change: Callable[[Table], None], expected: list[int], lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = lake.driver()
+    driver.commit(*write(driver, 0, [1]))
+    driver.commit(*write(driver, 1, [2]))
+    written = write(driver, 2, [3])
+
+    def other_first(commit: Callable[[], Any]) -> Any:
+        change(lake.table())
+        return commit()
+
+    if moment == "while it commits":
+        disturb(monkeypatch, driver, other_first)
+    else:
+        change(lake.table())
+    driver.commit(*written)
+    assert lake.rows() == expected
+    assert lake.driver().last_epoch(QUERY) == 2
+    head = lake.table().current_snapshot()
+    assert head is not None
+    assert head.summary is not None
+    assert head.summary["volley.epoch"] == "2"
 
 
 def test_a_table_made_again_is_another_table(lake: Lake) -> None:

@@ -299,6 +299,14 @@ def test_csv_inference_and_its_errors(files: Files, tmp_path: Path) -> None:
     assert "line 2" in Files(tmp_path / "bad").put("a.csv", "a,b\n1,2,3\n").error().message
 
 
+@pytest.mark.parametrize("block", [64, 1 << 20])
+def test_a_quote_that_is_never_closed_is_an_error(files: Files, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_csv_rows, "_BLOCK", block)
+    error = files.put("a.csv", "id,name\n" + "1,ok\n" * 30 + '3,"lost\n4,b\n').error(schema="id long, name string")
+    assert "a.csv, line 32: " in error.message
+    assert "never closed" in error.message
+
+
 def test_types_that_csv_can_not_hold(files: Files) -> None:
     with pytest.raises(ConfigError, match="'tags'"):
         files.put("a.csv", "tags\n").open(schema="tags array<int>")

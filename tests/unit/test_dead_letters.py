@@ -58,6 +58,10 @@ class _PickyCommitter:
     inner: Any
     limit: int
 
+    @property
+    def target(self) -> None:
+        return None
+
     def last_epoch(self, query_id: str) -> int | None:
         found: int | None = self.inner.last_epoch(query_id)
         return found

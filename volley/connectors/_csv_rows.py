@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from volley._halving import first_failing
@@ -82,9 +83,55 @@ def batches(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> I
         BadValue: If a value is not of its column's type.
         pyarrow.ArrowInvalid: If a block of rows can't be parsed.
     """
-    with file.open() as stream, _reader(stream, schema, options) as reader:
-        for batch in reader:
-            yield decoded(batch, schema)
+    with file.open() as stream:
+        counted = _Quotes(stream)
+        with _reader(counted, schema, options) as reader:
+            last: pa.RecordBatch | None = None
+            for batch in reader:
+                if last is not None:
+                    yield decoded(last, schema)
+                last = batch
+        if last is None:
+            return
+        # Arrow takes a quote that is never closed for one long value, which swallows the rest of the file.
+        if counted.number % 2 and _ends_in_a_quote(file, options):
+            raise BadValue(last.num_rows - 1, "a quote is opened and never closed")
+        yield decoded(last, schema)
+
+
+class _Quotes:
+    """A stream of bytes that counts the quotes in what is read."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.number = 0
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        found: bytes = self._stream.read(size)
+        self.number += found.count(b'"')
+        return found
+
+    def readable(self) -> bool:
+        return True
+
+
+def _ends_in_a_quote(file: InputFile, options: Mapping[str, Any]) -> bool:
+    """Whether the last row goes on at the end of the file; a quote within a value opens nothing."""
+    ended = False
+
+    def lines(text: io.TextIOWrapper) -> Iterator[str]:
+        nonlocal ended
+        yield from _lines(file, text)
+        ended = True
+
+    with file.open() as stream:
+        text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
+        with suppress(csv.Error):
+            for _ in csv.reader(lines(text), delimiter=delimiter(options)):
+                if ended:
+                    return True
+    return False
 
 
 def _reader(stream: Any, schema: pa.Schema | None, options: Mapping[str, Any]) -> Any:

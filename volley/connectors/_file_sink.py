@@ -58,6 +58,10 @@ class FileCommitter:
             self._fs, self._root = filesystem(path, options)
             self._fs.makedirs(f"{self._root}/_volley", exist_ok=True)
 
+    @property
+    def target(self) -> None:
+        return None
+
     def last_epoch(self, query_id: str) -> int | None:
         marker = self._marker(query_id)
         with _storage(marker, "reading"):

@@ -45,6 +45,10 @@ class _ConsoleCommitter:
         self._rows = rows
         self._context = context
 
+    @property
+    def target(self) -> None:
+        return None
+
     def last_epoch(self, query_id: str) -> int | None:
         return None
 

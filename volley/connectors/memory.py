@@ -247,6 +247,10 @@ class _MemoryCommitter:
         self._epochs = epochs
         self._schema = schema
 
+    @property
+    def target(self) -> None:
+        return None
+
     def last_epoch(self, query_id: str) -> int | None:
         return max((epoch.number for epoch in self._epochs if epoch.query_id == query_id), default=None)
 

@@ -116,6 +116,11 @@ class IcebergCommitter:
         self._config = config
         self._context = context
 
+    @property
+    def target(self) -> tuple[str, str]:
+        """The table's name and uuid: one that was dropped and made again lacks the epochs before."""
+        return f"{self._config.source.address}/{self._name}", str(self._table.metadata.table_uuid)
+
     def last_epoch(self, query_id: str) -> int | None:
         """The last epoch of this query in the table: from the property, or the branch's snapshots if it was removed."""
         _patiently(retry=retry_if_exception_type(CatalogUnreachableError), reraise=True)(self._refresh)
