@@ -28,7 +28,7 @@ SUMMARY = "rows lost and doubled after 200 kills and as many other faults, by a 
 
 _ROOT = Path(__file__).parents[1]
 _ROWS = 300
-_AHEAD = 6
+_AHEAD = 12
 _RUN_SECONDS = 300
 _AT_ONCE = timedelta(0)
 
@@ -115,8 +115,8 @@ class Chaos:
         epoch = _next_epoch(self.folder)
         if dice.random() < 0.1 and self._forget_the_last_commit():
             epoch -= 1
-        workers = [f"{dice.choice(TASK_POINTS)}@{epoch + ahead}" for ahead in range(_AHEAD) if dice.random() < 0.4]
-        driver = f"{dice.choice((*POINTS, 'in-recovery'))}@{epoch + dice.randrange(3)}"
+        workers = [f"{dice.choice(TASK_POINTS)}@{epoch + ahead}" for ahead in range(_AHEAD) if dice.random() < 0.5]
+        driver = f"{dice.choice((*POINTS, 'in-recovery'))}@{epoch + dice.randrange(_AHEAD)}"
         from_a_task, zombie = dice.random() < 0.2, dice.random() < 0.05
         points = [f"{dice.choice(TASK_POINTS)}@{epoch}"] if from_a_task else [*workers, driver]
         options = ["--seed", f"{self.seed}-{self.runs}", *(["--kill-driver"] if from_a_task else [])]
@@ -197,7 +197,7 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--seed", type=int, default=None, help="repeats a schedule; by default another one each time")
     asked = parser.parse_args(arguments)
     seed = random.randrange(1_000_000) if asked.seed is None else asked.seed
-    print(f"chaos: seed {seed}, {asked.kills} kills, about {asked.kills * 5 // 60 + 1} minutes")
+    print(f"chaos: seed {seed}, {asked.kills} kills, about {asked.kills * 6 // 60 + 1} minutes")
     folder = Path(tempfile.mkdtemp(prefix="volley-chaos-"))
     chaos = Chaos(folder, seed)
     verdict = chaos.run(asked.kills)

@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
@@ -17,7 +16,7 @@ from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.table.update.snapshot import _FastAppendFiles
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+from tenacity import RetryCallState, retry_if_exception_type
 
 from volley._failpoints import reach
 from volley.errors import (
@@ -32,6 +31,7 @@ from volley.errors import (
 )
 from volley.iceberg._clients import shared
 from volley.iceberg._files import data_folder, file_system, list_folder, name_of, sizes
+from volley.iceberg._patience import ATTEMPTS, patient, patiently
 from volley.iceberg.catalogs import catalog_errors
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.storage import storage_errors
@@ -42,12 +42,8 @@ __all__ = ["IcebergCommitter", "epoch_of"]
 
 _log = logging.getLogger(__name__)
 
-_ATTEMPTS = 4
 _EPOCH = "volley.epoch"
 _COMMIT = "volley.commit"
-
-# 100, 200, 400 ms between the attempts.
-_patiently = partial(Retrying, wait=wait_exponential(multiplier=0.1, max=0.4), stop=stop_after_attempt(_ATTEMPTS))
 
 
 class _UnknownOutcome(Exception):
@@ -123,7 +119,7 @@ class IcebergCommitter:
 
     def last_epoch(self, query_id: str) -> int | None:
         """The last epoch of this query in the table: from the property, or the branch's snapshots if it was removed."""
-        _patiently(retry=retry_if_exception_type(CatalogUnreachableError), reraise=True)(self._refresh)
+        patiently(self._refresh)
         return epoch_of(self._table, query_id, self._config.branch)
 
     def writer(self, epoch: Epoch) -> IcebergWriter:
@@ -137,7 +133,7 @@ class IcebergCommitter:
             return
         attempts = _Attempts(epoch, files)
         # Each attempt begins with a fresh table and the epoch check.
-        _patiently(
+        patient(
             retry=retry_if_exception_type((CommitFailedException, CatalogUnreachableError, _UnknownOutcome)),
             before_sleep=self._count_retry,
             retry_error_callback=lambda state: self._give_up(attempts, state),
@@ -269,14 +265,14 @@ class IcebergCommitter:
         this.clear()
         raise CommitConflictError(
             f"epoch {this.epoch.number} could not be committed to table {self._name}: other writers changed the table "
-            f"during each of {_ATTEMPTS} attempts: {error}",
+            f"during each of {ATTEMPTS} attempts: {error}",
             hint="start the job again, it repeats the epoch; if it recurs, let fewer writers commit less often",
         ) from error
 
     def _unknown(self, this: _Attempts, error: BaseException) -> CommitStateUnknownError:
         return CommitStateUnknownError(
             f"epoch {this.epoch.number} may or may not be in table {self._name}: the catalog gave no clear answer "
-            f"in {_ATTEMPTS} attempts: {error}",
+            f"in {ATTEMPTS} attempts: {error}",
             hint="nothing was deleted; start the job again when the catalog answers, it finds out and goes on",
         )
 

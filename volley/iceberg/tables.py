@@ -8,6 +8,7 @@ from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table, TableProperties
 
 from volley.errors import ConfigError, TableNotFoundError
+from volley.iceberg._patience import patiently
 from volley.iceberg.catalogs import catalog_errors, load_catalog
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.schema import check_fits, evolve, to_iceberg_schema
@@ -31,6 +32,11 @@ def open_table(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, T
         SchemaMismatchError: If the stream does not fit the table.
         ConfigError: If the table has a partition spec; partitioned writes are not supported yet.
     """
+    # Each step finds what an earlier try has done: a table it made, a column it added.
+    return patiently(lambda: _open(config, stream))
+
+
+def _open(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, Table]:
     catalog = load_catalog(config)
     with catalog_errors(config):
         try:
