@@ -138,3 +138,37 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
         yield process.start()
     finally:
         process.stop()
+
+
+# Last: they need what stands above.
+from tests.services.servers.fixtures import (  # noqa: E402
+    azure,
+    azure_http,
+    azurite,
+    azurite_http,
+    everywhere,
+    gcs,
+    gcs_proxied,
+    google,
+    local,
+    refusing_tokens,
+    s3,
+    s3_proxied,
+    s3_server,
+)
+
+__all__ = [
+    "azure",
+    "azure_http",
+    "azurite",
+    "azurite_http",
+    "everywhere",
+    "gcs",
+    "gcs_proxied",
+    "google",
+    "local",
+    "refusing_tokens",
+    "s3",
+    "s3_proxied",
+    "s3_server",
+]

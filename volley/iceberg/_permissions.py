@@ -76,7 +76,9 @@ def _s3(said: str, bucket: str, operation: str | None) -> str:
         return "check access_key_id, secret_access_key and session_token; without them, what the default chain finds"
     lacking = _S3_OPERATIONS.get(operation or "", _S3_ALL)
     check = "; if so, check the keys" if operation == "HeadObject" else ""
-    return f"{lacking} on bucket {bucket!r} is missing: allow it to these keys in the bucket's or the user's policy{check}"
+    return (
+        f"{lacking} on bucket {bucket!r} is missing: allow it to these keys in the bucket's or the user's policy{check}"
+    )
 
 
 def _azure(said: str, container: str) -> str:

@@ -39,7 +39,9 @@ class FakeGcs:
             "public-host": f"127.0.0.1:{port}",
         }
         command = [_program(), *(f"-{name}={value}" for name, value in options.items())]
-        self.process = ServerProcess("fake-gcs-server", command, f"{self.endpoint}/_internal/healthcheck", folder / "log")
+        self.process = ServerProcess(
+            "fake-gcs-server", command, f"{self.endpoint}/_internal/healthcheck", folder / "log"
+        )
 
     def start(self) -> None:
         """Start it, and make the bucket."""

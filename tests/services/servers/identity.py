@@ -26,6 +26,7 @@ class TokenEndpoint:
 
     def __init__(self, make: Callable[[dict[str, str]], dict[str, Any]]) -> None:
         self.asked: list[dict[str, str]] = []
+        self.status = 200
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, make))
         self.uri = f"http://127.0.0.1:{self._server.server_address[1]}/token"
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -49,7 +50,7 @@ def _handler(endpoint: TokenEndpoint, make: Callable[[dict[str, str]], dict[str,
         do_POST = do_GET
 
         def _tell(self, body: bytes) -> None:
-            self.send_response(200)
+            self.send_response(endpoint.status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

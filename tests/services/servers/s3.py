@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import boto3
+from botocore.session import get_session
 
 from tests.services.conftest import Seaweed, SeaweedProcess
 from tests.services.fault_proxy import Answer, FaultProxy, Request
@@ -91,7 +92,7 @@ class S3(SeaweedProcess):
     def start(self) -> Seaweed:
         """Start it, and make the bucket."""
         server = super().start()
-        boto3.client("s3", **self._client()).create_bucket(Bucket=BUCKET)
+        self._client("s3").create_bucket(Bucket=BUCKET)
         return server
 
     def stop(self) -> None:
@@ -105,12 +106,12 @@ class S3(SeaweedProcess):
 
     def temporary_keys(self) -> Keys:
         """Keys that are good for an hour, with the session token that belongs to them."""
-        given = boto3.client("sts", **self._client()).assume_role(RoleArn=ROLE, RoleSessionName="volley")["Credentials"]
+        given = self._client("sts").assume_role(RoleArn=ROLE, RoleSessionName="volley")["Credentials"]
         return Keys(given["AccessKeyId"], given["SecretAccessKey"], given["SessionToken"])
 
-    def _client(self) -> dict[str, str]:
+    def _client(self, service: str) -> Any:
         keys = {"aws_access_key_id": ADMIN.access_key_id, "aws_secret_access_key": ADMIN.secret_access_key}
-        return {"endpoint_url": self.server.s3_endpoint, "region_name": REGION, **keys}
+        return get_session().create_client(service, REGION, endpoint_url=self.server.s3_endpoint, **keys)
 
     def _command(self) -> list[str]:
         options = {
