@@ -32,7 +32,8 @@ _CATALOG_CLIENTS = {"hive_metastore", "pydantic_core", "pyiceberg", "requests", 
 _STORAGE_CLIENTS = {"aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs", "sqlite3"}
 # gcsfs tells them apart by text only.
 _GCS_REFUSALS = ("Forbidden:", "Invalid Credentials")
-_NO_BUCKET = re.compile(r"NoSuchBucket|bucket does not exist|bucket was not found|ContainerNotFound", re.I)
+# An upload is answered by 404 for this reason only.
+_NO_BUCKET = re.compile(r"NoSuchBucket|bucket does not exist|ContainerNotFound|/upload/storage/v1/b/", re.I)
 _REFUSED = re.compile(
     r"credential|access.?denied|forbidden|unauthori[sz]ed|authentication|expired.?token|\b40[13]\b", re.I
 )
@@ -59,13 +60,15 @@ def storage_errors(path: str, action: str = "writing") -> Iterator[None]:
         raise made from presentable(error)
 
 
-def _storage_error(error: Exception, path: str, action: str = "writing") -> StorageError | None:
+def _storage_error(
+    error: Exception, path: str, action: str = "writing", secrets: Collection[str] = ()
+) -> StorageError | None:
     """Our error for one of a file or a storage client; None if it is neither's."""
     client = next((each for each in (error, error.__cause__) if each is not None and _of_client(each)), None)
     if client is None and not isinstance(error, OSError):
         return None
     # Azure's errors have the answer's whole body on further lines.
-    where, text = mask_uri(path), mask_uri(str(error)).strip().partition("\n")[0] or type(error).__name__
+    where, text = mask_uri(path), hide(str(error), secrets).strip().partition("\n")[0] or type(error).__name__
     if _is_refusal(error, client, text):
         return StorageAccessError(
             f"{action} {where} was refused: {text}", hint=permission_hint(client or error, where, action)
@@ -148,9 +151,10 @@ def _translated(error: Exception, config: IcebergSinkConfig, secrets: Collection
         return _sql_error(origin, config.source)
     if type(error).__module__.partition(".")[0] in _CATALOG_CLIENTS:
         return CatalogError(f"catalog {address}: {text}", hint="check the address; the catalog's own log may say more")
-    if presentable(error, secrets) is not error:
+    storage = _storage_error(error, config.storage.root, "reaching", secrets)
+    if storage is None and presentable(error, secrets) is not error:
         return CatalogError(f"catalog {address}: {text}", hint="check the credentials for characters that don't belong")
-    return _storage_error(error, config.storage.root, "reaching")
+    return storage
 
 
 def _refused(address: str, text: str, hint: str) -> CatalogAuthError:
