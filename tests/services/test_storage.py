@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.services.fault_proxy import Answer, Fault, FaultProxy, answer_as_s3, named
+from tests.services.fault_proxy import Answer, Fault, FaultProxy, answer_as_s3, lose_request, named
 from tests.services.servers.azurite import Azurite
 from tests.services.servers.fixtures import Place
 from tests.services.servers.identity import service_account_key
@@ -221,14 +222,29 @@ def test_a_missing_bucket_is_named(
 
 
 @pytest.mark.parametrize("proxied", ["s3_proxied", "azure_http", "gcs_proxied"])
-def test_a_storage_that_is_gone_for_a_while_costs_no_row(
+def test_requests_that_a_storage_loses_are_asked_again(
     proxied: str, environment: Environment, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     place, proxy = request.getfixturevalue(proxied)
+    for method in ("PUT", "POST"):
+        proxy.arm(named("lost", lose_request), method, r"(/|%2F)data(/|%2F)")
+    write(environment, place.config(tmp_path), 1)
+    assert place.ids(tmp_path) == [1]
+    assert any(exchange.fault == "lost" for exchange in proxy.exchanges)
+
+
+def test_a_storage_that_is_gone_for_a_while_costs_no_row(
+    environment: Environment,
+    s3_proxied: tuple[Place, FaultProxy],
+    everywhere: Callable[[str, str], None],
+    tmp_path: Path,
+) -> None:
+    everywhere("AWS_MAX_ATTEMPTS", "1")
+    place, proxy = s3_proxied
     config = place.config(tmp_path)
     write(environment, config, 1)
     proxy.refuse()
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match=re.escape(proxy.uri)):
         write(environment, config, 1, 2)
     proxy.listen()
     write(environment, config, 1, 2, 3)

@@ -75,10 +75,9 @@ def _s3(said: str, bucket: str, operation: str | None) -> str:
     if _WRONG_KEYS.search(said):
         return "check access_key_id, secret_access_key and session_token; without them, what the default chain finds"
     lacking = _S3_OPERATIONS.get(operation or "", _S3_ALL)
-    check = "; if so, check the keys" if operation == "HeadObject" else ""
-    return (
-        f"{lacking} on bucket {bucket!r} is missing: allow it to these keys in the bucket's or the user's policy{check}"
-    )
+    # The answer to a HeadObject has no body that would say which of the two it was.
+    way_out = "check access_key_id and secret_access_key, or allow it" if operation == "HeadObject" else "allow it"
+    return f"{lacking} on bucket {bucket!r} is missing: {way_out} in the policy of the bucket or the user"
 
 
 def _azure(said: str, container: str) -> str:

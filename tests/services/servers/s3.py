@@ -99,10 +99,9 @@ class S3(SeaweedProcess):
         super().stop()
         self.proxy.refuse()
 
-    def storage(self, keys: Keys | None = ADMIN, bucket: str = BUCKET) -> IcebergStorage:
-        return IcebergStorage.S3(
-            region=REGION, bucket=bucket, endpoint=self.endpoint, path_style_access=True, **(vars(keys) if keys else {})
-        )
+    def storage(self, keys: Keys | None = ADMIN, bucket: str = BUCKET, endpoint: str | None = None) -> IcebergStorage:
+        where, given = endpoint or self.endpoint, vars(keys) if keys else {}
+        return IcebergStorage.S3(region=REGION, bucket=bucket, endpoint=where, path_style_access=True, **given)
 
     def temporary_keys(self) -> Keys:
         """Keys that are good for an hour, with the session token that belongs to them."""
