@@ -120,7 +120,8 @@ class BearerOnly(FaultProxy):
         self._token = token
 
     def exchange(self, request: Request) -> Answer | None:
-        if request.headers.get("Authorization") != f"Bearer {self._token}":
+        given = {name.lower(): value for name, value in request.headers.items()}
+        if given.get("authorization") != f"Bearer {self._token}":
             return Answer(401, {"Content-Type": "application/json"}, b'{"error": {"code": 401, "message": "who?"}}')
         return super().exchange(request)
 

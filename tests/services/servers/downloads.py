@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,16 @@ def npm_package(name: str, version: str) -> Path:
             _run(npm, "install", "--silent", "--no-fund", "--no-audit", f"--prefix={folder}", f"{name}@{version}")
             (folder / "fetched").touch()
     return folder / "node_modules" / name
+
+
+def python_package(name: str, version: str) -> Path:
+    """A folder for PYTHONPATH with a package in another version than the tests' own, fetched once."""
+    folder = cache() / f"{name}-{version}"
+    with _alone(folder):
+        if not (folder / "fetched").exists():
+            _run(sys.executable, "-m", "pip", "install", "--quiet", f"--target={folder}", f"{name}=={version}")
+            (folder / "fetched").touch()
+    return folder
 
 
 def maven_jar(artifact: str) -> Path:
