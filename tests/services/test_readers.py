@@ -146,6 +146,12 @@ def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: 
     return made
 
 
+@pytest.fixture(autouse=True)
+def planner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polars' native reader plans its scans by pyiceberg: its own planner is another package."""
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+
+
 @pytest.fixture(scope="module")
 def letters(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A table of dead letters."""

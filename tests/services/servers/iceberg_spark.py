@@ -1,4 +1,4 @@
-"""Spark with Iceberg's own runtime, as a process of its own: reads a table through the SQLite catalog, prints it pickled.
+"""Spark with Iceberg's own runtime, as a process: reads a table through the SQLite catalog and prints it pickled.
 
 Run as ``python iceberg_spark.py CATALOG_FILE TABLE JARS``, by a Python that has PySpark 4.1.
 """
