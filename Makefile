@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 
-.PHONY: demo test lint unit oldest bench dist clean
+.PHONY: demo test lint unit oldest bench chaos dist clean
 
 demo: $(STAMP)
 	@echo "demo: a year of New York flights into an Iceberg table, with a crash on the way"
@@ -28,8 +28,13 @@ lint: $(STAMP)
 	@$(BIN)/mypy
 
 bench: $(STAMP)
-	@echo "bench: files to Iceberg beside the pyarrow limit, alternating runs"
+	@echo "bench: each benchmark beside its peers, alternating runs"
 	@$(BIN)/python -m benchmarks files_to_iceberg
+	@$(BIN)/python -m benchmarks commit_cost
+
+chaos: $(STAMP)
+	@echo "chaos: 200 kills and other faults, then the rows are counted (half an hour)"
+	@$(BIN)/python -m benchmarks chaos
 
 dist: $(STAMP)
 	@echo "dist: wheel and sdist"

@@ -79,6 +79,11 @@ def test_rest_properties() -> None:
     assert (told(own)["oauth2-server-uri"], told(own)["token"]) == ("http://auth", "t")
 
 
+def test_a_port_that_is_no_number() -> None:
+    with pytest.raises(ConfigError, match=r"\*\*\*@h:port.*no number"):
+        SqlCatalog("postgresql://u:hush@h:port/db")
+
+
 def test_properties_of_the_other_catalogs() -> None:
     assert told(NessieCatalog("http://n:19120/iceberg/", branch="a/b")) == {
         "type": "rest",

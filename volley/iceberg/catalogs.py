@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from volley._secrets import mask_uri, show
 from volley.errors import ConfigError
@@ -89,6 +89,16 @@ def _check_uri(uri: object, *schemes: str) -> None:
             f"catalog uri {scheme}://… has a space or a second @",
             hint="escape what stands in user and password: urllib.parse.quote(password, safe='')",
         )
+
+
+def _check_port(uri: str) -> None:
+    try:
+        urlsplit(uri).port  # noqa: B018
+    except ValueError as error:
+        raise ConfigError(
+            f"catalog uri {mask_uri(uri)!r} has a port that is no number",
+            hint="postgresql://user:password@host:5432/db",
+        ) from error
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -201,6 +211,7 @@ class SqlCatalog(CatalogConfig):
         if self.uri is None:
             return
         _check_uri(self.uri, "sqlite:///", "postgresql://", "postgresql+")
+        _check_port(self.uri)
         if self.uri.startswith("sqlite") and self.file in (None, ":memory:"):
             raise ConfigError(
                 f"catalog uri {self.uri!r} names no file", hint='"sqlite:////folder/file", or MemoryCatalog()'
