@@ -8,6 +8,7 @@ import pytest
 
 from tests.services.servers.glue import MotoServer
 from tests.services.servers.hive import HiveMetastore
+from tests.services.servers.nessie import Nessie
 from tests.services.servers.postgres import Postgres
 from tests.services.servers.process import free_ports, lacking, needed
 from tests.services.servers.rest_fixture import RestFixture
@@ -62,6 +63,16 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """PostgreSQL, as the machine has it or from Debian."""
     process = Postgres(tmp_path_factory.mktemp("postgres"))
+    try:
+        yield process.start()
+    finally:
+        process.stop()
+
+
+@pytest.fixture(scope="session")
+def nessie(tmp_path_factory: pytest.TempPathFactory, moto: MotoServer) -> Iterator[Nessie]:
+    """Nessie 0.99 with Keycloak 26, from Maven; moto is its S3."""
+    process = Nessie(tmp_path_factory.mktemp("nessie"), moto)
     try:
         yield process.start()
     finally:

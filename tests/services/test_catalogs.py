@@ -1,0 +1,202 @@
+"""Every catalog behaves alike: tables, whole jobs, restarts, schema checks, conflicts, each against its real server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField
+from pyspark.sql import SparkSession
+
+from tests.recovery.lake import QUERY, disturb, write
+from tests.services import lakes
+from tests.services.lakes import SCHEMA, Lake, driver
+from volley import (
+    CommitConflictError,
+    Environment,
+    FileSource,
+    IcebergSink,
+    IcebergSinkConfig,
+    Metrics,
+    SchemaMismatchError,
+    TableNotFoundError,
+    col,
+)
+from volley.iceberg._patience import ATTEMPTS
+from volley.iceberg.catalogs import load_catalog
+
+SLOW = pytest.param(lakes.nessie, id="nessie", marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", params=[*lakes.QUICK, SLOW], ids=lambda made: made.__name__)
+def lake(request: pytest.FixtureRequest) -> Lake:
+    """Each catalog in turn."""
+    made: Lake = request.param(request)
+    return made
+
+
+# --- namespaces and tables
+
+
+def test_namespaces_and_tables_are_made_listed_loaded_and_dropped(lake: Lake) -> None:
+    config = lake.config()
+    catalog, namespace = load_catalog(config), (f"n{config.table[:12]}",)
+    catalog.create_namespace(namespace)
+    assert namespace in catalog.list_namespaces()
+    name = (*namespace, "events")
+    assert not catalog.table_exists(name)
+    made = catalog.create_table(name, Schema(NestedField(1, "id", LongType())))
+    assert catalog.table_exists(name)
+    assert catalog.list_tables(namespace) == [name]
+    assert catalog.load_table(name).metadata.table_uuid == made.metadata.table_uuid
+    catalog.drop_table(name)
+    with pytest.raises(NoSuchTableError):
+        catalog.load_table(name)
+    catalog.drop_namespace(namespace)
+    assert namespace not in catalog.list_namespaces()
+
+
+def test_a_table_that_is_not_there_and_may_not_be_made(lake: Lake) -> None:
+    config = lake.config()
+    driver(config)
+    absent = lake.config().with_create_table(False)
+    with pytest.raises(TableNotFoundError, match=rf"db\.{absent.table} not found in") as caught:
+        driver(absent)
+    assert caught.value.hint
+
+
+# --- jobs
+
+
+def write_file(folder: Path, number: int) -> None:
+    """Ten numbered rows."""
+    folder.mkdir(exist_ok=True)
+    ids = range(number * 10, number * 10 + 10)
+    pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), folder / f"{number}.parquet")
+
+
+def run(spark: SparkSession, folder: Path, config: IcebergSinkConfig, *, arrow_native: bool = True) -> None:
+    """One run: an epoch is one file, and rows that 7 divides are left out."""
+    (
+        Environment(spark=spark, checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
+        .from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
+        .filter_expr(col("id") % 7 != 0)
+        .to_sink(IcebergSink(config))
+        .execute("catalogs")
+    )
+
+
+def wanted(files: int) -> list[int]:
+    return [number for number in range(files * 10) if number % 7]
+
+
+def epochs(table: Table) -> list[str]:
+    return [snapshot.summary["volley.epoch"] for snapshot in table.snapshots() if snapshot.summary]
+
+
+def test_files_are_filtered_into_a_table_and_the_next_run_adds_only_what_is_new(
+    lake: Lake, spark: SparkSession, tmp_path: Path
+) -> None:
+    config = lake.config()
+    for number in range(2):
+        write_file(tmp_path / "in", number)
+    run(spark, tmp_path, config)
+    assert lake.ids(config) == wanted(2)
+    write_file(tmp_path / "in", 2)
+    run(spark, tmp_path, config)
+    assert lake.ids(config) == wanted(3)
+    # Nessie shows the current snapshot alone.
+    assert epochs(lake.table(config)) == ["0", "1", "2"][-1 if lake.name == "nessie" else 0 :]
+
+
+def test_the_general_path(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> None:
+    # The catalog is none of the path's business: one is enough.
+    lake = lakes.rest(request)
+    config = lake.config()
+    write_file(tmp_path / "in", 0)
+    run(spark, tmp_path, config, arrow_native=False)
+    assert lake.ids(config) == wanted(1)
+
+
+# --- schemas
+
+
+WIDER = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+def test_a_stream_that_does_not_fit_is_refused(lake: Lake) -> None:
+    config = lake.config()
+    driver(config)
+    with pytest.raises(SchemaMismatchError, match="name") as caught:
+        driver(config.with_schema_evolution("strict"), WIDER)
+    assert caught.value.hint
+    with pytest.raises(SchemaMismatchError, match="id"):
+        driver(config, pa.schema([("id", pa.string())]))
+    assert lake.table(config).schema().column_names == ["id"]
+
+
+def test_columns_are_added(lake: Lake) -> None:
+    config = lake.config()
+    first = driver(config)
+    first.commit(*write(first, 0, [1]))
+    wider = driver(config.with_schema_evolution("add_columns"), WIDER)
+    assert lake.table(config).schema().column_names == ["id", "name"]
+    assert wider.last_epoch(QUERY) == 0
+    assert lake.rows(config) == [{"id": 1, "name": None}]
+
+
+# --- others at the same table
+
+
+def test_what_another_client_changes_between_epochs_is_seen_and_kept(lake: Lake) -> None:
+    config = lake.config()
+    ours = driver(config)
+    ours.commit(*write(ours, 0, [1]))
+    lake.table(config).append(pa.table({"id": [50]}, schema=SCHEMA))
+    with lake.table(config).transaction() as change:
+        change.set_properties(owner="somebody")
+    assert ours.last_epoch(QUERY) == 0
+    ours.commit(*write(ours, 1, [2]))
+    assert lake.ids(config) == [1, 2, 50]
+    assert lake.table(config).properties["owner"] == "somebody"
+
+
+def first_another(lake: Lake, config: IcebergSinkConfig, row: int) -> Callable[[Callable[[], Any]], Any]:
+    """A commit that somebody else is faster than: the catalog itself refuses it."""
+
+    def commit(real: Callable[[], Any]) -> Any:
+        lake.table(config).append(pa.table({"id": [row]}, schema=SCHEMA))
+        return real()
+
+    return commit
+
+
+def test_a_conflict_is_tried_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, metrics = lake.config(), Metrics()
+    ours = driver(config, metrics=metrics)
+    disturb(monkeypatch, ours, first_another(lake, config, 50))
+    ours.commit(*write(ours, 0, [1]))
+    assert lake.ids(config) == [1, 50]
+    assert metrics.commit_retries == 1
+
+
+def test_conflicts_without_end_stop_the_job_and_nothing_of_it_has_landed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = lake.config()
+    ours = driver(config)
+    disturb(monkeypatch, ours, *(first_another(lake, config, row) for row in range(50, 50 + ATTEMPTS)))
+    written = write(ours, 0, [1])
+    with pytest.raises(CommitConflictError, match=config.table) as caught:
+        ours.commit(*written)
+    assert caught.value.hint
+    assert lake.ids(config) == list(range(50, 50 + ATTEMPTS))
+    ours.commit(*written)
+    assert 1 in lake.ids(config)
