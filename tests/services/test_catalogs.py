@@ -7,30 +7,27 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
-from pyspark.sql import SparkSession
 
 from tests.recovery.lake import QUERY, disturb, write
 from tests.services import lakes
 from tests.services.lakes import SCHEMA, Lake, driver
+from tests.services.pipeline import run, wanted, write_file
 from volley import (
     CommitConflictError,
-    Environment,
-    FileSource,
-    IcebergSink,
     IcebergSinkConfig,
     Metrics,
     SchemaMismatchError,
     TableNotFoundError,
-    col,
 )
 from volley.iceberg._patience import ATTEMPTS
 from volley.iceberg.catalogs import load_catalog
+
+pytestmark = pytest.mark.usefixtures("spark")
 
 SLOW = pytest.param(lakes.nessie, id="nessie", marks=pytest.mark.slow)
 
@@ -75,53 +72,29 @@ def test_a_table_that_is_not_there_and_may_not_be_made(lake: Lake) -> None:
 # --- jobs
 
 
-def write_file(folder: Path, number: int) -> None:
-    """Ten numbered rows."""
-    folder.mkdir(exist_ok=True)
-    ids = range(number * 10, number * 10 + 10)
-    pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), folder / f"{number}.parquet")
-
-
-def run(spark: SparkSession, folder: Path, config: IcebergSinkConfig, *, arrow_native: bool = True) -> None:
-    """One run: an epoch is one file, and rows that 7 divides are left out."""
-    (
-        Environment(spark=spark, checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
-        .from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
-        .filter_expr(col("id") % 7 != 0)
-        .to_sink(IcebergSink(config))
-        .execute("catalogs")
-    )
-
-
-def wanted(files: int) -> list[int]:
-    return [number for number in range(files * 10) if number % 7]
-
-
 def epochs(table: Table) -> list[str]:
     return [snapshot.summary["volley.epoch"] for snapshot in table.snapshots() if snapshot.summary]
 
 
-def test_files_are_filtered_into_a_table_and_the_next_run_adds_only_what_is_new(
-    lake: Lake, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_files_are_filtered_into_a_table_and_the_next_run_adds_only_what_is_new(lake: Lake, tmp_path: Path) -> None:
     config = lake.config()
     for number in range(2):
-        write_file(tmp_path / "in", number)
-    run(spark, tmp_path, config)
+        write_file(tmp_path, number)
+    run(tmp_path, config)
     assert lake.ids(config) == wanted(2)
-    write_file(tmp_path / "in", 2)
-    run(spark, tmp_path, config)
+    write_file(tmp_path, 2)
+    run(tmp_path, config)
     assert lake.ids(config) == wanted(3)
     # Nessie shows the current snapshot alone.
     assert epochs(lake.table(config)) == ["0", "1", "2"][-1 if lake.name == "nessie" else 0 :]
 
 
-def test_the_general_path(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> None:
+def test_the_general_path(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     # The catalog is none of the path's business: one is enough.
     lake = lakes.rest(request)
     config = lake.config()
-    write_file(tmp_path / "in", 0)
-    run(spark, tmp_path, config, arrow_native=False)
+    write_file(tmp_path, 0)
+    run(tmp_path, config, arrow_native=False)
     assert lake.ids(config) == wanted(1)
 
 

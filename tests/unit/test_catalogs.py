@@ -101,7 +101,10 @@ def test_properties_of_the_other_catalogs() -> None:
         "uri": "thrift://hms:9083",
         "warehouse": "s3://lake",
     }
-    assert told(SqlCatalog("postgresql://u:p@h/db"))["uri"] == "postgresql://u:p@h/db"
+    assert told(SqlCatalog("postgresql://u:p@h/db"))["uri"] == "postgresql://u:p@h/db?connect_timeout=5"
+    own = "postgresql+psycopg2://h/db?sslmode=require&connect_timeout=1"
+    assert told(SqlCatalog(own))["uri"] == own
+    assert told(SqlCatalog("postgresql+pg8000://h/db"))["uri"] == "postgresql+pg8000://h/db"
     assert told(SqlCatalog("sqlite:////a.db"))["uri"] == "sqlite:////a.db?timeout=30"
     assert told(SqlCatalog("sqlite:////a.db?timeout=5"))["uri"] == "sqlite:////a.db?timeout=5"
     assert told(SqlCatalog("sqlite:////a.db?x=1"))["uri"] == "sqlite:////a.db?x=1&timeout=30"

@@ -26,8 +26,9 @@ class LimitedGlueCatalog(Thrifty, glue.GlueCatalog):
     def __init__(self, name: str, limits: tuple[float, float], **properties: Any) -> None:
         session = get_session()
         session.set_default_client_config(Config(connect_timeout=limits[0], read_timeout=limits[1]))
-        # pyiceberg's own ten retries would outlast any timeout.
-        super().__init__(name, **{glue.GLUE_MAX_RETRIES: 2, **properties, BOTOCORE_SESSION: session})
+        # pyiceberg's own ten retries would outlast any timeout; as a text, it passes them to botocore, which fails.
+        retries = int(properties.get(glue.GLUE_MAX_RETRIES, 2))
+        super().__init__(name, **{**properties, glue.GLUE_MAX_RETRIES: retries, BOTOCORE_SESSION: session})
         # The properties travel to the executors with the tables' FileIO; a session can't.
         del self.properties[BOTOCORE_SESSION]
 

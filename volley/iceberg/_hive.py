@@ -16,6 +16,10 @@ from volley.iceberg._clients import Thrifty
 __all__ = ["LimitedHiveCatalog"]
 
 
+# Others hold the lock for as long as a commit takes: asked twice a second for ten, not four times with seconds between.
+_LOCKS = {hive.LOCK_CHECK_MAX_WAIT_TIME: "0.5", hive.LOCK_CHECK_RETRIES: "20"}
+
+
 class _Client(hive._HiveClient):
     """A connection to the metastore whose every step ends in time; pyiceberg's own wait for ever."""
 
@@ -42,7 +46,7 @@ class LimitedHiveCatalog(Thrifty, hive.HiveCatalog):
     """
 
     def __init__(self, name: str, seconds: float, **properties: str) -> None:
-        super().__init__(name, **properties)
+        super().__init__(name, **{**_LOCKS, **properties})
         theirs = self._client
         self._client = _Client(
             theirs._uri,

@@ -235,11 +235,25 @@ class SqlCatalog(CatalogConfig):
         return rest.partition("?")[0] or None if head == "sqlite" else None
 
     def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
+        return {
+            "type": "sql",
+            "uri": self._limited_uri(),
+            # A connection that the server has closed meanwhile is found out before it is used.
+            "pool_pre_ping": "true",
+            "warehouse": storage.location(warehouse),
+            **storage.properties(),
+        }
+
+    def _limited_uri(self) -> str:
         uri = str(self.uri)
-        if self.file is not None and "timeout=" not in uri:
+        if "timeout=" in uri:
+            return uri
+        if self.file is not None:
             # A second writer waits this long, in place of failing at once with "database is locked".
-            uri = f"{uri}{'&' if '?' in uri else '?'}timeout={_SQLITE_SECONDS}"
-        return {"type": "sql", "uri": uri, "warehouse": storage.location(warehouse), **storage.properties()}
+            return f"{uri}{'&' if '?' in uri else '?'}timeout={_SQLITE_SECONDS}"
+        if re.match(r"postgresql(\+psycopg2?)?:", uri):
+            return f"{uri}{'&' if '?' in uri else '?'}connect_timeout={_CONNECT_SECONDS:.0f}"
+        return uri
 
     def open(self, properties: dict[str, Any]) -> Catalog:
         if self.file is not None:

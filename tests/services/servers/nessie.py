@@ -26,6 +26,8 @@ class Nessie:
 
     key = "svcid"
     secret = "svcsecret"
+    hasty = "hasty"
+    """Another client, with the same secret, whose tokens live for a second."""
 
     def __init__(self, folder: Path, storage: MotoServer) -> None:
         keycloak, nessie, management = free_ports(3)
@@ -47,7 +49,7 @@ class Nessie:
         home = next(artifact("keycloak-26.4.5", _KEYCLOAK).glob("keycloak-*"))
         realm = home / "data" / "import" / "iceberg.json"
         realm.parent.mkdir(parents=True, exist_ok=True)
-        realm.write_text(json.dumps(_realm(self.key, self.secret)))
+        realm.write_text(json.dumps(_realm(self.secret, {self.key: 3600, self.hasty: 1})))
         options = ["--import-realm", "--db=dev-mem", "--cache=local", "--http-host=127.0.0.1", f"--http-port={port}"]
         # Unpacked by Maven, the script is not executable.
         command = ["bash", str(home / "bin" / "kc.sh"), "start-dev", *options]
@@ -87,14 +89,14 @@ class Nessie:
 
     def _make_branch(self, name: str) -> None:
         trees = self.uri.replace("/iceberg", "/api/v2/trees")
-        headers = {"Authorization": f"Bearer {self.token()}"}
+        headers = {"Authorization": f"Bearer {self.token(self.key)}"}
         main = requests.get(f"{trees}/main", headers=headers, timeout=30).json()["reference"]
         made = requests.post(f"{trees}?name={name}&type=BRANCH", json=main, headers=headers, timeout=30)
         made.raise_for_status()
 
-    def token(self) -> str:
+    def token(self, client: str) -> str:
         """A token, as Keycloak gives it for the right secret."""
-        form = {"grant_type": "client_credentials", "client_id": self.key, "client_secret": self.secret}
+        form = {"grant_type": "client_credentials", "client_id": client, "client_secret": self.secret}
         answer = requests.post(self.tokens, data={**form, "scope": "catalog"}, timeout=30)
         answer.raise_for_status()
         return str(answer.json()["access_token"])
@@ -104,22 +106,28 @@ class Nessie:
         self._keycloak.stop()
 
 
-def _realm(client: str, secret: str) -> dict[str, Any]:
-    """A realm with one client, and the scope that pyiceberg asks for; naming scopes replaces Keycloak's own."""
+def _realm(secret: str, clients: dict[str, int]) -> dict[str, Any]:
+    """A realm with clients, whose tokens live for so many seconds, and the scope that pyiceberg asks for."""
     subject = {
         "name": "sub",
         "protocol": "openid-connect",
         "protocolMapper": "oidc-sub-mapper",
         "config": {"access.token.claim": "true", "introspection.token.claim": "true"},
     }
+    # Naming a scope replaces Keycloak's own, the one with the subject too.
     scope = {
         "name": "catalog",
         "protocol": "openid-connect",
         "attributes": {"include.in.token.scope": "true"},
         "protocolMappers": [subject],
     }
-    service = {
-        "clientId": client,
+    made = [_client(name, secret, seconds) for name, seconds in clients.items()]
+    return {"realm": "iceberg", "enabled": True, "sslRequired": "none", "clientScopes": [scope], "clients": made}
+
+
+def _client(name: str, secret: str, seconds: int) -> dict[str, Any]:
+    return {
+        "clientId": name,
         "secret": secret,
         "enabled": True,
         "protocol": "openid-connect",
@@ -129,5 +137,5 @@ def _realm(client: str, secret: str) -> dict[str, Any]:
         "standardFlowEnabled": False,
         "directAccessGrantsEnabled": False,
         "optionalClientScopes": ["catalog"],
+        "attributes": {"access.token.lifespan": str(seconds)},
     }
-    return {"realm": "iceberg", "enabled": True, "sslRequired": "none", "clientScopes": [scope], "clients": [service]}
