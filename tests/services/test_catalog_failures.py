@@ -176,11 +176,15 @@ def test_a_token_that_has_expired(nessie: Nessie, request: pytest.FixtureRequest
     assert isinstance(given.catalog, NessieCatalog)
     by_token = replace(given.catalog, credential=None, token=nessie.token(nessie.hasty))
     driver(replace(given, catalog=replace(by_token, token=nessie.token(nessie.key))))
-    # Keycloak lets this client's tokens live for a second: they are asked with until they are refused.
-    deadline = time.monotonic() + 60
+    # Keycloak lets this client's tokens live for a second.
     with pytest.raises(CatalogAuthError, match=nessie.uri):
-        while time.monotonic() < deadline:
-            ask(replace(given, catalog=by_token))
+        ask_until_refused(replace(given, catalog=by_token))
+
+
+def ask_until_refused(asked: IcebergSinkConfig) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        ask(asked)
 
 
 @pytest.mark.slow

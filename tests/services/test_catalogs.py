@@ -73,7 +73,7 @@ def test_a_table_that_is_not_there_and_may_not_be_made(lake: Lake) -> None:
 
 
 def epochs(table: Table) -> list[str]:
-    return [snapshot.summary["volley.epoch"] for snapshot in table.snapshots() if snapshot.summary]
+    return [str(snapshot.summary["volley.epoch"]) for snapshot in table.snapshots() if snapshot.summary]
 
 
 def test_files_are_filtered_into_a_table_and_the_next_run_adds_only_what_is_new(lake: Lake, tmp_path: Path) -> None:

@@ -144,7 +144,8 @@ def _in_storage(error: Exception) -> bool:
 
 def _glue_error(error: Exception, address: str, text: str) -> CatalogError:
     """Our error for one of AWS' client, which tells its kinds apart by codes and names."""
-    code = getattr(error, "response", {}).get("Error", {}).get("Code") or type(error).__name__
+    answer = getattr(error, "response", None) or {}
+    code = answer.get("Error", {}).get("Code") or type(error).__name__
     if re.search("Throttling|InternalService|ServiceUnavailable|OperationTimeout|TooManyRequests", code):
         return _busy(address, text)
     if re.search("Connect|Timeout|HTTPClient", code):
