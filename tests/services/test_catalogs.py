@@ -154,9 +154,10 @@ def first_another(lake: Lake, config: IcebergSinkConfig, row: int) -> Callable[[
 def test_a_conflict_is_tried_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     config, metrics = lake.config(), Metrics()
     ours = driver(config, metrics=metrics)
-    disturb(monkeypatch, ours, first_another(lake, config, 50))
     ours.commit(*write(ours, 0, [1]))
-    assert lake.ids(config) == [1, 50]
+    disturb(monkeypatch, ours, first_another(lake, config, 50))
+    ours.commit(*write(ours, 1, [2]))
+    assert lake.ids(config) == [1, 2, 50]
     assert metrics.commit_retries == 1
 
 
@@ -165,11 +166,13 @@ def test_conflicts_without_end_stop_the_job_and_nothing_of_it_has_landed(
 ) -> None:
     config = lake.config()
     ours = driver(config)
+    ours.commit(*write(ours, 0, [1]))
     disturb(monkeypatch, ours, *(first_another(lake, config, row) for row in range(50, 50 + ATTEMPTS)))
-    written = write(ours, 0, [1])
+    written = write(ours, 1, [2])
     with pytest.raises(CommitConflictError, match=config.table) as caught:
         ours.commit(*written)
     assert caught.value.hint
-    assert lake.ids(config) == list(range(50, 50 + ATTEMPTS))
+    others = list(range(50, 50 + ATTEMPTS))
+    assert lake.ids(config) == [1, *others]
     ours.commit(*written)
-    assert 1 in lake.ids(config)
+    assert lake.ids(config) == [1, 2, *others]
