@@ -39,6 +39,12 @@ def lake(request: pytest.FixtureRequest) -> Lake:
     return made
 
 
+def nessie_fails(lake: Lake, request: pytest.FixtureRequest, why: str) -> None:
+    """What Nessie alone can't do; when it can, the test says so."""
+    if lake.name == "nessie":
+        request.applymarker(pytest.mark.xfail(reason=why, strict=True))
+
+
 # --- namespaces and tables
 
 
@@ -115,7 +121,10 @@ def test_a_stream_that_does_not_fit_is_refused(lake: Lake) -> None:
     assert lake.table(config).schema().column_names == ["id"]
 
 
-def test_columns_are_added(lake: Lake) -> None:
+def test_columns_are_added(lake: Lake, request: pytest.FixtureRequest) -> None:
+    nessie_fails(
+        lake, request, "Nessie 0.99 wants last-column-id with a new schema, which pyiceberg 0.12 does not send"
+    )
     config = lake.config()
     first = driver(config)
     first.commit(*write(first, 0, [1]))
@@ -159,6 +168,17 @@ def test_a_conflict_is_tried_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) 
     ours.commit(*write(ours, 1, [2]))
     assert lake.ids(config) == [1, 2, 50]
     assert metrics.commit_retries == 1
+
+
+def test_a_conflict_over_a_tables_first_snapshot_is_tried_again(
+    lake: Lake, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nessie_fails(lake, request, "Nessie 0.99 lets the second of two first snapshots replace the other's rows")
+    config = lake.config()
+    ours = driver(config)
+    disturb(monkeypatch, ours, first_another(lake, config, 50))
+    ours.commit(*write(ours, 0, [1]))
+    assert lake.ids(config) == [1, 50]
 
 
 def test_conflicts_without_end_stop_the_job_and_nothing_of_it_has_landed(
