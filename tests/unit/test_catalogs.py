@@ -454,7 +454,7 @@ def test_a_missing_client_says_how_to_install_it(
 ) -> None:
     for name in [name for name in sys.modules if name.startswith(f"{module}.")]:
         monkeypatch.delitem(sys.modules, name)
-    for name in ("pyiceberg.catalog.hive", "pyiceberg.catalog.glue"):
+    for name in ("pyiceberg.catalog.hive", "pyiceberg.catalog.glue", "volley.iceberg._hive", "volley.iceberg._glue"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingDependencyError, match=type(catalog).__name__) as caught:
