@@ -43,7 +43,8 @@ class Cluster:
             "spark-defaults.conf",
             {
                 "spark.executor.memory": "512m",
-                "spark.executorEnv.PYTHONPATH": str(ROOT),
+                "spark.executorEnv.PYTHONPATH": f"{Path(__file__).parent / 'watched'}:{ROOT}",
+                "spark.executorEnv.VOLLEY_TEST_SEEN": str(self.seen),
             },
         )
         self._start("master", HOSTS[0], "master.Master", "--port", str(port))
@@ -72,6 +73,11 @@ class Cluster:
     def environment(self) -> dict[str, str]:
         """What a driver on this machine is told by its environment; none of it is for Volley."""
         return {"SPARK_CONF_DIR": str(self.folder), "SPARK_LOCAL_IP": HOSTS[0]}
+
+    @property
+    def seen(self) -> Path:
+        """What the executors' Python has connected to."""
+        return self.folder / "seen"
 
     def alive(self) -> list[str]:
         """The workers that run."""
