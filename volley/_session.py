@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,10 +52,23 @@ def log_file() -> Path:
 
 def session_for_job(session: SparkSession) -> SparkSession:
     """A session beside `session`, in which expressions mean what they mean on Arrow, whatever is set in the other."""
+    _show_files_to_sources()
     own = session.newSession()
     for name, value in _MEANING.items():
         own.conf.set(name, value)
     return own
+
+
+def _show_files_to_sources() -> None:
+    """Let the process in which a source plans its splits import what was sent with ``--py-files`` or `addPyFile`.
+
+    Spark has it look in a folder that only Spark Connect fills; beside it are the files of everyone else.
+    """
+    from pyspark import SparkFiles
+
+    folder = Path(SparkFiles.getRootDirectory()) / "streaming_job"
+    with suppress(FileExistsError):
+        folder.symlink_to(folder.parent)
 
 
 def open_session(master: str | None) -> SparkSession:

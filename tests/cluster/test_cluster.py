@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,12 +18,12 @@ from tests.cluster.standalone import HOSTS, Cluster
 from tests.processes import plain_environment
 from tests.recovery import remote_pipeline
 from tests.recovery.remote import RemoteLake
-from tests.recovery.runs import ROWS_PER_FILE, check_exactly_once, load, write_input
+from tests.recovery.runs import ROWS_PER_FILE, RUN_SECONDS, check_exactly_once, load, write_input
 from tests.services.conftest import Seaweed
 from volley.iceberg import orphan_files, remove_orphan_files
 
 AT_ONCE = timedelta(0)
-RUN_SECONDS = 240
+FILES = 2
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,9 @@ def driver(cluster: Cluster, module: str, *arguments: str, **more: str) -> subpr
 @pytest.fixture(scope="module")
 def done(running: Cluster, seaweed: Seaweed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
     folder = tmp_path_factory.mktemp("jobs")
-    for name, files in {"arrow-native": 4, "general": 4, "executor": 2, "host": 2}.items():
-        write_input(folder / name, files)
-    remote_pipeline.write_input(folder / "s3", 2)
+    for name in ("arrow-native", "general", "executor", "host"):
+        write_input(folder / name, FILES)
+    remote_pipeline.write_input(folder / "s3", FILES)
     ran = driver(running, "tests.cluster.jobs", str(folder), running.master, seaweed.rest_uri, seaweed.s3_endpoint)
     yield Done(folder, running.alive(), json.loads(ran.stdout), ran.stderr)
     running.heal()
@@ -89,12 +90,12 @@ def remove_orphans(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", ["arrow-native", "general"])
 def test_only_the_master_changes(done: Done, path: str) -> None:
-    check_exactly_once(done.folder / path)
+    check_exactly_once(done.folder / path, FILES)
     assert done.orphans[path] == []
 
 
 def test_executors_write_to_s3_with_the_keys_sent_to_them(done: Done, seaweed: Seaweed) -> None:
-    remote_pipeline.check_exactly_once(RemoteLake(seaweed, seaweed.rest_uri, "cluster").table(), 2)
+    remote_pipeline.check_exactly_once(RemoteLake(seaweed, seaweed.rest_uri, "cluster").table(), FILES)
 
 
 def test_executors_never_open_the_catalog(done: Done, running: Cluster, seaweed: Seaweed) -> None:
@@ -107,12 +108,12 @@ def test_executors_never_open_the_catalog(done: Done, running: Cluster, seaweed:
 @pytest.mark.parametrize("lost", ["executor", "host"])
 def test_what_dies_in_an_epoch_loses_nothing(done: Done, lost: str) -> None:
     folder = done.folder / lost
-    check_both_tables(folder, 2)
+    check_both_tables(folder, FILES)
     left = unreferenced(folder)
     assert len(left) == 5  # the first sink's, of the attempt that died
     assert names(done.orphans[lost]) == left
     assert remove_orphans(folder) == left
-    check_both_tables(folder, 2)
+    check_both_tables(folder, FILES)
 
 
 def test_the_host_was_really_lost(done: Done) -> None:
@@ -120,10 +121,9 @@ def test_the_host_was_really_lost(done: Done) -> None:
 
 
 def test_the_terminal_shows_the_jobs_and_nothing_of_spark(done: Done) -> None:
-    lines = done.log.splitlines()
-    assert [line.partition(":")[0] for line in lines if "finished" in line] == [
-        *("recovery", "recovery", "remote", "faults", "faults")
-    ]
+    shown = [re.sub(r" ·.*| \d.*", "", line) for line in done.log.splitlines()]
+    finished = [f"{job}: finished" for job in ("recovery", "recovery", "remote")]
+    assert shown == [*finished, *(["faults: attempts of epoch", "faults: finished"] * 2)]
 
 
 def test_the_copy_of_a_task_that_hangs_wins(cluster: Cluster, tmp_path: Path) -> None:
