@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import tempfile
 from contextlib import suppress
@@ -110,7 +111,10 @@ def _start(master: str | None) -> SparkSession:
             _launch(_AT_LAUNCH | chosen)
         return SparkSession(SparkContext.getOrCreate(_completed(SparkConf().setAll(list(chosen.items())))))
     except (PySparkException, Py4JError, OSError) as error:
-        raise JobError(f"Spark did not start: {_reason(error)}", hint=f"Spark's log is {log_file()}") from error
+        where = chosen.get("spark.master", "the master of spark-submit")
+        raise JobError(
+            f"Spark did not start on {where}: {_reason(error)}", hint=f"Spark's log is {log_file()}"
+        ) from error
 
 
 def _launch(settings: dict[str, str]) -> None:
@@ -139,7 +143,10 @@ def _completed(conf: SparkConf) -> SparkConf:
 def _reason(error: Exception) -> str:
     from py4j.protocol import Py4JJavaError
 
-    if isinstance(error, Py4JJavaError):
-        return str(error.java_exception.toString())
-    lines = log_file().read_text(errors="replace").splitlines() if log_file().exists() else []
-    return lines[-1] if lines else "no output"
+    log = log_file().read_text(errors="replace") if log_file().exists() else ""
+    if not isinstance(error, Py4JJavaError):
+        return log.splitlines()[-1] if log else "no output"
+    reason = str(error.java_exception.toString()).partition("\n")[0]
+    # A master that does not answer only shows in the log.
+    killed = re.findall(r"Application has been killed\. Reason: (.+)", log)
+    return str(killed[-1]) if killed and "stopped SparkContext" in reason else reason

@@ -25,7 +25,11 @@ except JobError as error:
 @pytest.mark.parametrize(
     ("master", "python", "message"),
     [
-        ("spark://nohost", sys.executable, "Spark did not start: org.apache.spark.SparkException: Invalid master URL"),
+        (
+            "spark://nohost",
+            sys.executable,
+            "Spark did not start on spark://nohost: org.apache.spark.SparkException: Invalid",
+        ),
         ("local[1]", "./nowhere/python", 'Cannot run program "./nowhere/python"'),
     ],
 )
