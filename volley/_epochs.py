@@ -150,7 +150,7 @@ class Epochs:
             self.metrics.record_commit(time.monotonic() - began, succeeded=True)
 
     def _orphans(self, frame: DataFrame, epoch: Epoch, results: Sequence[Sequence[WriteResult]]) -> list[str]:
-        """A look costs a listing: it is taken where a driver or a task has died, or a copy of one may have been killed."""
+        """A look costs a listing: it is taken where a driver or a task has died, or a copy may have been killed."""
         retried = any(result.attempt for each in results for result in each)
         speculative = frame.sparkSession.conf.get("spark.speculation", "false") == "true"
         if not retried and not speculative and epoch.number != self.unfinished:
