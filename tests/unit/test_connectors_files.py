@@ -303,7 +303,7 @@ def test_secrets_are_not_shown() -> None:
 
 def test_file_systems_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "adlfs", None)
-    monkeypatch.delitem(fsspec.registry._registry, "abfs", raising=False)
+    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "abfs", raising=False)
     with pytest.raises(ConfigError, match="nosuch://") as caught:
         opened("nosuch://b/in", tmp_path)
     assert caught.value.hint
