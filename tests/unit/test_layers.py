@@ -38,6 +38,8 @@ THIRD_PARTIES = {
     "pyiceberg": {
         "iceberg._clients",
         "iceberg._files",
+        "iceberg._glue",
+        "iceberg._hive",
         "iceberg.committer",
         "iceberg.schema",
         "iceberg.tables",

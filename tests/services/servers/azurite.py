@@ -9,10 +9,9 @@ import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.services.conftest import free_ports, needed
 from tests.services.servers.certificates import Certificate
 from tests.services.servers.downloads import npm_package
-from tests.services.servers.process import ServerProcess
+from tests.services.servers.process import ServerProcess, free_ports, listens, needed
 from volley import IcebergStorage
 
 VERSION = "3.35.0"
@@ -40,14 +39,18 @@ class Azurite:
         program = package / "dist" / "src" / "blob" / "main.js"
         options = [f"--blobPort={port}", "--blobHost=127.0.0.1", f"--location={folder}", "--disableTelemetry"]
         command = [node, str(program), *options, "--silent", "--skipApiVersionCheck", *secure]
-        self.process = ServerProcess("Azurite", command, f"{self.endpoint}?comp=list", folder / "log")
+        self._process = ServerProcess("Azurite", command, folder / "log")
+        self._ready = listens(port)
 
     def start(self) -> None:
         """Start it, and make the container."""
-        self.process.start()
+        self._process.start(self._ready)
         request = urllib.request.Request(f"{self.endpoint}/{CONTAINER}?restype=container", method="PUT")
         _sign(request, f"/{ACCOUNT}/{ACCOUNT}/{CONTAINER}\nrestype:container")
         urllib.request.urlopen(request, timeout=10).close()
+
+    def stop(self) -> None:
+        self._process.stop()
 
     def storage(self, access_key: str | None = KEY, container: str = CONTAINER) -> IcebergStorage:
         return IcebergStorage.Azure(storage_account=ACCOUNT, container=container, access_key=access_key)
