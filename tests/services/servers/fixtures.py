@@ -90,7 +90,7 @@ def azurite(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
             server.start()
             yield server
         finally:
-            server.process.stop()
+            server.stop()
 
 
 def _trust_here(certificate: Path) -> None:
@@ -119,7 +119,7 @@ def google(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Ite
             server.start()
             yield server, tokens
         finally:
-            server.process.stop()
+            server.stop()
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def azurite_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
         server.start()
         yield server
     finally:
-        server.process.stop()
+        server.stop()
 
 
 @pytest.fixture
