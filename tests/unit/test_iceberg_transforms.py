@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -68,8 +68,8 @@ INTS = st.integers(-(2**31), 2**31 - 1)
 LONGS = st.integers(-(2**63), 2**63 - 1)
 TIMES = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
 DATES = st.dates(date(1, 1, 2))
-TEXTS = st.text(max_size=40) | st.integers(250, 260).map("ä".__mul__) | st.integers(250, 260).map("a".__mul__)
-BYTES = st.binary(max_size=20) | st.binary(min_size=250, max_size=260)
+TEXTS = st.text(max_size=40) | st.integers(28, 36).map("ä".__mul__) | st.integers(60, 68).map("a".__mul__)
+BYTES = st.binary(max_size=20) | st.binary(min_size=60, max_size=68)
 
 COLUMNS: dict[str, tuple[pa.DataType, IcebergType, st.SearchStrategy[Any]]] = {
     "int": (pa.int32(), IntegerType(), INTS),
@@ -78,7 +78,7 @@ COLUMNS: dict[str, tuple[pa.DataType, IcebergType, st.SearchStrategy[Any]]] = {
     "decimal(38,5)": (
         pa.decimal128(38, 5),
         DecimalType(38, 5),
-        st.integers(-(10**37), 10**37).map(lambda n: Decimal(n).scaleb(-5)),
+        st.integers(-(10**37), 10**37).map(lambda n: Decimal(n).scaleb(-5, Context(prec=40))),
     ),
     "date": (pa.date32(), DateType(), DATES),
     "time": (pa.time64("us"), TimeType(), st.times()),

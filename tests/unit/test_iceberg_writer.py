@@ -22,8 +22,10 @@ from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, pyarrow_to_schema
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import FixedType, LongType, NestedField, StringType, UUIDType
 
 from volley._types import arrow_schema as parse
@@ -333,7 +335,9 @@ def test_files_are_within_ten_percent_of_the_target(
 def roll(folder: Path, batches: list[pa.RecordBatch], **changes: Any) -> WriteResult:
     """Write without a catalog: small files of one task."""
     schema = to_iceberg_schema(batches[0].schema)
-    writer = IcebergWriter(str(folder), {}, {}, schema, 0, "", 1 << 20, None, "none", None)
+    writer = IcebergWriter(
+        str(folder), {}, {}, schema, PartitionSpec(), UNSORTED_SORT_ORDER, "", 1 << 20, None, "none", None
+    )
     task = replace(writer, **changes).open(0)
     for batch in batches:
         task.write(batch)

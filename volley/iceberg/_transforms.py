@@ -28,8 +28,10 @@ __all__ = ["KNOWN", "physical", "transformed"]
 _Hashes = npt.NDArray[np.uint32]
 _Places = npt.NDArray[np.int64]
 
-# Bytes: a longer value is hashed alone, in C; block by block of all rows would cost as many steps as it has blocks.
-_LONG = 256
+# Bytes. A longer value is hashed alone, in C, at 300 ns; all rows at once pay 30 ns for each block of four bytes.
+_LONG = 64
+# Rows: as many as the processor's cache holds the hashes of.
+_AT_ONCE = 1 << 14
 _POSITIVE = np.uint32(0x7FFFFFFF)
 
 
@@ -112,7 +114,8 @@ def _masked(numbers: npt.NDArray[Any], values: pa.Array) -> pa.Array:
 def _integers(values: pa.Array) -> npt.NDArray[Any]:
     """The integers in which Arrow keeps numbers, dates and times; 0 for null."""
     kind = pa.int32() if values.type.bit_width == 32 else pa.int64()
-    return values.view(kind).fill_null(0).to_numpy()
+    numbers: npt.NDArray[Any] = values.view(kind).fill_null(0).to_numpy()
+    return numbers
 
 
 # Murmur3 of 32 bits with seed 0, as Iceberg's specification (appendix B) has it
@@ -152,21 +155,32 @@ def _shortest(values: pa.Array) -> tuple[npt.NDArray[np.uint8], _Places, _Places
 
 
 def _of_bytes(data: npt.NDArray[np.uint8], starts: _Places, lengths: _Places) -> _Hashes:
-    """The hash of each stretch of `data`: block by block of four bytes, all rows at once."""
+    """The hash of each stretch of `data`."""
     padded = np.concatenate([data, np.zeros(4, np.uint8)])
-    words: _Hashes = np.ndarray((len(data) + 1,), "<u4", padded, strides=(1,))
+    words = np.ndarray((len(data) + 1,), np.dtype("<u4"), padded, strides=(1,))
+    hashes = np.empty(len(starts), np.uint32)
+    for first in range(0, len(starts), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        hashes[some] = _of_words(words, starts[some], lengths[some])
+    for row in np.flatnonzero(lengths > _LONG):
+        hashes[row] = mmh3.hash(data[starts[row] :][: lengths[row]].tobytes(), signed=False)
+    return hashes
+
+
+def _of_words(words: _Hashes, starts: _Places, lengths: _Places) -> _Hashes:
+    """Block by block of four bytes, all rows at once; `words` has the four bytes that begin at each byte."""
     hashes = np.zeros(len(starts), np.uint32)
     blocks = np.where(lengths > _LONG, 0, lengths // 4)
+    shared = int(blocks.min(initial=_LONG))
+    for block in range(shared):
+        hashes = _mix(hashes, words[starts + 4 * block])
     rows = np.arange(len(starts))
-    for block in range(int(blocks.max(initial=0))):
+    for block in range(shared, int(blocks.max(initial=0))):
         rows = rows[blocks[rows] > block]
         hashes[rows] = _mix(hashes[rows], words[starts[rows] + 4 * block])
     left = (lengths % 4).astype(np.uint32)
     rest = words[starts + lengths - left] & ((np.uint32(1) << left * np.uint32(8)) - np.uint32(1))
-    hashes = _end(hashes ^ _scrambled(rest), lengths.astype(np.uint32))
-    for row in np.flatnonzero(lengths > _LONG):
-        hashes[row] = mmh3.hash(data[starts[row] :][: lengths[row]].tobytes(), signed=False)
-    return hashes
+    return _end(hashes ^ _scrambled(rest), lengths.astype(np.uint32))
 
 
 def _rotated(numbers: _Hashes, by: int) -> _Hashes:
@@ -185,4 +199,5 @@ def _end(hashes: _Hashes, lengths: _Hashes | np.uint32) -> _Hashes:
     mixed = hashes ^ lengths
     mixed = (mixed ^ (mixed >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     mixed = (mixed ^ (mixed >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return mixed ^ (mixed >> np.uint32(16))
+    mixed ^= mixed >> np.uint32(16)
+    return mixed
