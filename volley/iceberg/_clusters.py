@@ -87,8 +87,9 @@ class Clusters:
         return rows if len(starts) == 1 and self._layout.order.is_unsorted else rows.take(pa.array(order))
 
     def _order(self, rows: pa.RecordBatch, codes: _Numbers) -> _Numbers:
-        ranks = self._layout.ranks(rows).append_column("partition", pa.array(codes))
-        order: _Numbers = pc.sort_indices(ranks, [("partition", "ascending"), *self._layout.ways]).to_numpy()
+        ranks = self._layout.ranks(rows)
+        both = pa.record_batch([pa.array(codes), *ranks.columns], names=["partition", *ranks.schema.names])
+        order: _Numbers = pc.sort_indices(both, [("partition", "ascending"), *self._layout.ways]).to_numpy()
         return order
 
     def _note(self, values: list[pa.Array], bounds: list[int]) -> None:
@@ -160,11 +161,8 @@ def _whole(kind: pa.DataType) -> pa.DataType:
 def _on_disk(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The same rows in a mapped file without a name, among Spark's own."""
     folder = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
-    descriptor, path = tempfile.mkstemp(prefix="volley-rows-", dir=folder)
-    os.close(descriptor)
-    try:
-        with storage_errors(path), pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, rows.schema) as spill:
-            spill.write_batch(rows)
-        return pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
-    finally:
-        os.unlink(path)
+    with storage_errors(folder), tempfile.NamedTemporaryFile(prefix="volley-rows-", dir=folder) as file:
+        with pa.ipc.new_file(file, rows.schema) as run:
+            run.write_batch(rows)
+        file.flush()
+        return pa.ipc.open_file(pa.memory_map(file.name)).get_batch(0)

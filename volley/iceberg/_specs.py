@@ -65,6 +65,13 @@ def _field(transform: Transform, schema: Schema, number: int) -> PartitionField:
             f"partition field {transform}: {transform.kind} does not take {source.field_type}",
             hint="bucket or identity take most types; time granularities take dates and timestamps, hour no dates",
         )
+    try:
+        schema.accessor_for_field(source.field_id)
+    except ValueError as error:
+        raise ConfigError(
+            f"partition field {transform}: {transform.field!r} is in a list or map, a row may have many of it",
+            hint="partition by a column, or a field of a struct",
+        ) from error
     suffix = _SUFFIXES.get(transform.kind, f"_{transform.kind}")
     width = "" if transform.width is None else f"_{transform.width}"
     return PartitionField(source.field_id, number, made, f"{transform.field}{suffix}{width}")
