@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -38,12 +39,16 @@ from volley.sink import WriteResult
 class Tables:
     """Makes tables in a catalog of their own."""
 
-    def __init__(self, catalog: InMemoryCatalog) -> None:
+    def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         catalog.create_namespace("db")
 
     def make(
-        self, schema: pa.Schema | Schema, *parts: Partitioning, order: tuple[SortField, ...] = (), **properties: str
+        self,
+        schema: pa.Schema | Schema,
+        *parts: Partitioning,
+        order: tuple[SortField, ...] = (),
+        properties: dict[str, str] | None = None,
     ) -> Table:
         """A table of an Arrow or Iceberg schema; `order` names columns by their numbers from 1 on."""
         made = schema if isinstance(schema, Schema) else to_iceberg_schema(schema)
@@ -52,7 +57,7 @@ class Tables:
             made,
             partition_spec=spec_of(partitioning(parts), made),
             sort_order=SortOrder(*order),
-            properties={name.replace("_", "."): value for name, value in properties.items()},
+            properties=properties or {},
         )
 
 
@@ -146,7 +151,7 @@ def test_partitions_prune_files(tables: Tables, how: Partitioning, row_filter: s
     at = [datetime(1969, 12, 30, tzinfo=UTC) + timedelta(hours=n % 96) for n in range(1000)]
     rows = pa.table({"id": range(1000), "kind": [f"k{n % 7}" for n in range(1000)], "seen": at})
     # Without statistics only the partitions can tell.
-    table = tables.make(rows.schema, how, **{"write.metadata.metrics.default": "none"})
+    table = tables.make(rows.schema, how, properties={"write.metadata.metrics.default": "none"})
     committed = commit(table, write(table, rows))
     scan = committed.scan(row_filter=row_filter)
     assert len(list(scan.plan_files())) == scanned < len(list(committed.scan().plan_files()))
@@ -237,7 +242,7 @@ def test_thousands_of_partitions_in_bounded_memory_make_a_file_each(
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/local,{tmp_path}/other")
     (tmp_path / "local").mkdir()
     schema = pa.schema({"key": pa.int64(), "text": pa.string()})
-    table = tables.make(schema, Partitioning.identity("key"), **{"write.metadata.metrics.default": "none"})
+    table = tables.make(schema, Partitioning.identity("key"), properties={"write.metadata.metrics.default": "none"})
     task = writer_for(table, row_group_bytes=1 << 20).open(0)
     base, peak = pa.total_allocated_bytes(), 0
     for step in range(60):
@@ -370,7 +375,7 @@ def test_an_evolved_spec_is_the_one_that_counts(tables: Tables) -> None:
 def test_a_field_that_is_void_in_a_table_of_version_1(tables: Tables) -> None:
     rows = pa.table({"id": range(10), "kind": ["a", "b"] * 5})
     table = tables.make(
-        rows.schema, Partitioning.identity("kind"), Partitioning.bucket("id", n=2), **{"format-version": "1"}
+        rows.schema, Partitioning.identity("kind"), Partitioning.bucket("id", n=2), properties={"format-version": "1"}
     )
     with table.update_spec() as update:
         update.remove_field("kind")
