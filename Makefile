@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 
-.PHONY: demo test lint unit oldest bench dist clean
+.PHONY: demo test test-slow lint unit oldest bench chaos dist clean
 
 demo: $(STAMP)
 	@echo "demo: a year of New York flights into an Iceberg table, with a crash on the way"
@@ -17,6 +17,10 @@ test: lint
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
+test-slow: $(STAMP)
+	@echo "test-slow: Nessie with Keycloak, servers that take a minute to start"
+	@$(BIN)/pytest -m slow
+
 unit: $(STAMP)
 	@echo "unit: the tests that need no JVM"
 	@$(BIN)/pytest tests/unit tests/contracts
@@ -28,8 +32,13 @@ lint: $(STAMP)
 	@$(BIN)/mypy
 
 bench: $(STAMP)
-	@echo "bench: files to Iceberg beside the pyarrow limit, alternating runs"
+	@echo "bench: each benchmark beside its peers, alternating runs"
 	@$(BIN)/python -m benchmarks files_to_iceberg
+	@$(BIN)/python -m benchmarks commit_cost
+
+chaos: $(STAMP)
+	@echo "chaos: 200 kills and other faults, then the rows are counted (half an hour)"
+	@$(BIN)/python -m benchmarks chaos
 
 dist: $(STAMP)
 	@echo "dist: wheel and sdist"

@@ -28,7 +28,7 @@ SUMMARY = "rows lost and doubled after 200 kills and as many other faults, by a 
 
 _ROOT = Path(__file__).parents[1]
 _ROWS = 300
-_AHEAD = 12
+_AHEAD = 16
 _RUN_SECONDS = 300
 _AT_ONCE = timedelta(0)
 
@@ -115,7 +115,7 @@ class Chaos:
         epoch = _next_epoch(self.folder)
         if dice.random() < 0.1 and self._forget_the_last_commit():
             epoch -= 1
-        workers = [f"{dice.choice(TASK_POINTS)}@{epoch + ahead}" for ahead in range(_AHEAD) if dice.random() < 0.5]
+        workers = [f"{dice.choice(TASK_POINTS)}@{epoch + ahead}" for ahead in range(_AHEAD) if dice.random() < 0.7]
         driver = f"{dice.choice((*POINTS, 'in-recovery'))}@{epoch + dice.randrange(_AHEAD)}"
         from_a_task, zombie = dice.random() < 0.2, dice.random() < 0.05
         points = [f"{dice.choice(TASK_POINTS)}@{epoch}"] if from_a_task else [*workers, driver]

@@ -29,7 +29,8 @@ __all__ = ["BAD", "config", "load_table"]
 TABLE = "events"
 BAD = 50
 """Ids that are 3 modulo this are bad rows: they go to the dead letters."""
-_SHARE = 0.08
+_OFTEN = 0.08
+_SELDOM = 0.015  # faults that stop the job: most of its ends are to be deaths
 
 
 def config(folder: Path, table: str = TABLE) -> IcebergSinkConfig:
@@ -76,7 +77,7 @@ class Tormentor:
 
         def commit_with_loss(committer: IcebergCommitter, epoch: Any, results: Any) -> None:
             files = [file for result in results for file in result.committables]
-            if files and self._chosen("data file vanished"):
+            if files and self._chosen("data file vanished", _SELDOM):
                 os.remove(files[0].data_file.file_path.removeprefix("file://"))
             commit(committer, epoch, results)
 
@@ -91,7 +92,7 @@ class Tormentor:
             raise Unreachable("injected: connection reset before the commit")
         if table.name()[-1] == TABLE:
             for name, change in self._rivals().items():
-                if self._chosen(name):
+                if self._chosen(name, _SELDOM if change is _add_column else _OFTEN):
                     change(_plain(self._folder).load_table(table.name()))
         answer = commit()
         if self._chosen("answer lost"):
@@ -113,8 +114,8 @@ class Tormentor:
         with (self._folder / "rivals").open("a") as log:
             log.write(f"{number}\n")
 
-    def _chosen(self, fault: str) -> bool:
-        if self._dice.random() >= _SHARE:
+    def _chosen(self, fault: str, share: float = _OFTEN) -> bool:
+        if self._dice.random() >= share:
             return False
         with (self._folder / "faults").open("a") as log:
             log.write(f"{fault}\n")

@@ -173,7 +173,7 @@ def _each_row(
     node: _plan.Node, function: Callable[[dict[str, Any]], Iterable[Any]], out: pa.Schema, batch: pa.RecordBatch
 ) -> pa.RecordBatch:
     rows = []
-    for row in batch.to_pylist():
+    for row in _as_dicts(node, batch):
         try:
             made = list(function(row))
         except Exception as error:
@@ -182,6 +182,18 @@ def _each_row(
             _check_row(node, each, out)
         rows += made
     return _from_rows(node, rows, out)
+
+
+def _as_dicts(node: _plan.Node, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    try:
+        rows: list[dict[str, Any]] = batch.to_pylist()
+    except (ValueError, OverflowError) as error:
+        # A time before the year 1 or after 9999, which Arrow holds and Python does not.
+        raise JobError(
+            f"{node.label()} was given a value that Python has no object for: {error}",
+            hint="filter such rows out before, or use map_batches, which is given Arrow",
+        ) from error
+    return rows
 
 
 def _check_row(node: _plan.Node, row: Any, out: pa.Schema) -> None:

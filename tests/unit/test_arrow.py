@@ -265,3 +265,11 @@ def test_errors_of_users_functions_name_them(stream: DataStream, message: str) -
     with pytest.raises(JobError, match=message) as caught:
         run(stream)
     assert caught.value.hint
+
+
+def test_rows_that_python_has_no_values_for_say_so() -> None:
+    far = pa.record_batch({"at": pa.array([2**60], pa.timestamp("us"))})
+    stream = Environment().from_source(MemorySource([{"at": datetime(2024, 1, 1)}])).map(lambda row: row)
+    with pytest.raises(JobError, match="no object for") as caught:
+        stage(stream, far.schema)(far)
+    assert "map_batches" in str(caught.value.hint)

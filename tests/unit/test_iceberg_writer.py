@@ -394,6 +394,34 @@ def test_page_and_dictionary_sizes_follow_the_tables_properties(make: Make) -> N
     assert dictionary[0] < 2000 < dictionary[1]
 
 
+def test_bloom_filters_follow_the_tables_properties(make: Make) -> None:
+    rows = pa.table({"id": range(0, 100_000, 2), "point": [{"x": n} for n in range(50_000)]})
+    prefix = "write.parquet.bloom-filter-enabled.column"
+    table = make(rows.schema, **{f"{prefix}.id": "true", f"{prefix}.point": "false", f"{prefix}.point.x": "true"})
+    (path,) = paths(write(table, rows))
+    filtered = f"select path_in_schema from parquet_metadata('{path}') where bloom_filter_offset is not null"
+    assert sorted(duckdb.sql(filtered).fetchall()) == [("id",), ("point, x",)]
+    # 777 is within the bounds, so only the filter can tell that it is not there.
+    excludes = f"select bloom_filter_excludes from parquet_bloom_probe('{path}', 'id', %d)"
+    assert [duckdb.sql(excludes % value).fetchall() for value in (777, 778)] == [[(True,)], [(False,)]]
+
+
+def test_a_smaller_bloom_filter_is_written_if_the_table_says_so(make: Make) -> None:
+    rows = pa.table({"id": range(50_000)})
+    properties = {"write.parquet.bloom-filter-enabled.column.id": "true"}
+    size = [
+        write(make(rows.schema, **properties, **more), rows).bytes
+        for more in ({}, {"write.parquet.bloom-filter-max-bytes": "1000"})
+    ]
+    assert size[0] - size[1] > 10_000
+
+
+def test_a_bloom_filter_of_no_column_is_named_before_anything_is_written(make: Make) -> None:
+    with pytest.raises(ConfigError, match=r"column\.idd is of a column that the table has not") as caught:
+        writer_for(make("id long", **{"write.parquet.bloom-filter-enabled.column.idd": "true"}))
+    assert "id" in str(caught.value.hint)
+
+
 class Watched:
     """A table's own FileIO, that does something at each write."""
 

@@ -43,6 +43,8 @@ THIRD_PARTIES = {
         "iceberg._rolling",
         "iceberg._specs",
         "iceberg._transforms",
+        "iceberg._glue",
+        "iceberg._hive",
         "iceberg.committer",
         "iceberg.schema",
         "iceberg.tables",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import traceback
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -126,11 +127,32 @@ def _translated(error: Exception, config: IcebergSinkConfig, secrets: Collection
         return _unreachable(address, text)
     if (origin := getattr(error, "orig", None)) is not None:
         return _sql_error(origin, config.source)
+    if type(error).__module__ == "botocore.exceptions" and config.source.extra == "glue" and not _in_storage(error):
+        return _glue_error(error, address, text)
     if type(error).__module__.partition(".")[0] in _CATALOG_CLIENTS:
         return CatalogError(f"catalog {address}: {text}", hint="check the address; the catalog's own log may say more")
     if presentable(error, secrets) is not error:
         return CatalogError(f"catalog {address}: {text}", hint="check the credentials for characters that don't belong")
     return _storage_error(error, config.storage.root, "reaching")
+
+
+def _in_storage(error: Exception) -> bool:
+    """Whether it was raised below s3fs: its client and Glue's raise the same errors."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_globals["__name__"].startswith("aiobotocore.") for frame, _ in frames)
+
+
+def _glue_error(error: Exception, address: str, text: str) -> CatalogError:
+    """Our error for one of AWS' client, which tells its kinds apart by codes and names."""
+    answer = getattr(error, "response", None) or {}
+    code = answer.get("Error", {}).get("Code") or type(error).__name__
+    if re.search("Throttling|InternalService|ServiceUnavailable|OperationTimeout|TooManyRequests", code):
+        return _busy(address, text)
+    if re.search("Connect|Timeout|HTTPClient", code):
+        return _unreachable(address, text)
+    if re.search("AccessDenied|Credential|Token|Signature|Unauthorized|Profile|InvalidClientTokenId", code):
+        return _refused(address, text, "check AWS' credentials (profile, environment) and that they allow glue:*")
+    return CatalogError(f"catalog {address}: {text}", hint="check region, catalog_id and database")
 
 
 def _refused(address: str, text: str, hint: str) -> CatalogAuthError:

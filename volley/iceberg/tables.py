@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table, TableProperties
-from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from volley.errors import ConfigError, TableNotFoundError
 from volley.iceberg._patience import patiently
@@ -45,14 +45,23 @@ def _open(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, Table]
         try:
             table = catalog.load_table(config.identifier)
         except NoSuchTableError:
-            return catalog, _create(catalog, config, stream)
+            return catalog, _rooted(_create(catalog, config, stream), config.branch)
         if config.schema_evolution == "add_columns":
             table = evolve(table, stream)
     check_spec(table, config.partitioning)
     _check_branch(table, config.branch)
     # With a dead letter, nulls are sorted out row by row: only what no row could fit is refused here.
     check_fits(_valued(stream) if config.dead_letter else stream, table.schema(), config.table_name)
-    return catalog, table
+    with catalog_errors(config):
+        return catalog, _rooted(table, config.branch)
+
+
+def _rooted(table: Table, branch: str) -> Table:
+    """The table with a snapshot, empty if need be, for a branch to begin at: pyiceberg's catalogs can't without."""
+    if branch != MAIN_BRANCH and not table.metadata.snapshots:
+        with table.transaction() as transaction:
+            transaction.update_snapshot().fast_append().commit()
+    return table
 
 
 def _check_branch(table: Table, branch: str) -> None:

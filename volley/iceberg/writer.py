@@ -26,7 +26,7 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.typedef import Record
 
 from volley._types import conform
-from volley.errors import ConfigError, SchemaMismatchError
+from volley.errors import ConfigError, SchemaMismatchError, near
 from volley.iceberg._clusters import Clusters
 from volley.iceberg._layout import Layout
 from volley.iceberg._rolling import RollingFiles
@@ -39,6 +39,11 @@ __all__ = ["IcebergWriter", "WrittenFile", "file_prefix"]
 _MIB = 1 << 20
 _ROW_GROUP_ROWS = 1_048_576
 _ROW_GROUP_BYTES = 64 * _MIB
+_BLOOM = f"{TableProperties.PARQUET_BLOOM_FILTER_COLUMN_ENABLED_PREFIX}."
+_BLOOM_BYTES = TableProperties.PARQUET_BLOOM_FILTER_MAX_BYTES_DEFAULT
+# A filter that takes one value in a hundred for one that is there, Iceberg's default, has about ten bits a value.
+_BLOOM_MISSES = 0.01
+_BLOOM_BITS = 10
 _PARQUET_OPTIONS = {
     TableProperties.PARQUET_PAGE_SIZE_BYTES: "data_page_size",
     TableProperties.PARQUET_DICT_SIZE_BYTES: "dictionary_pagesize_limit",
@@ -73,6 +78,7 @@ class IcebergWriter:
         compression_level: Its level; None = its default.
         row_group_rows: The most rows of a row group.
         row_group_bytes: The most Arrow bytes of a row group: what an open file holds in memory.
+        bloom_filters: By column path in the files, the number of different values its Bloom filters are made for.
         parquet_options: More that `pyarrow.parquet.ParquetWriter` is told.
     """
 
@@ -89,6 +95,7 @@ class IcebergWriter:
     compression_level: int | None
     row_group_rows: int = _ROW_GROUP_ROWS
     row_group_bytes: int = _ROW_GROUP_BYTES
+    bloom_filters: dict[str, int] = field(default_factory=dict)
     parquet_options: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -116,6 +123,7 @@ class IcebergWriter:
             compression_level=config.compression_level,
             row_group_rows=rows or _ROW_GROUP_ROWS,
             row_group_bytes=size or _ROW_GROUP_BYTES,
+            bloom_filters=_bloom_filters(table),
             parquet_options={option: value for option, value in options.items() if value is not None},
         )
 
@@ -155,8 +163,15 @@ class IcebergWriter:
             compression=self.compression,
             compression_level=self.compression_level,
             store_decimal_as_integer=True,  # as Iceberg's specification has it
+            **self._bloom_options,
             **self.parquet_options,
         )
+
+    @property
+    def _bloom_options(self) -> dict[str, Any]:
+        # Left out if there are none: older pyarrow does not know the option.
+        found = {path: {"ndv": values, "fpp": _BLOOM_MISSES} for path, values in self.bloom_filters.items()}
+        return {"bloom_filter_options": found} if found else {}
 
     def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in the files' schema: the table's columns in its order; nothing is copied unless types differ.
@@ -216,6 +231,29 @@ def _number(properties: Mapping[str, str], name: str) -> int | None:
     if not text.isdigit() or int(text) == 0:
         raise ConfigError(f"table property {name} is {text!r}", hint="a whole number above 0")
     return int(text)
+
+
+def _bloom_filters(table: Table) -> dict[str, int]:
+    """By column path in the files, for how many different values a filter of a row group is made.
+
+    Iceberg gives a filter's size, pyarrow takes the number of values: as many as that size has room for.
+    """
+    properties, names = table.properties, parquet_path_to_id_mapping(sanitize_column_names(table.schema()))
+    size = _number(properties, TableProperties.PARQUET_BLOOM_FILTER_MAX_BYTES) or _BLOOM_BYTES
+    rows = _number(properties, TableProperties.PARQUET_ROW_GROUP_LIMIT) or _ROW_GROUP_ROWS
+    paths = {field_id: path for path, field_id in names.items()}
+    wanted = [name.removeprefix(_BLOOM) for name, on in properties.items() if name.startswith(_BLOOM) and on == "true"]
+    return {_path_of(column, table.schema(), paths): min(rows, size * 8 // _BLOOM_BITS) for column in wanted}
+
+
+def _path_of(column: str, schema: Schema, paths: Mapping[int, str]) -> str:
+    try:
+        return paths[schema.find_field(column).field_id]
+    except (KeyError, ValueError) as error:
+        raise ConfigError(
+            f"table property {_BLOOM}{column} is of a column that the table has not",
+            hint=near(column, schema.column_names),
+        ) from error
 
 
 def _check_metrics(schema: Schema, properties: dict[str, str]) -> None:
