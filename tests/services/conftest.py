@@ -10,11 +10,11 @@ from tests.services.servers.glue import MotoServer
 from tests.services.servers.hive import HiveMetastore
 from tests.services.servers.nessie import Nessie
 from tests.services.servers.postgres import Postgres
-from tests.services.servers.process import free_ports, lacking, needed
+from tests.services.servers.process import free_ports, lacking, needed, wait_for
 from tests.services.servers.rest_fixture import RestFixture
 from tests.services.servers.seaweed import Seaweed, SeaweedProcess
 
-__all__ = ["Seaweed", "SeaweedProcess", "free_ports", "lacking", "needed"]
+__all__ = ["Seaweed", "SeaweedProcess", "free_ports", "lacking", "needed", "wait_for"]
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,8 @@ from typing import Any
 
 from botocore.config import Config
 from botocore.session import get_session
-from pyiceberg.catalog import BOTOCORE_SESSION, glue
+from pyiceberg.catalog import BOTOCORE_SESSION
+from pyiceberg.catalog.glue import GLUE_MAX_RETRIES, GlueCatalog
 from pyiceberg.table import Table
 
 from volley.iceberg._clients import Thrifty
@@ -14,7 +15,7 @@ from volley.iceberg._clients import Thrifty
 __all__ = ["LimitedGlueCatalog"]
 
 
-class LimitedGlueCatalog(Thrifty, glue.GlueCatalog):
+class LimitedGlueCatalog(Thrifty, GlueCatalog):
     """A Glue catalog whose requests end in time.
 
     Args:
@@ -27,8 +28,8 @@ class LimitedGlueCatalog(Thrifty, glue.GlueCatalog):
         session = get_session()
         session.set_default_client_config(Config(connect_timeout=limits[0], read_timeout=limits[1]))
         # pyiceberg's own ten retries would outlast any timeout; as a text, it passes them to botocore, which fails.
-        retries = int(properties.get(glue.GLUE_MAX_RETRIES, 2))
-        super().__init__(name, **{**properties, glue.GLUE_MAX_RETRIES: retries, BOTOCORE_SESSION: session})
+        retries = int(properties.get(GLUE_MAX_RETRIES, 2))
+        super().__init__(name, **{**properties, GLUE_MAX_RETRIES: retries, BOTOCORE_SESSION: session})
         # The properties travel to the executors with the tables' FileIO; a session can't.
         del self.properties[BOTOCORE_SESSION]
 

@@ -120,6 +120,23 @@ def java_21() -> str:
     return str(JAVA)
 
 
+def npm_package(name: str, version: str) -> Path:
+    """The folder of a package from npm."""
+    npm = needed("npm", "it comes with Node.js")
+    wanted = f"{name}@{version}"
+    folder = downloaded(
+        f"{name}-{version}",
+        lambda part: _run([npm, "install", "--silent", "--no-fund", "--no-audit", f"--prefix={part}", wanted]),
+    )
+    return folder / "node_modules" / name
+
+
+def other_version(name: str, version: str) -> Path:
+    """A folder for PYTHONPATH with a Python package in another version than the tests' own."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    return downloaded(f"{name}-{version}", lambda part: _run([*pip, f"--target={part}", f"{name}=={version}"]))
+
+
 def class_path(*folders: Path) -> str:
     """Java's class path: these folders, and the jars in each one's ``lib``."""
     return os.pathsep.join(str(entry) for folder in folders for entry in (folder, folder / "lib" / "*"))

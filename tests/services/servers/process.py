@@ -67,6 +67,15 @@ def listens(port: int) -> Callable[[], bool]:
     return ask
 
 
+def wait_for(log: Path, line: str, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a server's log has the line that says it is ready."""
+    deadline = time.monotonic() + START_SECONDS
+    while line not in log.read_text(errors="replace"):
+        if process.poll() is not None or time.monotonic() > deadline:
+            pytest.fail(f"the server did not start: {log.read_text(errors='replace')[-2000:]}")
+        time.sleep(0.05)
+
+
 class ServerProcess:
     """A server that can be stopped and started again, on the same ports and with the same data.
 
