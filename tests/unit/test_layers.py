@@ -34,10 +34,15 @@ THIRD_PARTIES = {
     "pyarrow": {
         *("_arrow", "_casts", "_columns", "_datasource", "_dead_letters", "_operators", "_spark"),
         *("iceberg.writer", "iceberg.schema", "iceberg.tables"),
+        *("iceberg._clusters", "iceberg._layout", "iceberg._rolling", "iceberg._transforms"),
     },
     "pyiceberg": {
         "iceberg._clients",
         "iceberg._files",
+        "iceberg._layout",
+        "iceberg._rolling",
+        "iceberg._specs",
+        "iceberg._transforms",
         "iceberg._glue",
         "iceberg._hive",
         "iceberg.committer",

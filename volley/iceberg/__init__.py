@@ -3,7 +3,9 @@
 from volley.iceberg.catalogs import GlueCatalog, HiveCatalog, MemoryCatalog, NessieCatalog, RestCatalog, SqlCatalog
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintenance import orphan_files, remove_orphan_files
+from volley.iceberg.partitioning import Partitioning
 from volley.iceberg.sink import IcebergSink
+from volley.iceberg.snapshots import publish_branch
 from volley.iceberg.storage import IcebergStorage
 
 __all__ = [
@@ -14,8 +16,10 @@ __all__ = [
     "IcebergStorage",
     "MemoryCatalog",
     "NessieCatalog",
+    "Partitioning",
     "RestCatalog",
     "SqlCatalog",
     "orphan_files",
+    "publish_branch",
     "remove_orphan_files",
 ]

@@ -198,6 +198,9 @@ class IcebergCommitter:
             )
             append = self._append(transaction, epoch)
             append._snapshot_id = _snapshot_id(self._table.metadata.table_uuid, epoch)
+            if self._config.branch not in self._table.metadata.refs:
+                # A new branch begins where main is; pyiceberg would begin an empty one.
+                append._parent_snapshot_id = self._table.metadata.current_snapshot_id
             for file in this.files:
                 append.append_data_file(file.data_file)
             append.commit()
