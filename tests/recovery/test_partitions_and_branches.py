@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform
 
 from tests.recovery.lake import QUERY, Lake, disturb, write
 from tests.recovery.runs import check_exactly_once, load, run_again, run_and_die, write_input
@@ -28,7 +29,10 @@ def make_table(folder: Path) -> None:
     catalog = load_catalog(IcebergSinkConfig(namespace="db", table="events", storage=storage))
     catalog.create_namespace("db")
     catalog.create_table(
-        "db.events", schema, partition_spec=spec_of(how, schema), sort_order=SortOrder(SortField(3, "identity"))
+        "db.events",
+        schema,
+        partition_spec=spec_of(how, schema),
+        sort_order=SortOrder(SortField(3, IdentityTransform())),
     )
     catalog.close()
 
