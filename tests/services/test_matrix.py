@@ -25,13 +25,19 @@ def matrix(request: pytest.FixtureRequest) -> Iterator[set[tuple[str, str]]]:
     """The pairs that have passed; printed when all are through."""
     passed: set[tuple[str, str]] = set()
     yield passed
-    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
-    assert reporter is not None
-    reporter.write_line("")
-    reporter.write_line(f"{'':10}" + "".join(f"{storage:>8}" for storage in STORAGES))
-    for catalog in (*ANYWHERE, *OWN):
-        cells = "".join(f"{'ok' if (catalog, storage) in passed else '-':>8}" for storage in STORAGES)
-        reporter.write_line(f"{catalog:10}{cells}")
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        print("\n" + table(passed))
+
+
+def table(passed: set[tuple[str, str]]) -> str:
+    """The matrix as text."""
+    head = f"{'':10}" + "".join(f"{storage:>8}" for storage in STORAGES)
+    lines = [
+        f"{catalog:10}" + "".join(f"{'ok' if (catalog, storage) in passed else '-':>8}" for storage in STORAGES)
+        for catalog in (*ANYWHERE, *OWN)
+    ]
+    return "\n".join([head, *lines])
 
 
 def check(spark: SparkSession, folder: Path, config: IcebergSinkConfig) -> None:
