@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform
 
 from tests.recovery.lake import QUERY, Lake, disturb, write
 from tests.recovery.runs import check_exactly_once, load, run_again, run_and_die, write_input
@@ -28,7 +29,10 @@ def make_table(folder: Path) -> None:
     catalog = load_catalog(IcebergSinkConfig(namespace="db", table="events", storage=storage))
     catalog.create_namespace("db")
     catalog.create_table(
-        "db.events", schema, partition_spec=spec_of(how, schema), sort_order=SortOrder(SortField(3, "identity"))
+        "db.events",
+        schema,
+        partition_spec=spec_of(how, schema),
+        sort_order=SortOrder(SortField(3, IdentityTransform())),
     )
     catalog.close()
 
@@ -49,7 +53,7 @@ def test_a_partitioned_table_after_kills(path: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def partitioned(lake: Lake) -> Lake:
-    lake.config = lake.config.with_partitioning(Partitioning.bucket("id", n=2))
+    lake.config = lake.config.with_partitioning(Partitioning.identity("id"))
     return lake
 
 
@@ -90,8 +94,8 @@ def test_a_branch_keeps_its_epochs_when_main_moves_on(lake: Lake, monkeypatch: p
         lake.table().append(pa.table({"id": [100]}))
         return commit()
 
-    disturb(monkeypatch, driver, main_first)
     driver.commit(*write(driver, 1, [2]))
+    disturb(monkeypatch, driver, main_first)
     driver.commit(*write(driver, 2, [3]))
     assert lake.driver().last_epoch(QUERY) == 2
     assert lake.rows() == [1, 100]
