@@ -6,6 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.services.servers.fixtures import (
+    azure,
+    azure_http,
+    azurite,
+    azurite_http,
+    everywhere,
+    gcs,
+    gcs_proxied,
+    google,
+    local,
+    refusing_tokens,
+    s3,
+    s3_proxied,
+    s3_server,
+)
 from tests.services.servers.glue import MotoServer
 from tests.services.servers.hive import HiveMetastore
 from tests.services.servers.nessie import Nessie
@@ -14,7 +29,27 @@ from tests.services.servers.process import free_ports, lacking, needed, wait_for
 from tests.services.servers.rest_fixture import RestFixture
 from tests.services.servers.seaweed import Seaweed, SeaweedProcess
 
-__all__ = ["Seaweed", "SeaweedProcess", "free_ports", "lacking", "needed", "wait_for"]
+__all__ = [
+    "Seaweed",
+    "SeaweedProcess",
+    "azure",
+    "azure_http",
+    "azurite",
+    "azurite_http",
+    "everywhere",
+    "free_ports",
+    "gcs",
+    "gcs_proxied",
+    "google",
+    "lacking",
+    "local",
+    "needed",
+    "refusing_tokens",
+    "s3",
+    "s3_proxied",
+    "s3_server",
+    "wait_for",
+]
 
 
 @pytest.fixture(scope="session")

@@ -40,5 +40,11 @@ _EXAMPLES = {
     "nessie": "http://nessie:19120/iceberg",
     "keycloak": "http://keycloak:8080",
     "s3": "http://s3:9000",
+    "bucket": 'bucket="my-bucket"',
+    "account": 'storage_account="myaccount"',
+    "access_key": 'access_key="base64=="',
+    "project": 'project_id="my-project"',
+    "key_file": '"/secrets/account.json"',
+    "sqlite": "sqlite:////data/catalog.db",
     "metastore": "thrift://metastore:9083",
 }

@@ -27,13 +27,16 @@ from pyiceberg.types import UUIDType
 from pyspark.sql import SparkSession
 
 from tests.services.servers import iceberg_spark
-from tests.services.servers.downloads import maven_jar, python_package
+from tests.services.servers.downloads import artifact, other_version
 from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource
 from volley.iceberg.schema import to_iceberg_schema
 
 # Iceberg's runtime is built for this Spark, not for the one Volley runs on.
 PYSPARK = "4.1.4"
-JARS = ["org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0", "org.xerial:sqlite-jdbc:3.50.3.0"]
+JARS = {
+    "iceberg-spark-1.12.0": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0:jar",
+    "sqlite-jdbc-3.50.3.0": "org.xerial:sqlite-jdbc:3.50.3.0:jar",
+}
 
 _INSTANT, _MOMENT = pa.timestamp("us", "UTC"), pa.timestamp("us")
 _LEAF = pa.struct({"a": pa.int32(), "b": pa.string()})
@@ -166,7 +169,8 @@ def letters(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> La
 
 
 def by_pyiceberg(lake: Lake, table: str) -> list[dict[str, Any]]:
-    return lake.table(table).scan().to_arrow().to_pylist()
+    rows: list[dict[str, Any]] = lake.table(table).scan().to_arrow().to_pylist()
+    return rows
 
 
 def by_duckdb(lake: Lake, table: str) -> list[dict[str, Any]]:
@@ -177,8 +181,8 @@ def by_duckdb(lake: Lake, table: str) -> list[dict[str, Any]]:
             connection.load_extension(name)
         connection.execute("set timezone = 'UTC'")
         where = lake.table(table).metadata_location
-        found: pa.Table = connection.sql(f"from iceberg_scan('{where}')").to_arrow_table()
-        return found.to_pylist()
+        rows: list[dict[str, Any]] = connection.sql(f"from iceberg_scan('{where}')").to_arrow_table().to_pylist()
+        return rows
 
 
 def by_polars_native(lake: Lake, table: str) -> list[dict[str, Any]]:
@@ -197,9 +201,9 @@ def by_spark(lake: Lake, table: str) -> list[dict[str, Any]]:
 
 
 def _spark_found(lake: Lake, table: str) -> dict[str, Any]:
-    jars = ",".join(str(maven_jar(artifact)) for artifact in JARS)
+    jars = ",".join(str(jar) for name, where in JARS.items() for jar in artifact(name, where).glob("*.jar"))
     command = [sys.executable, iceberg_spark.__file__, f"{lake.folder}/catalog.db", f"db.{table}", jars]
-    own = {"PYTHONPATH": str(python_package("pyspark", PYSPARK)), "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"}
+    own = {"PYTHONPATH": str(other_version("pyspark", PYSPARK)), "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"}
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("COVERAGE", "SPARK"))}
     done = subprocess.run(command, env={**kept, **own}, capture_output=True, text=True, timeout=300, check=False)
     line = next((line for line in done.stdout.splitlines() if line.startswith("FOUND ")), None)

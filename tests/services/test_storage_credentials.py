@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.services.documented import documented
 from tests.services.fault_proxy import Answer, Fault, FaultProxy, Request, Server, named
-from tests.services.servers.azurite import Azurite
+from tests.services.servers.azurite import ACCOUNT, Azurite
 from tests.services.servers.fixtures import Place
-from tests.services.servers.gcs import FakeGcs
+from tests.services.servers.gcs import PROJECT, FakeGcs
 from tests.services.servers.identity import TOKEN, TokenEndpoint, azure_identity, service_account_key
-from tests.services.servers.s3 import ADMIN, REGION, S3, Keys
-from volley import EOF, Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource, StorageAccessError
+from tests.services.servers.s3 import ADMIN, BUCKET, S3, Keys
+from volley import EOF, Environment, IcebergSink, MemorySource, StorageAccessError
 
 Put = Callable[[str, str], None]
 
@@ -54,7 +56,7 @@ def own_s3(s3_server: S3, everywhere: Put) -> Place:
     """The bucket without keys, at an address that no other test has opened: clients keep the keys they have found."""
     everywhere("AWS_EC2_METADATA_DISABLED", "true")
     address = s3_server.endpoint.replace("127.0.0.1", "localhost")
-    return Place(s3_server.storage(None, endpoint=address))
+    return Place(documented("S3 with the default chain", s3=address, bucket=f'bucket="{BUCKET}"').storage)
 
 
 def test_s3_keys_come_from_the_environment(
@@ -81,7 +83,8 @@ def test_azure_without_a_key_asks_the_default_chain(
     with azure_identity() as identity:
         everywhere("IDENTITY_ENDPOINT", identity.uri)
         everywhere("IDENTITY_HEADER", "header-of-the-machine")
-        check(environment, Place(azurite.storage(access_key=None), azurite.properties()), tmp_path)
+        config = documented("Azure with the default credential", account=f'storage_account="{ACCOUNT}"')
+        check(environment, Place(config.storage, azurite.properties()), tmp_path)
     assert {asked["resource"] for asked in identity.asked} == {"https://storage.azure.com"}
     assert {asked["header"] for asked in identity.asked} == {"header-of-the-machine"}
     # The driver asks, and so do the executors, each for itself.
@@ -104,7 +107,9 @@ def test_gcs_without_a_key_uses_the_default_credentials(
     file.write_text(service_account_key(tokens.uri))
     everywhere("GOOGLE_APPLICATION_CREDENTIALS", str(file))
     with BearerOnly(server.endpoint, TOKEN) as proxy:
-        check(environment, Place(server.storage(None), {"gcs.service.host": proxy.uri}), tmp_path)
+        names = {"project": f'project_id="{PROJECT}"', "bucket": 'bucket="lake"'}
+        config = documented("Google Cloud Storage with default credentials", **names)
+        check(environment, Place(config.storage, {"gcs.service.host": proxy.uri}), tmp_path)
 
 
 class BearerOnly(FaultProxy):
@@ -143,11 +148,10 @@ def test_a_catalog_that_vends_keys_needs_none_here_and_each_epoch_has_fresh_ones
 ) -> None:
     everywhere("AWS_EC2_METADATA_DISABLED", "true")
     environment = Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"), arrow_native=arrow_native)
-    storage = IcebergStorage.S3(region=REGION, bucket="lake")
     s3_server.proxy.used.clear()
     with FaultProxy(s3_server.server.rest_uri) as catalog:
-        config = IcebergSinkConfig(catalog.uri, "s3://lake", ["db"], f"vended_{arrow_native}".lower(), storage)
-        config = config.with_credential(f"{ADMIN.access_key_id}:{ADMIN.secret_access_key}")
+        given = documented("S3 with keys from the catalog", catalog=catalog.uri)
+        config = replace(given, table=f"vended_{arrow_native}".lower())
         catalog.arm(vend(s3_server), "GET", rf"/tables/{config.table}", times=None)
         catalog.arm(vend(s3_server), "POST", r"/tables$", times=None)
         try:

