@@ -3,10 +3,12 @@
 from volley.iceberg.catalogs import GlueCatalog, HiveCatalog, MemoryCatalog, NessieCatalog, RestCatalog, SqlCatalog
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintenance import orphan_files, remove_orphan_files
+from volley.iceberg.modes import Append, Overwrite, Upsert
 from volley.iceberg.sink import IcebergSink
 from volley.iceberg.storage import IcebergStorage
 
 __all__ = [
+    "Append",
     "GlueCatalog",
     "HiveCatalog",
     "IcebergSink",
@@ -14,8 +16,10 @@ __all__ = [
     "IcebergStorage",
     "MemoryCatalog",
     "NessieCatalog",
+    "Overwrite",
     "RestCatalog",
     "SqlCatalog",
+    "Upsert",
     "orphan_files",
     "remove_orphan_files",
 ]
