@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from duckdb_extensions import import_extension
 from pyiceberg.table import Table
 
 from volley import Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext, WriteResult
@@ -91,7 +92,9 @@ class Lake:
     def duckdb_rows(self) -> list[dict[str, Any]]:
         """As DuckDB reads them."""
         with duckdb.connect() as connection:
-            connection.execute("load iceberg; load avro")
+            for extension in ("avro", "iceberg"):
+                import_extension(extension, con=connection)
+                connection.load_extension(extension)
             found = connection.sql(f"from iceberg_scan('{self.table().metadata_location}')").to_arrow_table()
         return sorted(found.to_pylist(), key=repr)
 
