@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
-from pyspark.sql import SparkSession
 
 from volley import Environment, IcebergSink, IcebergSinkConfig, MemorySource, SchemaMismatchError, col, lit
 from volley.iceberg import Overwrite, Upsert
@@ -29,7 +27,7 @@ def changes(epochs: int) -> list[dict[str, Any]]:
 
 
 def expected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    table = {}
+    table: dict[tuple[int, str], dict[str, Any]] = {}
     for row in rows:
         key = row["id"], row["kind"]
         table.pop(key, None)
@@ -38,19 +36,14 @@ def expected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(table.values(), key=lambda row: (row["id"], row["kind"]))
 
 
-@pytest.fixture(params=[True, False], ids=["arrow-native", "general"])
-def either(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Environment:
-    return Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"), arrow_native=request.param)
-
-
 @pytest.mark.parametrize("strategy", ["merge_on_read", "copy_on_write"])
 def test_upserts_and_deletes(
-    strategy: str, either: Environment, config: IcebergSinkConfig, load: Load, rows: Rows
+    strategy: str, environment: Environment, config: IcebergSinkConfig, load: Load, rows: Rows
 ) -> None:
     source = MemorySource(changes(4), rows_per_epoch=KEYS)
     mode = Upsert(["id", "kind"], order_by="value", op_field="op", strategy=strategy)
     job = (
-        either.from_source(source)
+        environment.from_source(source)
         .with_column("value", col("value") * lit(2))
         .to_sink(IcebergSink(config.with_commit_mode(mode).with_batch_size(100)))
         .execute("upserts")
@@ -63,38 +56,38 @@ def test_upserts_and_deletes(
 
 
 def test_a_null_key_stops_the_job_and_leaves_the_table_as_it_was(
-    either: Environment, config: IcebergSinkConfig, rows: Rows
+    environment: Environment, config: IcebergSinkConfig, rows: Rows
 ) -> None:
     source = MemorySource(pa.table({"id": [1, None]}))
-    stream = either.from_source(source).to_sink(IcebergSink(config.with_commit_mode(Upsert("id"))))
+    stream = environment.from_source(source).to_sink(IcebergSink(config.with_commit_mode(Upsert("id"))))
     with pytest.raises(SchemaMismatchError, match="key column 'id' has 1 nulls"):
         stream.execute("null key")
     assert rows() == []
 
 
-def test_null_keys_go_to_the_dead_letter(environment: Environment, config: IcebergSinkConfig, load: Load) -> None:
+def test_null_keys_go_to_the_dead_letter(native: Environment, config: IcebergSinkConfig, load: Load) -> None:
     source = MemorySource(pa.table({"id": [1, None, 3]}))
     sink = IcebergSink(config.with_commit_mode(Upsert("id")).with_dead_letter("letters"))
-    job = environment.from_source(source).to_sink(sink).execute("dead letters")
+    job = native.from_source(source).to_sink(sink).execute("dead letters")
     assert sorted(load().scan().to_arrow()["id"].to_pylist()) == [1, 3]
     assert job.progress.rejected == 1
 
 
 def test_overwriting_the_whole_table_leaves_the_last_epoch(
-    either: Environment, config: IcebergSinkConfig, load: Load, rows: Rows
+    environment: Environment, config: IcebergSinkConfig, load: Load, rows: Rows
 ) -> None:
     source = MemorySource([{"id": i} for i in range(30)], rows_per_epoch=10)
-    either.from_source(source).to_sink(IcebergSink(config.with_commit_mode("overwrite"))).execute("overwrite")
+    environment.from_source(source).to_sink(IcebergSink(config.with_commit_mode("overwrite"))).execute("overwrite")
     assert rows() == [{"id": i} for i in range(20, 30)]
     summaries = [snapshot.summary for snapshot in load().snapshots()]
     assert [(s["added-records"], s["total-records"]) for s in summaries if s] == [("10", "10")] * 3
 
 
 def test_overwriting_with_an_epoch_without_rows_changes_nothing(
-    environment: Environment, config: IcebergSinkConfig, load: Load, rows: Rows
+    native: Environment, config: IcebergSinkConfig, load: Load, rows: Rows
 ) -> None:
     source = MemorySource([{"id": i} for i in range(20)], rows_per_epoch=10)
     sink = IcebergSink(config.with_commit_mode(Overwrite()))
-    environment.from_source(source).filter_expr(col("id") < lit(10)).to_sink(sink).execute("empty")
+    native.from_source(source).filter_expr(col("id") < lit(10)).to_sink(sink).execute("empty")
     assert rows() == [{"id": i} for i in range(10)]
     assert len(load().snapshots()) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -15,8 +15,9 @@ from pyiceberg.types import LongType, StringType
 from tests.recovery.lake import disturb
 from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY, Lake
-from volley import CommitConflictError, ConfigError, SchemaMismatchError
+from volley import CommitConflictError, ConfigError, SchemaMismatchError, WriteResult
 from volley.iceberg import Append, Upsert
+from volley.sink import Chore
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "op": pa.string()})
 STRATEGIES = ["auto", "merge_on_read", "copy_on_write"]
@@ -236,7 +237,12 @@ def test_files_that_can_not_have_a_key_are_not_read(make_lake: MakeLake) -> None
     epoch, results = lake.write(driver, 5, rows(11, 45, name="newer"))
     done: list[Any] = []
     run = driver._context.run
-    object.__setattr__(driver._context, "run", lambda chores: done.extend(chores) or run(chores))
+
+    def noted(chores: Sequence[Chore]) -> list[WriteResult]:
+        done.extend(chores)
+        return run(chores)
+
+    object.__setattr__(driver._context, "run", noted)
     driver.commit(epoch, results)
     assert [type(chore).__name__ for chore in done] == ["Merge", "Replace", "Replace"]
     assert [seen(lake)[i] for i in (10, 11, 44, 45)] == ["new", "newer", "new", "newer"]
