@@ -385,3 +385,12 @@ def test_appends_after_upserts_keep_the_deletes(lake: Lake) -> None:
     lake.schema = pa.schema(list(SCHEMA)[:2])
     lake.epoch([{"id": 5, "name": "appended"}])
     assert set(seen(lake)) == {2, 3, 4, 5}
+
+
+def test_tables_of_format_version_1_have_their_files_written_anew(make_lake: MakeLake) -> None:
+    lake = make_lake(Upsert("id", op_field="op", strategy="merge_on_read"), SCHEMA, **{"format-version": "1"})
+    lake.epoch(rows(1, 2, 3, 4))
+    lake.epoch(rows(2, name="newer"))
+    assert lake.table().metadata.format_version == 1
+    assert {row["id"]: row["name"] for row in lake.rows()} == {1: "new", 2: "newer", 3: "new", 4: "new"}
+    assert summary(lake)["total-delete-files"] == "0"

@@ -405,7 +405,8 @@ class Replace:
         return self._marked(new)
 
     def _is_rewritten(self, part: float) -> bool:
-        strategy = self.writer.mode.strategy
+        # Format version 1 knows no delete files.
+        strategy = self.writer.mode.strategy if self.metadata.format_version > 1 else "copy_on_write"
         return strategy == "copy_on_write" or (strategy == "auto" and part >= _REWRITTEN_PART)
 
     def _matching(self) -> np.ndarray[Any, Any]:

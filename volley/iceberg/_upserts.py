@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -46,6 +47,8 @@ class EpochUpsert:
         writer: Callable[[Table], UpsertWriter],
     ) -> None:
         self._staged = tuple(staged)
+        # The ranges are for the driver; with many tasks and many files they would be most of what is sent.
+        self._sent = tuple(replace(file, ranges=()) for file in staged)
         self._branch = branch
         self._run = run
         self._writer = writer
@@ -72,7 +75,7 @@ class EpochUpsert:
         new = [each for each in found if each not in self._replaced]
         slim, base = _without_history(table.metadata), len(merges) + len(self._replaced)
         replaces = [
-            Replace(writer, base + number, self._staged, slim, found[seen].file, tuple(found[seen].delete_files))
+            Replace(writer, base + number, self._sent, slim, found[seen].file, tuple(found[seen].delete_files))
             for number, seen in enumerate(new)
         ]
         self._take(self._run([*merges, *replaces]) if merges or replaces else [], found)
@@ -97,7 +100,7 @@ class EpochUpsert:
         for file in self._staged:
             for bucket, size in zip(file.buckets, file.sizes, strict=True):
                 sizes[bucket] += size
-        return [Merge(writer, number, self._staged, part) for number, part in enumerate(_parts(sizes))]
+        return [Merge(writer, number, self._sent, part) for number, part in enumerate(_parts(sizes))]
 
     def _candidates(self, table: Table, writer: UpsertWriter) -> Iterator[FileScanTask]:
         """The data files whose bounds and partitions don't rule out that they have one of the keys."""

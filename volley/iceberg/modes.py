@@ -73,7 +73,8 @@ class Upsert:
         op_field: A column of the stream that tells what a row is: ``"d"`` or ``"delete"`` (in any case), or True,
             removes the row with its keys; anything else writes it. The column itself is not written.
         strategy: "merge_on_read" writes the positions of replaced rows beside the data files, "copy_on_write" writes
-            those data files anew; "auto" does the latter where a large part of a file is replaced.
+            those data files anew; "auto" does the latter where a large part of a file is replaced. Tables of format
+            version 1 have no place for positions: their files are written anew.
 
     Raises:
         ConfigError: If there is no key, or one is named twice; if the op column is a key; if the strategy is unknown.
