@@ -71,6 +71,7 @@ def ours(strategy: str, rows: int, keys: int) -> Result:
         config, folder = _made(lake, "large", rows), _input(lake, "many", rows, keys)
 
         def work() -> dict[str, Any]:
+            _forget_peak()
             job(config, folder)
             return {"driver_mb": _peak_mb()}
 
@@ -86,6 +87,7 @@ def pyiceberg(rows: int, keys: int) -> Result:
         table, changes = _load(lake), pq.read_table(_input(lake, "many", rows, keys))
 
         def work() -> dict[str, Any]:
+            _forget_peak()
             table.upsert(changes, join_cols=["id"])
             return {"driver_mb": _peak_mb()}
 
@@ -197,6 +199,11 @@ def _check(lake: Path, rows: int, keys: int) -> None:
     found = _load(lake).scan(selected_fields=("id", "value")).to_arrow()
     assert found.num_rows == len(found["id"].unique()) == rows + keys // 10
     assert sum(found["value"].to_numpy()) == keys
+
+
+def _forget_peak() -> None:
+    """What the making of the table has taken is not the upsert's."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def _peak_mb() -> float:

@@ -33,13 +33,15 @@ THIRD_PARTIES = {
     "pyspark": {"_spark", "_columns", "_datasource"},
     "pyarrow": {
         *("_arrow", "_casts", "_columns", "_datasource", "_dead_letters", "_operators", "_spark"),
-        *("iceberg.writer", "iceberg.schema", "iceberg.tables", "iceberg._upsert_tasks"),
+        *("iceberg.writer", "iceberg.schema", "iceberg.tables", "iceberg._upsert_chores"),
+        "iceberg._upsert_staging",
     },
     "pyiceberg": {
         "iceberg._clients",
         "iceberg._files",
         "iceberg._staging",
-        "iceberg._upsert_tasks",
+        "iceberg._upsert_chores",
+        "iceberg._upsert_staging",
         "iceberg._upserts",
         "iceberg.committer",
         "iceberg.schema",

@@ -155,7 +155,7 @@ def test_the_highest_in_order_wins_and_of_equals_the_last(make_lake: MakeLake) -
 def test_the_last_row_to_arrive_wins_across_tasks_and_buffers(
     make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("volley.iceberg._upsert_tasks._BUFFER_BYTES", 1)
+    monkeypatch.setattr("volley.iceberg._upsert_staging._BUFFER_BYTES", 1)
     lake = make_lake(Upsert("id", op_field="op"), SCHEMA)
     lake.epoch(rows(1, 2, 1), rows(2, name="second task"), [*rows(3), *rows(3, name="third task")])
     assert seen(lake) == {1: "new", 2: "second task", 3: "third task"}

@@ -17,7 +17,8 @@ from pyiceberg.types import PrimitiveType
 
 from volley.errors import CommitError
 from volley.iceberg._staging import Changes
-from volley.iceberg._upsert_tasks import BUCKETS, Merge, Range, Replace, Replaced, StagedFile, UpsertWriter
+from volley.iceberg._upsert_chores import Merge, Replace, Replaced
+from volley.iceberg._upsert_staging import BUCKETS, Range, StagedFile, UpsertWriter
 from volley.iceberg.writer import WrittenFile
 from volley.sink import Chore, WriteResult
 

@@ -34,7 +34,7 @@ from volley.iceberg._clients import shared
 from volley.iceberg._files import data_folder, file_system, list_folder, name_of, sizes
 from volley.iceberg._patience import ATTEMPTS, patient, patiently
 from volley.iceberg._staging import Changes, overwrite, stage
-from volley.iceberg._upsert_tasks import StagedFile, UpsertWriter
+from volley.iceberg._upsert_staging import StagedFile, UpsertWriter
 from volley.iceberg._upserts import EpochUpsert
 from volley.iceberg.catalogs import catalog_errors
 from volley.iceberg.config import IcebergSinkConfig

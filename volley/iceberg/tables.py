@@ -10,7 +10,7 @@ from pyiceberg.table import Table, TableProperties
 from volley.errors import ConfigError, TableNotFoundError
 from volley.iceberg._patience import patiently
 from volley.iceberg._staging import check_named
-from volley.iceberg._upsert_tasks import check_keys
+from volley.iceberg._upsert_staging import check_keys
 from volley.iceberg.catalogs import catalog_errors, load_catalog
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Overwrite, Upsert
