@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 
-.PHONY: demo test lint unit oldest bench chaos dist clean
+.PHONY: demo test test-slow lint unit oldest bench chaos dist clean
 
 demo: $(STAMP)
 	@echo "demo: a year of New York flights into an Iceberg table, with a crash on the way"
@@ -16,6 +16,10 @@ test: lint
 	@$(BIN)/coverage run -m pytest
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
+
+test-slow: $(STAMP)
+	@echo "test-slow: Nessie with Keycloak, servers that take a minute to start"
+	@$(BIN)/pytest -m slow
 
 unit: $(STAMP)
 	@echo "unit: the tests that need no JVM"

@@ -197,7 +197,7 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--seed", type=int, default=None, help="repeats a schedule; by default another one each time")
     asked = parser.parse_args(arguments)
     seed = random.randrange(1_000_000) if asked.seed is None else asked.seed
-    print(f"chaos: seed {seed}, {asked.kills} kills, about {asked.kills * 6 // 60 + 1} minutes")
+    print(f"chaos: seed {seed}, {asked.kills} kills, about {asked.kills // 6 + 1} minutes", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="volley-chaos-"))
     chaos = Chaos(folder, seed)
     verdict = chaos.run(asked.kills)

@@ -8,9 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from volley._types import conform
 from volley.source import Offset, SplitSource
 
 __all__ = ["SPLIT_SCHEMA", "data_source"]
@@ -21,9 +23,9 @@ SPLIT_SCHEMA = pa.schema([pa.field("split", pa.binary())])
 class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in Spark's planner process for as long as the query, and, for `read`, in each task."""
 
-    def __init__(self, source: SplitSource, as_splits: bool) -> None:
+    def __init__(self, source: SplitSource, rows: pa.Schema | None) -> None:
         self._source = source
-        self._as_splits = as_splits
+        self._rows = rows
         self._target: Offset | None = None
 
     def initialOffset(self) -> Offset:
@@ -45,21 +47,22 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(split) for split in self._source.splits(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if self._as_splits:
+        if self._rows is None:
             return iter([pa.record_batch([pa.array([pickle.dumps(partition.value)], pa.binary())], SPLIT_SCHEMA)])
-        return self._source.read(partition.value)
+        # Spark has no bytes of fixed length, and refuses batches that have.
+        return (conform(batch, self._rows) for batch in self._source.read(partition.value))
 
 
 class _SplitDataSource(DataSource):
     source: SplitSource
-    as_splits: bool
+    rows: pa.Schema | None
     spark_schema: StructType
 
     def schema(self) -> StructType:
         return self.spark_schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _Reader(self.source, self.as_splits)
+        return _Reader(self.source, self.rows)
 
 
 def data_source(name: str, source: SplitSource, spark_schema: StructType | None) -> type[DataSource]:
@@ -74,7 +77,7 @@ def data_source(name: str, source: SplitSource, spark_schema: StructType | None)
     """
     attributes: dict[str, Any] = {
         "source": source,
-        "as_splits": spark_schema is None,
+        "rows": None if spark_schema is None else to_arrow_schema(spark_schema, timezone="UTC"),
         "spark_schema": spark_schema or StructType([StructField("split", BinaryType())]),
         "name": classmethod(lambda cls: name),
     }

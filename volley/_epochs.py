@@ -86,7 +86,7 @@ class Epochs:
             self._commit_all(epoch, results, [*due, *letters_due])
             reach("before-checkpoint", epoch.number)
         sinks, letters = results[: len(due)], results[len(due) :]
-        return Done(epoch, sinks, letters, skipped, self._orphans(epoch, results))
+        return Done(epoch, sinks, letters, skipped, self._orphans(frame, epoch, results))
 
     @cached_property
     def _all(self) -> tuple[Committer, ...]:
@@ -149,10 +149,11 @@ class Epochs:
         if any(result.rows for result in results):
             self.metrics.record_commit(time.monotonic() - began, succeeded=True)
 
-    def _orphans(self, epoch: Epoch, results: Sequence[Sequence[WriteResult]]) -> list[str]:
-        """A look costs a listing: it is taken where a driver or a task is known to have died."""
+    def _orphans(self, frame: DataFrame, epoch: Epoch, results: Sequence[Sequence[WriteResult]]) -> list[str]:
+        """A look costs a listing: it is taken where a driver or a task has died, or a copy may have been killed."""
         retried = any(result.attempt for each in results for result in each)
-        if not retried and epoch.number != self.unfinished:
+        speculative = frame.sparkSession.conf.get("spark.speculation", "false") == "true"
+        if not retried and not speculative and epoch.number != self.unfinished:
             return []
         found: list[str] = []
         for committer in self._all:

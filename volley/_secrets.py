@@ -93,7 +93,9 @@ def hide(text: str, secrets: Collection[str] = ()) -> str:
 def _texts(value: Any) -> Iterator[str]:
     """The texts in a value that are long enough to be told from others."""
     if isinstance(value, Mapping):
-        value = list(value.values())
+        # A service account's key names its project and its account too, which buckets are often named after.
+        mixed = "private_key" in value
+        value = [text for name, text in value.items() if not mixed or _TELLING.search(name)]
     if isinstance(value, list | tuple):
         for each in value:
             yield from _texts(each)

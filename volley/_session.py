@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +15,14 @@ from volley._java import find_java
 from volley.errors import ConfigError, JobError
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 __all__ = ["log_file", "open_session", "session_for_job"]
 
-_SETTINGS = {
+_AT_LAUNCH = {
+    # Spark's own values for a shell, which we look like, would be in the way of ours later.
     "spark.app.name": "volley",
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 
@@ -31,7 +34,9 @@ _MEANING = {
     "spark.sql.caseSensitive": "true",
 }
 
-_LOCAL_SETTINGS = {
+_DEFAULTS = {"spark.ui.enabled": "false"} | _MEANING
+
+_LOCAL_DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # One shuffle partition a core: state and shuffles of one machine need no more.
@@ -48,10 +53,23 @@ def log_file() -> Path:
 
 def session_for_job(session: SparkSession) -> SparkSession:
     """A session beside `session`, in which expressions mean what they mean on Arrow, whatever is set in the other."""
+    _show_files_to_sources()
     own = session.newSession()
     for name, value in _MEANING.items():
         own.conf.set(name, value)
     return own
+
+
+def _show_files_to_sources() -> None:
+    """Let the process in which a source plans its splits import what was sent with ``--py-files`` or `addPyFile`.
+
+    Spark has it look in a folder that only Spark Connect fills; beside it are the files of everyone else.
+    """
+    from pyspark import SparkFiles
+
+    folder = Path(SparkFiles.getRootDirectory()) / "streaming_job"
+    with suppress(FileExistsError):
+        folder.symlink_to(folder.parent)
 
 
 def open_session(master: str | None) -> SparkSession:
@@ -76,9 +94,9 @@ def open_session(master: str | None) -> SparkSession:
 
 
 def _start(master: str | None) -> SparkSession:
+    from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
-    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     os.environ["JAVA_HOME"] = str(find_java())
@@ -87,24 +105,48 @@ def _start(master: str | None) -> SparkSession:
     for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    settings = _SETTINGS | _MEANING
-    if not submitted or master is not None:
-        settings["spark.master"] = master or "local[*]"
-    if settings.get("spark.master", "").startswith("local"):
-        settings |= _LOCAL_SETTINGS
-    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    chosen = {} if submitted and master is None else {"spark.master": master or "local[*]"}
     try:
         if SparkContext._gateway is None:
-            # In a process group of its own, so that a signal to ours leaves the JVM to finish the running epoch; it
-            # ends when this process does, by the end of its standard input.
-            with log_file().open("ab") as log:
-                gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
-            SparkContext._ensure_initialized(gateway=gateway, conf=conf)
-        return SparkSession(SparkContext.getOrCreate(SparkConf().setAll(list(settings.items()))))
-    except (PySparkException, OSError) as error:
-        raise JobError(f"Spark did not start: {_tail()}", hint=f"Spark's log is {log_file()}") from error
+            _launch(_AT_LAUNCH | chosen)
+        return SparkSession(SparkContext.getOrCreate(_completed(SparkConf().setAll(list(chosen.items())))))
+    except (PySparkException, Py4JError, OSError) as error:
+        where = chosen.get("spark.master", "the master of spark-submit")
+        raise JobError(
+            f"Spark did not start on {where}: {_reason(error)}", hint=f"Spark's log is {log_file()}"
+        ) from error
 
 
-def _tail() -> str:
-    lines = log_file().read_text(errors="replace").splitlines() if log_file().exists() else []
-    return lines[-1] if lines else "no output"
+def _launch(settings: dict[str, str]) -> None:
+    """Start the JVM, unless spark-submit has.
+
+    It has a process group of its own, so that a signal to ours leaves it to finish the running epoch; it ends when
+    this process does, by the end of its standard input.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    with log_file().open("ab") as log:
+        gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
+    SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def _completed(conf: SparkConf) -> SparkConf:
+    """With our settings, where neither spark-submit nor Spark's own files have said something else."""
+    local = conf.get("spark.master", "").startswith("local")
+    for name, value in (_AT_LAUNCH | _DEFAULTS | (_LOCAL_DEFAULTS if local else {})).items():
+        conf.setIfMissing(name, value)
+    return conf
+
+
+def _reason(error: Exception) -> str:
+    from py4j.protocol import Py4JJavaError
+
+    log = log_file().read_text(errors="replace") if log_file().exists() else ""
+    if not isinstance(error, Py4JJavaError):
+        return log.splitlines()[-1] if log else "no output"
+    reason = str(error.java_exception.toString()).partition("\n")[0]
+    # A master that does not answer only shows in the log.
+    killed = re.findall(r"Application has been killed\. Reason: (.+)", log)
+    return str(killed[-1]) if killed and "stopped SparkContext" in reason else reason

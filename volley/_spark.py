@@ -313,7 +313,7 @@ def _deduplicate(frame: DataFrame, schema: pa.Schema, node: _plan.Deduplicate) -
 _OURS = re.compile(
     r"volley\.errors\.(\w+): (.*?)(?=\n\n|\n\s*at |\nDriver stacktrace|\nSQLSTATE|\s*$|\nTraceback)", re.S
 )
-_LAST_LINE = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.*)$", re.M)
+_LAST_LINE = re.compile(r"^(?:: )?(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.*)$", re.M)
 
 
 def translate(error: BaseException, job: str) -> VolleyError:

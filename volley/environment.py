@@ -94,7 +94,9 @@ class Environment:
             for sink, schema in zip(sinks, program.schemas, strict=True)
         ]
         targets = Targets.open(sinks, name, metrics)
-        bind_targets(checkpoint, [committer.target for committer in (*committers, *targets.committers)])
+        filled = [committer.target for committer in (*committers, *targets.committers)]
+        _check_targets([target[0] for target in filled if target is not None])
+        bind_targets(checkpoint, filled)
         job = Job(Epochs(name, program, committers, targets, metrics, unfinished_epoch(checkpoint)))
         job._start(checkpoint, self._interval(sinks), all(source.bounded for source in _plan.sources(plan)))
         return job
@@ -113,4 +115,12 @@ def _check(plan: _plan.Node, name: str, path: _plan.Path) -> None:
         raise PlanError(
             f"a sink has a dead_letter, which needs the Arrow-native path; this pipeline takes the {path}",
             hint="leave dead_letter out, or sort bad rows out by filter_expr",
+        )
+
+
+def _check_targets(names: list[str]) -> None:
+    # Each commits an epoch once: the second would find the first one's mark.
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise PlanError(
+            f"two sinks or dead letters of this stream write to {twice[0]}", hint="give each of them a table of its own"
         )

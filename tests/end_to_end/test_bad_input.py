@@ -128,3 +128,15 @@ def test_a_changed_pipeline_on_an_old_checkpoint_is_refused(native: Environment,
     other = native.from_source(MemorySource([{"id": 2}], name="other")).to_sink(IcebergSink(config))
     with pytest.raises(PlanError, match="have changed since checkpoint"):
         other.execute("job")
+
+
+@pytest.mark.parametrize("letters", [None, "db.first"])
+def test_two_sinks_of_one_stream_on_one_table(letters: str | None, native: Environment, tmp_path: Path) -> None:
+    storage = IcebergStorage.Local(str(tmp_path / "lake"))
+    first, second = (IcebergSinkConfig(namespace=["db"], table=name, storage=storage) for name in ("first", "second"))
+    again = first.with_max_records(5) if letters is None else second.with_dead_letter(letters)
+    stream = native.from_source(MemorySource([{"id": 1}])).to_sink(IcebergSink(first)).to_sink(IcebergSink(again))
+    with pytest.raises(PlanError, match=r"two sinks .*db\.first") as caught:
+        stream.execute("twice")
+    assert "of its own" in str(caught.value.hint)
+    assert not list(tmp_path.rglob("*.parquet"))

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table import Table
 
 from volley import Environment, IcebergSink, IcebergSinkConfig, MemorySource, SchemaMismatchError, col, lit
-from volley.iceberg import Overwrite, Upsert
+from volley.iceberg import Overwrite, Partitioning, Upsert
 
 Load = Callable[[], Table]
 Rows = Callable[[], list[dict[str, Any]]]
@@ -91,3 +91,33 @@ def test_overwriting_with_an_epoch_without_rows_changes_nothing(
     native.from_source(source).filter_expr(col("id") < lit(10)).to_sink(sink).execute("empty")
     assert rows() == [{"id": i} for i in range(10)]
     assert len(load().snapshots()) == 1
+
+
+def test_dynamic_overwrite_of_partitions(native: Environment, config: IcebergSinkConfig, rows: Rows) -> None:
+    source = MemorySource([{"id": i, "country": "NO" if i < 15 else "SE"} for i in range(30)], rows_per_epoch=10)
+    mode = config.with_commit_mode(Overwrite.dynamic()).with_partitioning(Partitioning.identity("country"))
+    native.from_source(source).to_sink(IcebergSink(mode)).execute("dynamic")
+    # The second epoch has rows of both countries, the third of one.
+    assert [row["id"] for row in rows()] == [*range(10, 15), *range(20, 30)]
+
+
+@pytest.mark.parametrize("strategy", ["merge_on_read", "copy_on_write"])
+def test_upserts_into_partitions_and_a_branch(
+    strategy: str, native: Environment, config: IcebergSinkConfig, load: Load
+) -> None:
+    changed = changes(3)
+    source = MemorySource(changed, rows_per_epoch=KEYS)
+    mode = Upsert(["id", "kind"], op_field="op", strategy=strategy)
+    parts = config.with_partitioning([Partitioning.identity("kind"), Partitioning.bucket("id", n=4)])
+    stream = native.from_source(source).with_column("value", col("value") * lit(2))
+    stream.to_sink(IcebergSink(parts.with_commit_mode(mode))).execute("upserts")
+    key = ["id", "kind"]
+    assert sorted(load().scan().to_arrow().to_pylist(), key=lambda row: (row["id"], row["kind"])) == expected(changed)
+
+    audit = parts.with_commit_mode(Upsert(key, strategy=strategy)).with_branch("audit")
+    late = MemorySource([{"id": 1, "kind": "even", "value": -1}, {"id": -7, "kind": "odd", "value": -1}])
+    native.from_source(late).to_sink(IcebergSink(audit)).execute("audit")
+    main = {(row["id"], row["kind"]): row["value"] for row in load().scan().to_arrow().to_pylist()}
+    found = load().scan().use_ref("audit").to_arrow().to_pylist()
+    assert {(row["id"], row["kind"]): row["value"] for row in found} == {**main, (1, "even"): -1, (-7, "odd"): -1}
+    assert len(found) == len({(row["id"], row["kind"]) for row in found})

@@ -18,16 +18,16 @@ ROWS_PER_FILE = 50
 
 def write_input(folder: Path, files: int, first: int = 0) -> None:
     """Files of rows, numbered on from the first file's."""
-    (folder / "in").mkdir(exist_ok=True)
+    (folder / "in").mkdir(parents=True, exist_ok=True)
     for number in range(first, files):
         ids = pa.array(range(number * ROWS_PER_FILE, (number + 1) * ROWS_PER_FILE), pa.int64())
         pq.write_table(pa.table({"id": ids, "name": [f"row {i}" for i in ids]}), folder / "in" / f"{number}.parquet")
 
 
-def run(folder: Path, config: IcebergSinkConfig) -> None:
+def run(folder: Path, config: IcebergSinkConfig, master: str = "local[2]") -> None:
     """One run: an epoch is one file."""
     (
-        Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
+        Environment(master, checkpoint_dir=str(folder / "checkpoints"))
         .from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
         .with_column("twice", col("id") * 2)
         .to_sink(IcebergSink(config))

@@ -40,7 +40,7 @@ def run_again(folder: Path, path: str = "arrow-native", mode: str = "append") ->
 
 def write_input(folder: Path, files: int = FILES) -> None:
     """Numbered rows, some in each file."""
-    (folder / "in").mkdir()
+    (folder / "in").mkdir(parents=True)
     for number in range(files):
         ids = pa.array(range(number * ROWS_PER_FILE, (number + 1) * ROWS_PER_FILE), pa.int64())
         pq.write_table(pa.table({"id": ids, "name": [f"row {i}" for i in ids]}), folder / "in" / f"{number}.parquet")

@@ -101,7 +101,10 @@ def test_properties_of_the_other_catalogs() -> None:
         "uri": "thrift://hms:9083",
         "warehouse": "s3://lake",
     }
-    assert told(SqlCatalog("postgresql://u:p@h/db"))["uri"] == "postgresql://u:p@h/db"
+    assert told(SqlCatalog("postgresql://u:p@h/db"))["uri"] == "postgresql://u:p@h/db?connect_timeout=5"
+    own = "postgresql+psycopg2://h/db?sslmode=require&connect_timeout=1"
+    assert told(SqlCatalog(own))["uri"] == own
+    assert told(SqlCatalog("postgresql+pg8000://h/db"))["uri"] == "postgresql+pg8000://h/db"
     assert told(SqlCatalog("sqlite:////a.db"))["uri"] == "sqlite:////a.db?timeout=30"
     assert told(SqlCatalog("sqlite:////a.db?timeout=5"))["uri"] == "sqlite:////a.db?timeout=5"
     assert told(SqlCatalog("sqlite:////a.db?x=1"))["uri"] == "sqlite:////a.db?x=1&timeout=30"
@@ -451,7 +454,7 @@ def test_a_missing_client_says_how_to_install_it(
 ) -> None:
     for name in [name for name in sys.modules if name.startswith(f"{module}.")]:
         monkeypatch.delitem(sys.modules, name)
-    for name in ("pyiceberg.catalog.hive", "pyiceberg.catalog.glue"):
+    for name in ("pyiceberg.catalog.hive", "pyiceberg.catalog.glue", "volley.iceberg._hive", "volley.iceberg._glue"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingDependencyError, match=type(catalog).__name__) as caught:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -300,7 +301,9 @@ def test_secrets_are_not_shown() -> None:
     )
 
 
-def test_file_systems_that_are_not_there(tmp_path: Path) -> None:
+def test_file_systems_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "adlfs", None)
+    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "abfs", raising=False)
     with pytest.raises(ConfigError, match="nosuch://") as caught:
         opened("nosuch://b/in", tmp_path)
     assert caught.value.hint

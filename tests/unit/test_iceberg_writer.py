@@ -22,8 +22,10 @@ from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, pyarrow_to_schema
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import FixedType, LongType, NestedField, StringType, UUIDType
 
 from volley._types import arrow_schema as parse
@@ -333,7 +335,9 @@ def test_files_are_within_ten_percent_of_the_target(
 def roll(folder: Path, batches: list[pa.RecordBatch], **changes: Any) -> WriteResult:
     """Write without a catalog: small files of one task."""
     schema = to_iceberg_schema(batches[0].schema)
-    writer = IcebergWriter(str(folder), {}, {}, schema, 0, "", 1 << 20, None, "none", None)
+    writer = IcebergWriter(
+        str(folder), {}, {}, schema, PartitionSpec(), UNSORTED_SORT_ORDER, "", 1 << 20, None, "none", None
+    )
     task = replace(writer, **changes).open(0)
     for batch in batches:
         task.write(batch)
@@ -388,6 +392,34 @@ def test_page_and_dictionary_sizes_follow_the_tables_properties(make: Make) -> N
     default = pq.read_metadata(paths(write(make(rows.schema), rows))[0]).row_group(0).column(0)
     dictionary = [chunk.data_page_offset - chunk.dictionary_page_offset for chunk in (ours, default)]
     assert dictionary[0] < 2000 < dictionary[1]
+
+
+def test_bloom_filters_follow_the_tables_properties(make: Make) -> None:
+    rows = pa.table({"id": range(0, 100_000, 2), "point": [{"x": n} for n in range(50_000)]})
+    prefix = "write.parquet.bloom-filter-enabled.column"
+    table = make(rows.schema, **{f"{prefix}.id": "true", f"{prefix}.point": "false", f"{prefix}.point.x": "true"})
+    (path,) = paths(write(table, rows))
+    filtered = f"select path_in_schema from parquet_metadata('{path}') where bloom_filter_offset is not null"
+    assert sorted(duckdb.sql(filtered).fetchall()) == [("id",), ("point, x",)]
+    # 777 is within the bounds, so only the filter can tell that it is not there.
+    excludes = f"select bloom_filter_excludes from parquet_bloom_probe('{path}', 'id', %d)"
+    assert [duckdb.sql(excludes % value).fetchall() for value in (777, 778)] == [[(True,)], [(False,)]]
+
+
+def test_a_smaller_bloom_filter_is_written_if_the_table_says_so(make: Make) -> None:
+    rows = pa.table({"id": range(50_000)})
+    properties = {"write.parquet.bloom-filter-enabled.column.id": "true"}
+    size = [
+        write(make(rows.schema, **properties, **more), rows).bytes
+        for more in ({}, {"write.parquet.bloom-filter-max-bytes": "1000"})
+    ]
+    assert size[0] - size[1] > 10_000
+
+
+def test_a_bloom_filter_of_no_column_is_named_before_anything_is_written(make: Make) -> None:
+    with pytest.raises(ConfigError, match=r"column\.idd is of a column that the table has not") as caught:
+        writer_for(make("id long", **{"write.parquet.bloom-filter-enabled.column.idd": "true"}))
+    assert "id" in str(caught.value.hint)
 
 
 class Watched:

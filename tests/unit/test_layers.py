@@ -33,8 +33,8 @@ THIRD_PARTIES = {
     "pyspark": {"_spark", "_columns", "_datasource"},
     "pyarrow": {
         *("_arrow", "_casts", "_columns", "_datasource", "_dead_letters", "_operators", "_spark"),
-        *("iceberg.writer", "iceberg.schema", "iceberg.tables", "iceberg._upsert_chores"),
-        "iceberg._upsert_staging",
+        *("iceberg.writer", "iceberg.schema", "iceberg.tables", "iceberg._upsert_chores", "iceberg._upsert_staging"),
+        *("iceberg._clusters", "iceberg._layout", "iceberg._rolling", "iceberg._transforms"),
     },
     "pyiceberg": {
         "iceberg._clients",
@@ -43,6 +43,12 @@ THIRD_PARTIES = {
         "iceberg._upsert_chores",
         "iceberg._upsert_staging",
         "iceberg._upserts",
+        "iceberg._layout",
+        "iceberg._rolling",
+        "iceberg._specs",
+        "iceberg._transforms",
+        "iceberg._glue",
+        "iceberg._hive",
         "iceberg.committer",
         "iceberg.schema",
         "iceberg.tables",

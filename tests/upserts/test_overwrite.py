@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions.literals import literal
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, Transform
-from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 
 from tests.recovery.lake import disturb
@@ -25,7 +22,7 @@ from volley import CommitConflictError, CommitError, ConfigError, Epoch, Iceberg
 from volley.iceberg import Overwrite
 from volley.iceberg._staging import check_named, overwrite, stage
 from volley.iceberg.catalogs import load_catalog
-from volley.iceberg.writer import IcebergWriter, WrittenFile
+from volley.iceberg.writer import IcebergWriter
 
 SCHEMA = pa.schema({"id": pa.int64()})
 
@@ -105,30 +102,16 @@ class Partitioned:
         self.table = catalog.create_table("db.parts", schema, partition_spec=spec)
 
     def put(self, mode: Overwrite, *rows: tuple[int, str | None, str]) -> None:
-        """One epoch, with a file for each partition."""
+        """One epoch."""
         table = self.table.refresh()
-        at = pa.array([day for _, _, day in rows]).cast(pa.timestamp("us")).to_pylist()
-        parts: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-        for (number, country, _), moment in zip(rows, at, strict=True):
-            row = {"id": number, "country": country, "at": moment}
-            parts[tuple(self._value(field, row) for field in table.spec().fields)].append(row)
-        files = [self._file(table, values, found) for values, found in parts.items()]
+        writer = IcebergWriter.for_table(table, self.config, Epoch(QUERY, 0))
+        at = pa.array([day for _, _, day in rows]).cast(pa.timestamp("us"))
+        task = writer.open(0)
+        task.write(pa.record_batch([[row[0] for row in rows], [row[1] for row in rows], at], schema=writer.rows_schema))
+        files = task.close().committables
         transaction = table.transaction()
         stage(transaction, overwrite(mode, files, "main", table), table.metadata.new_snapshot_id(), {}, "main")
         transaction.commit_transaction()
-
-    def _value(self, field: PartitionField, row: dict[str, Any]) -> Any:
-        column = self.table.schema().find_field(field.source_id)
-        given = row[column.name]
-        return None if given is None else field.transform.transform(column.field_type)(literal(given).value)
-
-    def _file(self, table: Table, values: tuple[Any, ...], rows: list[dict[str, Any]]) -> WrittenFile:
-        writer = IcebergWriter.for_table(table, self.config, Epoch(QUERY, 0))
-        task = writer.open(0)
-        task.write(pa.RecordBatch.from_pylist(rows, writer.rows_schema))
-        made: WrittenFile = task.close().committables[0]
-        made.data_file[3] = Record(*values)
-        return made
 
     def ids(self) -> list[int]:
         return sorted(self.table.refresh().scan().to_arrow()["id"].to_pylist())

@@ -39,5 +39,6 @@ def filesystem(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         hint = f'pip install "volley-stream[{_EXTRAS[scheme]}]"' if scheme in _EXTRAS else "install its fsspec package"
         raise MissingDependencyError(f"files of {scheme}:// need a package that is missing: {error}", hint) from error
     except ValueError as error:
-        raise ConfigError(f"{scheme}:// is not a file system: {error}", hint="check the path's scheme") from error
+        hint = "check the path's scheme, and what storage_options it needs"
+        raise ConfigError(f"{scheme}:// can't be used as a file system: {error}", hint=hint) from error
     return files, root.rstrip("/") or "/"

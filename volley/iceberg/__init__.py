@@ -4,7 +4,9 @@ from volley.iceberg.catalogs import GlueCatalog, HiveCatalog, MemoryCatalog, Nes
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintenance import orphan_files, remove_orphan_files
 from volley.iceberg.modes import Append, Overwrite, Upsert
+from volley.iceberg.partitioning import Partitioning
 from volley.iceberg.sink import IcebergSink
+from volley.iceberg.snapshots import publish_branch
 from volley.iceberg.storage import IcebergStorage
 
 __all__ = [
@@ -17,9 +19,11 @@ __all__ = [
     "MemoryCatalog",
     "NessieCatalog",
     "Overwrite",
+    "Partitioning",
     "RestCatalog",
     "SqlCatalog",
     "Upsert",
     "orphan_files",
+    "publish_branch",
     "remove_orphan_files",
 ]

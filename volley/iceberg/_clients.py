@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 from uuid import UUID
 
 from pydantic import BaseModel
-from pyiceberg.catalog import rest, sql
+from pyiceberg.catalog import MetastoreCatalog, rest, sql
 from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV2, TableMetadataV3
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import Identifier
 from requests import Session
 from requests.adapters import HTTPAdapter
 
-__all__ = ["LimitedRestCatalog", "ThriftySqlCatalog", "shared"]
+__all__ = ["LimitedRestCatalog", "Thrifty", "ThriftySqlCatalog", "shared"]
 
 
 class _Shared(BaseModel):
@@ -57,38 +58,31 @@ def shared(table: Table) -> Table:
     return table
 
 
-class ThriftySqlCatalog(sql.SqlCatalog):
-    """A SQL catalog that keeps each table's latest metadata: the file behind a location never changes.
+class Thrifty(MetastoreCatalog):
+    """Keeps each table's latest metadata, for a catalog that stores locations: the file behind one never changes.
 
     So does the text of each snapshot; all of them are in every new file.
     """
 
-    def __init__(self, name: str, **properties: str) -> None:
+    def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
-        self._kept: dict[str, tuple[str, TableMetadata]] = {}
+        self._kept: dict[Identifier, tuple[str, TableMetadata]] = {}
         self._texts: dict[UUID, dict[int, tuple[Snapshot, str]]] = {}
 
-    def _convert_orm_to_iceberg(self, orm_table: sql.IcebergTables) -> Table:
-        location = str(orm_table.metadata_location)
-        name = f"{orm_table.table_namespace}.{orm_table.table_name}"
-        kept, metadata = self._kept.get(name, (None, None))
-        if kept != location or metadata is None:
-            table = shared(super()._convert_orm_to_iceberg(orm_table))
-            self._kept[name] = location, table.metadata
+    def _known(self, identifier: Identifier, location: str | None, read: Callable[[], Table]) -> Table:
+        """The table as it is at `location`; `read` parses the metadata there."""
+        kept, metadata = self._kept.get(identifier, (None, None))
+        if location is None or kept != location or metadata is None:
+            table = shared(read())
+            self._kept[identifier] = table.metadata_location, table.metadata
             return table
-        return Table(
-            identifier=tuple(name.split(".")),
-            metadata=metadata,
-            metadata_location=location,
-            io=self._load_file_io(metadata.properties, location),
-            catalog=self,
-        )
+        return Table(identifier, metadata, location, self._load_file_io(metadata.properties, location), self)
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        response = super().commit_table(table, requirements, updates)
-        self._kept[".".join(table.name())] = response.metadata_location, response.metadata
+        response = super().commit_table(table, requirements, updates)  # type: ignore[safe-super]
+        self._kept[table.name()] = response.metadata_location, response.metadata
         return response
 
     def _write_metadata(  # type: ignore[override]
@@ -111,6 +105,15 @@ class ThriftySqlCatalog(sql.SqlCatalog):
         rest = metadata.model_copy(update={"snapshots": []}).model_dump_json()
         # Within a JSON string the quotes would have backslashes: it is there once.
         return rest.replace('"snapshots":[]', f'"snapshots":[{",".join(text for _, text in texts.values())}]', 1)
+
+
+class ThriftySqlCatalog(Thrifty, sql.SqlCatalog):
+    """A SQL catalog that keeps each table's latest metadata."""
+
+    def _convert_orm_to_iceberg(self, orm_table: sql.IcebergTables) -> Table:
+        identifier = (*orm_table.table_namespace.split("."), orm_table.table_name)
+        read = super()._convert_orm_to_iceberg
+        return self._known(identifier, orm_table.metadata_location, lambda: read(orm_table))
 
 
 class _Limited(HTTPAdapter):  # type: ignore[misc]

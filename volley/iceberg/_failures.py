@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import re
+import traceback
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from volley._secrets import hide, mask_uri, presentable, secrets_in
 from volley.errors import (
@@ -20,6 +21,7 @@ from volley.errors import (
     TableNotFoundError,
     VolleyError,
 )
+from volley.iceberg._permissions import permission_hint
 
 if TYPE_CHECKING:
     from volley.iceberg.catalogs import CatalogConfig
@@ -29,6 +31,10 @@ __all__ = ["catalog_errors", "storage_errors"]
 
 _CATALOG_CLIENTS = {"hive_metastore", "pydantic_core", "pyiceberg", "requests", "sqlalchemy", "thrift"}
 _STORAGE_CLIENTS = {"aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs", "sqlite3"}
+# gcsfs tells them apart by text only.
+_GCS_REFUSALS = ("Forbidden:", "Invalid Credentials")
+# An upload is answered by 404 for this reason only.
+_NO_BUCKET = re.compile(r"NoSuchBucket|bucket does not exist|ContainerNotFound|/upload/storage/v1/b/", re.I)
 _REFUSED = re.compile(
     r"credential|access.?denied|forbidden|unauthori[sz]ed|authentication|expired.?token|\b40[13]\b", re.I
 )
@@ -55,21 +61,39 @@ def storage_errors(path: str, action: str = "writing") -> Iterator[None]:
         raise made from presentable(error)
 
 
-def _storage_error(error: Exception, path: str, action: str = "writing") -> StorageError | None:
+def _storage_error(
+    error: Exception, path: str, action: str = "writing", secrets: Collection[str] = ()
+) -> StorageError | None:
     """Our error for one of a file or a storage client; None if it is neither's."""
-    client = type(error).__module__.partition(".")[0] in _STORAGE_CLIENTS
-    if not client and not isinstance(error, OSError):
+    client = next((each for each in (error, error.__cause__) if each is not None and _of_client(each)), None)
+    if client is None and not isinstance(error, OSError):
         return None
-    where, text = mask_uri(path), mask_uri(str(error)) or type(error).__name__
-    if isinstance(error, PermissionError) or (client and _REFUSED.search(f"{type(error).__name__} {text}")):
-        hint = "check the keys and what they allow: S3 needs s3:GetObject, s3:PutObject, s3:DeleteObject, s3:ListBucket"
-        local = "://" not in where or where.startswith("file:")
+    # Azure's errors have the answer's whole body on further lines.
+    where, text = mask_uri(path), hide(str(error), secrets).strip().partition("\n")[0] or type(error).__name__
+    if _is_refusal(error, client, text):
         return StorageAccessError(
-            f"{action} {where} was refused: {text}", hint="check the folder's owner and permissions" if local else hint
+            f"{action} {where} was refused: {text}", hint=permission_hint(client or error, where, action)
         )
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return StorageError(f"{action} {where} failed: no space left", hint="make room, then start the job again")
+    if _NO_BUCKET.search(f"{client!r} {text}"):
+        return StorageError(f"{action} {where} failed: {text}", hint=f"make {_bucket(where)} first, or check its name")
     return StorageError(f"{action} {where} failed: {text}", hint="check that the place exists and can be reached")
+
+
+def _of_client(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] in _STORAGE_CLIENTS
+
+
+def _is_refusal(error: Exception, client: BaseException | None, text: str) -> bool:
+    if isinstance(error, PermissionError) or text.startswith(_GCS_REFUSALS):
+        return True
+    return client is not None and bool(_REFUSED.search(f"{type(client).__name__} {text} {client}"))
+
+
+def _bucket(url: str) -> str:
+    where = urlsplit(url)
+    return f"container {where.username!r}" if where.username else f"bucket {where.netloc!r}"
 
 
 @contextmanager
@@ -126,11 +150,33 @@ def _translated(error: Exception, config: IcebergSinkConfig, secrets: Collection
         return _unreachable(address, text)
     if (origin := getattr(error, "orig", None)) is not None:
         return _sql_error(origin, config.source)
+    if type(error).__module__ == "botocore.exceptions" and config.source.extra == "glue" and not _in_storage(error):
+        return _glue_error(error, address, text)
     if type(error).__module__.partition(".")[0] in _CATALOG_CLIENTS:
         return CatalogError(f"catalog {address}: {text}", hint="check the address; the catalog's own log may say more")
-    if presentable(error, secrets) is not error:
+    storage = _storage_error(error, config.storage.root, "reaching", secrets)
+    if storage is None and presentable(error, secrets) is not error:
         return CatalogError(f"catalog {address}: {text}", hint="check the credentials for characters that don't belong")
-    return _storage_error(error, config.storage.root, "reaching")
+    return storage
+
+
+def _in_storage(error: Exception) -> bool:
+    """Whether it was raised below s3fs: its client and Glue's raise the same errors."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_globals["__name__"].startswith("aiobotocore.") for frame, _ in frames)
+
+
+def _glue_error(error: Exception, address: str, text: str) -> CatalogError:
+    """Our error for one of AWS' client, which tells its kinds apart by codes and names."""
+    answer = getattr(error, "response", None) or {}
+    code = answer.get("Error", {}).get("Code") or type(error).__name__
+    if re.search("Throttling|InternalService|ServiceUnavailable|OperationTimeout|TooManyRequests", code):
+        return _busy(address, text)
+    if re.search("Connect|Timeout|HTTPClient", code):
+        return _unreachable(address, text)
+    if re.search("AccessDenied|Credential|Token|Signature|Unauthorized|Profile|InvalidClientTokenId", code):
+        return _refused(address, text, "check AWS' credentials (profile, environment) and that they allow glue:*")
+    return CatalogError(f"catalog {address}: {text}", hint="check region, catalog_id and database")
 
 
 def _refused(address: str, text: str, hint: str) -> CatalogAuthError:

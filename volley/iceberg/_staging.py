@@ -20,7 +20,8 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table, TableProperties, Transaction
-from pyiceberg.table.snapshots import Operation, SnapshotSummaryCollector, Summary, update_snapshot_summaries
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotSummaryCollector, Summary, update_snapshot_summaries
 from pyiceberg.table.update.snapshot import (
     _FastAppendFiles,
     _ManifestMergeManager,
@@ -34,7 +35,7 @@ from volley.errors import CommitError, ConfigError
 from volley.iceberg.modes import Overwrite
 from volley.iceberg.writer import WrittenFile
 
-__all__ = ["Changes", "check_named", "overwrite", "stage"]
+__all__ = ["Changes", "check_named", "head_of", "overwrite", "stage"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,9 @@ def stage(transaction: Transaction, changes: Changes, snapshot_id: int, summary:
     """Write the manifests of one snapshot and add it to the transaction; nothing is visible yet."""
     producer = _producer(transaction, changes, summary, branch)
     producer._snapshot_id = snapshot_id
+    if branch not in transaction.table_metadata.refs:
+        # A new branch begins where main is; pyiceberg would begin an empty one.
+        producer._parent_snapshot_id = transaction.table_metadata.current_snapshot_id
     for added in changes.added:
         producer.append_data_file(added.data_file)
     for removed in changes.removed:
@@ -109,12 +113,19 @@ def check_named(mode: Overwrite, table: Table) -> None:
         _named(table, dict(each))
 
 
+def head_of(table: Table, branch: str) -> Snapshot | None:
+    """The snapshot that the next one of a branch is made from: a new branch begins where main is."""
+    if branch in table.metadata.refs:
+        return table.metadata.snapshot_by_name(branch)
+    return table.current_snapshot()
+
+
 _Partition = dict[int, Any]
 """Values of a partition by field id; a field that is not there may have any value."""
 
 
 def _live(table: Table, branch: str) -> Iterator[DataFile]:
-    head = table.metadata.snapshot_by_name(branch)
+    head = head_of(table, branch)
     for manifest in head.manifests(table.io) if head else ():
         if manifest.content == ManifestContent.DATA:
             for entry in manifest.fetch_manifest_entry(table.io):
@@ -227,6 +238,15 @@ class _RowChanges(_OverwriteFiles):
             return super().new_manifest_writer(spec)
         output = self.new_manifest_output()
         return _DeleteManifestWriter(spec, self.schema(), output, self._snapshot_id, self._compression)
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        branch = self._target_branch
+        if branch not in self._transaction.table_metadata.refs:
+            self._target_branch = MAIN_BRANCH
+        try:
+            return super()._existing_manifests()
+        finally:
+            self._target_branch = branch
 
     def _build_delete_files_partition_predicate(self) -> None:
         # pyiceberg's own is one deep expression over all partitions, and recursion ends at a thousand of them.

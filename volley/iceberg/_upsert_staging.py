@@ -240,7 +240,7 @@ class _Staging:
             tuple(self._buckets),
             tuple(groups.row_group(number).total_byte_size for number in range(groups.num_row_groups)),
             tuple(None if ranges is None else tuple(ranges) for ranges in self._ranges),
-            self._writer.rows.spec_id,
+            self._writer.rows.spec.spec_id,
             self._writer.rows.schema.schema_id,
         )
 

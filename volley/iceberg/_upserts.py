@@ -16,7 +16,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import PrimitiveType
 
 from volley.errors import CommitError
-from volley.iceberg._staging import Changes
+from volley.iceberg._staging import Changes, head_of
 from volley.iceberg._upsert_chores import Merge, Replace, Replaced
 from volley.iceberg._upsert_staging import BUCKETS, Range, StagedFile, UpsertWriter
 from volley.iceberg.writer import WrittenFile
@@ -105,7 +105,7 @@ class EpochUpsert:
 
     def _candidates(self, table: Table, writer: UpsertWriter) -> Iterator[FileScanTask]:
         """The data files whose bounds and partitions don't rule out that they have one of the keys."""
-        head = table.metadata.snapshot_by_name(self._branch)
+        head = head_of(table, self._branch)
         if head is None:
             return
         keys = {key: _together(file.ranges[number] for file in self._staged) for number, key in enumerate(writer.keys)}

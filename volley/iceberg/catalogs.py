@@ -101,6 +101,16 @@ def _check_port(uri: str) -> None:
         ) from error
 
 
+def _check_timeout(seconds: float) -> None:
+    if not seconds > 0:
+        raise ConfigError(f"timeout {seconds!r} is not valid", hint="seconds, above 0")
+
+
+def _limits(timeout: float) -> tuple[float, float]:
+    """The longest to wait for a connection, and for an answer."""
+    return min(_CONNECT_SECONDS, timeout), timeout
+
+
 def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
@@ -142,8 +152,7 @@ class RestCatalog(CatalogConfig):
             raise ConfigError("credential begins or ends with a space or a line end", hint="strip() it")
         if self.credential is not None and self.token is not None:
             raise ConfigError("credential and token are both given", hint="pyiceberg uses one of them: leave one out")
-        if not self.timeout > 0:
-            raise ConfigError(f"timeout {self.timeout!r} is not valid", hint="seconds, above 0")
+        _check_timeout(self.timeout)
 
     @property
     def address(self) -> str:
@@ -163,8 +172,7 @@ class RestCatalog(CatalogConfig):
     def open(self, properties: dict[str, Any]) -> Catalog:
         from volley.iceberg._clients import LimitedRestCatalog
 
-        limits = (min(_CONNECT_SECONDS, self.timeout), self.timeout)
-        return LimitedRestCatalog(CATALOG_NAME, limits, **_untyped(properties))
+        return LimitedRestCatalog(CATALOG_NAME, _limits(self.timeout), **_untyped(properties))
 
 
 @dataclass(frozen=True, repr=False)
@@ -227,11 +235,25 @@ class SqlCatalog(CatalogConfig):
         return rest.partition("?")[0] or None if head == "sqlite" else None
 
     def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
+        return {
+            "type": "sql",
+            "uri": self._limited_uri(),
+            # A connection that the server has closed meanwhile is found out before it is used.
+            "pool_pre_ping": "true",
+            "warehouse": storage.location(warehouse),
+            **storage.properties(),
+        }
+
+    def _limited_uri(self) -> str:
         uri = str(self.uri)
-        if self.file is not None and "timeout=" not in uri:
+        if "timeout=" in uri:
+            return uri
+        if self.file is not None:
             # A second writer waits this long, in place of failing at once with "database is locked".
-            uri = f"{uri}{'&' if '?' in uri else '?'}timeout={_SQLITE_SECONDS}"
-        return {"type": "sql", "uri": uri, "warehouse": storage.location(warehouse), **storage.properties()}
+            return f"{uri}{'&' if '?' in uri else '?'}timeout={_SQLITE_SECONDS}"
+        if re.match(r"postgresql(\+psycopg2?)?:", uri):
+            return f"{uri}{'&' if '?' in uri else '?'}connect_timeout={_CONNECT_SECONDS:.0f}"
+        return uri
 
     def open(self, properties: dict[str, Any]) -> Catalog:
         if self.file is not None:
@@ -279,6 +301,11 @@ class GlueCatalog(CatalogConfig):
         catalog_id: The account's id; None = that of the credentials.
         profile: A profile of the AWS configuration.
         database: Glue's database: the sink's namespace, if that is not given.
+        timeout: The longest to wait for an answer, in seconds; for a connection it is 5 seconds at most. A request
+            that fails is sent again twice; ``glue.max-retries`` is pyiceberg's property for that.
+
+    Raises:
+        ConfigError: If the timeout is wrong.
     """
 
     extra: ClassVar[str | None] = "glue"
@@ -287,6 +314,10 @@ class GlueCatalog(CatalogConfig):
     catalog_id: str | None = None
     profile: str | None = None
     database: str | None = None
+    timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        _check_timeout(self.timeout)
 
     @property
     def address(self) -> str:
@@ -296,6 +327,11 @@ class GlueCatalog(CatalogConfig):
         named = _given(**{"glue.region": self.region, "glue.id": self.catalog_id, "glue.profile-name": self.profile})
         return {"type": "glue", "warehouse": storage.location(warehouse), **storage.properties(), **named}
 
+    def open(self, properties: dict[str, Any]) -> Catalog:
+        from volley.iceberg._glue import LimitedGlueCatalog
+
+        return LimitedGlueCatalog(CATALOG_NAME, _limits(self.timeout), **_untyped(properties))
+
 
 @dataclass(frozen=True, repr=False)
 class HiveCatalog(CatalogConfig):
@@ -303,14 +339,20 @@ class HiveCatalog(CatalogConfig):
 
     Args:
         uri: ``thrift://host:port``.
+        timeout: The longest to wait for a connection, and for an answer, in seconds.
+
+    Raises:
+        ConfigError: If a setting is wrong.
     """
 
     extra: ClassVar[str | None] = "hive"
 
     uri: str
+    timeout: float = 30.0
 
     def __post_init__(self) -> None:
         _check_uri(self.uri, "thrift://")
+        _check_timeout(self.timeout)
 
     @property
     def address(self) -> str:
@@ -318,6 +360,11 @@ class HiveCatalog(CatalogConfig):
 
     def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
         return {"type": "hive", "uri": self.uri, "warehouse": storage.location(warehouse), **storage.properties()}
+
+    def open(self, properties: dict[str, Any]) -> Catalog:
+        from volley.iceberg._hive import LimitedHiveCatalog
+
+        return LimitedHiveCatalog(CATALOG_NAME, self.timeout, **_untyped(properties))
 
 
 def catalog_from_uri(uri: str) -> CatalogConfig:

@@ -108,6 +108,7 @@ class IcebergSinkConfig:
         self._keep("commit_mode", commit_mode(self.commit_mode))
         self._keep("namespace", _namespace(self.namespace, self.source))
         _check_name("table", self.table)
+        _check_name("branch", self.branch)
         _check_numbers(self)
         _check_compression(self.compression, self.compression_level)
         _check_choices(self)
@@ -206,7 +207,18 @@ class IcebergSinkConfig:
         return replace(self, compression=compression, compression_level=level)
 
     def with_partitioning(self, strategy: Partitioning | str | Iterable[Partitioning]) -> IcebergSinkConfig:
-        """How the table is partitioned if it is made: "none", "table_default", a `Partitioning` or a list of them."""
+        """How the table is partitioned if it is made: "none", "table_default", a `Partitioning` or a list of them.
+
+        A table that is there already keeps its own; if that is another one, anything but "table_default" is an error
+        when the job starts. Rows wait for the end of the epoch's task, in memory or on the executor's local disk, and
+        are written partition by partition, in the table's sort order if it has one: every file is sorted.
+
+        Example:
+            >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage, Partitioning
+            >>> config = IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local("/tmp/lake"))
+            >>> config.with_partitioning([Partitioning.time("at"), Partitioning.bucket("user", n=8)]).partitioning
+            Partitioning(day(at), bucket[8](user))
+        """
         return replace(self, partitioning=partitioning(strategy))
 
     def with_commit_mode(self, mode: CommitMode | str) -> IcebergSinkConfig:
@@ -222,7 +234,14 @@ class IcebergSinkConfig:
         return replace(self, create_table=create)
 
     def with_branch(self, branch: str) -> IcebergSinkConfig:
-        """The branch to commit to."""
+        """The branch to commit to; made from main's last snapshot when the first epoch is committed, if it is absent.
+
+        Write, audit, publish::
+
+            stream.to_sink(IcebergSink(config.with_branch("audit"))).execute("events")  # main stays as it is
+            assert table.scan().use_ref("audit").to_arrow()["price"].null_count == 0    # any check, any reader
+            publish_branch(config.with_branch("audit"))                                # main is now what audit is
+        """
         return replace(self, branch=branch)
 
     def with_snapshot_properties(self, properties: Mapping[str, str]) -> IcebergSinkConfig:
@@ -275,8 +294,6 @@ def _refuse_what_is_not_built(config: IcebergSinkConfig) -> None:
     """Settings whose work is still to come are refused, never ignored: whoever builds one deletes its line."""
     for setting, used in {
         "schema_evolution": config.schema_evolution == "full",
-        "partitioning": config.partitioning not in (Partitioning.none(), _TABLE_DEFAULT),
-        "branch": config.branch != "main",
     }.items():
         if used:
             default = IcebergSinkConfig.__dataclass_fields__[setting].default

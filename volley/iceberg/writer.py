@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from bisect import bisect_right
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -21,16 +19,19 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionKey, PartitionSpec
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import Table, TableProperties
-from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.sorting import SortOrder
 from pyiceberg.typedef import Record
 
 from volley._types import conform
-from volley.errors import ConfigError, SchemaMismatchError
+from volley.errors import ConfigError, SchemaMismatchError, near
+from volley.iceberg._clusters import Clusters
+from volley.iceberg._layout import Layout
+from volley.iceberg._rolling import RollingFiles
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.schema import arrow_schema, file_schema
-from volley.iceberg.storage import storage_errors
 from volley.sink import Epoch, WriteResult
 
 __all__ = ["IcebergWriter", "WrittenFile", "file_prefix"]
@@ -38,8 +39,11 @@ __all__ = ["IcebergWriter", "WrittenFile", "file_prefix"]
 _MIB = 1 << 20
 _ROW_GROUP_ROWS = 1_048_576
 _ROW_GROUP_BYTES = 64 * _MIB
-# What Parquet's footer takes for one column of one row group: places, sizes, statistics.
-_FOOTER_BYTES = 200
+_BLOOM = f"{TableProperties.PARQUET_BLOOM_FILTER_COLUMN_ENABLED_PREFIX}."
+_BLOOM_BYTES = TableProperties.PARQUET_BLOOM_FILTER_MAX_BYTES_DEFAULT
+# A filter that takes one value in a hundred for one that is there, Iceberg's default, has about ten bits a value.
+_BLOOM_MISSES = 0.01
+_BLOOM_BITS = 10
 _PARQUET_OPTIONS = {
     TableProperties.PARQUET_PAGE_SIZE_BYTES: "data_page_size",
     TableProperties.PARQUET_DICT_SIZE_BYTES: "dictionary_pagesize_limit",
@@ -70,7 +74,8 @@ class IcebergWriter:
         table_properties: The table's properties.
         io_properties: What the FileIO needs, credentials too; never shown.
         schema: The table's schema.
-        spec_id: Its partition spec.
+        spec: Its partition spec.
+        order: Its sort order.
         file_prefix: What the names of the files begin with: query and epoch, so that each can be traced.
         target_bytes: A file is closed when its encoded size reaches this (±10 %).
         max_records: The most rows of a file; None = no limit.
@@ -78,6 +83,7 @@ class IcebergWriter:
         compression_level: Its level; None = its default.
         row_group_rows: The most rows of a row group.
         row_group_bytes: The most Arrow bytes of a row group: what an open file holds in memory.
+        bloom_filters: By column path in the files, the number of different values its Bloom filters are made for.
         parquet_options: More that `pyarrow.parquet.ParquetWriter` is told.
     """
 
@@ -85,7 +91,8 @@ class IcebergWriter:
     table_properties: dict[str, str]
     io_properties: dict[str, Any] = field(repr=False)
     schema: Schema
-    spec_id: int
+    spec: PartitionSpec
+    order: SortOrder
     file_prefix: str
     target_bytes: int
     max_records: int | None
@@ -93,6 +100,7 @@ class IcebergWriter:
     compression_level: int | None
     row_group_rows: int = _ROW_GROUP_ROWS
     row_group_bytes: int = _ROW_GROUP_BYTES
+    bloom_filters: dict[str, int] = field(default_factory=dict)
     parquet_options: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -111,7 +119,8 @@ class IcebergWriter:
             table_properties=dict(table.properties),
             io_properties=dict(table.io.properties),
             schema=table.schema(),
-            spec_id=table.spec().spec_id,
+            spec=table.spec(),
+            order=table.sort_order(),
             file_prefix=file_prefix(epoch),
             target_bytes=round(config.target_file_size_mb * _MIB),
             max_records=config.max_records,
@@ -119,11 +128,17 @@ class IcebergWriter:
             compression_level=config.compression_level,
             row_group_rows=rows or _ROW_GROUP_ROWS,
             row_group_bytes=size or _ROW_GROUP_BYTES,
+            bloom_filters=_bloom_filters(table),
             parquet_options={option: value for option, value in options.items() if value is not None},
         )
 
-    def open(self, task: int) -> _Files:
-        return _Files(self, f"{self.file_prefix}{task:05}-{uuid.uuid4()}")
+    def open(self, task: int) -> _Task:
+        return _Task(self, f"{self.file_prefix}{task:05}-{uuid.uuid4()}")
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where rows go, and in which order."""
+        return Layout(self.schema, self.spec, self.order)
 
     @cached_property
     def rows_schema(self) -> pa.Schema:
@@ -153,8 +168,15 @@ class IcebergWriter:
             compression=self.compression,
             compression_level=self.compression_level,
             store_decimal_as_integer=True,  # as Iceberg's specification has it
+            **self._bloom_options,
             **self.parquet_options,
         )
+
+    @property
+    def _bloom_options(self) -> dict[str, Any]:
+        # Left out if there are none: older pyarrow does not know the option.
+        found = {path: {"ndv": values, "fpp": _BLOOM_MISSES} for path, values in self.bloom_filters.items()}
+        return {"bloom_filter_options": found} if found else {}
 
     def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in the files' schema: the table's columns in its order; nothing is copied unless types differ.
@@ -172,7 +194,7 @@ class IcebergWriter:
                 )
         return pa.record_batch(_Renamed(rows, self.file_schema))
 
-    def data_file(self, path: str, size: int, metadata: pq.FileMetaData) -> WrittenFile:
+    def data_file(self, path: str, size: int, metadata: pq.FileMetaData, partition: PartitionKey | None) -> WrittenFile:
         """What the committer needs of a closed file; its statistics come from the Parquet footer, not from a read."""
         statistics = data_file_statistics_from_parquet_metadata(
             metadata, self.statistics_plan, parquet_path_to_id_mapping(sanitize_column_names(self.schema))
@@ -181,15 +203,15 @@ class IcebergWriter:
             content=DataFileContent.DATA,
             file_path=path,
             file_format=FileFormat.PARQUET,
-            partition=Record(),
+            partition=partition.partition if partition else Record(),
             file_size_in_bytes=size,
-            sort_order_id=None,
+            sort_order_id=None if self.order.is_unsorted else self.order.order_id,
             equality_ids=None,
             key_metadata=None,
             **statistics.to_serialized_dict(),
         )
-        made.spec_id = self.spec_id
-        return WrittenFile(made, self.spec_id, self.schema.schema_id)
+        made.spec_id = self.spec.spec_id
+        return WrittenFile(made, self.spec.spec_id, self.schema.schema_id)
 
     def __getstate__(self) -> dict[str, Any]:
         # Without the cached properties: they are larger than all the rest, and the FileIO may hold connections.
@@ -216,6 +238,29 @@ def _number(properties: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
+def _bloom_filters(table: Table) -> dict[str, int]:
+    """By column path in the files, for how many different values a filter of a row group is made.
+
+    Iceberg gives a filter's size, pyarrow takes the number of values: as many as that size has room for.
+    """
+    properties, names = table.properties, parquet_path_to_id_mapping(sanitize_column_names(table.schema()))
+    size = _number(properties, TableProperties.PARQUET_BLOOM_FILTER_MAX_BYTES) or _BLOOM_BYTES
+    rows = _number(properties, TableProperties.PARQUET_ROW_GROUP_LIMIT) or _ROW_GROUP_ROWS
+    paths = {field_id: path for path, field_id in names.items()}
+    wanted = [name.removeprefix(_BLOOM) for name, on in properties.items() if name.startswith(_BLOOM) and on == "true"]
+    return {_path_of(column, table.schema(), paths): min(rows, size * 8 // _BLOOM_BITS) for column in wanted}
+
+
+def _path_of(column: str, schema: Schema, paths: Mapping[int, str]) -> str:
+    try:
+        return paths[schema.find_field(column).field_id]
+    except (KeyError, ValueError) as error:
+        raise ConfigError(
+            f"table property {_BLOOM}{column} is of a column that the table has not",
+            hint=near(column, schema.column_names),
+        ) from error
+
+
 def _check_metrics(schema: Schema, properties: dict[str, str]) -> None:
     """Find out on the driver, before a row is written, what would fail on the executors when a file is closed."""
     try:
@@ -238,96 +283,13 @@ class _Renamed:
         return self.schema.__arrow_c_schema__(), array
 
 
-class _OpenFile:
-    """A Parquet file that is being written."""
-
-    def __init__(self, path: str, writer: IcebergWriter) -> None:
-        self.path = path
-        self.rows = 0
-        self._footer = 0
-        self._footer_step = _FOOTER_BYTES * len(writer.statistics_plan)
-        with storage_errors(path):
-            self._stream: Any = writer.io.new_output(path).create(overwrite=True)
-            self._parquet = writer.parquet(self._stream)
-
-    @property
-    def written(self) -> int:
-        """Bytes written so far: the row groups, but not yet the footer."""
-        return int(self._stream.tell())
-
-    @property
-    def size(self) -> int:
-        """About the size the file would have if it were closed now."""
-        return self.written + self._footer
-
-    def append(self, rows: pa.Table) -> None:
-        """Write the rows as one row group."""
-        with storage_errors(self.path):
-            self._parquet.write_table(rows, row_group_size=rows.num_rows)
-        self.rows += rows.num_rows
-        self._footer += self._footer_step
-
-    def close(self) -> tuple[int, pq.FileMetaData]:
-        """The size and the footer of the whole file."""
-        with storage_errors(self.path, "closing"):
-            self._parquet.close()
-            size = self.written
-            self._stream.close()
-        return size, self._parquet.writer.metadata
-
-    def discard(self) -> None:
-        """Close what can be closed, before the file is deleted: a stream left open would write when it is collected."""
-        for part in (self._parquet, self._stream):
-            with suppress(Exception):
-                part.close()
-
-
-class _RowGroup:
-    """Slices of batches, not copied, that will be one row group."""
-
-    def __init__(self, rows: int, size: int) -> None:
-        self._room = rows
-        self._size = size
-        self._slices: list[pa.RecordBatch] = []
-        self.nbytes = 0
-        self.full = False
-
-    def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Take what there is room for, at least one row; returns the rest."""
-        count = min(batch.num_rows, self._room)
-        head = batch.slice(0, count)
-        if head.nbytes > self._size - self.nbytes:
-            count = max(1, bisect_right(range(1, count + 1), self._size - self.nbytes, key=lambda n: batch[:n].nbytes))
-            head = batch.slice(0, count)
-        self._slices.append(head)
-        self._room -= count
-        self.nbytes += head.nbytes
-        rest = batch.slice(count)
-        self.full = self._room == 0 or self.nbytes >= self._size or rest.num_rows > 0
-        return rest
-
-    def table(self, schema: pa.Schema) -> pa.Table:
-        return pa.Table.from_batches(self._slices, schema)
-
-
-class _Files:
-    """The files of one attempt of one task, one open at a time, at most one row group in memory.
-
-    The size of a file is known only up to its last row group. So a row group is cut such that the file stays below
-    110 % of its target even if the rows compress half as well as those before; one at 95 % is closed.
-    """
+class _Task:
+    """One attempt of one task: the rows go into files as they come, or by way of clusters, and are counted."""
 
     def __init__(self, writer: IcebergWriter, prefix: str) -> None:
         self._writer = writer
-        self._prefix = prefix
-        self._locations = load_location_provider(writer.location, writer.table_properties)
-        self._paths: list[str] = []
-        self._file: _OpenFile | None = None
-        self._group: _RowGroup | None = None
-        # Encoded bytes per Arrow byte. Twice this is the worst there is (short numbers that don't repeat, which
-        # Parquet first tries to put into a dictionary): a good first guess.
-        self._ratio = 0.8
-        self._done: list[WrittenFile] = []
+        self._files = RollingFiles(writer, prefix)
+        self._clusters = None if writer.layout.plain else Clusters(writer.layout, 2 * writer.row_group_bytes)
         self._result = WriteResult()
         self._seconds = 0.0
 
@@ -336,41 +298,36 @@ class _Files:
 
     def write(self, batch: pa.RecordBatch) -> None:
         began = time.perf_counter()
-        rest = self._writer.fitted(batch)
-        while rest.num_rows:
-            self._group = self._group or self._new_group()
-            rest = self._group.take(rest)
-            if self._group.full:
-                self._flush(self._group)
+        rows = self._writer.fitted(batch)
+        if self._clusters:
+            self._clusters.add(rows)
+        else:
+            self._files.write(rows)
         self._count(batch.num_rows)
         self._seconds += time.perf_counter() - began
 
     def close(self) -> WriteResult:
         began = time.perf_counter()
         try:
-            if self._group:
-                self._flush(self._group)
-            if self._file:
-                self._finish(self._file)
+            if self._clusters:
+                self._clusters.empty_into(self._files)
+            self._files.finish()
         except BaseException:
             self.abort()
             raise
         self._seconds += time.perf_counter() - began
+        done = self._files.done
         return replace(
             self._result,
-            bytes=sum(file.data_file.file_size_in_bytes for file in self._done),
+            bytes=sum(file.data_file.file_size_in_bytes for file in done),
             seconds=self._seconds,
-            files=len(self._done),
-            committables=tuple(self._done),
+            files=len(done),
+            committables=tuple(done),
         )
 
     def abort(self) -> None:
-        # The attempt has failed already, for a reason of its own; a file that stays is an orphan, never a wrong row.
-        if self._file:
-            self._file.discard()
-        for path in self._paths:
-            with suppress(Exception):
-                self._writer.io.delete(path)
+        # The attempt has failed already, for a reason of its own.
+        self._files.discard()
 
     def _count(self, rows: int) -> None:
         seen = self._result
@@ -381,34 +338,3 @@ class _Files:
             batch_size_min=min(seen.batch_size_min, rows) if seen.batches else rows,
             batch_size_max=max(seen.batch_size_max, rows),
         )
-
-    def _new_group(self) -> _RowGroup:
-        writer = self._writer
-        done, size = (self._file.rows, self._file.size) if self._file else (0, 0)
-        rows = writer.row_group_rows
-        if writer.max_records is not None:
-            rows = min(rows, writer.max_records - done)
-        room = (1.1 * writer.target_bytes - size) / (2 * self._ratio)
-        return _RowGroup(rows, min(writer.row_group_bytes, max(1, int(room))))
-
-    def _flush(self, group: _RowGroup) -> None:
-        """Write the row group; close the file if it is full."""
-        file = self._file = self._file or self._new_file()
-        before = file.written
-        file.append(group.table(self._writer.file_schema))
-        now = (file.written - before) / max(1, group.nbytes)
-        # Up at once, down by and by: a file too large is worse than a row group too small.
-        self._ratio = max(now, (now + self._ratio) / 2)
-        self._group = None
-        if file.rows == self._writer.max_records or file.size >= 0.95 * self._writer.target_bytes:
-            self._finish(file)
-
-    def _new_file(self) -> _OpenFile:
-        path = self._locations.new_data_location(f"{self._prefix}-{len(self._paths):05}.parquet")
-        self._paths.append(path)
-        return _OpenFile(path, self._writer)
-
-    def _finish(self, file: _OpenFile) -> None:
-        size, metadata = file.close()
-        self._file = None
-        self._done.append(self._writer.data_file(file.path, size, metadata))

@@ -1,0 +1,119 @@
+"""Partitioned tables and branches under kills and conflicts: each row exactly once, in its partition, on its branch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform
+
+from tests.recovery.lake import QUERY, Lake, disturb, write
+from tests.recovery.runs import check_exactly_once, load, run_again, run_and_die, write_input
+from volley import CommitConflictError, IcebergSinkConfig, IcebergStorage
+from volley.iceberg import Partitioning, publish_branch
+from volley.iceberg._specs import spec_of
+from volley.iceberg.catalogs import load_catalog
+from volley.iceberg.partitioning import partitioning
+from volley.iceberg.schema import to_iceberg_schema
+
+
+def make_table(folder: Path) -> None:
+    """The job's table, partitioned and sorted, made before the job: its own spec wins."""
+    schema = to_iceberg_schema(pa.schema({"id": pa.int64(), "name": pa.string(), "twice": pa.int64()}))
+    how = partitioning([Partitioning.bucket("id", n=3), Partitioning.truncate("name", width=5)])
+    storage = IcebergStorage.Local(str(folder / "lake"))
+    catalog = load_catalog(IcebergSinkConfig(namespace="db", table="events", storage=storage))
+    catalog.create_namespace("db")
+    catalog.create_table(
+        "db.events",
+        schema,
+        partition_spec=spec_of(how, schema),
+        sort_order=SortOrder(SortField(3, IdentityTransform())),
+    )
+    catalog.close()
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("path", ["arrow-native", "general"])
+def test_a_partitioned_table_after_kills(path: str, tmp_path: Path) -> None:
+    write_input(tmp_path)
+    make_table(tmp_path)
+    run_and_die(tmp_path, path, "after-files@1")
+    run_and_die(tmp_path, path, "after-commit@2")
+    run_again(tmp_path, path)
+    check_exactly_once(tmp_path)
+    partitions = load(tmp_path).inspect.partitions()
+    assert partitions["record_count"].to_pylist()
+    assert sum(partitions["record_count"].to_pylist()) == load(tmp_path).scan().count()
+
+
+@pytest.fixture
+def partitioned(lake: Lake) -> Lake:
+    lake.config = lake.config.with_partitioning(Partitioning.bucket("id", n=2))
+    return lake
+
+
+def test_conflicts_on_a_partitioned_table(partitioned: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = partitioned.driver()
+
+    def other_writer_first(commit: Callable[[], Any]) -> Any:
+        partitioned.table().append(pa.table({"id": [100]}))
+        return commit()
+
+    def answer_lost(commit: Callable[[], Any]) -> Any:
+        commit()
+        raise ConnectionError("connection reset after the commit")
+
+    disturb(monkeypatch, driver, other_writer_first, answer_lost)
+    driver.commit(*write(driver, 0, [1, 2, 3, 4]))
+    assert partitioned.rows() == [1, 2, 3, 4, 100]
+    assert partitioned.table().scan(row_filter="id = 3").to_arrow()["id"].to_pylist() == [3]
+
+
+def test_two_drivers_with_the_same_epoch_of_a_partitioned_table(partitioned: Lake) -> None:
+    first, second = partitioned.driver(), partitioned.driver()
+    one, two = write(first, 0, [1, 2, 3]), write(second, 0, [1, 2, 3])
+    first.commit(*one)
+    with pytest.raises(CommitConflictError, match="committed by another driver"):
+        second.commit(*two)
+    second.abort(*two)
+    assert partitioned.rows() == [1, 2, 3]
+
+
+def test_a_branch_keeps_its_epochs_when_main_moves_on(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.driver().commit(*write(lake.driver(), 0, [1]))
+    main = lake.config
+    lake.config = main.with_branch("audit")
+    driver = lake.driver()
+
+    def main_first(commit: Callable[[], Any]) -> Any:
+        lake.table().append(pa.table({"id": [100]}))
+        return commit()
+
+    disturb(monkeypatch, driver, main_first)
+    driver.commit(*write(driver, 1, [2]))
+    driver.commit(*write(driver, 2, [3]))
+    assert lake.driver().last_epoch(QUERY) == 2
+    assert lake.rows() == [1, 100]
+    assert sorted(lake.table().scan().use_ref("audit").to_arrow()["id"].to_pylist()) == [1, 2, 3]
+    with pytest.raises(CommitConflictError, match="main is at snapshot"):
+        publish_branch(lake.config)
+
+
+def test_two_drivers_that_both_make_the_branch(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.config = lake.config.with_branch("audit")
+    first, second = lake.driver(), lake.driver()
+    one, two = write(first, 0, [1]), write(second, 0, [1])
+
+    def first_commits(commit: Callable[[], Any]) -> Any:
+        first.commit(*one)
+        return commit()
+
+    disturb(monkeypatch, second, first_commits)
+    with pytest.raises(CommitConflictError, match="committed by another driver"):
+        second.commit(*two)
+    assert lake.table().scan().use_ref("audit").to_arrow()["id"].to_pylist() == [1]

@@ -1,0 +1,183 @@
+"""The storages that tests write to, each as a `Place`; a server is started when the first test asks for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+
+from tests.services.documented import documented
+from tests.services.fault_proxy import FaultProxy
+from tests.services.servers.azurite import ACCOUNT, KEY, Azurite, connection_string
+from tests.services.servers.certificates import self_signed
+from tests.services.servers.gcs import PROJECT, FakeGcs
+from tests.services.servers.identity import TokenEndpoint, google_tokens, service_account_key
+from tests.services.servers.s3 import BUCKET, S3
+from volley import IcebergSinkConfig, IcebergStorage
+
+
+@dataclass(frozen=True)
+class Place:
+    """A storage, and where its server is.
+
+    Args:
+        storage: What a user would write, but for the names.
+        properties: What tells clients that the server is not the cloud itself.
+    """
+
+    storage: IcebergStorage
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def config(self, folder: Path, table: str = "events") -> IcebergSinkConfig:
+        """A table in this place, in a SQLite catalog in a local folder."""
+        uri = f"sqlite:///{folder}/catalog.db"
+        return IcebergSinkConfig(uri, folder.name, ["db"], table, self.storage).with_properties(self.properties)
+
+    def table(self, folder: Path, table: str = "events") -> Table:
+        """The same table, opened by plain pyiceberg."""
+        properties = {**self.storage.properties(), **self.properties}
+        return SqlCatalog("volley", uri=f"sqlite:///{folder}/catalog.db", **properties).load_table(f"db.{table}")
+
+    def ids(self, folder: Path, table: str = "events") -> list[int]:
+        """The table's ids, read by plain pyiceberg."""
+        return sorted(self.table(folder, table).scan().to_arrow()["id"].to_pylist())
+
+
+@pytest.fixture
+def everywhere(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Sets an environment variable, here and for the executors."""
+
+    def put(name: str, value: str) -> None:
+        monkeypatch.setenv(name, value)
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+
+    return put
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    """SeaweedFS with users, temporary keys and a REST catalog that vends keys."""
+    server = S3(tmp_path_factory.mktemp("s3"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def s3(s3_server: S3) -> Place:
+    """A bucket in S3."""
+    config = documented("S3 with keys", s3=s3_server.endpoint, bucket=f'bucket="{BUCKET}"')
+    return Place(config.storage)
+
+
+@pytest.fixture(scope="session")
+def azurite(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    """Azurite over TLS: its certificate is trusted here and by the executors."""
+    folder = tmp_path_factory.mktemp("azurite")
+    certificate = self_signed(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", str(certificate.file))
+        patch.setitem(spark.sparkContext.environment, "SSL_CERT_FILE", str(certificate.file))
+        _trust_here(certificate.file)
+        server = Azurite(folder, certificate)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop()
+
+
+def _trust_here(certificate: Path) -> None:
+    from aiohttp import connector
+
+    # It made its context when it was imported, which may be long ago.
+    connector._SSL_CONTEXT_VERIFIED.load_verify_locations(certificate)
+
+
+@pytest.fixture
+def azure(azurite: Azurite) -> Place:
+    """A container in Azure, reached by the account's key."""
+    names = {"account": f'storage_account="{ACCOUNT}"', "access_key": f'access_key="{KEY}"'}
+    return Place(documented("Azure with a key", **names).storage, azurite.properties())
+
+
+@pytest.fixture(scope="session")
+def google(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[tuple[FakeGcs, TokenEndpoint]]:
+    """A GCS server, and Google's token service."""
+    server = FakeGcs(tmp_path_factory.mktemp("gcs"))
+    # Else gcsfs asks Google itself, by gRPC and for a minute, about each bucket.
+    name = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
+    with pytest.MonkeyPatch.context() as patch, google_tokens() as tokens:
+        patch.setenv(name, "false")
+        patch.setitem(spark.sparkContext.environment, name, os.environ[name])
+        try:
+            server.start()
+            yield server, tokens
+        finally:
+            server.stop()
+
+
+@pytest.fixture
+def gcs(google: tuple[FakeGcs, TokenEndpoint], tmp_path: Path) -> Place:
+    """A bucket in Google Cloud Storage, reached by a service account's key."""
+    server, tokens = google
+    file = tmp_path / "account.json"
+    file.write_text(service_account_key(tokens.uri))
+    names = {"project": f'project_id="{PROJECT}"', "bucket": 'bucket="lake"', "key_file": f'"{file}"'}
+    return Place(documented("Google Cloud Storage with a key", **names).storage, {"gcs.service.host": server.endpoint})
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Place:
+    """A folder."""
+    return Place(documented("A local folder", folder=str(tmp_path / "lake")).storage)
+
+
+@pytest.fixture
+def s3_proxied(s3: Place, s3_server: S3) -> Iterator[tuple[Place, FaultProxy]]:
+    """A bucket in S3, and the proxy before it."""
+    yield s3, s3_server.proxy
+    s3_server.proxy.disarm()
+    s3_server.proxy.listen()
+
+
+@pytest.fixture(scope="session")
+def azurite_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    """Azurite without TLS, for proxies."""
+    server = Azurite(tmp_path_factory.mktemp("azurite-http"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def azure_http(azurite_http: Azurite) -> Iterator[tuple[Place, FaultProxy]]:
+    """A container in Azure, reached by a connection string, and the proxy before it."""
+    with FaultProxy(azurite_http.endpoint.removesuffix(f"/{ACCOUNT}")) as proxy:
+        properties = {"adls.connection-string": connection_string(f"{proxy.uri}/{ACCOUNT}")}
+        yield Place(azurite_http.storage(), properties), proxy
+
+
+@pytest.fixture
+def gcs_proxied(google: tuple[FakeGcs, TokenEndpoint], gcs: Place) -> Iterator[tuple[Place, FaultProxy]]:
+    """A bucket in Google Cloud Storage, and the proxy before it."""
+    with FaultProxy(google[0].endpoint) as proxy:
+        yield Place(gcs.storage, {"gcs.service.host": proxy.uri}), proxy
+
+
+@pytest.fixture
+def refusing_tokens() -> Iterator[TokenEndpoint]:
+    """Google's token service as it answers a key that was deleted."""
+    with TokenEndpoint(lambda asked: {"error": "invalid_grant", "error_description": "Invalid JWT Signature."}) as made:
+        made.status = 400
+        yield made

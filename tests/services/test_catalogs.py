@@ -1,0 +1,198 @@
+"""Every catalog behaves alike: tables, whole jobs, restarts, schema checks, conflicts, each against its real server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField
+
+from tests.recovery.lake import QUERY, disturb, write
+from tests.services import lakes
+from tests.services.lakes import SCHEMA, Lake, driver
+from tests.services.pipeline import run, wanted, write_file
+from volley import (
+    CommitConflictError,
+    IcebergSinkConfig,
+    Metrics,
+    SchemaMismatchError,
+    TableNotFoundError,
+)
+from volley.iceberg._patience import ATTEMPTS
+from volley.iceberg.catalogs import load_catalog
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+SLOW = pytest.param(lakes.nessie, id="nessie", marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", params=[*lakes.QUICK, SLOW], ids=lambda made: made.__name__)
+def lake(request: pytest.FixtureRequest) -> Lake:
+    """Each catalog in turn."""
+    made: Lake = request.param(request)
+    return made
+
+
+def nessie_fails(lake: Lake, request: pytest.FixtureRequest, why: str) -> None:
+    """What Nessie alone can't do; when it can, the test says so."""
+    if lake.name == "nessie":
+        request.applymarker(pytest.mark.xfail(reason=why, strict=True))
+
+
+# --- namespaces and tables
+
+
+def test_namespaces_and_tables_are_made_listed_loaded_and_dropped(lake: Lake) -> None:
+    config = lake.config()
+    catalog, namespace = load_catalog(config), (f"n{config.table[:12]}",)
+    catalog.create_namespace(namespace)
+    assert namespace in catalog.list_namespaces()
+    name = (*namespace, "events")
+    assert not catalog.table_exists(name)
+    made = catalog.create_table(name, Schema(NestedField(1, "id", LongType())))
+    assert catalog.table_exists(name)
+    assert catalog.list_tables(namespace) == [name]
+    assert catalog.load_table(name).metadata.table_uuid == made.metadata.table_uuid
+    catalog.drop_table(name)
+    with pytest.raises(NoSuchTableError):
+        catalog.load_table(name)
+    catalog.drop_namespace(namespace)
+    assert namespace not in catalog.list_namespaces()
+
+
+def test_a_table_that_is_not_there_and_may_not_be_made(lake: Lake) -> None:
+    config = lake.config()
+    driver(config)
+    absent = lake.config().with_create_table(False)
+    with pytest.raises(TableNotFoundError, match=rf"db\.{absent.table} not found in") as caught:
+        driver(absent)
+    assert caught.value.hint
+
+
+# --- jobs
+
+
+def epochs(table: Table) -> list[str]:
+    return [str(snapshot.summary["volley.epoch"]) for snapshot in table.snapshots() if snapshot.summary]
+
+
+def test_files_are_filtered_into_a_table_and_the_next_run_adds_only_what_is_new(lake: Lake, tmp_path: Path) -> None:
+    config = lake.config()
+    for number in range(2):
+        write_file(tmp_path, number)
+    run(tmp_path, config)
+    assert lake.ids(config) == wanted(2)
+    write_file(tmp_path, 2)
+    run(tmp_path, config)
+    assert lake.ids(config) == wanted(3)
+    # Nessie shows the current snapshot alone.
+    assert epochs(lake.table(config)) == ["0", "1", "2"][-1 if lake.name == "nessie" else 0 :]
+
+
+def test_the_general_path(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    # The catalog is none of the path's business: one is enough.
+    lake = lakes.rest(request)
+    config = lake.config()
+    write_file(tmp_path, 0)
+    run(tmp_path, config, arrow_native=False)
+    assert lake.ids(config) == wanted(1)
+
+
+# --- schemas
+
+
+WIDER = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+def test_a_stream_that_does_not_fit_is_refused(lake: Lake) -> None:
+    config = lake.config()
+    driver(config)
+    with pytest.raises(SchemaMismatchError, match="name") as caught:
+        driver(config.with_schema_evolution("strict"), WIDER)
+    assert caught.value.hint
+    with pytest.raises(SchemaMismatchError, match="id"):
+        driver(config, pa.schema([("id", pa.string())]))
+    assert lake.table(config).schema().column_names == ["id"]
+
+
+def test_columns_are_added(lake: Lake, request: pytest.FixtureRequest) -> None:
+    nessie_fails(
+        lake, request, "Nessie 0.99 wants last-column-id with a new schema, which pyiceberg 0.12 does not send"
+    )
+    config = lake.config()
+    first = driver(config)
+    first.commit(*write(first, 0, [1]))
+    wider = driver(config.with_schema_evolution("add_columns"), WIDER)
+    assert lake.table(config).schema().column_names == ["id", "name"]
+    assert wider.last_epoch(QUERY) == 0
+    assert lake.rows(config) == [{"id": 1, "name": None}]
+
+
+# --- others at the same table
+
+
+def test_what_another_client_changes_between_epochs_is_seen_and_kept(lake: Lake) -> None:
+    config = lake.config()
+    ours = driver(config)
+    ours.commit(*write(ours, 0, [1]))
+    lake.table(config).append(pa.table({"id": [50]}, schema=SCHEMA))
+    with lake.table(config).transaction() as change:
+        change.set_properties(owner="somebody")
+    assert ours.last_epoch(QUERY) == 0
+    ours.commit(*write(ours, 1, [2]))
+    assert lake.ids(config) == [1, 2, 50]
+    assert lake.table(config).properties["owner"] == "somebody"
+
+
+def first_another(lake: Lake, config: IcebergSinkConfig, row: int) -> Callable[[Callable[[], Any]], Any]:
+    """A commit that somebody else is faster than: the catalog itself refuses it."""
+
+    def commit(real: Callable[[], Any]) -> Any:
+        lake.table(config).append(pa.table({"id": [row]}, schema=SCHEMA))
+        return real()
+
+    return commit
+
+
+def test_a_conflict_is_tried_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, metrics = lake.config(), Metrics()
+    ours = driver(config, metrics=metrics)
+    ours.commit(*write(ours, 0, [1]))
+    disturb(monkeypatch, ours, first_another(lake, config, 50))
+    ours.commit(*write(ours, 1, [2]))
+    assert lake.ids(config) == [1, 2, 50]
+    assert metrics.commit_retries == 1
+
+
+def test_a_conflict_over_a_tables_first_snapshot_is_tried_again(
+    lake: Lake, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nessie_fails(lake, request, "Nessie 0.99 lets the second of two first snapshots replace the other's rows")
+    config = lake.config()
+    ours = driver(config)
+    disturb(monkeypatch, ours, first_another(lake, config, 50))
+    ours.commit(*write(ours, 0, [1]))
+    assert lake.ids(config) == [1, 50]
+
+
+def test_conflicts_without_end_stop_the_job_and_nothing_of_it_has_landed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = lake.config()
+    ours = driver(config)
+    ours.commit(*write(ours, 0, [1]))
+    disturb(monkeypatch, ours, *(first_another(lake, config, row) for row in range(50, 50 + ATTEMPTS)))
+    written = write(ours, 1, [2])
+    with pytest.raises(CommitConflictError, match=config.table) as caught:
+        ours.commit(*written)
+    assert caught.value.hint
+    others = list(range(50, 50 + ATTEMPTS))
+    assert lake.ids(config) == [1, *others]
+    ours.commit(*written)
+    assert lake.ids(config) == [1, 2, *others]

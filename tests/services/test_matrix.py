@@ -1,0 +1,79 @@
+"""The same pipeline over every pair of a catalog and a storage that the servers allow; the matrix is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.services import lakes
+from tests.services.servers.fixtures import Place
+from volley import EOF, Environment, IcebergSink, IcebergSinkConfig, MemorySource, col, lit
+from volley.iceberg.catalogs import load_catalog
+
+# These take a table to wherever the client says; a REST catalog decides that itself, and has one storage here.
+ANYWHERE = {"sqlite": lakes.sqlite, "memory": lakes.memory, "postgres": lakes.postgres, "glue": lakes.glue}
+OWN = {"rest": ("local", lakes.rest), "seaweed": ("s3", lakes.seaweed), "hive": ("local", lakes.hive)}
+STORAGES = ["local", "s3", "azure", "gcs"]
+
+
+@pytest.fixture(scope="module")
+def matrix(request: pytest.FixtureRequest) -> Iterator[set[tuple[str, str]]]:
+    """The pairs that have passed; printed when all are through."""
+    passed: set[tuple[str, str]] = set()
+    yield passed
+    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+    assert reporter is not None
+    reporter.write_line("")
+    reporter.write_line(f"{'':10}" + "".join(f"{storage:>8}" for storage in STORAGES))
+    for catalog in (*ANYWHERE, *OWN):
+        cells = "".join(f"{'ok' if (catalog, storage) in passed else '-':>8}" for storage in STORAGES)
+        reporter.write_line(f"{catalog:10}{cells}")
+
+
+def check(spark: SparkSession, folder: Path, config: IcebergSinkConfig) -> None:
+    """Two runs of a job with a filter; then the table's ids, as the catalog gives them."""
+    environment = Environment(spark=spark, checkpoint_dir=str(folder / "checkpoints"))
+    source = MemorySource([{"id": 1}, {"id": 2}, EOF, {"id": 3}], rows_per_epoch=1)
+    stream = environment.from_source(source).filter_expr(col("id").ne(lit(2))).to_sink(IcebergSink(config))
+    stream.execute("job")
+    stream.execute("job")
+    table = load_catalog(config).load_table(config.identifier)
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 3]
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("catalog", ANYWHERE)
+def test_a_catalog_with_any_storage(
+    catalog: str,
+    storage: str,
+    spark: SparkSession,
+    tmp_path: Path,
+    matrix: set[tuple[str, str]],
+    request: pytest.FixtureRequest,
+) -> None:
+    place: Place = request.getfixturevalue(storage)
+    lake = ANYWHERE[catalog](request)
+    # A namespace of its own: some catalogs keep the place of its tables.
+    namespace = f"on_{storage}"
+    given = lake.config().source
+    config = replace(lake.config(), catalog_uri=None, catalog=given, namespace=[namespace])
+    config = replace(config, storage=place.storage, warehouse=tmp_path.name).with_properties(place.properties)
+    check(spark, tmp_path, config)
+    matrix.add((catalog, storage))
+
+
+@pytest.mark.parametrize("catalog", OWN)
+def test_a_catalog_with_the_storage_it_has(
+    catalog: str,
+    spark: SparkSession,
+    tmp_path: Path,
+    matrix: set[tuple[str, str]],
+    request: pytest.FixtureRequest,
+) -> None:
+    storage, open_lake = OWN[catalog]
+    check(spark, tmp_path, open_lake(request).config())
+    matrix.add((catalog, storage))
