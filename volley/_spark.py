@@ -18,13 +18,13 @@ from volley._dead_letters import DATA_ERRORS, DeadLetters, Sorter, blamed
 from volley._failpoints import reach
 from volley._types import canonical_schema, conform
 from volley.errors import JobError, PlanError, VolleyError
-from volley.sink import TaskWriter, Writer, WriteResult
+from volley.sink import Chore, TaskWriter, Writer, WriteResult
 from volley.source import SparkSource, Split, SplitSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Program", "Segment", "Task", "compile_plan", "run_task", "translate"]
+__all__ = ["Program", "Segment", "Task", "compile_plan", "run_chores", "run_task", "translate"]
 
 _RESULT = "result binary"
 
@@ -152,6 +152,34 @@ def run_task(frame: DataFrame, task: Task) -> list[tuple[WriteResult, ...]]:
     """Run the task over one epoch's rows or splits; one entry a Spark task, one result a sink."""
     rows = _columns.map_in_arrow(frame, task, _RESULT).collect()
     return [pickle.loads(row.result) for row in rows]
+
+
+def run_chores(spark: SparkSession, job: str, chores: Sequence[Chore]) -> list[WriteResult]:
+    """Have each chore done by a Spark task of its own; the results in their order.
+
+    Args:
+        spark: The session.
+        job: The job's name.
+        chores: What to do.
+
+    Raises:
+        VolleyError: If one fails for good.
+    """
+    if not chores:
+        return []
+    # A task gets the text of all chores, and makes an object of its own only.
+    texts = [pickle.dumps(chore) for chore in chores]
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in (each for batch in batches for each in batch.column(0).to_pylist()):
+            result = pickle.dumps(pickle.loads(texts[number])())
+            yield pa.record_batch({"number": pa.array([number], pa.int64()), "result": pa.array([result], pa.binary())})
+
+    try:
+        rows = spark.range(0, len(texts), 1, len(texts)).mapInArrow(work, f"number long, {_RESULT}").collect()
+    except Exception as error:
+        raise translate(error, job) from error
+    return [pickle.loads(row.result) for row in sorted(rows, key=lambda row: row.number)]
 
 
 def compile_plan(spark: SparkSession, plan: _plan.Node, path: _plan.Path, state: str, job: str) -> Program:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from volley import _plan
@@ -77,7 +78,7 @@ class Environment:
         from volley._dead_letters import Targets
         from volley._epochs import Epochs
         from volley._session import open_session, session_for_job
-        from volley._spark import compile_plan
+        from volley._spark import compile_plan, run_chores
         from volley.job import Job
 
         path = _plan.choose_path(plan, self.arrow_native)
@@ -89,7 +90,8 @@ class Environment:
         metrics = Metrics()
         sinks = [write.sink for write in _plan.writes(plan)]
         committers = [
-            sink.open(SinkContext(name, schema, metrics)) for sink, schema in zip(sinks, program.schemas, strict=True)
+            sink.open(SinkContext(name, schema, metrics, partial(run_chores, spark, name)))
+            for sink, schema in zip(sinks, program.schemas, strict=True)
         ]
         targets = Targets.open(sinks, name, metrics)
         filled = [committer.target for committer in (*committers, *targets.committers)]

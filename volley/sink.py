@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from volley.metrics import Metrics
 
-__all__ = ["Committer", "Epoch", "Sink", "SinkContext", "TaskWriter", "WriteResult", "Writer"]
+__all__ = ["Chore", "Committer", "Epoch", "Sink", "SinkContext", "TaskWriter", "WriteResult", "Writer"]
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,6 @@ class Epoch:
 
     query_id: str
     number: int
-
-
-@dataclass(frozen=True)
-class SinkContext:
-    """What a sink is told when its job starts: the job's name, the Arrow schema of the rows to come, where to count."""
-
-    job: str
-    schema: pa.Schema
-    metrics: Metrics
 
 
 @dataclass(frozen=True)
@@ -63,6 +54,42 @@ class WriteResult:
     files: int = 0
     committables: tuple[Any, ...] = ()
     attempt: int = 0
+
+    def with_batch(self, rows: int) -> WriteResult:
+        """The same with one batch more."""
+        return replace(
+            self,
+            rows=self.rows + rows,
+            batches=self.batches + 1,
+            batch_size_min=min(self.batch_size_min, rows) if self.batches else rows,
+            batch_size_max=max(self.batch_size_max, rows),
+        )
+
+
+Chore = Callable[[], WriteResult]
+"""Work for an executor between write and commit: it pickles, and may be done twice."""
+
+
+def _do_here(chores: Sequence[Chore]) -> list[WriteResult]:
+    return [chore() for chore in chores]
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """What a sink is told when its job starts.
+
+    Args:
+        job: The job's name.
+        schema: The Arrow schema of the rows to come.
+        metrics: Where to count.
+        run: Has chores done by the executors, for a committer with more to do than the driver should; the results come
+            in the chores' order. Without a job they are done on the spot.
+    """
+
+    job: str
+    schema: pa.Schema
+    metrics: Metrics
+    run: Callable[[Sequence[Chore]], list[WriteResult]] = _do_here
 
 
 class TaskWriter(Protocol):

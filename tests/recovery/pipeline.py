@@ -9,12 +9,23 @@ from pathlib import Path
 from tests.recovery.lake import EVENTS
 from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, col, lit
 from volley._failpoints import VICTIM
+from volley.iceberg import Append, Overwrite, Upsert
+from volley.iceberg.modes import CommitMode
+
+MODES: dict[str, CommitMode] = {
+    "append": Append(),
+    "overwrite": Overwrite(),
+    "merge_on_read": Upsert("key", order_by="id", op_field="gone", strategy="merge_on_read"),
+    "copy_on_write": Upsert("key", order_by="id", op_field="gone", strategy="copy_on_write"),
+}
 
 
-def main(folder: Path, arrow_native: bool, master: str = "local[2]", dead_letter: str | None = None) -> Job:
+def main(
+    folder: Path, arrow_native: bool, master: str = "local[2]", dead_letter: str | None = None, mode: str = "append"
+) -> Job:
     """One run: an epoch is one file. Its task has closed one data file and has another open when it has all rows.
 
-    With a dead letter, ids that end in 3 are bad rows.
+    With a dead letter, ids that end in 3 are bad rows. An upsert has a key for several ids, and deletes every 11th id.
     """
     config = (
         IcebergSinkConfig(namespace=["db"], table=EVENTS, storage=IcebergStorage.Local(str(folder / "lake")))
@@ -25,13 +36,16 @@ def main(folder: Path, arrow_native: bool, master: str = "local[2]", dead_letter
     if dead_letter:
         # Divided by zero, where it is a bad row.
         twice = twice + (lit(0) / (col("id") % 10 - 3)).cast("long")
-    return (
+    stream = (
         Environment(master, checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
         .from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
         .filter_expr(col("id") % 7 != 0)
         .with_column("twice", twice)
-        .to_sink(IcebergSink(config.with_dead_letter(dead_letter)))
-        .execute("recovery")
+    )
+    if isinstance(MODES[mode], Upsert):
+        stream = stream.with_column("key", col("id") % 300).with_column("gone", col("id") % 11 == 0)
+    return stream.to_sink(IcebergSink(config.with_dead_letter(dead_letter).with_commit_mode(MODES[mode]))).execute(
+        "recovery"
     )
 
 
@@ -42,8 +56,9 @@ if __name__ == "__main__":
     asked.add_argument("--master", default="local[2]")
     asked.add_argument("--kill-driver", action="store_true", help="also where a task reaches the failpoint")
     asked.add_argument("--dead-letter")
+    asked.add_argument("--mode", choices=MODES, default="append")
     given = asked.parse_args()
     if given.kill_driver:
         os.environ[VICTIM] = str(os.getpid())
-    for orphan in main(given.folder, given.path == "arrow-native", given.master, given.dead_letter).orphans:
+    for orphan in main(given.folder, given.path == "arrow-native", given.master, given.dead_letter, given.mode).orphans:
         print(orphan)

@@ -33,9 +33,9 @@ def run_and_die(folder: Path, path: str, failpoint: str, *options: str) -> None:
     assert run(folder, path, *options, failpoint=failpoint).returncode == -signal.SIGKILL
 
 
-def run_again(folder: Path, path: str = "arrow-native") -> None:
+def run_again(folder: Path, path: str = "arrow-native", mode: str = "append") -> None:
     """The next run: it is a process other than the one that died, and goes to the end."""
-    pipeline.main(folder, arrow_native=path == "arrow-native")
+    pipeline.main(folder, arrow_native=path == "arrow-native", mode=mode)
 
 
 def write_input(folder: Path, files: int = FILES) -> None:

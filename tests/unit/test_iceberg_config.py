@@ -40,6 +40,8 @@ SETTERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("with_compression", ("none",), {"compression": "none"}),
     ("with_partitioning", ("none",), {"partitioning": Partitioning.none()}),
     ("with_commit_mode", ("append",), {}),
+    ("with_commit_mode", ("overwrite",), {"commit_mode": Overwrite()}),
+    ("with_commit_mode", (Upsert("id"),), {"commit_mode": Upsert(["id"])}),
     ("with_schema_evolution", ("strict",), {"schema_evolution": "strict"}),
     ("with_create_table", (False,), {"create_table": False}),
     ("with_partitioning", (Partitioning.bucket("id"),), {"partitioning": Partitioning.bucket("id")}),
@@ -175,8 +177,6 @@ def test_wrong_settings_are_refused_with_a_way_out(build: Callable[[], Any], mes
 @pytest.mark.parametrize(
     ("build", "setting"),
     [
-        (lambda: CONFIG.with_commit_mode("overwrite"), "commit_mode"),
-        (lambda: CONFIG.with_commit_mode(Upsert(["id"])), "commit_mode"),
         (lambda: CONFIG.with_schema_evolution("full"), "schema_evolution"),
     ],
 )
@@ -365,3 +365,21 @@ def test_commit_modes_are_values() -> None:
     for keys in ([], ["a", "a"], [""]):
         with pytest.raises(ConfigError, match="key_fields"):
             Upsert(keys)
+    for modes in (Overwrite(), Overwrite.dynamic(), Overwrite.partitions({"country": "NO"}, {"day": None})):
+        assert eval(repr(modes)) == modes
+
+
+@pytest.mark.parametrize(
+    ("given_", "message"),
+    [
+        ({"order_by": ""}, "order_by ''"),
+        ({"op_field": 1}, "op_field 1"),
+        ({"op_field": "id"}, "op_field 'id' is a key"),
+        ({"order_by": "op", "op_field": "op"}, "op_field 'op' is a key"),
+        ({"strategy": "merge"}, "strategy 'merge' is unknown"),
+    ],
+)
+def test_upserts_that_make_no_sense_are_refused(given_: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        Upsert("id", **given_)
+    assert caught.value.hint

@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
-from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update import AssertTableUUID
-from pyiceberg.table.update.snapshot import _FastAppendFiles
 from tenacity import RetryCallState, retry_if_exception_type
 
 from volley._failpoints import reach
@@ -32,8 +33,12 @@ from volley.errors import (
 from volley.iceberg._clients import shared
 from volley.iceberg._files import data_folder, file_system, list_folder, name_of, sizes
 from volley.iceberg._patience import ATTEMPTS, patient, patiently
+from volley.iceberg._staging import Changes, overwrite, stage
+from volley.iceberg._upsert_staging import StagedFile, UpsertWriter
+from volley.iceberg._upserts import EpochUpsert
 from volley.iceberg.catalogs import catalog_errors
 from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.modes import Overwrite, Upsert
 from volley.iceberg.storage import storage_errors
 from volley.iceberg.writer import IcebergWriter, WrittenFile, file_prefix
 from volley.sink import Epoch, SinkContext, WriteResult
@@ -56,7 +61,8 @@ class _Attempts:
 
     Args:
         epoch: The epoch.
-        files: Its files.
+        files: What its tasks wrote.
+        changes: What they change in the table as it is, which is asked anew in each attempt.
         commit_id: Tells our commit from that of another driver with the same epoch.
         refused: Attempts that the catalog says were in conflict. A gateway that repeats a request says so of one that
             has landed, so their manifests stay until the table shows that it has not.
@@ -64,7 +70,8 @@ class _Attempts:
     """
 
     epoch: Epoch
-    files: Sequence[WrittenFile]
+    files: Sequence[WrittenFile | StagedFile]
+    changes: Callable[[Table], Changes]
     commit_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     refused: list[Transaction] = field(default_factory=list)
     in_doubt: bool = False
@@ -111,6 +118,7 @@ class IcebergCommitter:
         self._table = table
         self._config = config
         self._context = context
+        self._upsert: EpochUpsert | None = None
 
     @property
     def target(self) -> tuple[str, str]:
@@ -122,8 +130,10 @@ class IcebergCommitter:
         patiently(self._refresh)
         return epoch_of(self._table, query_id, self._config.branch)
 
-    def writer(self, epoch: Epoch) -> IcebergWriter:
+    def writer(self, epoch: Epoch) -> IcebergWriter | UpsertWriter:
         """The writer for this epoch, as the table is now; `last_epoch` has just reloaded it with fresh credentials."""
+        if isinstance(self._config.commit_mode, Upsert):
+            return self._upsert_writer(self._config.commit_mode, epoch, self._table)
         return IcebergWriter.for_table(self._table, self._config, epoch)
 
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
@@ -131,22 +141,22 @@ class IcebergCommitter:
         files = [file for result in results for file in result.committables]
         if not files:
             return
-        attempts = _Attempts(epoch, files)
+        attempts = _Attempts(epoch, files, self._changes(epoch, files))
         # Each attempt begins with a fresh table and the epoch check.
         patient(
             retry=retry_if_exception_type((CommitFailedException, CatalogUnreachableError, _UnknownOutcome)),
             before_sleep=self._count_retry,
             retry_error_callback=lambda state: self._give_up(attempts, state),
         )(self._attempt, attempts)
+        if self._upsert:
+            self._count_chores(self._upsert)
+            self._delete(file.path for file in files)
 
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Delete the files of an epoch that did not land."""
-        for result in results:
-            for file in result.committables:
-                try:
-                    self._table.io.delete(file.data_file.file_path)
-                except Exception:
-                    _log.warning("orphan file left behind: %s", file.data_file.file_path, exc_info=True)
+        self._delete(file.path for result in results for file in result.committables)
+        if self._upsert:
+            self._delete(file.path for file in self._upsert.written)
 
     def orphans(self, epoch: Epoch) -> list[str]:
         """The data files of this epoch that its snapshot does not name."""
@@ -168,8 +178,11 @@ class IcebergCommitter:
         this.clear()
         with this.doubted():
             _check_layout(self._table, this.files)
-            _check_present(self._table, this.files)
-            transaction = self._stage(this)
+            changes = this.changes(self._table)
+            if not changes:
+                return
+            _check_present(self._table, changes.written)
+            transaction = self._stage(this, changes)
         reach("before-commit", this.epoch.number)
         with self._classified(this):
             self._commit_once(transaction, this)
@@ -188,22 +201,32 @@ class IcebergCommitter:
             hint="the same job runs twice on one checkpoint: stop one of them; no row is lost or doubled",
         )
 
-    def _stage(self, this: _Attempts) -> Transaction:
+    def _changes(self, epoch: Epoch, files: Sequence[Any]) -> Callable[[Table], Changes]:
+        """What the epoch changes in a table, by commit mode: all else is the same for every mode."""
+        mode, branch = self._config.commit_mode, self._config.branch
+        if isinstance(mode, Overwrite):
+            return partial(overwrite, mode, files, branch)
+        if isinstance(mode, Upsert):
+            writer = partial(self._upsert_writer, mode, epoch)
+            self._upsert = EpochUpsert(files, branch, self._context.run, writer)
+            return self._upsert.changes
+        return lambda table: Changes(files)
+
+    def _upsert_writer(self, mode: Upsert, epoch: Epoch, table: Table) -> UpsertWriter:
+        return UpsertWriter(IcebergWriter.for_table(table, self._config, epoch), mode)
+
+    def _stage(self, this: _Attempts, changes: Changes) -> Transaction:
         """Manifests and metadata updates for one snapshot; nothing is visible yet."""
-        epoch = this.epoch
+        epoch, config = this.epoch, self._config
+        marks = {"volley.job": self._context.job, "volley.query-id": epoch.query_id, _EPOCH: str(epoch.number)}
+        summary = {**config.snapshot_properties, **marks}
         with storage_errors(self._table.location()):
             transaction = self._table.transaction()
             transaction.set_properties(
                 {f"{_EPOCH}.{epoch.query_id}": str(epoch.number), f"{_COMMIT}.{epoch.query_id}": this.commit_id}
             )
-            append = self._append(transaction, epoch)
-            append._snapshot_id = _snapshot_id(self._table.metadata.table_uuid, epoch)
-            if self._config.branch not in self._table.metadata.refs:
-                # A new branch begins where main is; pyiceberg would begin an empty one.
-                append._parent_snapshot_id = self._table.metadata.current_snapshot_id
-            for file in this.files:
-                append.append_data_file(file.data_file)
-            append.commit()
+            snapshot_id = _snapshot_id(self._table.metadata.table_uuid, epoch)
+            stage(transaction, changes, snapshot_id, summary, config.branch)
         return transaction
 
     def _commit_once(self, transaction: Transaction, this: _Attempts) -> None:
@@ -227,11 +250,18 @@ class IcebergCommitter:
             for path in written - {manifest.manifest_path for manifest in head.manifests(self._table.io)}:
                 self._table.io.delete(path)
 
-    def _append(self, transaction: Transaction, epoch: Epoch) -> _FastAppendFiles:
-        marks = {"volley.job": self._context.job, "volley.query-id": epoch.query_id, _EPOCH: str(epoch.number)}
-        update = transaction.update_snapshot({**self._config.snapshot_properties, **marks}, self._config.branch)
-        merge = self._table.properties.get(TableProperties.MANIFEST_MERGE_ENABLED, "false") == "true"
-        return update.merge_append() if merge else update.fast_append()
+    def _delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            try:
+                self._table.io.delete(path)
+            except Exception:
+                _log.warning("orphan file left behind: %s", path, exc_info=True)
+
+    def _count_chores(self, upsert: EpochUpsert) -> None:
+        # The rows were counted when they were staged.
+        for result in upsert.results:
+            files, size = result.files, result.bytes
+            self._context.metrics.record_write(WriteResult(files=files, bytes=size, seconds=result.seconds))
 
     @contextmanager
     def _classified(self, this: _Attempts) -> Iterator[None]:
@@ -318,7 +348,7 @@ def epoch_of(table: Table, query_id: str, branch: str) -> int | None:
     return None
 
 
-def _check_layout(table: Table, files: Sequence[WrittenFile]) -> None:
+def _check_layout(table: Table, files: Sequence[WrittenFile | StagedFile]) -> None:
     """Files written under another partition spec or schema must not be filed under this one: reads would be wrong."""
     spec_id, schema_id = table.spec().spec_id, table.schema().schema_id
     for file in files:

@@ -222,7 +222,7 @@ class IcebergSinkConfig:
         return replace(self, partitioning=partitioning(strategy))
 
     def with_commit_mode(self, mode: CommitMode | str) -> IcebergSinkConfig:
-        """How an epoch's rows change the table: "append"."""
+        """How an epoch's rows change the table: "append", "overwrite", or an `Append`, `Overwrite` or `Upsert`."""
         return replace(self, commit_mode=commit_mode(mode))
 
     def with_schema_evolution(self, mode: str) -> IcebergSinkConfig:
@@ -293,7 +293,6 @@ class IcebergSinkConfig:
 def _refuse_what_is_not_built(config: IcebergSinkConfig) -> None:
     """Settings whose work is still to come are refused, never ignored: whoever builds one deletes its line."""
     for setting, used in {
-        "commit_mode": config.commit_mode != _APPEND,
         "schema_evolution": config.schema_evolution == "full",
     }.items():
         if used:

@@ -11,8 +11,11 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from volley.errors import ConfigError, TableNotFoundError
 from volley.iceberg._patience import patiently
 from volley.iceberg._specs import check_spec, spec_of
+from volley.iceberg._staging import check_named
+from volley.iceberg._upsert_staging import check_keys
 from volley.iceberg.catalogs import catalog_errors, load_catalog
 from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.modes import Overwrite, Upsert
 from volley.iceberg.schema import check_fits, evolve, to_iceberg_schema
 
 __all__ = ["open_table"]
@@ -33,10 +36,22 @@ def open_table(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, T
         TableNotFoundError: If the table is absent and ``create_table`` is False.
         SchemaMismatchError: If the stream does not fit the table.
         ConfigError: If the table is partitioned in another way than the config asks for, or in a way that can't be
-            written; if the branch is a tag.
+            written; if the branch is a tag; if the commit mode names columns or partitions that are not there.
     """
+    mode = config.commit_mode
+    if isinstance(mode, Upsert):
+        check_keys(mode, stream)
+        stream = _written(stream, mode)
     # Each step finds what an earlier try has done: a table it made, a column it added.
-    return patiently(lambda: _open(config, stream))
+    catalog, table = patiently(lambda: _open(config, stream))
+    if isinstance(mode, Overwrite):
+        check_named(mode, table)
+    return catalog, table
+
+
+def _written(stream: pa.Schema, mode: Upsert) -> pa.Schema:
+    """The schema of the rows that an upsert writes."""
+    return pa.schema([field for field in stream if field.name != mode.op_field])
 
 
 def _open(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, Table]:
@@ -51,7 +66,9 @@ def _open(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, Table]
     check_spec(table, config.partitioning)
     _check_branch(table, config.branch)
     # With a dead letter, nulls are sorted out row by row: only what no row could fit is refused here.
-    check_fits(_valued(stream) if config.dead_letter else stream, table.schema(), config.table_name)
+    # A row that only says which one to remove may have nulls too.
+    partly = config.dead_letter or (isinstance(config.commit_mode, Upsert) and config.commit_mode.op_field)
+    check_fits(_valued(stream) if partly else stream, table.schema(), config.table_name)
     with catalog_errors(config):
         return catalog, _rooted(table, config.branch)
 

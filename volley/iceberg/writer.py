@@ -59,6 +59,11 @@ class WrittenFile:
     spec_id: int
     schema_id: int
 
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        return self.data_file.file_path
+
 
 @dataclass(frozen=True)
 class IcebergWriter:

@@ -1,0 +1,231 @@
+"""Upserting keys into a large table: Volley's two strategies, Spark's MERGE INTO, and pyiceberg's own upsert."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from benchmarks.measure import Result, in_own_process, measured, print_result
+from benchmarks.report import Report
+from volley import Environment, Epoch, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext
+from volley.iceberg import Upsert
+
+SUMMARY = "upsert of many keys into a large table, beside MERGE INTO and pyiceberg: seconds, memory of the driver"
+OURS = ("merge_on_read", "copy_on_write")
+PEERS = (*OURS, "merge_into", "pyiceberg")
+
+_SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "value": pa.float64()})
+_PART = 1_000_000
+_INPUT_FILES = 4
+
+
+def run(arguments: list[str]) -> None:
+    """One run of each peer, each in a process and on a table of its own."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks upsert", description=SUMMARY)
+    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the table")
+    parser.add_argument("--keys", type=int, default=1_000_000, help="rows of the upsert; nine in ten are in the table")
+    parser.add_argument("--pyiceberg-keys", type=int, default=10_000, help="as many as pyiceberg can finish")
+    parser.add_argument("--merge-python", type=Path, help="a Python with pyspark 4.1, for MERGE INTO")
+    parser.add_argument("--merge-jars", type=Path, help="a folder with Iceberg's runtime for it and sqlite-jdbc")
+    asked = parser.parse_args(arguments)
+    report = Report("upsert", "what", "keys", "seconds", "CPU-s", "driver peak MB", "worker peak MB")
+    for peer in PEERS:
+        keys = asked.pyiceberg_keys if peer == "pyiceberg" else asked.keys
+        if peer == "merge_into" and not (asked.merge_python and asked.merge_jars):
+            report.row(peer, "skipped: needs --merge-python and --merge-jars")
+            continue
+        more = [str(asked.merge_python), str(asked.merge_jars)] if peer == "merge_into" else []
+        seen = in_own_process("benchmarks.upsert", peer, str(asked.rows), str(keys), *more)
+        figures = f"{seen.seconds:.1f}", f"{seen.cpu_seconds:.1f}", f"{seen.extra['driver_mb']:,.0f}"
+        report.add(seen, seen.name, f"{keys:,}", *figures, f"{seen.worker_mb:,.0f}")
+    report.print()
+
+
+def ours(strategy: str, rows: int, keys: int) -> Result:
+    """One job of one epoch, in a session that has run a small one before."""
+    with _lake() as lake:
+
+        def job(config: IcebergSinkConfig, folder: Path) -> None:
+            (
+                Environment("local[2]", checkpoint_dir=str(lake / "checkpoints"))
+                .from_source(FileSource(str(folder), format="parquet"))
+                .to_sink(IcebergSink(config.with_commit_mode(Upsert("id", strategy=strategy))))
+                .execute(config.table)
+            )
+
+        job(_made(lake, "small", 1_000), _input(lake, "few", 1_000, 100))
+        config, folder = _made(lake, "large", rows), _input(lake, "many", rows, keys)
+
+        def work() -> dict[str, Any]:
+            _forget_peak()
+            job(config, folder)
+            return {"driver_mb": _peak_mb()}
+
+        result = measured(f"Volley, {strategy}", keys, work)
+        _check(lake, rows, keys)
+    return result
+
+
+def pyiceberg(rows: int, keys: int) -> Result:
+    """pyiceberg's own, in one process."""
+    with _lake() as lake:
+        _made(lake, "large", rows)
+        table, changes = _load(lake), pq.read_table(_input(lake, "many", rows, keys))
+
+        def work() -> dict[str, Any]:
+            _forget_peak()
+            table.upsert(changes, join_cols=["id"])
+            return {"driver_mb": _peak_mb()}
+
+        result = measured("pyiceberg Table.upsert", keys, work)
+        _check(lake, rows, keys)
+    return result
+
+
+_MERGE = """
+import json, sys, time
+from pyspark.sql import SparkSession
+lake, jars = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]").config("spark.jars", jars).config("spark.ui.enabled", "false")
+settings = {
+    "": "org.apache.iceberg.spark.SparkCatalog", ".type": "jdbc", ".uri": f"jdbc:sqlite:{lake}/catalog.db",
+    ".warehouse": lake, ".jdbc.schema-version": "V1",
+}
+for key, value in settings.items():
+    builder = builder.config(f"spark.sql.catalog.volley{key}", value)
+extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+builder = builder.config("spark.sql.extensions", extensions).config("spark.driver.memory", "4g")
+builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+spark = builder.getOrCreate()
+def merge(table, folder):
+    spark.read.parquet(folder).createOrReplaceTempView("changes")
+    began = time.perf_counter()
+    spark.sql(f'''MERGE INTO volley.b.{table} t USING changes c ON t.id = c.id
+                  WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *''')
+    return time.perf_counter() - began
+merge("small", f"{lake}/few")
+seconds = merge("large", f"{lake}/many")
+print(json.dumps(seconds))
+"""
+
+
+def merge_into(rows: int, keys: int, python: str, jars: str) -> Result:
+    """Spark's MERGE INTO with Iceberg's own runtime, merge-on-read, as warm as ours."""
+    with _lake() as lake:
+        _made(lake, "small", 1_000)
+        _input(lake, "few", 1_000, 100)
+        _made(lake, "large", rows)
+        _input(lake, "many", rows, keys)
+        found: list[float] = []
+
+        def work() -> dict[str, Any]:
+            listed = ",".join(map(str, sorted(Path(jars).glob("*.jar"))))
+            command = [python, "-c", _MERGE, str(lake), listed]
+            clean = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYSPARK_PYTHON")}
+            done = subprocess.run(command, env=clean, check=True, stdout=subprocess.PIPE, text=True)
+            found.append(float(json.loads(done.stdout.splitlines()[-1])))
+            return {"driver_mb": 0.0}
+
+        result = measured("Spark MERGE INTO", keys, work)
+        _check(lake, rows, keys)
+    # The start of its session and the small merge before are not counted; of its CPU time they are a part.
+    return Result(result.name, keys, found[0], result.cpu_seconds, 0.0, result.extra)
+
+
+@contextmanager
+def _lake() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="volley-bench-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def _rows(ids: np.ndarray[Any, Any], value: float) -> pa.RecordBatch:
+    names = [f"name of {each}" for each in ids]
+    return pa.record_batch([ids, names, np.full(len(ids), value)], schema=_SCHEMA)
+
+
+def _made(lake: Path, table: str, rows: int) -> IcebergSinkConfig:
+    """A table with ids in no order, a file for each million."""
+    config = IcebergSinkConfig(namespace="b", table=table, storage=IcebergStorage.Local(str(lake)))
+    merge = {f"write.{verb}.mode": "merge-on-read" for verb in ("merge", "delete", "update")}
+    committer = IcebergSink(config.with_table_properties(merge)).open(SinkContext("b", _SCHEMA, Metrics()))
+    ids = np.random.default_rng(7).permutation(rows)
+    results = []
+    for start in range(0, rows, _PART):
+        task = committer.writer(Epoch("00000000", 0)).open(start // _PART)
+        task.write(_rows(ids[start : start + _PART], 0.0))
+        results.append(task.close())
+    committer.commit(Epoch("00000000", 0), results)
+    return config
+
+
+def _input(lake: Path, name: str, rows: int, keys: int) -> Path:
+    """The changes: ids spread over the whole table, one in ten is new."""
+    folder = lake / name
+    folder.mkdir()
+    old = np.random.default_rng(8).choice(rows, keys - keys // 10, replace=False)
+    ids = np.concatenate([old, np.arange(rows, rows + keys // 10)])
+    for number, part in enumerate(np.array_split(np.random.default_rng(9).permutation(ids), _INPUT_FILES)):
+        pq.write_table(pa.Table.from_batches([_rows(part, 1.0)]), folder / f"{number}.parquet")
+    return folder
+
+
+def _load(lake: Path) -> Table:
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{lake}/catalog.db")
+    try:
+        return catalog.load_table("b.large")
+    finally:
+        catalog.close()
+
+
+def _check(lake: Path, rows: int, keys: int) -> None:
+    """All rows are there once, and those of the upsert are new."""
+    found = _load(lake).scan(selected_fields=("id", "value")).to_arrow()
+    assert found.num_rows == len(found["id"].unique()) == rows + keys // 10
+    assert sum(found["value"].to_numpy()) == keys
+
+
+def _forget_peak() -> None:
+    """What the making of the table has taken is not the upsert's."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_mb() -> float:
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
+
+
+def main() -> None:
+    """One run of one peer; prints its Result."""
+    arguments = argparse.ArgumentParser(description=SUMMARY)
+    arguments.add_argument("peer", choices=PEERS)
+    arguments.add_argument("rows", type=int)
+    arguments.add_argument("keys", type=int)
+    arguments.add_argument("more", nargs="*")
+    asked = arguments.parse_args()
+    if asked.peer == "merge_into":
+        print_result(merge_into(asked.rows, asked.keys, *asked.more))
+    elif asked.peer == "pyiceberg":
+        print_result(pyiceberg(asked.rows, asked.keys))
+    else:
+        print_result(ours(asked.peer, asked.rows, asked.keys))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Upserts and overwrites by real jobs, on both paths: the table has what a dict would have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import Table
+
+from volley import Environment, IcebergSink, IcebergSinkConfig, MemorySource, SchemaMismatchError, col, lit
+from volley.iceberg import Overwrite, Partitioning, Upsert
+
+Load = Callable[[], Table]
+Rows = Callable[[], list[dict[str, Any]]]
+
+KEYS = 500
+
+
+def changes(epochs: int) -> list[dict[str, Any]]:
+    """Each epoch's rows: most keys more than once, some deleted, in no order."""
+    return [
+        {"id": (7919 * i) % KEYS, "kind": "even" if i % 2 else "odd", "value": i, "op": "d" if i % 11 == 0 else "u"}
+        for i in range(epochs * KEYS)
+    ]
+
+
+def expected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    table: dict[tuple[int, str], dict[str, Any]] = {}
+    for row in rows:
+        key = row["id"], row["kind"]
+        table.pop(key, None)
+        if row["op"] != "d":
+            table[key] = {"id": row["id"], "kind": row["kind"], "value": 2 * row["value"]}
+    return sorted(table.values(), key=lambda row: (row["id"], row["kind"]))
+
+
+@pytest.mark.parametrize("strategy", ["merge_on_read", "copy_on_write"])
+def test_upserts_and_deletes(
+    strategy: str, environment: Environment, config: IcebergSinkConfig, load: Load, rows: Rows
+) -> None:
+    source = MemorySource(changes(4), rows_per_epoch=KEYS)
+    mode = Upsert(["id", "kind"], order_by="value", op_field="op", strategy=strategy)
+    job = (
+        environment.from_source(source)
+        .with_column("value", col("value") * lit(2))
+        .to_sink(IcebergSink(config.with_commit_mode(mode).with_batch_size(100)))
+        .execute("upserts")
+    )
+    found = sorted(load().scan().to_arrow().to_pylist(), key=lambda row: (row["id"], row["kind"]))
+    assert found == expected(changes(4))
+    assert [s.summary.operation.value for s in load().snapshots() if s.summary] == ["append", *["overwrite"] * 3]
+    assert job.metrics.records_written == 4 * KEYS
+    assert job.metrics.files_created > 0
+
+
+def test_a_null_key_stops_the_job_and_leaves_the_table_as_it_was(
+    environment: Environment, config: IcebergSinkConfig, rows: Rows
+) -> None:
+    source = MemorySource(pa.table({"id": [1, None]}))
+    stream = environment.from_source(source).to_sink(IcebergSink(config.with_commit_mode(Upsert("id"))))
+    with pytest.raises(SchemaMismatchError, match="key column 'id' has 1 nulls"):
+        stream.execute("null key")
+    assert rows() == []
+
+
+def test_null_keys_go_to_the_dead_letter(native: Environment, config: IcebergSinkConfig, load: Load) -> None:
+    source = MemorySource(pa.table({"id": [1, None, 3]}))
+    sink = IcebergSink(config.with_commit_mode(Upsert("id")).with_dead_letter("letters"))
+    job = native.from_source(source).to_sink(sink).execute("dead letters")
+    assert sorted(load().scan().to_arrow()["id"].to_pylist()) == [1, 3]
+    assert job.progress.rejected == 1
+
+
+def test_overwriting_the_whole_table_leaves_the_last_epoch(
+    environment: Environment, config: IcebergSinkConfig, load: Load, rows: Rows
+) -> None:
+    source = MemorySource([{"id": i} for i in range(30)], rows_per_epoch=10)
+    environment.from_source(source).to_sink(IcebergSink(config.with_commit_mode("overwrite"))).execute("overwrite")
+    assert rows() == [{"id": i} for i in range(20, 30)]
+    summaries = [snapshot.summary for snapshot in load().snapshots()]
+    assert [(s["added-records"], s["total-records"]) for s in summaries if s] == [("10", "10")] * 3
+
+
+def test_overwriting_with_an_epoch_without_rows_changes_nothing(
+    native: Environment, config: IcebergSinkConfig, load: Load, rows: Rows
+) -> None:
+    source = MemorySource([{"id": i} for i in range(20)], rows_per_epoch=10)
+    sink = IcebergSink(config.with_commit_mode(Overwrite()))
+    native.from_source(source).filter_expr(col("id") < lit(10)).to_sink(sink).execute("empty")
+    assert rows() == [{"id": i} for i in range(10)]
+    assert len(load().snapshots()) == 1
+
+
+def test_dynamic_overwrite_of_partitions(native: Environment, config: IcebergSinkConfig, rows: Rows) -> None:
+    source = MemorySource([{"id": i, "country": "NO" if i < 15 else "SE"} for i in range(30)], rows_per_epoch=10)
+    mode = config.with_commit_mode(Overwrite.dynamic()).with_partitioning(Partitioning.identity("country"))
+    native.from_source(source).to_sink(IcebergSink(mode)).execute("dynamic")
+    # The second epoch has rows of both countries, the third of one.
+    assert [row["id"] for row in rows()] == [*range(10, 15), *range(20, 30)]
+
+
+@pytest.mark.parametrize("strategy", ["merge_on_read", "copy_on_write"])
+def test_upserts_into_partitions_and_a_branch(
+    strategy: str, native: Environment, config: IcebergSinkConfig, load: Load
+) -> None:
+    changed = changes(3)
+    source = MemorySource(changed, rows_per_epoch=KEYS)
+    mode = Upsert(["id", "kind"], op_field="op", strategy=strategy)
+    parts = config.with_partitioning([Partitioning.identity("kind"), Partitioning.bucket("id", n=4)])
+    stream = native.from_source(source).with_column("value", col("value") * lit(2))
+    stream.to_sink(IcebergSink(parts.with_commit_mode(mode))).execute("upserts")
+    key = ["id", "kind"]
+    assert sorted(load().scan().to_arrow().to_pylist(), key=lambda row: (row["id"], row["kind"])) == expected(changed)
+
+    audit = parts.with_commit_mode(Upsert(key, strategy=strategy)).with_branch("audit")
+    late = MemorySource([{"id": 1, "kind": "even", "value": -1}, {"id": -7, "kind": "odd", "value": -1}])
+    native.from_source(late).to_sink(IcebergSink(audit)).execute("audit")
+    main = {(row["id"], row["kind"]): row["value"] for row in load().scan().to_arrow().to_pylist()}
+    found = load().scan().use_ref("audit").to_arrow().to_pylist()
+    assert {(row["id"], row["kind"]): row["value"] for row in found} == {**main, (1, "even"): -1, (-7, "odd"): -1}
+    assert len(found) == len({(row["id"], row["kind"]) for row in found})

@@ -1,0 +1,107 @@
+"""A local table and the driver that changes it, without Spark: chores are done here, as pickled copies."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from duckdb_extensions import import_extension
+from pyiceberg.table import Table
+
+from volley import Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext, WriteResult
+from volley.iceberg.catalogs import load_catalog
+from volley.iceberg.committer import IcebergCommitter
+from volley.iceberg.modes import CommitMode
+from volley.sink import Chore
+
+QUERY = "2b6f8a5e-0000-0000-0000-000000000000"
+
+
+def shipped(value: Any) -> Any:
+    """The value as another process gets it."""
+    return pickle.loads(pickle.dumps(value))
+
+
+def do(chores: Sequence[Chore]) -> list[WriteResult]:
+    """What Spark's tasks do with chores."""
+    return [shipped(shipped(chore)()) for chore in chores]
+
+
+class Lake:
+    """A local table that one job changes.
+
+    Args:
+        folder: Where it is.
+        mode: How.
+        schema: The stream's schema.
+        properties: Properties of the table.
+    """
+
+    def __init__(self, folder: Path, mode: CommitMode, schema: pa.Schema, **properties: str) -> None:
+        storage = IcebergStorage.Local(str(folder / "lake"))
+        self.config = (
+            IcebergSinkConfig(namespace="db", table="events", storage=storage)
+            .with_commit_mode(mode)
+            .with_table_properties({name.replace("_", "."): value for name, value in properties.items()})
+        )
+        self.schema = schema
+        self.metrics = Metrics()
+        self._opened: list[Any] = []
+        self._next = 0
+
+    def driver(self) -> IcebergCommitter:
+        """A driver of the job, with a catalog client of its own."""
+        committer = IcebergSink(self.config).open(SinkContext("job", self.schema, self.metrics, do))
+        assert isinstance(committer, IcebergCommitter)
+        self._opened.append(committer._catalog)
+        return committer
+
+    def write(self, driver: IcebergCommitter, number: int, *tasks: list[dict[str, Any]]) -> tuple[Epoch, Any]:
+        """What the executors do in one epoch: one task for each list of rows."""
+        epoch = Epoch(QUERY, number)
+        writer, results = driver.writer(epoch), []
+        for task, rows in enumerate(tasks):
+            opened = shipped(writer).open(task)
+            if rows:
+                opened.write(pa.RecordBatch.from_pylist(rows, self.schema))
+            results.append(shipped(opened.close()))
+        return epoch, results
+
+    def epoch(self, *tasks: list[dict[str, Any]]) -> None:
+        """One epoch after the other, each by a driver of its own."""
+        driver = self.driver()
+        driver.last_epoch(QUERY)
+        driver.commit(*self.write(driver, self._next, *tasks))
+        self._next += 1
+
+    def table(self) -> Table:
+        """The table as another client sees it."""
+        catalog = load_catalog(self.config)
+        self._opened.append(catalog)
+        return catalog.load_table("db.events")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """As pyiceberg reads them."""
+        rows: list[dict[str, Any]] = self.table().scan().to_arrow().to_pylist()
+        return sorted(rows, key=repr)
+
+    def duckdb_rows(self) -> list[dict[str, Any]]:
+        """As DuckDB reads them."""
+        with duckdb.connect() as connection:
+            for extension in ("avro", "iceberg"):
+                import_extension(extension, con=connection)
+                connection.load_extension(extension)
+            found = connection.sql(f"from iceberg_scan('{self.table().metadata_location}')").to_arrow_table()
+        return sorted(found.to_pylist(), key=repr)
+
+    def files(self) -> list[Path]:
+        """The Parquet files that are there."""
+        return sorted(Path(self.table().location().removeprefix("file://")).glob("data/**/*.parquet"))
+
+    def close(self) -> None:
+        for catalog in self._opened:
+            catalog.close()

@@ -1,0 +1,306 @@
+"""What one epoch's snapshot changes in a table, by commit mode, and the manifests that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions.literals import literal
+from pyiceberg.manifest import (
+    DataFile,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriter,
+    ManifestWriterV2,
+)
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotSummaryCollector, Summary, update_snapshot_summaries
+from pyiceberg.table.update.snapshot import (
+    _FastAppendFiles,
+    _ManifestMergeManager,
+    _OverwriteFiles,
+    _SnapshotProducer,
+)
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.utils.properties import property_as_int
+
+from volley.errors import CommitError, ConfigError
+from volley.iceberg.modes import Overwrite
+from volley.iceberg.writer import WrittenFile
+
+__all__ = ["Changes", "check_named", "head_of", "overwrite", "stage"]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a snapshot adds and removes.
+
+    Args:
+        added: New data files.
+        deletes: New files with positions of rows that are no more.
+        removed: Data files of the table that are no more.
+    """
+
+    added: Sequence[WrittenFile] = ()
+    deletes: Sequence[WrittenFile] = ()
+    removed: Sequence[DataFile] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.deletes or self.removed)
+
+    @property
+    def written(self) -> tuple[WrittenFile, ...]:
+        """The new files of both kinds."""
+        return (*self.added, *self.deletes)
+
+
+def stage(transaction: Transaction, changes: Changes, snapshot_id: int, summary: dict[str, str], branch: str) -> None:
+    """Write the manifests of one snapshot and add it to the transaction; nothing is visible yet."""
+    producer = _producer(transaction, changes, summary, branch)
+    producer._snapshot_id = snapshot_id
+    if branch not in transaction.table_metadata.refs:
+        # A new branch begins where main is; pyiceberg would begin an empty one.
+        producer._parent_snapshot_id = transaction.table_metadata.current_snapshot_id
+    for added in changes.added:
+        producer.append_data_file(added.data_file)
+    for removed in changes.removed:
+        producer.delete_data_file(removed)
+    producer.commit()
+
+
+def overwrite(mode: Overwrite, files: Sequence[WrittenFile], branch: str, table: Table) -> Changes:
+    """The files in place of those that the mode says, of all that the table has now.
+
+    Args:
+        mode: Which to replace.
+        files: The epoch's data files.
+        branch: The branch that is written.
+        table: The table as it was just loaded.
+
+    Raises:
+        CommitError: If a row belongs to no named partition, or an older file to no partition of today's spec.
+    """
+    if not mode.by_partition:
+        return Changes(files, removed=list(_live(table, branch)))
+    spec = table.spec()
+    if mode.named:
+        wanted = [_named(table, dict(each)) for each in mode.named]
+        _check_inside(table, mode, wanted, files)
+    else:
+        whole = [field.field_id for field in spec.fields]
+        wanted = [_values(table, spec.spec_id, file.data_file, whole) for file in files]
+    return Changes(files, removed=[file for file in _live(table, branch) if _is_in(table, file, wanted)])
+
+
+def check_named(mode: Overwrite, table: Table) -> None:
+    """Find out, before a row is written, that the partitions which a mode names can exist.
+
+    Raises:
+        ConfigError: If the table is not partitioned so.
+    """
+    if mode.by_partition and table.spec().is_unpartitioned():
+        raise ConfigError(
+            f"{mode!r} needs partitions; table {_name(table)} has none", hint="Overwrite(), or partition it"
+        )
+    for each in mode.named:
+        _named(table, dict(each))
+
+
+def head_of(table: Table, branch: str) -> Snapshot | None:
+    """The snapshot that the next one of a branch is made from: a new branch begins where main is."""
+    if branch in table.metadata.refs:
+        return table.metadata.snapshot_by_name(branch)
+    return table.current_snapshot()
+
+
+_Partition = dict[int, Any]
+"""Values of a partition by field id; a field that is not there may have any value."""
+
+
+def _live(table: Table, branch: str) -> Iterator[DataFile]:
+    head = head_of(table, branch)
+    for manifest in head.manifests(table.io) if head else ():
+        if manifest.content == ManifestContent.DATA:
+            for entry in manifest.fetch_manifest_entry(table.io):
+                yield entry.data_file
+
+
+def _named(table: Table, named: dict[str, object]) -> _Partition:
+    return dict(_field_value(table, name, value) for name, value in named.items())
+
+
+def _field_value(table: Table, name: str, value: object) -> tuple[int, Any]:
+    spec, schema = table.spec(), table.schema()
+    for field in spec.fields:
+        column = schema.find_column_name(field.source_id)
+        if name == field.name or (name == column and isinstance(field.transform, IdentityTransform)):
+            return field.field_id, _converted(table, field, value)
+    known = ", ".join(field.name for field in spec.fields) or "none"
+    raise ConfigError(f"table {_name(table)} is not partitioned by {name!r}", hint=f"its partition fields: {known}")
+
+
+def _converted(table: Table, field: PartitionField, value: Any) -> Any:
+    if value is None:
+        return None
+    kind = field.transform.result_type(table.schema().find_type(field.source_id))
+    try:
+        return literal(value).to(kind).value
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{value!r} is no value of the partition field {field.name!r}", hint=f"a {kind}") from error
+
+
+def _values(table: Table, spec_id: int, file: DataFile, wanted: Sequence[int]) -> _Partition:
+    """What a file's partition has in these fields; field ids tell source and transform across specs."""
+    positions = {field.field_id: position for position, field in enumerate(table.specs()[spec_id].fields)}
+    if missing := [each for each in wanted if each not in positions]:
+        raise CommitError(
+            f"data file {file.file_path} was written under partition spec {spec_id} "
+            f"({_fields(table.specs()[spec_id])}), which does not tell the fields {missing} of today's "
+            f"({_fields(table.spec())})",
+            hint="rewrite the table's older files under its present spec, or use Overwrite() for the whole table",
+        )
+    return {each: file.partition[positions[each]] for each in wanted}
+
+
+def _is_in(table: Table, file: DataFile, wanted: Sequence[_Partition]) -> bool:
+    # Most often all have the same fields: each file is looked at once.
+    found: dict[tuple[int, ...], _Partition] = {}
+    for partition in wanted:
+        fields = tuple(partition)
+        if fields not in found:
+            found[fields] = _values(table, file.spec_id, file, fields)
+        if found[fields] == partition:
+            return True
+    return False
+
+
+def _check_inside(table: Table, mode: Overwrite, wanted: Sequence[_Partition], files: Sequence[WrittenFile]) -> None:
+    for file in files:
+        if not _is_in(table, file.data_file, wanted):
+            path = table.spec().partition_to_path(file.data_file.partition, table.schema())
+            raise CommitError(
+                f"the epoch has rows of partition {path} of table {_name(table)}, which {mode!r} does not name",
+                hint="filter those rows out, or name their partition too; nothing was committed",
+            )
+
+
+def _fields(spec: PartitionSpec) -> str:
+    return ", ".join(field.name for field in spec.fields) or "none"
+
+
+def _name(table: Table) -> str:
+    return ".".join(table.name())
+
+
+def _producer(
+    transaction: Transaction, changes: Changes, summary: dict[str, str], branch: str
+) -> _SnapshotProducer[Any]:
+    if changes.removed or changes.deletes:
+        made = partial(_RowChanges, changes.deletes, Operation.OVERWRITE)
+        return made(transaction, transaction._table.io, snapshot_properties=summary, branch=branch)
+    update = transaction.update_snapshot(summary, branch)
+    appends: _FastAppendFiles = update.merge_append() if _merges(transaction) else update.fast_append()
+    return appends
+
+
+def _merges(transaction: Transaction) -> bool:
+    return transaction.table_metadata.properties.get(TableProperties.MANIFEST_MERGE_ENABLED, "false") == "true"
+
+
+class _DeleteManifestWriter(ManifestWriterV2):
+    """pyiceberg reads manifests of delete files but has no writer for them."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+class _RowChanges(_OverwriteFiles):
+    """One snapshot that adds data files and delete files and removes data files; manifests are merged as in appends."""
+
+    def __init__(self, deletes: Sequence[WrittenFile], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._delete_files = [file.data_file for file in deletes]
+        self._of_deletes = False
+
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
+        if not self._of_deletes:
+            return super().new_manifest_writer(spec)
+        output = self.new_manifest_output()
+        return _DeleteManifestWriter(spec, self.schema(), output, self._snapshot_id, self._compression)
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        branch = self._target_branch
+        if branch not in self._transaction.table_metadata.refs:
+            self._target_branch = MAIN_BRANCH
+        try:
+            return super()._existing_manifests()
+        finally:
+            self._target_branch = branch
+
+    def _build_delete_files_partition_predicate(self) -> None:
+        # pyiceberg's own is one deep expression over all partitions, and recursion ends at a thousand of them.
+        for spec_id in {file.spec_id for file in self._deleted_data_files}:
+            self.partition_filters[spec_id] = AlwaysTrue()
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        used = [each for each in manifests if self._is_needed(each)]
+        data = self._merged([each for each in used if each.content == ManifestContent.DATA])
+        self._of_deletes = True
+        deletes = self._merged(
+            [*self._new_delete_manifests(), *(each for each in used if each.content != ManifestContent.DATA)]
+        )
+        return [*data, *deletes]
+
+    def _is_needed(self, manifest: ManifestFile) -> bool:
+        own = manifest.added_snapshot_id == self._snapshot_id
+        return own or manifest.has_added_files() or manifest.has_existing_files()
+
+    def _new_delete_manifests(self) -> Iterator[ManifestFile]:
+        for spec_id in sorted({file.spec_id for file in self._delete_files}):
+            with self.new_manifest_writer(self.spec(spec_id)) as writer:
+                for file in self._delete_files:
+                    if file.spec_id == spec_id:
+                        writer.add(
+                            ManifestEntry.from_args(
+                                status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, data_file=file
+                            )
+                        )
+            yield writer.to_manifest_file()
+
+    def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        properties = self._transaction.table_metadata.properties
+        size, count = TableProperties.MANIFEST_TARGET_SIZE_BYTES, TableProperties.MANIFEST_MIN_MERGE_COUNT
+        return _ManifestMergeManager(
+            property_as_int(properties, size, TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT) or 0,
+            property_as_int(properties, count, TableProperties.MANIFEST_MIN_MERGE_COUNT_DEFAULT) or 0,
+            _merges(self._transaction),
+            self,
+        ).merge_manifests(manifests)
+
+    def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:
+        """pyiceberg's own knows neither delete files nor more than one partition spec."""
+        metadata = self._transaction.table_metadata
+        limit = TableProperties.WRITE_PARTITION_SUMMARY_LIMIT
+        collector = SnapshotSummaryCollector(
+            int(metadata.properties.get(limit, TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT))
+        )
+        for file in (*self._added_data_files, *self._delete_files):
+            collector.add_file(file, self.schema(), self.spec(file.spec_id))
+        for file in self._deleted_data_files:
+            collector.remove_file(file, self.schema(), self.spec(file.spec_id))
+        parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
+        return update_snapshot_summaries(
+            Summary(self._operation, **collector.build(), **(snapshot_properties or {})),
+            parent.summary if parent else None,
+        )
