@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from volley._secrets import mask_uri, show
 from volley.errors import ConfigError
@@ -92,13 +92,14 @@ def _check_uri(uri: object, *schemes: str) -> None:
 
 
 def _check_port(uri: str) -> None:
-    try:
-        urlsplit(uri).port  # noqa: B018
-    except ValueError as error:
+    # Behind the last @: an unescaped password may hold anything.
+    place = uri.rpartition("@")[2] if "@" in uri else uri.partition("://")[2]
+    port = re.match(r"[^/?\[\]:]*:([^/?]*)", place)
+    if port and not port[1].isdigit():
         raise ConfigError(
             f"catalog uri {mask_uri(uri)!r} has a port that is no number",
             hint="postgresql://user:password@host:5432/db",
-        ) from error
+        )
 
 
 def _check_timeout(seconds: float) -> None:
