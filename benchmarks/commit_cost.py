@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -103,7 +104,7 @@ def _plain(config: IcebergSinkConfig, committer: IcebergCommitter, name: str, co
             snapshot.append_data_file(file)
 
     files = [_written(committer, number)[0].committables[0].data_file for number in range(commits)]
-    measured = [_timed(lambda file=file: append(file)) for file in files]  # type: ignore[misc]
+    measured = [_timed(partial(append, file)) for file in files]
     retained = len(plain.load_table(("b", name)).snapshots()) - commits // 2
     plain.close()
     catalog.close()

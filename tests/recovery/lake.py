@@ -75,3 +75,18 @@ def disturb(
 
     monkeypatch.setattr(catalog, "commit_table", commit_table)
     return calls
+
+
+def change_at(
+    moment: str, monkeypatch: pytest.MonkeyPatch, driver: IcebergCommitter, change: Callable[[], Any]
+) -> None:
+    """Another writer changes the table: now, or while this driver commits next (``"while it commits"``)."""
+
+    def other_first(commit: Callable[[], Any]) -> Any:
+        change()
+        return commit()
+
+    if moment == "while it commits":
+        disturb(monkeypatch, driver, other_first)
+    else:
+        change()

@@ -13,7 +13,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
 from requests.exceptions import ConnectionError as Unreachable
 
-from tests.recovery.lake import QUERY, Lake, disturb, write
+from tests.recovery.lake import QUERY, Lake, change_at, disturb, write
 from volley import CatalogUnreachableError, CommitConflictError, CommitError, CommitStateUnknownError
 from volley.iceberg.catalogs import load_catalog
 from volley.iceberg.committer import epoch_of
@@ -240,14 +240,7 @@ def test_another_writer(
     driver.commit(*write(driver, 1, [2]))
     written = write(driver, 2, [3])
 
-    def other_first(commit: Callable[[], Any]) -> Any:
-        change(lake.table())
-        return commit()
-
-    if moment == "while it commits":
-        disturb(monkeypatch, driver, other_first)
-    else:
-        change(lake.table())
+    change_at(moment, monkeypatch, driver, lambda: change(lake.table()))
     driver.commit(*written)
     assert lake.rows() == expected
     assert lake.driver().last_epoch(QUERY) == 2

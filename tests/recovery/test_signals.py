@@ -28,8 +28,14 @@ def epochs(folder: Path) -> list[int]:
 def run_until(folder: Path, wanted: int, number: signal.Signals) -> str:
     """Run the endless job until the table has that many epochs, then signal its process group, as a terminal does."""
     command = [sys.executable, "-m", "tests.recovery.endless", str(folder)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-    process = subprocess.Popen(command, env=plain_environment(), **pipes)  # type: ignore[call-overload]
+    process = subprocess.Popen(
+        command,
+        env=plain_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
         while len(epochs(folder)) < wanted:
             assert process.poll() is None, process.communicate()[1]

@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
-from tests.recovery.lake import disturb
+from tests.recovery.lake import change_at, disturb
 from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY, Lake
 from volley import CommitConflictError, ConfigError, SchemaMismatchError, WriteResult
@@ -281,14 +281,7 @@ def test_another_writer(
     driver.last_epoch(QUERY)
     written = lake.write(driver, 1, rows(2, name="newer"))
 
-    def other_first(commit: Callable[[], Any]) -> Any:
-        change(lake.table())
-        return commit()
-
-    if moment == "while it commits":
-        disturb(monkeypatch, driver, other_first)
-    else:
-        change(lake.table())
+    change_at(moment, monkeypatch, driver, lambda: change(lake.table()))
     driver.commit(*written)
     assert seen(lake) == expected
 

@@ -362,7 +362,6 @@ def _check_layout(table: Table, files: Sequence[WrittenFile | StagedFile]) -> No
 
 def _check_present(table: Table, files: Sequence[WrittenFile]) -> None:
     """A snapshot that names a file which is not there, or not whole, can't be read by anybody."""
-
     paths = [file.data_file.file_path for file in files]
     with storage_errors(table.location(), "reading"):
         present = sizes(file_system(table.io, table.location()), paths)

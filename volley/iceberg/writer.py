@@ -303,7 +303,7 @@ class _Task:
             self._clusters.add(rows)
         else:
             self._files.write(rows)
-        self._count(batch.num_rows)
+        self._result = self._result.with_batch(batch.num_rows)
         self._seconds += time.perf_counter() - began
 
     def close(self) -> WriteResult:
@@ -328,13 +328,3 @@ class _Task:
     def abort(self) -> None:
         # The attempt has failed already, for a reason of its own.
         self._files.discard()
-
-    def _count(self, rows: int) -> None:
-        seen = self._result
-        self._result = replace(
-            seen,
-            rows=seen.rows + rows,
-            batches=seen.batches + 1,
-            batch_size_min=min(seen.batch_size_min, rows) if seen.batches else rows,
-            batch_size_max=max(seen.batch_size_max, rows),
-        )

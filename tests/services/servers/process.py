@@ -68,11 +68,16 @@ def listens(port: int) -> Callable[[], bool]:
 
 
 def wait_for(log: Path, line: str, process: subprocess.Popen[bytes]) -> None:
-    """Wait until a server's log has the line that says it is ready."""
+    """Wait until the log of a process has the line that says it is ready."""
+    _wait(lambda: line in log.read_text(errors="replace"), process, "the server", log)
+
+
+def _wait(ready: Callable[[], bool], process: subprocess.Popen[bytes], name: str, log: Path) -> None:
+    """Ask a process of others, which tells nobody that it is ready, until it is."""
     deadline = time.monotonic() + START_SECONDS
-    while line not in log.read_text(errors="replace"):
+    while not ready():
         if process.poll() is not None or time.monotonic() > deadline:
-            pytest.fail(f"the server did not start: {log.read_text(errors='replace')[-2000:]}")
+            pytest.fail(f"{name} did not start: {log.read_text(errors='replace')[-2000:]}")
         time.sleep(0.05)
 
 
@@ -115,10 +120,7 @@ class ServerProcess:
                 stderr=output,
                 user=self._user,
             )
-        while not ready():
-            if self._process.poll() is not None or time.monotonic() > began + START_SECONDS:
-                pytest.fail(f"{self._name} did not start: {self._printed()[-2000:]}")
-            time.sleep(0.05)
+        _wait(ready, self._process, self._name, self._log)
         print(f"started {self._name} in {time.monotonic() - began:.1f} s, process {self._process.pid}")
 
     def says(self, line: str) -> Callable[[], bool]:
