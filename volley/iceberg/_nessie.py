@@ -50,4 +50,5 @@ class LimitedNessieCatalog(LimitedRestCatalog):
             transaction.commit_transaction()
         except CommitFailedException as error:
             raise TableAlreadyExistsError(str(error)) from error
-        return self.load_table(identifier)
+        made: Table = self.load_table(identifier)
+        return made
