@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import traceback
@@ -24,12 +25,14 @@ from volley import (
     FileSource,
     IcebergSink,
     IcebergSinkConfig,
+    IcebergStorage,
     MemorySource,
     StorageAccessError,
     StorageError,
     col,
     lit,
 )
+from volley.iceberg._files import file_system, list_folder
 
 STORAGES = ["s3", "azure", "gcs", "local"]
 MIB = 1 << 20
@@ -82,6 +85,26 @@ def test_dead_letters_go_to_the_same_storage(place: Place, environment: Environm
     assert place.ids(tmp_path) == [1, 2]
     letters = place.table(tmp_path, "letters").scan().to_arrow()
     assert letters["payload"].to_pylist() == ["not json"]
+
+
+@pytest.fixture
+def s3_by_properties(s3_server: S3) -> Place:
+    """The bucket, whose server and keys are told by pyiceberg's names."""
+    told = {"s3.endpoint": s3_server.endpoint, "s3.access-key-id": "svcid", "s3.secret-access-key": "svcsecret"}
+    return Place(IcebergStorage.S3("us-east-1", "plain"), told)
+
+
+@pytest.mark.parametrize("place", ["s3_by_properties", "azure", "gcs", "local"], indirect=True)
+def test_files_of_dead_letters_go_to_the_same_storage(place: Place, environment: Environment, tmp_path: Path) -> None:
+    bad = tmp_path / "in.json"
+    bad.write_text('{"id": 1}\nnot json\n{"id": 2}\n')
+    folder = f"{place.storage.root}/{tmp_path.name}/letters"
+    source = FileSource(str(bad), schema="id long")
+    environment.from_source(source).to_sink(IcebergSink(place.config(tmp_path).with_dead_letter(folder))).execute("job")
+    assert place.ids(tmp_path) == [1, 2]
+    files = file_system(place.table(tmp_path).io, folder)
+    (letters,) = [path for path in list_folder(files, folder) if "/_volley/" not in path]
+    assert json.loads(files.cat_file(letters))["payload"] == "not json"
 
 
 @pytest.fixture
