@@ -6,7 +6,7 @@ import json
 import os
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.services.fault_proxy import Answer, Fault, FaultProxy, answer_as_s3, lose_request, named
+from tests.services.fault_proxy import Answer, Fault, FaultProxy, Server, answer_as_s3, lose_request, named
 from tests.services.servers.azurite import Azurite
 from tests.services.servers.fixtures import Place
 from tests.services.servers.identity import service_account_key
 from tests.services.servers.s3 import READER, S3, Keys
+from tests.services.servers.seaweed import SeaweedProcess
 from volley import (
     EOF,
     Environment,
@@ -272,3 +273,41 @@ def test_a_storage_that_is_gone_for_a_while_costs_no_row(
     proxy.listen()
     write(environment, config, 1, 2, 3)
     assert place.ids(tmp_path) == [1, 2, 3]
+
+
+@pytest.fixture
+def own_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    """A server that its test may stop."""
+    server = S3(tmp_path_factory.mktemp("own"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("back", ["within the request", "after the job"])
+def test_a_storage_server_that_is_stopped_in_the_middle_of_a_job(
+    own_s3: S3, back: str, environment: Environment, everywhere: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    everywhere("AWS_MAX_ATTEMPTS", "1")
+    place = Place(own_s3.storage())
+    source = MemorySource([{"id": number} for number in range(6)], rows_per_epoch=2)
+    stream = environment.from_source(source).to_sink(IcebergSink(place.config(tmp_path)))
+
+    def stop(server: Server) -> Answer:
+        SeaweedProcess.stop(own_s3)
+        if back == "within the request":
+            own_s3.start()
+        return server()
+
+    own_s3.proxy.arm(named("stop", stop), "PUT", r"/data/", skip=1)
+    if back == "after the job":
+        with pytest.raises(StorageError, match=f"{place.storage.root}/.*/data/"):
+            stream.execute("job")
+        own_s3.start()
+        assert place.ids(tmp_path) == [0, 1]
+    stream.execute("job")
+    assert any(exchange.fault == "stop" for exchange in own_s3.proxy.exchanges)
+    assert place.ids(tmp_path) == list(range(6))
+    assert len(place.table(tmp_path).snapshots()) == 3
