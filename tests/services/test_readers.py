@@ -7,9 +7,10 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import duckdb
@@ -118,32 +119,54 @@ def by_polars_pyiceberg(lake: Lake, table: str) -> list[dict[str, Any]]:
     return pl.scan_iceberg(lake.table(table), reader_override="pyiceberg").collect().to_dicts()
 
 
-def by_spark(lake: Lake, table: str) -> list[dict[str, Any]]:
-    found = _spark_found(lake, table)
-    assert found["snapshots"] == len(lake.table(table).snapshots())
-    rows: list[dict[str, Any]] = found["rows"]
-    return rows
+class IcebergSpark:
+    """Iceberg's own runtime in a Spark of its own; one start for all that is read."""
+
+    def __init__(self) -> None:
+        jars = ",".join(str(jar) for name, where in JARS.items() for jar in artifact(name, where).glob("*.jar"))
+        own = {"PYTHONPATH": str(other_version("pyspark", PYSPARK)), "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("COVERAGE", "SPARK"))}
+        command = [sys.executable, iceberg_spark.__file__, jars]
+        self._process = subprocess.Popen(command, env={**kept, **own}, stdin=PIPE, stdout=PIPE, text=True)
+
+    def read(self, lake: Lake, table: str) -> list[dict[str, Any]]:
+        """What it reads, as the other readers give it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(f"{lake.folder}/catalog.db db.{table}", file=self._process.stdin, flush=True)
+        line = next((line for line in self._process.stdout if line.startswith("FOUND ")), "it has died")
+        found = pickle.loads(base64.b64decode(line.removeprefix("FOUND ")))
+        assert found["snapshots"] == len(lake.table(table).snapshots())
+        rows: list[dict[str, Any]] = found["rows"]
+        return rows
+
+    def stop(self) -> None:
+        with self._process as process:
+            process.kill()
 
 
-def _spark_found(lake: Lake, table: str) -> dict[str, Any]:
-    jars = ",".join(str(jar) for name, where in JARS.items() for jar in artifact(name, where).glob("*.jar"))
-    command = [sys.executable, iceberg_spark.__file__, f"{lake.folder}/catalog.db", f"db.{table}", jars]
-    own = {"PYTHONPATH": str(other_version("pyspark", PYSPARK)), "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"}
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COVERAGE", "SPARK"))}
-    done = subprocess.run(command, env={**kept, **own}, capture_output=True, text=True, timeout=300, check=False)
-    line = next((line for line in done.stdout.splitlines() if line.startswith("FOUND ")), None)
-    assert line, done.stderr[-3000:]
-    found: dict[str, Any] = pickle.loads(base64.b64decode(line.removeprefix("FOUND ")))
-    return found
+@pytest.fixture(scope="module")
+def by_spark() -> Iterator[Reader]:
+    process = IcebergSpark()
+    try:
+        yield process.read
+    finally:
+        process.stop()
 
 
 Reader = Callable[[Lake, str], list[dict[str, Any]]]
-READERS: list[Reader] = [by_pyiceberg, by_duckdb, by_polars_native, by_polars_pyiceberg, by_spark]
+READERS: list[Reader | str] = [by_pyiceberg, by_duckdb, by_polars_native, by_polars_pyiceberg, "by_spark"]
 
 
-@pytest.mark.parametrize("read", READERS)
-def test_every_value_of_every_type_is_read_back(lake: Lake, read: Reader) -> None:
-    table = "spark_events" if read is by_spark else "events"
+@pytest.fixture(params=READERS)
+def read(request: pytest.FixtureRequest) -> Reader:
+    """Each reader in turn."""
+    reader: Reader = request.getfixturevalue("by_spark") if request.param == "by_spark" else request.param
+    return reader
+
+
+def test_every_value_of_every_type_is_read_back(lake: Lake, read: Reader, request: pytest.FixtureRequest) -> None:
+    table = "spark_events" if request.node.callspec.params["read"] == "by_spark" else "events"
     columns = lake.table(table).schema().column_names
     found, expected = in_order(read(lake, table)), in_order(ROWS)
     for got, want in zip(found, expected, strict=True):
@@ -153,7 +176,6 @@ def test_every_value_of_every_type_is_read_back(lake: Lake, read: Reader) -> Non
     assert len(lake.table(table).snapshots()) == 3
 
 
-@pytest.mark.parametrize("read", READERS)
 def test_dead_letters_are_read_back(letters: Lake, read: Reader) -> None:
     found = sorted(read(letters, "letters"), key=lambda row: str(row["payload"]))
     assert [row["payload"] for row in found] == ["not json ☃", '{"id": "two"}']

@@ -95,7 +95,7 @@ def s3_by_properties(s3_server: S3) -> Place:
     return Place(IcebergStorage.S3("us-east-1", "plain"), told)
 
 
-@pytest.mark.parametrize("place", ["s3_by_properties", "azure", "gcs", "local"], indirect=True)
+@pytest.mark.parametrize("place", ["s3_by_properties", "azure", "gcs"], indirect=True)
 def test_files_of_dead_letters_go_to_the_same_storage(place: Place, environment: Environment, tmp_path: Path) -> None:
     bad = tmp_path / "in.json"
     bad.write_text('{"id": 1}\nnot json\n{"id": 2}\n')
