@@ -41,6 +41,7 @@ from volley import (
 )
 from volley._failpoints import VARIABLE
 from volley.iceberg import GlueCatalog, HiveCatalog, NessieCatalog, RestCatalog, SqlCatalog
+from volley.iceberg._clients import LimitedRestCatalog
 from volley.iceberg.catalogs import CatalogConfig, catalog_errors, load_catalog
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -311,6 +312,16 @@ def test_a_driver_that_is_killed_and_the_next_run(
     assert died.returncode == -signal.SIGKILL
     run(tmp_path, given)
     assert lake.ids(given) == wanted(3)
+
+
+def test_requests_share_a_connection(rest_fixture: RestFixture, tmp_path: Path) -> None:
+    catalog = load_catalog(config(RestCatalog(rest_fixture.uri), tmp_path))
+    assert isinstance(catalog, LimitedRestCatalog)
+    for _ in range(5):
+        catalog.list_namespaces()
+    pools = catalog._session.get_adapter(rest_fixture.uri).poolmanager.pools
+    (pool,) = [pools[key] for key in pools.keys()]  # noqa: SIM118 (it can't be iterated)
+    assert (pool.num_connections, pool.num_requests) == (1, 5)
 
 
 def test_a_database_that_closed_its_connections_is_asked_again(
