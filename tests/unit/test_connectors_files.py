@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from volley import ConfigError, FileSource, MissingDependencyError, SourceError
 from volley.connectors import files
+from volley.connectors._file_log import LoggedFile
 
 START = {"files": 0}
 
@@ -179,7 +180,7 @@ def test_small_files_share_a_split_and_large_parquet_files_are_cut(
 def test_splits_are_alike_in_size_and_keep_the_order_of_files(
     sizes: list[int], parallelism: int, divisible: bool
 ) -> None:
-    logged = [files.LoggedFile(f"f{number:02}", size) for number, size in enumerate(sizes)]
+    logged = [LoggedFile(f"f{number:02}", size) for number, size in enumerate(sizes)]
     splits = files._packed(logged, divisible, parallelism)
     taken = [(file.path, part) for split in splits for file, part in split]
     assert taken == sorted(taken)
