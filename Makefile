@@ -18,7 +18,7 @@ test: lint
 	@$(BIN)/coverage report
 
 test-slow: $(STAMP)
-	@echo "test-slow: Nessie with Keycloak, servers that take a minute to start"
+	@echo "test-slow: Nessie with Keycloak, Trino: servers that take a minute to start"
 	@$(BIN)/pytest -m slow
 
 unit: $(STAMP)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import base64
-import datetime as dt
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
-from uuid import UUID
 
 import duckdb
 import polars as pl
@@ -21,11 +19,10 @@ import pyarrow as pa
 import pytest
 from duckdb_extensions import import_extension
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import UUIDType
 from pyspark.sql import SparkSession
 
+from tests.services.every_type import ROWS, SCHEMA, in_order, with_uuid
 from tests.services.servers import iceberg_spark
 from tests.services.servers.downloads import artifact, other_version
 from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource
@@ -37,69 +34,6 @@ JARS = {
     "iceberg-spark-1.12.0": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0:jar",
     "sqlite-jdbc-3.50.3.0": "org.xerial:sqlite-jdbc:3.50.3.0:jar",
 }
-
-_INSTANT, _MOMENT = pa.timestamp("us", "UTC"), pa.timestamp("us")
-_LEAF = pa.struct({"a": pa.int32(), "b": pa.string()})
-_INNER = pa.struct({"day": pa.date32(), "prices": pa.map_(pa.string(), pa.decimal128(5, 2))})
-SCHEMA = pa.schema(
-    {
-        "id": pa.int64(),
-        "flag": pa.bool_(),
-        "small": pa.int32(),
-        "real": pa.float32(),
-        "double": pa.float64(),
-        "money": pa.decimal128(38, 9),
-        "cents": pa.decimal128(9, 2),
-        "units": pa.decimal128(18, 3),
-        "day": pa.date32(),
-        "clock": pa.time64("us"),
-        "moment": _MOMENT,
-        "instant": _INSTANT,
-        "text": pa.string(),
-        "uuid": pa.binary(16),
-        "fixed": pa.binary(4),
-        "raw": pa.binary(),
-        "numbers": pa.list_(pa.int64()),
-        "deep": pa.list_(pa.list_(_LEAF)),
-        "map": pa.map_(pa.string(), pa.list_(pa.int64())),
-        "struct": pa.struct({"x": pa.float64(), "when": _INSTANT, "inner": _INNER}),
-    }
-)
-NULLS: dict[str, Any] = dict.fromkeys(SCHEMA.names)
-FULL = {
-    "id": 1,
-    "flag": True,
-    "small": -(2**31),
-    "real": 1.5,
-    "double": float("-inf"),
-    "money": Decimal("-12345678901234567890123456789.123456789"),
-    "cents": Decimal("-9999999.99"),
-    "units": Decimal("999999999999999.001"),
-    "day": dt.date(1583, 10, 15),
-    "clock": dt.time(23, 59, 59, 999999),
-    "moment": dt.datetime(1969, 12, 31, 23, 59, 59, 999999),
-    "instant": dt.datetime(1900, 1, 1, 0, 0, 0, 1, dt.UTC),
-    "text": "naïve ☃ 𝄞\n\"'",
-    "uuid": UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7").bytes,
-    "fixed": b"\x00\xff\x00\x01",
-    "raw": b"\x00raw\xff",
-    "numbers": [2**63 - 1, None, -(2**63)],
-    "deep": [[{"a": 1, "b": "one"}, None, {"a": None, "b": None}], None, []],
-    "map": [("full", [1, None]), ("empty", []), ("null", None)],
-    "struct": {
-        "x": 0.1,
-        "when": dt.datetime(2262, 4, 11, tzinfo=dt.UTC),
-        "inner": {"day": dt.date(1969, 12, 31), "prices": [("tea", Decimal("2.50")), ("none", None)]},
-    },
-}
-ROWS = [
-    FULL,
-    NULLS | {"id": 2},
-    NULLS | {"id": 3, "text": "", "raw": b"", "numbers": [], "deep": [], "map": []},
-    NULLS | {"id": 4, "struct": {"x": None, "when": None, "inner": None}},
-    NULLS | {"id": 5, "struct": {"x": None, "when": None, "inner": {"day": None, "prices": None}}},
-    FULL | {"id": 6, "day": dt.date(9999, 12, 31), "double": -0.0, "flag": False, "small": 2**31 - 1},
-]
 
 
 @dataclass(frozen=True)
@@ -121,17 +55,9 @@ class Lake:
         """Two rows an epoch into a table whose column ``uuid`` is one."""
         catalog = self.catalog()
         catalog.create_namespace_if_not_exists("db")
-        catalog.create_table(f"db.{name}", _with_uuid(to_iceberg_schema(rows.schema)))
+        catalog.create_table(f"db.{name}", with_uuid(to_iceberg_schema(rows.schema)))
         source = MemorySource(rows, rows_per_epoch=2)
         environment.from_source(source).to_sink(IcebergSink(self.config(name))).execute(name)
-
-
-def _with_uuid(schema: Schema) -> Schema:
-    made = [
-        field.model_copy(update={"field_type": UUIDType()}) if field.name == "uuid" else field
-        for field in schema.fields
-    ]
-    return Schema(*made)
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["arrow-native", "general"])
@@ -193,59 +119,54 @@ def by_polars_pyiceberg(lake: Lake, table: str) -> list[dict[str, Any]]:
     return pl.scan_iceberg(lake.table(table), reader_override="pyiceberg").collect().to_dicts()
 
 
-def by_spark(lake: Lake, table: str) -> list[dict[str, Any]]:
-    found = _spark_found(lake, table)
-    assert found["snapshots"] == len(lake.table(table).snapshots())
-    rows: list[dict[str, Any]] = found["rows"]
-    return rows
+class IcebergSpark:
+    """Iceberg's own runtime in a Spark of its own; one start for all that is read."""
+
+    def __init__(self) -> None:
+        jars = ",".join(str(jar) for name, where in JARS.items() for jar in artifact(name, where).glob("*.jar"))
+        own = {"PYTHONPATH": str(other_version("pyspark", PYSPARK)), "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("COVERAGE", "SPARK"))}
+        command = [sys.executable, iceberg_spark.__file__, jars]
+        self._process = subprocess.Popen(command, env={**kept, **own}, stdin=PIPE, stdout=PIPE, text=True)
+
+    def read(self, lake: Lake, table: str) -> list[dict[str, Any]]:
+        """What it reads, as the other readers give it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(f"{lake.folder}/catalog.db db.{table}", file=self._process.stdin, flush=True)
+        line = next((line for line in self._process.stdout if line.startswith("FOUND ")), "it has died")
+        found = pickle.loads(base64.b64decode(line.removeprefix("FOUND ")))
+        assert found["snapshots"] == len(lake.table(table).snapshots())
+        rows: list[dict[str, Any]] = found["rows"]
+        return rows
+
+    def stop(self) -> None:
+        with self._process as process:
+            process.kill()
 
 
-def _spark_found(lake: Lake, table: str) -> dict[str, Any]:
-    jars = ",".join(str(jar) for name, where in JARS.items() for jar in artifact(name, where).glob("*.jar"))
-    command = [sys.executable, iceberg_spark.__file__, f"{lake.folder}/catalog.db", f"db.{table}", jars]
-    own = {"PYTHONPATH": str(other_version("pyspark", PYSPARK)), "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"}
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COVERAGE", "SPARK"))}
-    done = subprocess.run(command, env={**kept, **own}, capture_output=True, text=True, timeout=300, check=False)
-    line = next((line for line in done.stdout.splitlines() if line.startswith("FOUND ")), None)
-    assert line, done.stderr[-3000:]
-    found: dict[str, Any] = pickle.loads(base64.b64decode(line.removeprefix("FOUND ")))
-    return found
+@pytest.fixture(scope="module")
+def by_spark() -> Iterator[Reader]:
+    process = IcebergSpark()
+    try:
+        yield process.read
+    finally:
+        process.stop()
 
 
 Reader = Callable[[Lake, str], list[dict[str, Any]]]
-READERS: list[Reader] = [by_pyiceberg, by_duckdb, by_polars_native, by_polars_pyiceberg, by_spark]
+READERS: list[Reader | str] = [by_pyiceberg, by_duckdb, by_polars_native, by_polars_pyiceberg, "by_spark"]
 
 
-def plain(value: Any) -> Any:
-    """A value in the one form that is compared: readers have types of their own for maps, bytes, UUIDs and zones."""
-    match value:
-        case bytearray():
-            return bytes(value)
-        case UUID():
-            return value.bytes
-        case dt.datetime():
-            return value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
-        case [(_, _), *_] | [{"key": _, "value": _}, *_]:
-            pairs = [tuple(each.values()) if isinstance(each, dict) else each for each in value]
-            return {plain(key): plain(item) for key, item in pairs}
-        case list():
-            return [plain(each) for each in value]
-        case dict():
-            return {name: plain(each) for name, each in value.items()} or []
-    return value
+@pytest.fixture(params=READERS)
+def read(request: pytest.FixtureRequest) -> Reader:
+    """Each reader in turn."""
+    reader: Reader = request.getfixturevalue("by_spark") if request.param == "by_spark" else request.param
+    return reader
 
 
-def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    made = [plain(row) for row in rows]
-    for row in made:
-        if isinstance(row.get("uuid"), str):
-            row["uuid"] = UUID(row["uuid"]).bytes
-    return sorted(made, key=lambda row: (row.get("id", 0), row.get("payload", "")))
-
-
-@pytest.mark.parametrize("read", READERS)
-def test_every_value_of_every_type_is_read_back(lake: Lake, read: Reader) -> None:
-    table = "spark_events" if read is by_spark else "events"
+def test_every_value_of_every_type_is_read_back(lake: Lake, read: Reader, request: pytest.FixtureRequest) -> None:
+    table = "spark_events" if request.node.callspec.params["read"] == "by_spark" else "events"
     columns = lake.table(table).schema().column_names
     found, expected = in_order(read(lake, table)), in_order(ROWS)
     for got, want in zip(found, expected, strict=True):
@@ -255,7 +176,6 @@ def test_every_value_of_every_type_is_read_back(lake: Lake, read: Reader) -> Non
     assert len(lake.table(table).snapshots()) == 3
 
 
-@pytest.mark.parametrize("read", READERS)
 def test_dead_letters_are_read_back(letters: Lake, read: Reader) -> None:
     found = sorted(read(letters, "letters"), key=lambda row: str(row["payload"]))
     assert [row["payload"] for row in found] == ["not json ☃", '{"id": "two"}']

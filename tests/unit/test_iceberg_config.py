@@ -217,6 +217,9 @@ def test_a_dead_letter_folder_in_the_storage_is_reached_with_its_keys_which_are_
     assert sink.storage_options["secret"] == "hidden"
     assert sink.storage_options["endpoint_url"] == "http://s3:9000"
     assert "hidden" not in repr(sink)
+    told = IcebergSink(config.with_properties({"s3.endpoint": "http://other"}).with_dead_letter("s3://lake/dead"))
+    assert isinstance(told.dead_letter, FileSink)
+    assert told.dead_letter.storage_options["endpoint_url"] == "http://other"
     other = IcebergSink(config.with_dead_letter("s3://other/dead")).dead_letter
     assert other == FileSink("s3://other/dead", format="json")
 

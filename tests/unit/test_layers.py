@@ -49,6 +49,7 @@ THIRD_PARTIES = {
         "iceberg._transforms",
         "iceberg._glue",
         "iceberg._hive",
+        "iceberg._nessie",
         "iceberg.committer",
         "iceberg.schema",
         "iceberg.tables",

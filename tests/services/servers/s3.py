@@ -80,9 +80,10 @@ class S3(SeaweedProcess):
         return self.proxy.uri
 
     def start(self) -> Seaweed:
-        """Start it, and make the bucket."""
-        server = super().start()
-        self._client("s3").create_bucket(Bucket=BUCKET)
+        """Start it, and make the bucket if it is not there from an earlier start."""
+        server, client = super().start(), self._client("s3")
+        if BUCKET not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
+            client.create_bucket(Bucket=BUCKET)
         return server
 
     def stop(self) -> None:
