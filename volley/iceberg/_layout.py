@@ -16,6 +16,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 from pyiceberg.typedef import Record
 
 from volley.iceberg._transforms import physical, transformed
+from volley.iceberg.schema import fingerprint
 
 __all__ = ["Layout", "Partition"]
 
@@ -49,6 +50,11 @@ class Layout:
     schema: Schema
     spec: PartitionSpec
     order: SortOrder
+
+    @cached_property
+    def mark(self) -> str:
+        """A text that files and the table must have in common."""
+        return f"schema {self.schema.schema_id} ({fingerprint(self.schema)}), partition spec {self.spec.spec_id}"
 
     @property
     def plain(self) -> bool:
