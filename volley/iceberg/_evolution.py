@@ -75,9 +75,8 @@ def plan(
     bad = [each for each in found if not isinstance(each.remedy, _ALLOWED[mode])]
     if bad:
         listed = "\n".join(f"  - {each}" for each in bad)
-        hint = (
-            "leave what can't be done out of renames and drops" if any(each in asked for each in bad) else _way_out(bad)
-        )
+        refused = any(each in asked for each in bad)
+        hint = "leave out of renames and drops what can't be done" if refused else _way_out(bad)
         raise SchemaMismatchError(f"the stream does not fit table {'.'.join(table.name())}:\n{listed}", hint=hint)
     return Evolution(tuple(each.remedy for each in found if each.remedy))
 
@@ -118,9 +117,8 @@ class _Named:
         self._table = table
         self._renames = renames
         self._drops = drops
-        self._siblings = {
-            each.field_id: struct for struct in _structs(self.schema.as_struct()) for each in struct.fields
-        }
+        structs = _structs(self.schema.as_struct())
+        self._siblings = {each.field_id: struct for struct in structs for each in struct.fields}
 
     def to_rename(self) -> Iterator[Difference]:
         """What is still to be renamed."""
@@ -276,9 +274,10 @@ class _Comparison:
             yield Difference(name, problem, self._wider(canonical_type(stream), column))
 
     def _wider(self, stream: pa.DataType, column: NestedField) -> WidenColumn | None:
-        kind = iceberg_type(stream)
-        wider = isinstance(kind, PrimitiveType) and is_widened(column.field_type, kind)
-        return WidenColumn(self._path(column), kind) if wider else None
+        kind = None if pa.types.is_nested(stream) else iceberg_type(stream)
+        if isinstance(kind, PrimitiveType) and is_widened(column.field_type, kind):
+            return WidenColumn(self._path(column), kind)
+        return None
 
     def _path(self, column: NestedField) -> str:
         return cast(str, self.table.find_column_name(column.field_id))

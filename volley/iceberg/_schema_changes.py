@@ -96,7 +96,8 @@ class Evolution:
             return
         before = transaction.table_metadata
         # Field ids are given from this one on: columns that others added and dropped again have used some.
-        transaction._apply((), (AssertLastAssignedFieldId(last_assigned_field_id=before.last_column_id),))
+        last = AssertLastAssignedFieldId.model_validate({"last-assigned-field-id": before.last_column_id})
+        transaction._apply((), (last,))
         with transaction.update_schema() as update:
             for change in self.changes:
                 change.apply(update)

@@ -26,14 +26,13 @@ from volley.errors import (
     CommitConflictError,
     CommitError,
     CommitStateUnknownError,
-    LayoutChangedError,
     StorageError,
     TableNotFoundError,
     VolleyError,
 )
 from volley.iceberg._clients import shared
 from volley.iceberg._files import data_folder, file_system, list_folder, name_of, sizes
-from volley.iceberg._layout import Layout
+from volley.iceberg._layout import check_layout
 from volley.iceberg._patience import ATTEMPTS, patient, patiently
 from volley.iceberg._schema_changes import Evolution
 from volley.iceberg._staging import Changes, overwrite, stage
@@ -193,7 +192,7 @@ class IcebergCommitter:
         with this.doubted():
             needed = self._evolution()
             table = needed.of(self._table)
-            _check_layout(table, this.files)
+            check_layout(table, {file.layout for file in this.files})
             changes = this.changes(table)
             if not changes:
                 return
@@ -363,17 +362,6 @@ def epoch_of(table: Table, query_id: str, branch: str) -> int | None:
         if summary.get("volley.query-id") == query_id:
             return int(summary[_EPOCH])
     return None
-
-
-def _check_layout(table: Table, files: Sequence[WrittenFile | StagedFile]) -> None:
-    """Files written under another partition spec or schema must not be filed under this one: reads would be wrong."""
-    mark = Layout(table.schema(), table.spec(), table.sort_order()).mark
-    if other := {file.layout for file in files} - {mark}:
-        raise LayoutChangedError(
-            f"table {'.'.join(table.name())} changed between write and commit: files are written for "
-            f"{' and '.join(sorted(other))}, its next epoch now needs {mark}",
-            hint="start the job again when nobody changes the table: it writes the epoch anew",
-        )
 
 
 def _check_present(table: Table, files: Sequence[WrittenFile]) -> None:

@@ -61,9 +61,8 @@ def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evo
     """
     check_spec(table, config.partitioning)
     _check_branch(table, config.branch)
-    return plan(
-        table, _required(config, _written(config, stream)), config.schema_evolution, config.renames, config.drops
-    )
+    rows = _required(config, _written(config, stream))
+    return plan(table, rows, config.schema_evolution, config.renames, config.drops)
 
 
 def _written(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
