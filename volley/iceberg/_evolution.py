@@ -26,7 +26,7 @@ from volley.iceberg._schema_changes import (
 )
 from volley.iceberg.schema import fits, iceberg_type, is_widened, table_type_name
 
-__all__ = ["Difference", "differences", "plan"]
+__all__ = ["plan"]
 
 _ALLOWED: dict[str, tuple[type[Change], ...]] = {
     "strict": (),
@@ -86,21 +86,6 @@ def _way_out(bad: Sequence[Difference]) -> str:
         if all(isinstance(each.remedy, kinds) for each in bad):
             return f'with_schema_evolution("{mode}") changes the table so; or {_HINT}'
     return _HINT
-
-
-def differences(stream: pa.Schema, table: Schema) -> list[Difference]:
-    """Everything in which rows of the Arrow schema `stream` do not fit `table`; columns are matched by name.
-
-    A column of the table that the stream lacks is written as null if it is optional. int fits long, float fits
-    double, and a decimal fits one of more digits and the same scale.
-
-    Example:
-        >>> from pyiceberg.types import LongType, StringType
-        >>> table = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
-        >>> [str(difference) for difference in differences(pa.schema({"id": pa.string(), "NAME": pa.string()}), table)]
-        ["'id': the stream has string, the table long", "'NAME': the table has 'name', names are case-sensitive"]
-    """
-    return list(_Comparison(table).differences(stream))
 
 
 class _Named:

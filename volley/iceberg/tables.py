@@ -59,10 +59,11 @@ def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evo
         SchemaMismatchError: If that can't be, or is not allowed.
         ConfigError: If the partition spec is not what the config asks for, or the branch is a tag.
     """
-    check_spec(table, config.partitioning)
     _check_branch(table, config.branch)
     rows = _required(config, _written(config, stream))
-    return plan(table, rows, config.schema_evolution, config.renames, config.drops)
+    found = plan(table, rows, config.schema_evolution, config.renames, config.drops)
+    check_spec(found.of(table), config.partitioning)
+    return found
 
 
 def _written(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
