@@ -142,6 +142,8 @@ class Committer(Protocol):
 
         Raises:
             CommitStateUnknownError: It may have landed; its files are left alone.
+            LayoutChangedError: It has not landed, and with these files it never will: the target's layout is another
+                by now. The job has the epoch written anew by a fresh `writer`, a few times.
             VolleyError: Any other of ours: it is known not to have landed.
         """
 

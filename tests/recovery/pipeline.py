@@ -21,17 +21,25 @@ MODES: dict[str, CommitMode] = {
 
 
 def main(
-    folder: Path, arrow_native: bool, master: str = "local[2]", dead_letter: str | None = None, mode: str = "append"
+    folder: Path,
+    arrow_native: bool,
+    master: str = "local[2]",
+    dead_letter: str | None = None,
+    mode: str = "append",
+    evolve: bool = False,
 ) -> Job:
     """One run: an epoch is one file. Its task has closed one data file and has another open when it has all rows.
 
     With a dead letter, ids that end in 3 are bad rows. An upsert has a key for several ids, and deletes every 11th id.
+    With `evolve` the table that is there has a column under another name, and one to drop.
     """
     config = (
         IcebergSinkConfig(namespace=["db"], table=EVENTS, storage=IcebergStorage.Local(str(folder / "lake")))
         .with_max_records(250)
         .with_table_properties({"write.parquet.row-group-limit": "100"})
     )
+    if evolve:
+        config = config.with_schema_evolution("full", renames={"label": "name"}, drops=["note"])
     twice = col("id") * 2
     if dead_letter:
         # Divided by zero, where it is a bad row.
@@ -57,8 +65,10 @@ if __name__ == "__main__":
     asked.add_argument("--kill-driver", action="store_true", help="also where a task reaches the failpoint")
     asked.add_argument("--dead-letter")
     asked.add_argument("--mode", choices=MODES, default="append")
+    asked.add_argument("--evolve", action="store_true")
     given = asked.parse_args()
     if given.kill_driver:
         os.environ[VICTIM] = str(os.getpid())
-    for orphan in main(given.folder, given.path == "arrow-native", given.master, given.dead_letter, given.mode).orphans:
+    job = main(given.folder, given.path == "arrow-native", given.master, given.dead_letter, given.mode, given.evolve)
+    for orphan in job.orphans:
         print(orphan)

@@ -120,9 +120,14 @@ def test_columns_are_added(lake: Lake) -> None:
     first = driver(config)
     first.commit(*write(first, 0, [1]))
     wider = driver(config.with_schema_evolution("add_columns"), WIDER)
-    assert lake.table(config).schema().column_names == ["id", "name"]
     assert wider.last_epoch(QUERY) == 0
-    assert lake.rows(config) == [{"id": 1, "name": None}]
+    assert lake.table(config).schema().column_names == ["id"]
+    written = write(wider, 1, [2])
+    lake.table(config).append(pa.table({"id": [50]}, schema=SCHEMA))
+    wider.commit(*written)
+    assert lake.table(config).schema().column_names == ["id", "name"]
+    assert lake.rows(config) == [{"id": each, "name": None} for each in (1, 2, 50)]
+    assert epochs(lake.table(config))[-1] == "1"
 
 
 # --- others at the same table

@@ -94,6 +94,53 @@ def letters(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> La
     return made
 
 
+@pytest.fixture(scope="module")
+def evolved(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A table with rows of two schemas."""
+    folder = tmp_path_factory.mktemp("evolved")
+    made = Lake(folder / "lake")
+    environment = Environment(spark=spark, checkpoint_dir=str(folder / "checkpoints"))
+    full = made.config("evolved").with_schema_evolution("full", {"label": "name", "in.x": "y"}, ["note"])
+    for name, config, rows in (("old", made.config("evolved"), OLD), ("new", full, NEW)):
+        environment.from_source(MemorySource(rows)).to_sink(IcebergSink(config)).execute(name)
+    return made
+
+
+OLD = pa.table(
+    {
+        "id": pa.array([1, 2], pa.int32()),
+        "label": ["a", None],
+        "price": pa.array([Decimal("1.50"), None], pa.decimal128(5, 2)),
+        "real": pa.array([0.5, None], pa.float32()),
+        "in": pa.array([{"x": 1}, None], pa.struct({"x": pa.int32()})),
+        "all": pa.array([[{"x": 1}], []], pa.list_(pa.struct({"x": pa.int32()}))),
+        "note": ["gone", "gone"],
+    }
+)
+NEW = pa.table(
+    {
+        "id": pa.array([2**40]),
+        "name": ["b"],
+        "price": pa.array([Decimal("12345678.25")], pa.decimal128(12, 2)),
+        "real": [0.1],
+        "in": [{"y": 2**40, "z": "new"}],
+        "all": [[{"x": 2**40, "z": "new"}]],
+    }
+)
+SHOWN = [
+    {
+        "id": 1,
+        "name": "a",
+        "price": Decimal("1.50"),
+        "real": 0.5,
+        "in": {"y": 1, "z": None},
+        "all": [{"x": 1, "z": None}],
+    },
+    {"id": 2, "name": None, "price": None, "real": None, "in": None, "all": []},
+    *NEW.to_pylist(),
+]
+
+
 def by_pyiceberg(lake: Lake, table: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = lake.table(table).scan().to_arrow().to_pylist()
     return rows
@@ -180,3 +227,9 @@ def test_dead_letters_are_read_back(letters: Lake, read: Reader) -> None:
     found = sorted(read(letters, "letters"), key=lambda row: str(row["payload"]))
     assert [row["payload"] for row in found] == ["not json ☃", '{"id": "two"}']
     assert all(row["error"] and row["job"] == "job" and row["epoch"] == 0 for row in found)
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_rows_of_an_old_schema_are_read_under_the_new_one(evolved: Lake, read: Reader) -> None:
+    assert in_order(read(evolved, "evolved")) == in_order(SHOWN)
+    assert len(evolved.table("evolved").snapshots()) == 2

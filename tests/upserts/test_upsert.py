@@ -15,7 +15,7 @@ from pyiceberg.types import LongType, StringType
 from tests.recovery.lake import change_at, disturb
 from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY, Lake
-from volley import CommitConflictError, ConfigError, SchemaMismatchError, WriteResult
+from volley import CommitConflictError, ConfigError, LayoutChangedError, SchemaMismatchError, WriteResult
 from volley.iceberg import Append, Upsert
 from volley.sink import Chore
 
@@ -340,7 +340,7 @@ def test_rows_staged_for_an_old_schema_are_not_written_under_the_new_one(lake: L
     written = lake.write(driver, 0, rows(1))
     with lake.table().update_schema() as update:
         update.add_column("new", StringType())
-    with pytest.raises(CommitConflictError, match="changed between write and commit"):
+    with pytest.raises(LayoutChangedError, match="changed between write and commit"):
         driver.commit(*written)
     driver.abort(*written)
     assert lake.files() == []

@@ -213,4 +213,4 @@ def _write_positions(writer: UpsertWriter, path: str, file: DataFile, positions:
         upper_bounds={_PATH_ID: named, _POSITION_ID: struct.pack("<q", positions[-1])},
     )
     made.spec_id = file.spec_id
-    return WrittenFile(made, file.spec_id, writer.rows.schema.schema_id)
+    return WrittenFile(made, writer.rows.layout.mark)
