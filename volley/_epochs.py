@@ -5,21 +5,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from volley._dead_letters import Targets
 from volley._failpoints import reach
-from volley._spark import Program, Task, run_task
+from volley._spark import Program, Task, run_chores, run_task
+from volley._tally import Reports, Tally
 from volley.errors import CommitStateUnknownError, VolleyError
 from volley.metrics import Metrics
-from volley.sink import Committer, Epoch, WriteResult
+from volley.sink import Chore, Committer, Epoch, WriteResult
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Done", "Epochs"]
+__all__ = ["Chores", "Done", "Epochs"]
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +44,38 @@ class Done:
     orphans: Sequence[str]
 
 
+@dataclass
+class Chores:
+    """Has the chores of one sink done by the executors, and counts what they write.
+
+    Args:
+        spark: The job's session.
+        job: The job's name.
+        reports: Where each tells what it wrote before all are done.
+        metrics: The sink's counters.
+    """
+
+    spark: SparkSession
+    job: str
+    reports: Reports
+    metrics: Metrics
+    _done: list[WriteResult] = field(default_factory=list)
+
+    def __call__(self, chores: Sequence[Chore]) -> list[WriteResult]:
+        results = run_chores(self.spark, self.job, self.reports, chores)
+        # Their rows were counted when tasks took them.
+        written = [WriteResult(files=each.files, bytes=each.bytes, seconds=each.seconds) for each in results]
+        for each in written:
+            self.metrics.record_write(each)
+        self._done += written
+        return results
+
+    def taken(self) -> list[WriteResult]:
+        """What was written since this was asked last."""
+        taken, self._done = self._done, []
+        return taken
+
+
 @dataclass(frozen=True)
 class Epochs:
     """Runs the epochs of one job.
@@ -51,7 +84,9 @@ class Epochs:
         job: The job's name.
         program: What the tasks do.
         committers: One for each sink of the stream.
+        chores: For each sink who has its chores done, and counts for it.
         targets: Where bad rows go.
+        tally: What the running epoch's tasks have reported.
         metrics: Where to count.
         unfinished: The epoch in which an earlier run died, if any.
     """
@@ -59,7 +94,9 @@ class Epochs:
     job: str
     program: Program
     committers: Sequence[Committer]
+    chores: Sequence[Chores]
     targets: Targets
+    tally: Tally
     metrics: Metrics
     unfinished: int | None
 
@@ -85,13 +122,19 @@ class Epochs:
             reach("after-files", epoch.number)
             self._commit_all(epoch, results, [*due, *letters_due])
             reach("before-checkpoint", epoch.number)
-        sinks, letters = results[: len(due)], results[len(due) :]
+        sinks = [[*written, *chores.taken()] for written, chores in zip(results, self.chores, strict=False)]
+        letters = results[len(due) :]
         return Done(epoch, sinks, letters, skipped, self._orphans(frame, epoch, results))
 
     @cached_property
     def _all(self) -> tuple[Committer, ...]:
         """In the order of what a task returns: the sinks, then the targets of dead letters."""
         return (*self.committers, *self.targets.committers)
+
+    @cached_property
+    def _counters(self) -> tuple[Metrics, ...]:
+        """Of each of them."""
+        return (*(chores.metrics for chores in self.chores), *self.targets.counters)
 
     def _write(
         self, frame: DataFrame, epoch: Epoch, due: Sequence[bool], letters_due: Sequence[bool]
@@ -105,10 +148,12 @@ class Epochs:
         if sizes:
             frame.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(max(sizes)))
         letters = self.targets.letters(self.job, epoch, due, letters_due)
-        tasks = run_task(frame, Task(epoch.number, self.program.source, self.program.segments, writers, letters))
+        program, reports = self.program, self.tally.reports
+        tasks = run_task(frame, Task(epoch.number, program.source, program.segments, writers, letters, reports))
         results = [[task[index] for task in tasks] for index in range(len(self._all))]
-        for result in (each for sink in results[: len(writers)] for each in sink):
-            self.metrics.record_write(result)
+        for counters, sink in zip(self._counters, results[: len(writers)], strict=False):
+            for result in sink:
+                counters.record_write(result)
         return results
 
     def _commit_all(self, epoch: Epoch, results: Sequence[Sequence[WriteResult]], due: Sequence[bool]) -> None:
@@ -121,33 +166,33 @@ class Epochs:
             if not due[index]:
                 continue
             try:
-                self._commit(self._all[index], epoch, results[index])
+                self._commit(index, epoch, results[index])
             except Exception:
                 for later in order[position + 1 :]:
                     if due[later]:
                         self._all[later].abort(epoch, results[later])
                 raise
             if index >= count:
-                self._tell(index - count, epoch, sum(result.rows for result in results[index]))
+                self._tell(index, epoch, sum(result.rows for result in results[index]))
 
-    def _tell(self, target: int, epoch: Epoch, rows: int) -> None:
+    def _tell(self, index: int, epoch: Epoch, rows: int) -> None:
         if rows:
-            self.metrics.record_failed(rows)
-            sink = self.targets.sinks[target]
+            self._counters[index].record_failed(rows)
+            sink = self.targets.sinks[index - len(self.committers)]
             _log.warning("%s: %s bad rows of epoch %d are in %r", self.job, f"{rows:,}", epoch.number, sink)
 
-    def _commit(self, committer: Committer, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        began = time.monotonic()
+    def _commit(self, index: int, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        committer, metrics, began = self._all[index], self._counters[index], time.monotonic()
         try:
             committer.commit(epoch, results)
         except Exception as error:
-            self.metrics.record_commit(time.monotonic() - began, succeeded=False)
-            self.metrics.record_failed(sum(result.rows for result in results))
+            metrics.record_commit(time.monotonic() - began, succeeded=False)
+            metrics.record_failed(sum(result.rows for result in results))
             if isinstance(error, VolleyError) and not isinstance(error, CommitStateUnknownError):
                 committer.abort(epoch, results)
             raise
         if any(result.rows for result in results):
-            self.metrics.record_commit(time.monotonic() - began, succeeded=True)
+            metrics.record_commit(time.monotonic() - began, succeeded=True)
 
     def _orphans(self, frame: DataFrame, epoch: Epoch, results: Sequence[Sequence[WriteResult]]) -> list[str]:
         """A look costs a listing: it is taken where a driver or a task has died, or a copy may have been killed."""
