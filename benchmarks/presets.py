@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from benchmarks.measure import Result, in_own_process, measured, print_result
 from benchmarks.report import Report
-from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, SplitSource
+from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SplitSource
 from volley.iceberg.config import TUNINGS
 from volley.source import Offset
 
 SUMMARY = "low_latency, balanced and high_throughput on a steady stream: interval, latency, files, batches, memory"
 
 _ROWS_PER_SECOND = 100_000
-_BATCH = 50_000
+_SECONDS = 20.0
+_BATCH = 100_000
 _SCHEMA = pa.schema({"id": pa.int64(), "arrived": pa.timestamp("us"), "payload": pa.binary(24)})
 
 
@@ -85,19 +87,83 @@ def run(arguments: list[str]) -> None:
 
 
 def steady(preset: str, scale: float) -> Result:
-    """A job under one preset, for at least two of its intervals after the first."""
+    """A job under one preset, for at least two of its intervals."""
     with tempfile.TemporaryDirectory(prefix="volley-bench-") as folder:
-        config = IcebergSinkConfig(namespace="b", table="t", storage=IcebergStorage.Local(f"{folder}/lake"))
-        config = config.with_tuning(preset)
+        config = IcebergSinkConfig(namespace="b", table="t", storage=IcebergStorage.Local(folder)).with_tuning(preset)
         assert config.flush_interval is not None
         interval = config.flush_interval * scale
         scaled = replace(config, flush_interval=interval, target_file_size_mb=config.target_file_size_mb * scale)
-        # The session and the workers are there before the first row arrives.
-        _start(replace(scaled, table="warm"), folder, 0.0)
+
+        def job(table: str, seconds: float) -> Metrics:
+            sink = IcebergSink(replace(scaled, table=table))
+            environment = Environment("local[2]", checkpoint_dir=f"{folder}/checkpoints")
+            running = environment.from_source(Steady(time.time(), _ROWS_PER_SECOND)).to_sink(sink).start(table)
+            while not running.progress.epochs:
+                assert not running.wait(0.1), running.exception
+            running.wait(seconds)
+            running.stop()
+            return running.metrics
 
         def work() -> dict[str, Any]:
-            job_metrics = _start(scaled, folder, max(20.0, 2.3 * interval.total_seconds()))
-            return {"batch": job_metrics.avg_batch_size(), **_seen(_load(Path(folder)))}
+            metrics = job("t", max(_SECONDS, 2.2 * interval.total_seconds()))
+            return {"batch": metrics.avg_batch_size(), "rows": metrics.records_written, **_seen(_load(folder))}
 
-        result = measured(preset, 0, work)
-        return replace(result, rows=result.extra["rows"])
+        # The session and the workers are there before the first row arrives.
+        job("warm", 0.0)
+        result = measured(preset, 1, work)
+    return replace(result, rows=result.extra["rows"])
+
+
+def _load(folder: str) -> Table:
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{folder}/catalog.db")
+    try:
+        return catalog.load_table("b.t")
+    finally:
+        catalog.close()
+
+
+def _seen(table: Table) -> dict[str, float]:
+    """Times in seconds; the first commit has what arrived while the query started, so it is left out."""
+    commits = [(each, _files(table, each)) for each in table.snapshots()]
+    intervals = [(new.timestamp_ms - old.timestamp_ms) / 1000 for (old, _), (new, _) in pairwise(commits)]
+    waits = [
+        (snapshot.timestamp_ms / 1000 - low, snapshot.timestamp_ms / 1000 - high, rows)
+        for snapshot, files in commits[1:]
+        for low, high, rows, _ in files
+    ]
+    files = [each for _, found in commits[1:] for each in found]
+    return {
+        "commits": len(commits),
+        "interval": sum(intervals) / len(intervals),
+        # Rows arrive evenly, so that the mean of a file is the middle of its first and its last.
+        "latency": sum((first + last) / 2 * rows for first, last, rows in waits) / sum(rows for *_, rows in waits),
+        "longest": max(first for first, *_ in waits),
+        "files": len(files) / len(intervals),
+        "mb": sum(size for *_, size in files) / len(files) / 2**20,
+        "largest": max(size for *_, size in files) / 2**20,
+    }
+
+
+def _files(table: Table, snapshot: Snapshot) -> list[tuple[float, float, int, int]]:
+    """When the first and the last row of each file that a snapshot added arrived; its rows and its bytes."""
+    arrived = table.schema().find_field("arrived").field_id
+
+    def at(bounds: dict[int, bytes]) -> float:
+        return int.from_bytes(bounds[arrived], "little") / 1e6
+
+    return [
+        (at(file.lower_bounds), at(file.upper_bounds), file.record_count, file.file_size_in_bytes)
+        for manifest in snapshot.manifests(table.io)
+        if manifest.added_snapshot_id == snapshot.snapshot_id
+        for file in (entry.data_file for entry in manifest.fetch_manifest_entry(table.io))
+    ]
+
+
+def main() -> None:
+    """One preset; prints its Result."""
+    preset, scale = sys.argv[1:]
+    print_result(steady(preset, float(scale)))
+
+
+if __name__ == "__main__":
+    main()

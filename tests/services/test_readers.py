@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
-import os
-import pickle
-import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import duckdb
-import polars as pl
 import pyarrow as pa
 import pytest
-from duckdb_extensions import import_extension
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.types import UUIDType
 from pyspark.sql import SparkSession
 
-from tests.services.servers import iceberg_spark
-from tests.services.servers.downloads import artifact, other_version
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource
+from tests.services.readers import READERS, Lake, Reader, by_spark, in_order
+from volley import Environment, FileSource, IcebergSink, MemorySource
 from volley.iceberg.schema import to_iceberg_schema
-
-# Iceberg's runtime is built for this Spark, not for the one Volley runs on.
-PYSPARK = "4.1.4"
-JARS = {
-    "iceberg-spark-1.12.0": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0:jar",
-    "sqlite-jdbc-3.50.3.0": "org.xerial:sqlite-jdbc:3.50.3.0:jar",
-}
 
 _INSTANT, _MOMENT = pa.timestamp("us", "UTC"), pa.timestamp("us")
 _LEAF = pa.struct({"a": pa.int32(), "b": pa.string()})
@@ -102,28 +81,13 @@ ROWS = [
 ]
 
 
-@dataclass(frozen=True)
-class Lake:
-    """A folder with tables in a SQLite catalog, as a job has left it."""
-
-    folder: Path
-
-    def config(self, table: str) -> IcebergSinkConfig:
-        return IcebergSinkConfig(namespace=["db"], table=table, storage=IcebergStorage.Local(self.folder))
-
-    def catalog(self) -> SqlCatalog:
-        return SqlCatalog("volley", uri=f"sqlite:///{self.folder}/catalog.db", warehouse=f"file://{self.folder}")
-
-    def table(self, name: str) -> Table:
-        return self.catalog().load_table(f"db.{name}")
-
-    def write(self, environment: Environment, name: str, rows: pa.Table) -> None:
-        """Two rows an epoch into a table whose column ``uuid`` is one."""
-        catalog = self.catalog()
-        catalog.create_namespace_if_not_exists("db")
-        catalog.create_table(f"db.{name}", _with_uuid(to_iceberg_schema(rows.schema)))
-        source = MemorySource(rows, rows_per_epoch=2)
-        environment.from_source(source).to_sink(IcebergSink(self.config(name))).execute(name)
+def write(lake: Lake, environment: Environment, name: str, rows: pa.Table) -> None:
+    """Two rows an epoch into a table whose column ``uuid`` is one."""
+    catalog = lake.catalog()
+    catalog.create_namespace_if_not_exists("db")
+    catalog.create_table(f"db.{name}", _with_uuid(to_iceberg_schema(rows.schema)))
+    source = MemorySource(rows, rows_per_epoch=2)
+    environment.from_source(source).to_sink(IcebergSink(lake.config(name))).execute(name)
 
 
 def _with_uuid(schema: Schema) -> Schema:
@@ -144,8 +108,8 @@ def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: 
     rows = pa.Table.from_pylist(ROWS, schema=SCHEMA)
     # Spark has no type for the time of a day, so neither has the general path.
     spark_rows = rows.drop_columns("clock")
-    made.write(environment, "events", rows if request.param else spark_rows)
-    made.write(environment, "spark_events", spark_rows)
+    write(made, environment, "events", rows if request.param else spark_rows)
+    write(made, environment, "spark_events", spark_rows)
     return made
 
 
@@ -166,81 +130,6 @@ def letters(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> La
     source = FileSource(str(folder / "in.json"), schema="id long")
     environment.from_source(source).to_sink(IcebergSink(config)).execute("job")
     return made
-
-
-def by_pyiceberg(lake: Lake, table: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = lake.table(table).scan().to_arrow().to_pylist()
-    return rows
-
-
-def by_duckdb(lake: Lake, table: str) -> list[dict[str, Any]]:
-    with duckdb.connect() as connection:
-        # From PyPI: DuckDB would load them from its own site.
-        for name in ("avro", "parquet", "iceberg"):
-            import_extension(name, con=connection)
-            connection.load_extension(name)
-        connection.execute("set timezone = 'UTC'")
-        where = lake.table(table).metadata_location
-        rows: list[dict[str, Any]] = connection.sql(f"from iceberg_scan('{where}')").to_arrow_table().to_pylist()
-        return rows
-
-
-def by_polars_native(lake: Lake, table: str) -> list[dict[str, Any]]:
-    return pl.scan_iceberg(lake.table(table), reader_override="native").collect().to_dicts()
-
-
-def by_polars_pyiceberg(lake: Lake, table: str) -> list[dict[str, Any]]:
-    return pl.scan_iceberg(lake.table(table), reader_override="pyiceberg").collect().to_dicts()
-
-
-def by_spark(lake: Lake, table: str) -> list[dict[str, Any]]:
-    found = _spark_found(lake, table)
-    assert found["snapshots"] == len(lake.table(table).snapshots())
-    rows: list[dict[str, Any]] = found["rows"]
-    return rows
-
-
-def _spark_found(lake: Lake, table: str) -> dict[str, Any]:
-    jars = ",".join(str(jar) for name, where in JARS.items() for jar in artifact(name, where).glob("*.jar"))
-    command = [sys.executable, iceberg_spark.__file__, f"{lake.folder}/catalog.db", f"db.{table}", jars]
-    own = {"PYTHONPATH": str(other_version("pyspark", PYSPARK)), "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"}
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COVERAGE", "SPARK"))}
-    done = subprocess.run(command, env={**kept, **own}, capture_output=True, text=True, timeout=300, check=False)
-    line = next((line for line in done.stdout.splitlines() if line.startswith("FOUND ")), None)
-    assert line, done.stderr[-3000:]
-    found: dict[str, Any] = pickle.loads(base64.b64decode(line.removeprefix("FOUND ")))
-    return found
-
-
-Reader = Callable[[Lake, str], list[dict[str, Any]]]
-READERS: list[Reader] = [by_pyiceberg, by_duckdb, by_polars_native, by_polars_pyiceberg, by_spark]
-
-
-def plain(value: Any) -> Any:
-    """A value in the one form that is compared: readers have types of their own for maps, bytes, UUIDs and zones."""
-    match value:
-        case bytearray():
-            return bytes(value)
-        case UUID():
-            return value.bytes
-        case dt.datetime():
-            return value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
-        case [(_, _), *_] | [{"key": _, "value": _}, *_]:
-            pairs = [tuple(each.values()) if isinstance(each, dict) else each for each in value]
-            return {plain(key): plain(item) for key, item in pairs}
-        case list():
-            return [plain(each) for each in value]
-        case dict():
-            return {name: plain(each) for name, each in value.items()} or []
-    return value
-
-
-def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    made = [plain(row) for row in rows]
-    for row in made:
-        if isinstance(row.get("uuid"), str):
-            row["uuid"] = UUID(row["uuid"]).bytes
-    return sorted(made, key=lambda row: (row.get("id", 0), row.get("payload", "")))
 
 
 @pytest.mark.parametrize("read", READERS)

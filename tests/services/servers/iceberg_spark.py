@@ -1,6 +1,6 @@
-"""Spark with Iceberg's own runtime, as a process: reads a table through the SQLite catalog and prints it pickled.
+"""Spark with Iceberg's own runtime, as a process: reads tables through the SQLite catalog and prints rows pickled.
 
-Run as ``python iceberg_spark.py CATALOG_FILE TABLE JARS``, by a Python that has PySpark 4.1.
+Run as ``python iceberg_spark.py CATALOG_FILE JARS QUERY…``, by a Python that has PySpark 4.1.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pickle
 import sys
 
 
-def main(catalog: str, table: str, jars: str) -> None:
+def main(catalog: str, jars: str, *queries: str) -> None:
     from pyspark.sql import SparkSession
 
     settings = {
@@ -27,9 +27,7 @@ def main(catalog: str, table: str, jars: str) -> None:
     }
     spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
     try:
-        rows = spark.table(f"volley.{table}").collect()
-        snapshots = spark.table(f"volley.{table}.snapshots").count()
-        found = {"rows": [row.asDict(recursive=True) for row in rows], "snapshots": snapshots}
+        found = [[row.asDict(recursive=True) for row in spark.sql(query).collect()] for query in queries]
         print("FOUND " + base64.b64encode(pickle.dumps(found)).decode())
     finally:
         spark.stop()
