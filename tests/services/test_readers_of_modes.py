@@ -101,66 +101,76 @@ MODES: dict[str, tuple[Any, Partitioning | list[Partitioning], list[Row]]] = {
 }
 
 
-def _make_sorted(lake: Lake) -> None:
+PATHS = {"arrow_native": True, "general": False}
+TABLES = [f"{name}_{path}" for name in MODES for path in PATHS]
+
+
+def expected(table: str) -> list[Row]:
+    return next(rows for name, (_, _, rows) in MODES.items() if table in {f"{name}_{path}" for path in PATHS})
+
+
+def _make_sorted(lake: Lake, table: str) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "text", StringType()))
     by_text = SortField(2, IdentityTransform(), SortDirection.DESC, NullOrder.NULLS_LAST)
-    catalog = lake.catalog()
-    catalog.create_namespace("db")
-    catalog.create_table("db.sorted", schema, sort_order=SortOrder(by_text))
+    lake.catalog().create_table(f"db.{table}", schema, sort_order=SortOrder(by_text))
 
 
-def _write(lake: Lake, environment: Environment, name: str) -> None:
+def _write(lake: Lake, environment: Environment, name: str, table: str) -> None:
     """An epoch of the first rows, then one of the second."""
     mode, partitions, _ = MODES[name]
-    config = lake.config(name).with_commit_mode(mode).with_partitioning(partitions)
-    source = MemorySource(pa.Table.from_pylist(BOTH, SCHEMA), rows_per_epoch=len(FIRST))
-    stream = environment.from_source(source)
-    stream = stream.select("id", "text") if name == "sorted" else stream
-    stream.to_sink(IcebergSink(config)).execute(name)
+    stream = environment.from_source(MemorySource(pa.Table.from_pylist(BOTH, SCHEMA), rows_per_epoch=len(FIRST)))
+    if name == "sorted":
+        _make_sorted(lake, table)
+        stream = stream.select("id", "text")
+    config = lake.config(table).with_commit_mode(mode).with_partitioning(partitions)
+    stream.to_sink(IcebergSink(config)).execute(table)
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["arrow-native", "general"])
-def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """A table of each mode."""
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A table of each mode, by each execution path."""
     folder = tmp_path_factory.mktemp("modes")
-    environment = Environment(spark=spark, checkpoint_dir=str(folder / "checkpoints"), arrow_native=request.param)
     made = Lake(folder / "lake")
     (folder / "lake").mkdir()
-    _make_sorted(made)
-    for name in MODES:
-        _write(made, environment, name)
+    made.catalog().create_namespace("db")
+    for path, arrow_native in PATHS.items():
+        checkpoints = str(folder / "checkpoints")
+        environment = Environment(spark=spark, checkpoint_dir=checkpoints, arrow_native=arrow_native)
+        for name in MODES:
+            _write(made, environment, name, f"{name}_{path}")
     return made
 
 
 @pytest.mark.parametrize("read", [by_pyiceberg, by_duckdb])
 def test_rows_are_read_back(lake: Lake, read: Callable[[Lake, str], list[Row]]) -> None:
-    for name, (_, _, rows) in MODES.items():
-        assert _ordered(read(lake, name)) == _ordered(rows), name
+    for table in TABLES:
+        assert _ordered(read(lake, table)) == _ordered(expected(table)), table
 
 
 def test_rows_are_read_back_by_spark_also_where_it_leaves_partitions_out(lake: Lake) -> None:
-    tables = [f"from volley.db.{name}" for name in MODES]
-    filtered = [f"select * from volley.db.partitioned where {condition}" for condition in FILTERS]
-    found = spark_sql(lake, *tables, *filtered)
-    for name, rows in zip(MODES, found, strict=False):
-        assert _ordered(rows) == _ordered(MODES[name][2]), name
-    for (condition, fits), rows in zip(FILTERS.items(), found[len(MODES) :], strict=True):
-        expected = [each for each in BOTH if fits(each)]
-        assert expected
-        assert _ordered(rows) == _ordered(expected), condition
+    asked = [(f"from volley.db.{table}", expected(table)) for table in TABLES]
+    for condition, fits in FILTERS.items():
+        rows = [each for each in BOTH if fits(each)]
+        assert rows
+        asked += [(f"select * from volley.db.partitioned_{path} where {condition}", rows) for path in PATHS]
+    found = spark_sql(lake, *(query for query, _ in asked))
+    for (query, rows), got in zip(asked, found, strict=True):
+        assert _ordered(got) == _ordered(rows), query
 
 
 def test_the_tables_are_what_their_modes_say(lake: Lake) -> None:
-    def files(name: str, kind: str) -> int:
-        return int(lake.table(name).inspect.files()["content"].to_pylist().count(1 if kind == "deletes" else 0))
+    for path in PATHS:
+        assert 1 in _contents(lake, f"merge_on_read_{path}")
+        assert _contents(lake, f"copy_on_write_{path}") == {0}
+        assert len(lake.table(f"partitioned_{path}").spec().fields) == len(EVERY_TRANSFORM)
+        ordered = lake.table(f"sorted_{path}")
+        written = {task.file.sort_order_id for task in ordered.scan().plan_files()}
+        assert written == {ordered.sort_order().order_id}
 
-    assert files("merge_on_read", "deletes") > 0
-    assert files("copy_on_write", "deletes") == 0
-    assert len(lake.table("partitioned").spec().fields) == len(EVERY_TRANSFORM)
-    assert all(
-        task.file.sort_order_id == lake.table("sorted").sort_order().order_id
-        for task in lake.table("sorted").scan().plan_files()
-    )
+
+def _contents(lake: Lake, table: str) -> set[int]:
+    """0 = there are data files, 1 = there are files of position deletes."""
+    return set(lake.table(table).inspect.files()["content"].to_pylist())
 
 
 def _ordered(rows: list[Row]) -> list[Row]:
