@@ -117,7 +117,7 @@ def test_auto_marks_few_rows_and_rewrites_a_file_that_loses_many(make_lake: Make
     lake.epoch(rows(*range(19)))
     assert summary(lake)["total-delete-files"] == "2"
     lake.epoch(rows(*range(40)))
-    assert summary(lake)["deleted-data-files"] == "3"
+    assert summary(lake)["deleted-data-files"] == "2"
     assert summary(lake)["total-delete-files"] == "0"
     assert set(seen(lake)) == set(range(100))
 
