@@ -99,8 +99,9 @@ class Environment:
         from volley._session import open_session, session_for_job
         from volley._spark import compile_plan
         from volley._tally import Tally
+        from volley._workers import preload
 
-        spark = session_for_job(self.spark or open_session(self.master))
+        spark = session_for_job(self.spark or open_session(self.master), checkpoint)
         bind(checkpoint, plan)
         program = compile_plan(spark, plan, path, f"{checkpoint}/volley", name)
         sinks = _sinks(plan)
@@ -115,7 +116,9 @@ class Environment:
         filled = [committer.target for committer in (*committers, *targets.committers)]
         _check_targets([target[0] for target in filled if target is not None])
         bind_targets(checkpoint, filled)
-        return Epochs(name, program, committers, chores, targets, tally, metrics, unfinished_epoch(checkpoint))
+        preload(spark, {type(each).__module__ for each in (program.source, *committers)})
+        speculative, unfinished = spark.conf.get("spark.speculation", "false") == "true", unfinished_epoch(checkpoint)
+        return Epochs(name, program, committers, chores, targets, tally, metrics, unfinished, speculative)
 
     def _interval(self, sinks: list[Sink]) -> timedelta:
         waits = [sink.flush_interval for sink in sinks if sink.flush_interval is not None]
