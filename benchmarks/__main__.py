@@ -5,7 +5,16 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("files_to_iceberg", "commit_cost", "catalog_load", "partitioned_write", "chaos", "upsert")
+NAMES = (
+    "files_to_iceberg",
+    "commit_cost",
+    "catalog_load",
+    "partitioned_write",
+    "presets",
+    "chaos",
+    "upsert",
+    "upsert_strategy",
+)
 
 
 def main(arguments: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -40,6 +41,7 @@ class Report:
 
     def print(self) -> None:
         """The table, then the values as JSON."""
-        Console().print(self._table)
+        # Where nobody watches, the table has the width it needs.
+        Console(width=None if sys.stdout.isatty() else 140).print(self._table)
         for value in self._values:
             print(json.dumps({"benchmark": self._title, **asdict(value)}))

@@ -30,7 +30,7 @@ from volley.errors import (
     VolleyError,
 )
 from volley.expressions import Expr, col, lit
-from volley.metrics import Metrics, MetricsSnapshot
+from volley.metrics import EpochProgress, Metrics, MetricsSnapshot
 from volley.sink import Committer, Epoch, Sink, SinkContext, TaskWriter, Writer, WriteResult
 from volley.source import Source, SparkSource, SplitSource
 from volley.stream import DataStream
@@ -56,6 +56,7 @@ __all__ = [
     "DataStream",
     "Environment",
     "Epoch",
+    "EpochProgress",
     "Expr",
     "ExpressionError",
     "FileSink",

@@ -159,6 +159,11 @@ class Sink(ABC):
     """Where rows go: a frozen, printable value that shows no secret; nothing is opened while a pipeline is built."""
 
     @property
+    def label(self) -> str:
+        """What its metrics are shown under."""
+        return repr(self)
+
+    @property
     def flush_interval(self) -> timedelta | None:
         """The longest time rows may wait before a commit; None = the environment's checkpoint interval."""
         return None

@@ -27,8 +27,9 @@ from volley.sink import WriteResult
 
 __all__ = ["Merge", "Replace", "Replaced"]
 
-# Where more of a file than this is replaced, writing it anew costs less than reading it with its deletes ever after.
-_REWRITTEN_PART = 0.3
+# Where this part of a file is replaced, writing it anew costs no more than reading it with its deletes one to three
+# times, by the reader (python -m benchmarks upsert_strategy); where less is, some readers hardly notice the deletes.
+_REWRITTEN_PART = 0.2
 _AT = "at"
 _PATH_ID, _POSITION_ID = 2147483546, 2147483545
 _POSITIONS = pa.schema(

@@ -160,7 +160,6 @@ class IcebergCommitter:
             retry_error_callback=lambda state: self._give_up(attempts, state),
         )(self._attempt, attempts)
         if self._upsert:
-            self._count_chores(self._upsert)
             self._delete(file.path for file in files)
             # Its files are the table's now: no later `abort` may delete them.
             self._upsert = None
@@ -272,12 +271,6 @@ class IcebergCommitter:
                 self._table.io.delete(path)
             except Exception:
                 _log.warning("orphan file left behind: %s", path, exc_info=True)
-
-    def _count_chores(self, upsert: EpochUpsert) -> None:
-        # The rows were counted when they were staged.
-        for result in upsert.results:
-            files, size = result.files, result.bytes
-            self._context.metrics.record_write(WriteResult(files=files, bytes=size, seconds=result.seconds))
 
     @contextmanager
     def _classified(self, this: _Attempts) -> Iterator[None]:

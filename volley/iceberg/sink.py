@@ -34,6 +34,11 @@ class IcebergSink(Sink):
     config: IcebergSinkConfig
 
     @property
+    def label(self) -> str:
+        """The table's name."""
+        return self.config.table_name
+
+    @property
     def flush_interval(self) -> timedelta | None:
         return self.config.flush_interval
 

@@ -1,11 +1,13 @@
-"""Spark with Iceberg's own runtime, as a process: told a table of a SQLite catalog, it prints what it reads, pickled.
+"""Spark with Iceberg's own runtime, as a process: told queries on a SQLite catalog, it prints their rows, pickled.
 
-Run as ``python iceberg_spark.py JARS``, by a Python that has PySpark 4.1. A line of its input is ``CATALOG TABLE``.
+Run as ``python iceberg_spark.py JARS``, by a Python that has PySpark 4.1. A line of its input is a list in JSON: the
+catalog's file, then the queries.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import pickle
 import sys
 from typing import TYPE_CHECKING, Any
@@ -26,14 +28,14 @@ def main(jars: str) -> None:
     spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
     try:
         for line in sys.stdin:
-            found = read(spark.newSession(), *line.split())
+            found = rows(spark.newSession(), *json.loads(line))
             print("FOUND " + base64.b64encode(pickle.dumps(found)).decode(), flush=True)
     finally:
         spark.stop()
 
 
-def read(session: SparkSession, catalog: str, table: str) -> dict[str, Any]:
-    """The rows of a table, and how many snapshots it has."""
+def rows(session: SparkSession, catalog: str, *queries: str) -> list[list[dict[str, Any]]]:
+    """The rows of each query."""
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.catalog.volley.type": "jdbc",
@@ -44,9 +46,7 @@ def read(session: SparkSession, catalog: str, table: str) -> dict[str, Any]:
     }
     for name, value in settings.items():
         session.conf.set(name, value)
-    rows = session.table(f"volley.{table}").collect()
-    snapshots = session.table(f"volley.{table}.snapshots").count()
-    return {"rows": [row.asDict(recursive=True) for row in rows], "snapshots": snapshots}
+    return [[row.asDict(recursive=True) for row in session.sql(query).collect()] for query in queries]
 
 
 if __name__ == "__main__":
