@@ -1,4 +1,4 @@
-"""JSON objects, one behind the other in a text → Arrow batches of a schema; what is wrong with a text that is not so."""
+"""JSON objects, one behind the other in a text → Arrow batches; and what is wrong with a text that is not so."""
 
 from __future__ import annotations
 

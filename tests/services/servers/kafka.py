@@ -1,4 +1,4 @@
-"""Kafka 4.1.1 in one process, without ZooKeeper: one listener without and one with SASL; can be killed and restarted."""
+"""Kafka 4.1.1 in one process: a listener without and one with SASL; it can be killed and started again."""
 
 from __future__ import annotations
 
