@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from volley._halving import first_failing, halved
 from volley.connectors._input_file import LARGEST_VALUE, InputFile
-from volley.connectors._json_text import check, fault, parsed
+from volley.connectors._json_text import check, fault, parsed, refuse_null
 from volley.errors import SourceError
 from volley.source import BadRow, Located
 
@@ -38,8 +38,9 @@ def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
         if _depth(line) > _DEEPEST:
             raise file.fault(f"nested more than {_DEEPEST} deep", number, line[:80].decode(errors="replace"))
     try:
+        refuse_null(whole)
         return pj.read_json(pa.BufferReader(whole)).schema
-    except pa.ArrowException as error:
+    except (pa.ArrowException, SourceError) as error:
         raise _bad_line(file, whole, 0, None, error) from error
 
 

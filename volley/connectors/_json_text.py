@@ -11,7 +11,9 @@ from volley.errors import ConfigError, SourceError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["check", "fault", "parsed"]
+__all__ = ["check", "fault", "parsed", "refuse_null"]
+
+_NULL = re.compile(rb"\s*null\b")
 
 
 def check(schema: pa.Schema) -> None:
@@ -49,6 +51,7 @@ def parsed(text: bytes, schema: pa.Schema, unexpected: str = "ignore") -> list[p
     import pyarrow.json as pj
 
     _check_text(text)
+    refuse_null(text)
     asked = pa.schema([pa.field(field.name, _asked(field.type)) for field in schema])
     table = pj.read_json(
         pa.BufferReader(text),
@@ -56,6 +59,12 @@ def parsed(text: bytes, schema: pa.Schema, unexpected: str = "ignore") -> list[p
         parse_options=pj.ParseOptions(explicit_schema=asked, unexpected_field_behavior=unexpected),
     )
     return [_decoded(batch, schema) for batch in table.to_batches()]
+
+
+def refuse_null(text: bytes) -> None:
+    """Raise SourceError if a null comes before the first object: Arrow crashes there."""
+    if _NULL.match(text):
+        raise SourceError("not a JSON object")
 
 
 def _check_text(text: bytes) -> None:
@@ -111,6 +120,7 @@ def fault(lines: list[bytes], schema: pa.Schema | None, unexpected: str = "ignor
         return None
     try:
         if schema is None:
+            refuse_null(text)
             pj.read_json(pa.BufferReader(text))
         else:
             parsed(text, schema, unexpected)
