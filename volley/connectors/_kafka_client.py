@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -44,10 +44,12 @@ class Reports:
     Args:
         last: The last thing it said.
         refused: True if the broker does not accept who we are: that does not mend itself.
+        hear: Lets the client say what it has to say, for some seconds.
     """
 
     last: str = ""
     refused: bool = False
+    hear: Callable[[float], object] = time.sleep
 
     def __call__(self, error: Any) -> None:
         self.refused |= error.code() in (error._AUTHENTICATION, error._SSL)
@@ -144,7 +146,7 @@ class Client:
         """
         deadline = time.monotonic() + self.timeout
         while not future.done() and not reports.refused and time.monotonic() < deadline:
-            wait([future], _HEARD_SECONDS)
+            reports.hear(_HEARD_SECONDS)
         if not future.done():
             raise self.silence(reports)
 
@@ -158,6 +160,7 @@ class Client:
 
     def silence(self, reports: Reports) -> VolleyError:
         """The error that tells that the broker did not answer."""
+        reports.hear(0)
         reason = self._hidden(reports.last)
         if reports.refused:
             return self.kind(
@@ -169,9 +172,7 @@ class Client:
             hint="check bootstrap_servers and security.protocol, and that the broker runs; timeout=… waits longer",
         )
 
-    def _made(
-        self, name: str, reports: Callable[[Any], None], settings: Mapping[str, Any], fixed: Mapping[str, Any]
-    ) -> Any:
+    def _made(self, name: str, reports: Reports, settings: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
         try:
             import confluent_kafka
             import confluent_kafka.admin
@@ -182,12 +183,14 @@ class Client:
         kind = confluent_kafka.admin.AdminClient if name.startswith("admin") else getattr(confluent_kafka, name)
         ours = {"bootstrap.servers": self.bootstrap, "error_cb": reports, "log_level": 0}
         try:
-            return kind({**settings, **ours, **self.properties, **fixed})
+            made = kind({**settings, **ours, **self.properties, **fixed})
         except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
             raise ConfigError(
                 f"Kafka's client refuses the properties: {self._hidden(_text(error))}",
                 hint="their names are librdkafka's (CONFIGURATION.md), for example sasl.username; not Java's",
             ) from None
+        reports.hear = made.poll
+        return made
 
     def _hidden(self, text: str) -> str:
         return hide(text, secrets_in(self.properties))

@@ -6,6 +6,7 @@ import subprocess
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -82,23 +83,23 @@ class Kafka:
 
         name = name or f"t{uuid.uuid4().hex}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        self._done(self.admin().create_topics([NewTopic(name, partitions, 1, config=settings)]))
+        self._done(self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)]))
         return name
 
     def delete_topic(self, topic: str) -> None:
-        self._done(self.admin().delete_topics([topic]))
+        self._done(self.admin.delete_topics([topic]))
 
     def add_partitions(self, topic: str, count: int) -> None:
         """Let the topic have `count` partitions in all."""
         from confluent_kafka.admin import NewPartitions
 
-        self._done(self.admin().create_partitions([NewPartitions(topic, count)]))
+        self._done(self.admin.create_partitions([NewPartitions(topic, count)]))
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """What retention does."""
         from confluent_kafka import TopicPartition
 
-        self._done(self.admin().delete_records([TopicPartition(topic, partition, offset)]))
+        self._done(self.admin.delete_records([TopicPartition(topic, partition, offset)]))
 
     def produce(self, topic: str, messages: Iterable[Message], **properties: object) -> None:
         """Send messages, and wait until the broker has them."""
@@ -119,12 +120,27 @@ class Kafka:
         assert producer.flush(30) == 0
         (producer.commit_transaction if commit else producer.abort_transaction)(30)
 
+    def messages(self, topic: str) -> list[Any]:
+        """All messages of a topic, partition by partition, read by a plain consumer."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        settings = {"bootstrap.servers": self.bootstrap, "group.id": "test", "enable.partition.eof": True}
+        reader = Consumer({**settings, "isolation.level": "read_committed", "auto.offset.reset": "earliest"})
+        found = []
+        for partition in reader.list_topics(topic).topics[topic].partitions:
+            reader.assign([TopicPartition(topic, partition, 0)])
+            while (message := reader.poll(30)) is not None and message.error() is None:
+                found.append(message)
+        reader.close()
+        return found
+
     def producer(self, **properties: object) -> Any:
         from confluent_kafka import Producer
 
         defaults = {"bootstrap.servers": self.bootstrap, "log_level": 0, "queue.buffering.max.messages": 2_000_000}
         return Producer({**defaults, **properties})
 
+    @cached_property
     def admin(self) -> Any:
         from confluent_kafka.admin import AdminClient
 
