@@ -1,13 +1,14 @@
-"""The job that the recovery tests run, kill and start again: files of numbered rows into an Iceberg table."""
+"""The job that the recovery tests run, kill and start again: numbered rows into an Iceberg table."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.recovery.lake import EVENTS
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, col, lit
+from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, KafkaSource, col, lit
 from volley._failpoints import VICTIM
 from volley.iceberg import Append, Overwrite, Upsert
 from volley.iceberg.modes import CommitMode
@@ -21,11 +22,17 @@ MODES: dict[str, CommitMode] = {
 
 
 def main(
-    folder: Path, arrow_native: bool, master: str = "local[2]", dead_letter: str | None = None, mode: str = "append"
+    folder: Path,
+    arrow_native: bool,
+    master: str = "local[2]",
+    dead_letter: str | None = None,
+    mode: str = "append",
+    kafka: Sequence[str] = (),
 ) -> Job:
-    """One run: an epoch is one file. Its task has closed one data file and has another open when it has all rows.
+    """One run: an epoch is one file, or 500 rows of a topic in Kafka, given by its brokers and name.
 
-    With a dead letter, ids that end in 3 are bad rows. An upsert has a key for several ids, and deletes every 11th id.
+    Its task has closed one data file and has another open when it has all rows. With a dead letter, ids that end in 3
+    are bad rows. An upsert has a key for several ids, and deletes every 11th id.
     """
     config = (
         IcebergSinkConfig(namespace=["db"], table=EVENTS, storage=IcebergStorage.Local(str(folder / "lake")))
@@ -38,7 +45,9 @@ def main(
         twice = twice + (lit(0) / (col("id") % 10 - 3)).cast("long")
     stream = (
         Environment(master, checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
-        .from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
+        .from_source(
+            _of_kafka(*kafka) if kafka else FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1)
+        )
         .filter_expr(col("id") % 7 != 0)
         .with_column("twice", twice)
     )
@@ -49,6 +58,15 @@ def main(
     )
 
 
+def _of_files(folder: Path) -> FileSource:
+    return FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1)
+
+
+def _of_kafka(brokers: str, topic: str) -> KafkaSource:
+    sizes = {"max_rows_per_epoch": 500, "min_rows_per_split": 100, "max_rows_per_split": 200}
+    return KafkaSource(brokers, topic, schema="id long, name string", bounded=True, **sizes)
+
+
 if __name__ == "__main__":
     asked = argparse.ArgumentParser()
     asked.add_argument("folder", type=Path)
@@ -56,9 +74,11 @@ if __name__ == "__main__":
     asked.add_argument("--master", default="local[2]")
     asked.add_argument("--kill-driver", action="store_true", help="also where a task reaches the failpoint")
     asked.add_argument("--dead-letter")
+    asked.add_argument("--kafka", nargs=2, default=(), metavar=("BROKERS", "TOPIC"))
     asked.add_argument("--mode", choices=MODES, default="append")
     given = asked.parse_args()
     if given.kill_driver:
         os.environ[VICTIM] = str(os.getpid())
-    for orphan in main(given.folder, given.path == "arrow-native", given.master, given.dead_letter, given.mode).orphans:
+    native = given.path == "arrow-native"
+    for orphan in main(given.folder, native, given.master, given.dead_letter, given.mode, given.kafka).orphans:
         print(orphan)

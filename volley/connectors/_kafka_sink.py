@@ -51,10 +51,10 @@ class Target:
         t = pa.types
         if self.key is not None:
             kind = _field(schema, "key", self.key).type
-            _require("key", self.key, kind, t.is_string(kind) or t.is_binary(kind) or t.is_integer(kind))
+            _require("the key", self.key, kind, t.is_string(kind) or t.is_binary(kind) or t.is_integer(kind))
         if self.value is not None:
             kind = _field(schema, "value", self.value).type
-            _require("value", self.value, kind, t.is_string(kind) if self.format == "string" else t.is_binary(kind))
+            _require("the value", self.value, kind, t.is_string(kind) if self.format == "string" else t.is_binary(kind))
         else:
             for each in schema:
                 _require("a field of JSON", each.name, each.type, holds("json", each.type))
