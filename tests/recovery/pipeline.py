@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests.recovery.lake import EVENTS
@@ -63,8 +64,8 @@ def _of_files(folder: Path) -> FileSource:
 
 
 def _of_kafka(brokers: str, topic: str) -> KafkaSource:
-    sizes = {"max_rows_per_epoch": 500, "min_rows_per_split": 100, "max_rows_per_split": 200}
-    return KafkaSource(brokers, topic, schema="id long, name string", bounded=True, **sizes)
+    source = KafkaSource(brokers, topic, schema="id long, name string", bounded=True, max_rows_per_epoch=500)
+    return replace(source, min_rows_per_split=100, max_rows_per_split=200)
 
 
 if __name__ == "__main__":

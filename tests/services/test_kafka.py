@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,8 +17,10 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.contracts.test_split_sources import Planner, rows_of
+from tests.processes import ROOT, plain_environment
 from tests.services.servers.kafka import Kafka
 from tests.services.servers.process import free_ports
 from volley import ConfigError, JobError, KafkaSource, SourceError
@@ -216,7 +220,7 @@ def test_offsets_that_went_back_are_an_error(kafka: Kafka, tmp_path: Path) -> No
 
 def test_a_bad_message_is_named_with_its_place(kafka: Kafka, tmp_path: Path) -> None:
     topic = kafka.topic(partitions=2)
-    bad = [{"value": "{"}, {"value": json.dumps({"id": "x"}), "partition": 1}]
+    bad: list[dict[str, Any]] = [{"value": "{"}, {"value": json.dumps({"id": "x"}), "partition": 1}]
     kafka.produce(topic, [*numbers(0, 5), bad[0], *numbers(5, 7), *numbers(7, 9, partition=1), bad[1]])
     run = Run(of_numbers(kafka, topic), tmp_path)
     start, end = run.at, run.planner.next(run.at, None)
@@ -365,3 +369,23 @@ def test_avro_is_read_by_the_schema_each_message_was_written_with(kafka: Kafka, 
     with pytest.raises(JobError, match="401") as caught:
         stranger.open(str(tmp_path / "other"))
     assert "hush" not in str(caught.value)
+
+
+def test_the_example_brings_each_message_into_the_lake_once(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic(partitions=2)
+    orders: list[dict[str, Any]] = [{"id": i, "item": "tea", "price": 2.5, "amount": i % 3} for i in range(60)]
+    values = [json.dumps(order) if order["id"] % 20 else "no order" for order in orders]
+    for part in (values[:40], values[40:]):
+        kafka.produce(topic, [{"value": value, "partition": i % 2} for i, value in enumerate(part)])
+        command = [sys.executable, "-m", "examples.kafka_to_iceberg", kafka.bootstrap, topic, str(tmp_path)]
+        done = subprocess.run(command, env=plain_environment(), cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert "12 orders in 1 epochs, 1 messages to bad_orders" in done.stdout
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{tmp_path}/lake/catalog.db")
+    tables = {name: catalog.load_table(f"shop.{name}").scan().to_arrow() for name in ("orders", "bad_orders")}
+    catalog.close()
+    found = tables["orders"].sort_by("id").select(["id", "total", "kafka_partition", "kafka_offset"]).to_pylist()
+    wanted = [order["id"] for order in orders if order["id"] % 20 and order["amount"]]
+    assert [tuple(row.values()) for row in found] == [(i, 2.5 * (i % 3), i % 2, i // 2) for i in wanted]
+    places = sorted((row["position"], row["payload"], row["epoch"]) for row in tables["bad_orders"].to_pylist())
+    assert places == [(f"{topic}/0/{i // 2}", "no order", i // 40) for i in (0, 20, 40)]

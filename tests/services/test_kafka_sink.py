@@ -39,7 +39,7 @@ def send(sink: KafkaSink, rows: list[dict[str, Any]], schema: pa.Schema) -> None
 def test_rows_become_messages_with_keys_and_tombstones(kafka: Kafka) -> None:
     topic = kafka.topic()
     send(KafkaSink(kafka.bootstrap, topic, key="id"), [{"id": 1, "text": "ü"}, {"id": None, "text": None}], JSON)
-    rows = [{"id": 2, "text": "key", "bytes": b"\xff"}, {"id": 3, "text": None, "bytes": None}]
+    rows: list[dict[str, Any]] = [{"id": 2, "text": "key", "bytes": b"\xff"}, {"id": 3, "text": None, "bytes": None}]
     send(KafkaSink(kafka.bootstrap, topic, "raw", key="text", value="bytes"), rows, SCHEMA)
     send(KafkaSink(kafka.bootstrap, topic, "string", key="bytes", value="text"), rows, SCHEMA)
     assert [(message.key(), message.value()) for message in kafka.messages(topic)] == [
@@ -97,7 +97,7 @@ def test_from_topic_to_topic(
 ) -> None:
     first, second = kafka.topic(), kafka.topic(partitions=2)
     environment = Environment(spark=spark, checkpoint_dir=str(tmp_path), arrow_native=arrow_native)
-    rows = [{"id": i, "text": f"row {i}"} for i in range(100)]
+    rows: list[dict[str, Any]] = [{"id": i, "text": f"row {i}"} for i in range(100)]
     environment.from_source(MemorySource(rows)).to_sink(KafkaSink(kafka.bootstrap, first, key="id")).execute("out")
     login = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": kafka.user}
     secure: dict[str, Any] = {"properties": {**login, "sasl.password": kafka.password}}

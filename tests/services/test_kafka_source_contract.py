@@ -37,7 +37,7 @@ __all__ = [
 def source(kafka: Kafka) -> SplitSource:
     """One partition has most of the rows."""
     topic = kafka.topic(partitions=3)
-    places = [0 if row["id"] < 40 else 1 + row["id"] % 2 for row in ROWS]
+    places = [0 if number < 40 else 1 + number % 2 for number in range(len(ROWS))]
     kafka.produce(topic, [{"value": json.dumps(row), "partition": at} for row, at in zip(ROWS, places, strict=True)])
     return KafkaSource(kafka.bootstrap, topic, schema=SCHEMA, min_rows_per_split=3, max_rows_per_split=8)
 

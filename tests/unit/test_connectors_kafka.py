@@ -147,7 +147,8 @@ def test_no_secret_shows() -> None:
 
 
 def rows_of_json(values: list[bytes | None], on_unknown: str = "ignore") -> list[dict[str, Any]]:
-    return JsonValues(SCHEMA, on_unknown).decode(values).to_pylist()
+    rows: list[dict[str, Any]] = JsonValues(SCHEMA, on_unknown).decode(values).to_pylist()
+    return rows
 
 
 def test_each_json_value_is_one_row() -> None:
