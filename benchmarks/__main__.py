@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("files_to_iceberg", "commit_cost", "catalog_load", "partitioned_write", "chaos", "upsert")
+NAMES = ("files_to_iceberg", "kafka_to_iceberg", "commit_cost", "catalog_load", "partitioned_write", "chaos", "upsert")
 
 
 def main(arguments: list[str]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from volley._secrets import hide, secrets_in
 from volley.errors import ConfigError, MissingDependencyError, SourceError, VolleyError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 __all__ = ["Client", "Reports", "check_properties"]
 

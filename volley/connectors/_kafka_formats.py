@@ -84,7 +84,7 @@ class JsonValues:
             raise SourceError("several JSON objects in one message")
         return _one(batches)
 
-    def _with_unknown(self, objects: list[bytes], text: bytes) -> pa.RecordBatch:
+    def _with_unknown(self, objects: Sequence[bytes], text: bytes) -> pa.RecordBatch:
         import pyarrow as pa
 
         try:
@@ -94,7 +94,7 @@ class JsonValues:
             batch, unknown = self._batch(text, len(objects), "ignore"), self._unknown(objects)
         return pa.RecordBatch.from_arrays([*batch.columns, unknown], schema=self.schema)
 
-    def _unknown(self, objects: list[bytes]) -> pa.Array:
+    def _unknown(self, objects: Sequence[bytes]) -> pa.Array:
         import pyarrow as pa
 
         known = set(self.columns.names)
@@ -132,9 +132,9 @@ class PlainValues:
         return "not UTF-8" if self.text else _message(error)
 
 
-def _objects(values: Values) -> list[bytes]:
+def _objects(values: Values) -> Sequence[bytes]:
     """The values, if each begins and ends as an object does: then none of them can be a part of its neighbour."""
-    found = [b"{}" if value is None else value for value in values] if None in values else list(values)
+    found = [b"{}" if value is None else value for value in values] if None in values else values
     if not _are_objects(found):
         found = [value.strip() for value in found if value is not None]
         if not _are_objects(found):

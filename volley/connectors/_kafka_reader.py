@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from volley.connectors._kafka_client import Client, Reports
@@ -34,7 +36,7 @@ class Messages:
         topic: Their topic.
         partition: Their partition.
         wanted: What to keep beside value and offset: ``key``, ``headers``, ``timestamp``.
-        offsets: Of each its offset.
+        runs: Their offsets, in runs.
         values: Of each its value; None = a tombstone.
         kept: Of each what is wanted.
         bytes: The values' size.
@@ -43,17 +45,20 @@ class Messages:
     topic: str
     partition: int
     wanted: frozenset[str]
-    offsets: list[int] = field(default_factory=list)
+    runs: list[Sequence[int]] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
     kept: dict[str, list[Any]] = field(default_factory=dict)
     bytes: int = 0
 
     def add(self, messages: Sequence[Any]) -> None:
         """Take messages of librdkafka's."""
-        self.offsets += [message.offset() for message in messages]
-        self.values += [message.value() for message in messages]
+        kind = type(messages[0])
+        first, last = messages[0].offset(), messages[-1].offset()
+        gapless = last - first + 1 == len(messages)
+        self.runs.append(range(first, last + 1) if gapless else list(map(kind.offset, messages)))
+        self.values += map(kind.value, messages)
         for name in self.wanted:
-            self.kept.setdefault(name, []).extend([getattr(message, name)() for message in messages])
+            self.kept.setdefault(name, []).extend(map(getattr(kind, name), messages))
         self.bytes += sum(map(len, messages))
 
     @property
@@ -64,7 +69,12 @@ class Messages:
     def part(self, start: int, end: int) -> Messages:
         """Some of them."""
         kept = {name: each[start:end] for name, each in self.kept.items()}
-        return replace(self, offsets=self.offsets[start:end], values=self.values[start:end], kept=kept)
+        return replace(self, runs=[self.offsets[start:end]], values=self.values[start:end], kept=kept)
+
+    @cached_property
+    def offsets(self) -> list[int]:
+        """Of each its offset; asked when all are there."""
+        return list(chain.from_iterable(self.runs))
 
     def position(self, row: int) -> str:
         """Where a message stands."""
@@ -119,9 +129,10 @@ class RangeReader:
         heard = time.monotonic()
         while position < asked.end:
             messages = self._consumer.consume(min(self._count, asked.end - position), _POLL_SECONDS)
-            events = [message for message in messages if message.error() is not None]
-            if events:
-                messages = [message for message in messages if message.error() is None]
+            events: list[Any] = []
+            if messages and any(map(type(messages[0]).error, messages)):
+                events = [message for message in messages if message.error()]
+                messages = [message for message in messages if not message.error()]
             if messages:
                 first_beyond = messages[-1].offset() + 1
                 if first_beyond > asked.end:

@@ -6,13 +6,14 @@ import base64
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
-from urllib.error import HTTPError, URLError
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
-from urllib.request import Request, urlopen
 
 from volley._secrets import mask_uri
 from volley.errors import ConfigError, JobError, SourceError
+
+if TYPE_CHECKING:
+    from urllib.request import Request
 
 __all__ = ["Registry"]
 
@@ -54,6 +55,10 @@ class Registry:
 
     def asked(self, path: str) -> dict[str, Any] | None:
         """The answer to a question; None if there is no such thing."""
+        # Imported when it is needed: it is slow to import.
+        from urllib.error import HTTPError
+        from urllib.request import urlopen
+
         try:
             with urlopen(self._request(path), timeout=self.timeout) as response:
                 answer: dict[str, Any] = json.load(response)
@@ -62,10 +67,12 @@ class Registry:
             if error.code == _NOT_FOUND:
                 return None
             raise self._failed(f"{error.code} {error.reason}") from None
-        except (URLError, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise self._failed(str(error)) from None
 
     def _request(self, path: str) -> Request:
+        from urllib.request import Request
+
         parts = urlsplit(self.url)
         host = parts.netloc.rpartition("@")[2]
         headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
