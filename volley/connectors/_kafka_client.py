@@ -46,7 +46,7 @@ class Reports:
     Args:
         last: The last thing it said.
         refused: True if the broker does not accept who we are: that does not mend itself.
-        hear: Lets the client say what it has to say, for some seconds.
+        hear: Lets the client say what it has to say, for some seconds; one that is asked for messages says it then.
     """
 
     last: str = ""
@@ -124,7 +124,9 @@ class Client:
             ConfigError: If a property is wrong.
             MissingDependencyError: If confluent-kafka is not installed.
         """
-        return self._made("admin.AdminClient", reports, {"reconnect.backoff.max.ms": 1_000}, {})
+        made = self._made("admin.AdminClient", reports, {"reconnect.backoff.max.ms": 1_000}, {})
+        reports.hear = made.poll
+        return made
 
     def result(self, future: Future[T], reports: Reports) -> T:
         """The answer to a question, or why there is none.
@@ -185,14 +187,12 @@ class Client:
         kind = confluent_kafka.admin.AdminClient if name.startswith("admin") else getattr(confluent_kafka, name)
         ours = {"bootstrap.servers": self.bootstrap, "error_cb": reports, "log_level": 0}
         try:
-            made = kind({**settings, **ours, **self.properties, **fixed})
+            return kind({**settings, **ours, **self.properties, **fixed})
         except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
             raise ConfigError(
                 f"Kafka's client refuses the properties: {self._hidden(_text(error))}",
                 hint="their names are librdkafka's (CONFIGURATION.md), for example sasl.username; not Java's",
             ) from None
-        reports.hear = made.poll
-        return made
 
     def _hidden(self, text: str) -> str:
         return hide(text, secrets_in(self.properties))

@@ -134,11 +134,11 @@ class RangeReader:
                 events = [message for message in messages if message.error()]
                 messages = [message for message in messages if not message.error()]
             if messages:
-                first_beyond = messages[-1].offset() + 1
-                if first_beyond > asked.end:
+                position, heard = messages[-1].offset() + 1, time.monotonic()
+                if position > asked.end:
                     messages = [message for message in messages if message.offset() < asked.end]
-                position, heard = first_beyond, time.monotonic()
-                yield messages
+                if messages:
+                    yield messages
             for event in events:
                 position = max(position, self._after(event, asked, position))
             if self._reports.refused or time.monotonic() - heard > self._client.timeout:
