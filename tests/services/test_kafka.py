@@ -380,7 +380,7 @@ def test_the_example_brings_each_message_into_the_lake_once(kafka: Kafka, tmp_pa
         command = [sys.executable, "-m", "examples.kafka_to_iceberg", kafka.bootstrap, topic, str(tmp_path)]
         done = subprocess.run(command, env=plain_environment(), cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-    assert "12 orders in 1 epochs, 1 messages to bad_orders" in done.stdout
+    assert "13 orders in 1 epochs, 1 messages to bad_orders" in done.stdout
     catalog = SqlCatalog("volley", uri=f"sqlite:///{tmp_path}/lake/catalog.db")
     tables = {name: catalog.load_table(f"shop.{name}").scan().to_arrow() for name in ("orders", "bad_orders")}
     catalog.close()
