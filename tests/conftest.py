@@ -34,7 +34,7 @@ def job_session(spark: SparkSession) -> SparkSession:
     """The session a job runs in, with no shortcut for rows the driver holds: they go through generated code."""
     from volley._session import session_for_job
 
-    session = session_for_job(spark)
+    session = session_for_job(spark, "/checkpoint")
     session.conf.set(
         "spark.sql.optimizer.excludedRules", "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
     )

@@ -79,7 +79,9 @@ def _lower(node: _plan.Node, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
 
 def _filter(node: _plan.Filter, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
     predicate = compile_expression(node.predicate, schema)
-    if not (pa.types.is_boolean(predicate.type) or pa.types.is_null(predicate.type)):
+    if pa.types.is_null(predicate.type):
+        return lambda batch: batch.slice(0, 0), schema
+    if not pa.types.is_boolean(predicate.type):
         raise ExpressionError(
             f"filter_expr takes a condition, but {node.predicate!r} is {type_name(predicate.type)}",
             hint="compare it with something",
@@ -89,7 +91,7 @@ def _filter(node: _plan.Filter, schema: pa.Schema) -> tuple[_Function, pa.Schema
         mask = predicate.evaluate(batch)
         if isinstance(mask, pa.Scalar):
             return batch if mask.as_py() else batch.slice(0, 0)
-        return batch.filter(mask)
+        return batch if mask.true_count == batch.num_rows else batch.filter(mask)  # a filter copies
 
     return step, schema
 

@@ -54,6 +54,7 @@ class Epochs:
         targets: Where bad rows go.
         metrics: Where to count.
         unfinished: The epoch in which an earlier run died, if any.
+        speculative: True if Spark may run copies of a task, and kill those that lose.
     """
 
     job: str
@@ -62,6 +63,7 @@ class Epochs:
     targets: Targets
     metrics: Metrics
     unfinished: int | None
+    speculative: bool
 
     def run(self, frame: DataFrame, epoch: Epoch) -> Done:
         """Write and commit what is missing of one epoch.
@@ -86,7 +88,7 @@ class Epochs:
             self._commit_all(epoch, results, [*due, *letters_due])
             reach("before-checkpoint", epoch.number)
         sinks, letters = results[: len(due)], results[len(due) :]
-        return Done(epoch, sinks, letters, skipped, self._orphans(frame, epoch, results))
+        return Done(epoch, sinks, letters, skipped, self._orphans(epoch, results))
 
     @cached_property
     def _all(self) -> tuple[Committer, ...]:
@@ -101,9 +103,6 @@ class Epochs:
             committer.writer(epoch) if is_due or route is not None else None
             for committer, is_due, route in zip(self.committers, due, self.targets.routes, strict=True)
         )
-        sizes = [segment.batch_size for segment in self.program.segments if segment.batch_size]
-        if sizes:
-            frame.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(max(sizes)))
         letters = self.targets.letters(self.job, epoch, due, letters_due)
         tasks = run_task(frame, Task(epoch.number, self.program.source, self.program.segments, writers, letters))
         results = [[task[index] for task in tasks] for index in range(len(self._all))]
@@ -149,11 +148,10 @@ class Epochs:
         if any(result.rows for result in results):
             self.metrics.record_commit(time.monotonic() - began, succeeded=True)
 
-    def _orphans(self, frame: DataFrame, epoch: Epoch, results: Sequence[Sequence[WriteResult]]) -> list[str]:
+    def _orphans(self, epoch: Epoch, results: Sequence[Sequence[WriteResult]]) -> list[str]:
         """A look costs a listing: it is taken where a driver or a task has died, or a copy may have been killed."""
         retried = any(result.attempt for each in results for result in each)
-        speculative = frame.sparkSession.conf.get("spark.speculation", "false") == "true"
-        if not retried and not speculative and epoch.number != self.unfinished:
+        if not retried and not self.speculative and epoch.number != self.unfinished:
             return []
         found: list[str] = []
         for committer in self._all:

@@ -34,6 +34,13 @@ _MEANING = {
     "spark.sql.caseSensitive": "true",
 }
 
+_LOCAL_CHECKPOINT = {
+    # Spark's own choice asks the shell, two dozen times an epoch, whether a file of its log is a link.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+
 _DEFAULTS = {"spark.ui.enabled": "false"} | _MEANING
 
 _LOCAL_DEFAULTS = {
@@ -51,11 +58,17 @@ def log_file() -> Path:
     return folder / f"spark-{os.getpid()}.log"
 
 
-def session_for_job(session: SparkSession) -> SparkSession:
-    """A session beside `session`, in which expressions mean what they mean on Arrow, whatever is set in the other."""
+def session_for_job(session: SparkSession, checkpoint: str) -> SparkSession:
+    """A session beside `session`, in which expressions mean what they mean on Arrow, whatever is set in the other.
+
+    Args:
+        session: The session.
+        checkpoint: The job's checkpoint folder, an absolute path or a URL.
+    """
     _show_files_to_sources()
     own = session.newSession()
-    for name, value in _MEANING.items():
+    on_this_disk = session.sparkContext.master.startswith("local") and "://" not in checkpoint
+    for name, value in (_MEANING | (_LOCAL_CHECKPOINT if on_this_disk else {})).items():
         own.conf.set(name, value)
     return own
 

@@ -17,6 +17,7 @@ from volley._datasource import data_source
 from volley._dead_letters import DATA_ERRORS, DeadLetters, Sorter, blamed
 from volley._failpoints import reach
 from volley._types import canonical_schema, conform
+from volley._workers import settle
 from volley.errors import JobError, PlanError, VolleyError
 from volley.sink import Chore, TaskWriter, Writer, WriteResult
 from volley.source import SparkSource, Split, SplitSource
@@ -100,6 +101,7 @@ class Task:
                     writer.abort()
             raise
         yield pa.record_batch({"result": pa.array([pickle.dumps(results)], pa.binary())})
+        settle()
 
     def _reach(self, point: str, attempt: int) -> None:
         if attempt == 0:
@@ -150,8 +152,12 @@ def _splits(batches: Iterator[pa.RecordBatch]) -> Iterator[Split]:
 
 def run_task(frame: DataFrame, task: Task) -> list[tuple[WriteResult, ...]]:
     """Run the task over one epoch's rows or splits; one entry a Spark task, one result a sink."""
-    rows = _columns.map_in_arrow(frame, task, _RESULT).collect()
-    return [pickle.loads(row.result) for row in rows]
+    if task.source:
+        # The one column is ours, and needs no other name.
+        done = frame.mapInArrow(lambda batches: task(batches), _RESULT)  # Spark pickles a function, not an object
+    else:
+        done = _columns.map_in_arrow(frame, task, _RESULT)
+    return [pickle.loads(row.result) for row in done.collect()]
 
 
 def run_chores(spark: SparkSession, job: str, chores: Sequence[Chore]) -> list[WriteResult]:
@@ -174,6 +180,7 @@ def run_chores(spark: SparkSession, job: str, chores: Sequence[Chore]) -> list[W
         for number in (each for batch in batches for each in batch.column(0).to_pylist()):
             result = pickle.dumps(pickle.loads(texts[number])())
             yield pa.record_batch({"number": pa.array([number], pa.int64()), "result": pa.array([result], pa.binary())})
+        settle()
 
     try:
         rows = spark.range(0, len(texts), 1, len(texts)).mapInArrow(work, f"number long, {_RESULT}").collect()
@@ -221,11 +228,15 @@ class _Compiler:
             source, name = self._open(head.source)
             return Program(self._stream(name, source, None), source, _segments(steps, source.schema))
         frame, schema = self._frame(head)
-        return Program(frame, None, _segments(steps, schema))
+        segments = _segments(steps, schema)
+        if sizes := [segment.batch_size for segment in segments if segment.batch_size]:
+            self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(max(sizes)))
+        return Program(frame, None, segments)
 
     def _open(self, source: SplitSource) -> tuple[SplitSource, str]:
         number, self._opened = self._opened, self._opened + 1
-        return source.open(f"{self._state}/source-{number}"), f"volley-{self._job}-{number}"
+        opened = source.open(f"{self._state}/source-{number}", self._spark.sparkContext.defaultParallelism)
+        return opened, f"volley-{self._job}-{number}"
 
     def _stream(self, name: str, source: SplitSource, schema: pa.Schema | None) -> DataFrame:
         spark_schema = None if schema is None else _columns.to_spark_schema(schema)

@@ -79,12 +79,13 @@ class Environment:
         from volley._epochs import Epochs
         from volley._session import open_session, session_for_job
         from volley._spark import compile_plan, run_chores
+        from volley._workers import preload
         from volley.job import Job
 
         path = _plan.choose_path(plan, self.arrow_native)
         _check(plan, name, path)
         checkpoint = locate(self.checkpoint_dir, name)
-        spark = session_for_job(self.spark or open_session(self.master))
+        spark = session_for_job(self.spark or open_session(self.master), checkpoint)
         bind(checkpoint, plan)
         program = compile_plan(spark, plan, path, f"{checkpoint}/volley", name)
         metrics = Metrics()
@@ -97,7 +98,9 @@ class Environment:
         filled = [committer.target for committer in (*committers, *targets.committers)]
         _check_targets([target[0] for target in filled if target is not None])
         bind_targets(checkpoint, filled)
-        job = Job(Epochs(name, program, committers, targets, metrics, unfinished_epoch(checkpoint)))
+        speculative = spark.conf.get("spark.speculation", "false") == "true"
+        preload(spark, {type(each).__module__ for each in (program.source, *committers)})
+        job = Job(Epochs(name, program, committers, targets, metrics, unfinished_epoch(checkpoint), speculative))
         job._start(checkpoint, self._interval(sinks), all(source.bounded for source in _plan.sources(plan)))
         return job
 

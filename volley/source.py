@@ -112,11 +112,12 @@ class SplitSource(Source):
     and to the executors, which call `read`.
     """
 
-    def open(self, state: str) -> SplitSource:
+    def open(self, state: str, parallelism: int = 1) -> SplitSource:
         """Called once on the driver before a job starts; returns the source to run (by default itself).
 
         Args:
             state: An fsspec URL of a folder that lives as long as the job's checkpoint. It may not exist yet.
+            parallelism: How many splits are read at the same time: an epoch in fewer leaves cores without work.
 
         Raises:
             SourceError: If the source can't be read.

@@ -103,8 +103,8 @@ def small_splits() -> Iterator[None]:
     """Splits of a few rows, so that little data has many of them."""
     patch = pytest.MonkeyPatch()
     patch.setattr(memory, "_ROWS_PER_SPLIT", 4)
-    patch.setattr(files, "_SMALL", 200)
-    patch.setattr(files, "_LARGE", 900)
+    patch.setattr(files, "_SMALLEST_SPLIT", 100)
+    patch.setattr(files, "_LARGEST_SPLIT", 900)
     yield
     patch.undo()
 
@@ -121,7 +121,7 @@ def source(case: Case, tmp_path_factory: pytest.TempPathFactory) -> SplitSource:
 
 @pytest.fixture
 def opened(source: SplitSource, tmp_path: Path) -> SplitSource:
-    return source.open(str(tmp_path / "state"))
+    return source.open(str(tmp_path / "state"), 5)
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -130,7 +130,7 @@ def test_any_cut_and_any_restart_gives_every_row_once(
     source: SplitSource, limits: list[int], restarts: set[int], bounded: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as state:
-        opened = source.open(state)
+        opened = source.open(state, 5)
         planner = Planner(opened, bounded=bounded)
         found: list[dict[str, Any]] = []
         start = planner.source.initial_offset()
@@ -141,7 +141,7 @@ def test_any_cut_and_any_restart_gives_every_row_once(
             if epoch in restarts:
                 # The epoch is repeated by new processes, and gives the same.
                 first = rows_of(opened, planner, start, end)
-                opened = source.open(state)
+                opened = source.open(state, 5)
                 planner = Planner(opened, bounded=bounded)
                 assert rows_of(opened, planner, start, end) == first
             found += rows_of(opened, planner, start, end)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -175,3 +178,19 @@ def test_job_error_is_ours(environment: Environment) -> None:
 
     with pytest.raises(JobError):
         environment.from_source(MemorySource([{"id": 1}])).map(leave).to_sink(MemorySink("out")).execute("exit")
+
+
+def test_a_workers_second_task_finds_what_the_first_has_loaded_out_of_the_collectors_sight(
+    environment: Environment,
+) -> None:
+    def frozen(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"process": [os.getpid()], "frozen": [gc.get_freeze_count()]})
+
+    sink = MemorySink("out")
+    source = MemorySource([{"id": i} for i in range(12)], rows_per_epoch=1)
+    stream = environment.from_source(source).map_batches(frozen, schema="process long, frozen long")
+    stream.to_sink(sink).execute("job")
+    found = [(row["process"], row["frozen"]) for row in sink.rows()]
+    again = [count for number, (process, count) in enumerate(found) if process in dict(found[:number])]
+    assert again
+    assert min(again) > 10_000

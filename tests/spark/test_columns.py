@@ -83,7 +83,7 @@ def test_a_constant_time_is_that_time_in_every_time_zone(
 
 
 def test_a_naive_constant_does_not_shift_with_the_sessions_time_zone(spark: SparkSession) -> None:
-    session = session_for_job(spark)
+    session = session_for_job(spark, "/checkpoint")
     session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     noon = datetime(2020, 7, 1, 12)
     batch = pa.record_batch([pa.array([noon], pa.timestamp("us"))], names=["n"])

@@ -16,9 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import given
+from hypothesis import strategies as st
 
 from volley import ConfigError, FileSource, MissingDependencyError, SourceError
 from volley.connectors import files
+from volley.connectors._file_log import LoggedFile
 
 START = {"files": 0}
 
@@ -160,21 +163,35 @@ def test_small_files_share_a_split_and_large_parquet_files_are_cut(
         table = pa.table({"id": range(rows)})
         pq.write_table(table, folder / f"{name}.parquet", row_group_size=100, compression="none", use_dictionary=False)
         os.utime(folder / f"{name}.parquet", (1, 1))
-    monkeypatch.setattr(files, "_SMALL", 5_000)
-    monkeypatch.setattr(files, "_LARGE", 10_000)
+    monkeypatch.setattr(files, "_SMALLEST_SPLIT", 5_000)
+    monkeypatch.setattr(files, "_LARGEST_SPLIT", 10_000)
     source = opened(folder, tmp_path / "state", format="parquet")
     end = source.latest_offset(START, None, None)
     splits = source.splits(START, end)
-    names = [[(Path(file.path).stem, part) for file, part in split] for split in splits]
-    parts = names[-2][0][1][1]
-    assert parts == 3
-    assert sorted(names) == [
-        [("a", (0, 1)), ("b", (0, 1)), ("d", (0, 1))],
-        *([("c", (i, parts))] for i in range(parts)),
-    ]
-    sizes = [sum(batch.num_rows for batch in source.read(split)) for split in splits if len(split) == 1]
-    assert sum(sizes) == 3000
-    assert max(sizes) - min(sizes) <= 100
+    taken = [(Path(file.path).stem, part) for split in splits for file, part in split]
+    assert taken == [("a", (0, 1)), ("b", (0, 1)), *(("c", (part, 3)) for part in range(3)), ("d", (0, 1))]
+    assert len(splits) == 3
+    sizes = [sum(batch.num_rows for batch in source.read(split)) for split in splits]
+    assert sum(sizes) == 3030
+    assert max(sizes) - min(sizes) <= 110
+
+
+@given(st.lists(st.integers(0, 300 << 20), max_size=30), st.integers(1, 16), st.booleans())
+def test_splits_are_alike_in_size_and_keep_the_order_of_files(
+    sizes: list[int], parallelism: int, divisible: bool
+) -> None:
+    logged = [LoggedFile(f"f{number:02}", size) for number, size in enumerate(sizes)]
+    splits = files._packed(logged, divisible, parallelism)
+    taken = [(file.path, part) for split in splits for file, part in split]
+    assert taken == sorted(taken)
+    for file in logged:
+        parts = [part for path, part in taken if path == file.path]
+        assert parts == [(number, len(parts)) for number in range(len(parts))]
+    even = min(128 << 20, max(4 << 20, sum(sizes) / parallelism))
+    most = max((file.size / part[1] for split in splits for file, part in split), default=0)
+    # A split has its share, or as much more as the pieces at its two ends reach over its borders.
+    assert all(sum(file.size / part[1] for file, part in split) <= 1.5 * even + most for split in splits)
+    assert not divisible or most < 1.5 * even + 1
 
 
 def test_the_schema_is_inferred_once(folder: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ LAYERS = {
     2: ["_plan", "source", "sink", "metrics", "_registry", "_operators"],
     3: ["stream", "connectors", "iceberg"],
     4: [
-        *("_arrow", "_columns", "_datasource", "_dead_letters", "_epochs", "_spark"),
+        *("_arrow", "_columns", "_datasource", "_dead_letters", "_epochs", "_spark", "_workers"),
         *("_session", "_checkpoint", "job", "_terminal"),
     ],
     5: ["environment"],

@@ -30,8 +30,8 @@ __all__ = ["FileSink", "FileSource"]
 
 T = TypeVar("T")
 
-_SMALL = 32 << 20
-_LARGE = 128 << 20
+_SMALLEST_SPLIT = 4 << 20
+_LARGEST_SPLIT = 128 << 20
 
 FileSplit = list[tuple[LoggedFile, tuple[int, int]]]
 """Files, each with which part of how many is to be read."""
@@ -73,6 +73,7 @@ class FileSource(SplitSource):
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     storage_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     _log: FileLog | None = field(default=None, compare=False)
+    _parallelism: int = field(default=1, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", os.fspath(self.path))
@@ -97,8 +98,8 @@ class FileSource(SplitSource):
     def limit(self) -> int | None:
         return self.max_files_per_epoch
 
-    def open(self, state: str) -> FileSource:
-        opened = replace(self, path=absolute(self._url), _log=FileLog(f"{state}/files"))
+    def open(self, state: str, parallelism: int = 1) -> FileSource:
+        opened = replace(self, path=absolute(self._url), _log=FileLog(f"{state}/files"), _parallelism=parallelism)
         if self.schema is None:
             schema = opened._inferred(f"{state}/schema.arrow")
         else:
@@ -121,7 +122,7 @@ class FileSource(SplitSource):
     def splits(self, start: Offset, end: Offset) -> list[FileSplit]:
         log = self._logged()
         log.check(end["files"])
-        return list(_packed(log.entries[start["files"] : end["files"]], self._format.divisible))
+        return _packed(log.entries[start["files"] : end["files"]], self._format.divisible, self._parallelism)
 
     def read(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
         return self._each_file(split, self._format.read)
@@ -141,7 +142,7 @@ class FileSource(SplitSource):
                 raise _unreadable(logged.path, error) from presentable(error)
 
     def __repr__(self) -> str:
-        return show(replace(self, _log=None))
+        return show(replace(self, _log=None, _parallelism=1))
 
     @property
     def _url(self) -> str:
@@ -232,22 +233,19 @@ def _unreadable(path: str, error: Exception) -> SourceError:
     )
 
 
-def _packed(files: Sequence[LoggedFile], divisible: bool) -> Iterator[FileSplit]:
-    """Small files together, a large Parquet file in parts; by size alone: the same files give the same splits."""
-    small: FileSplit = []
-    size = 0
+def _packed(files: Sequence[LoggedFile], divisible: bool, parallelism: int) -> list[FileSplit]:
+    """Splits of about the same size, in the files' order: small files together, a large Parquet file in parts."""
+    total = sum(file.size for file in files)
+    size = min(_LARGEST_SPLIT, max(_SMALLEST_SPLIT, total / parallelism))
+    splits: list[FileSplit] = [[] for _ in range(max(1, round(total / size)))]
+    before = 0.0
     for file in files:
-        if divisible and file.size > _LARGE:
-            parts = -(-file.size // _LARGE)
-            yield from ([(file, (part, parts))] for part in range(parts))
-            continue
-        if small and size + file.size > _SMALL:
-            yield small
-            small, size = [], 0
-        small.append((file, (0, 1)))
-        size += file.size
-    if small:
-        yield small
+        parts = max(1, round(file.size / size)) if divisible else 1
+        for part in range(parts):
+            middle = before + file.size / parts / 2
+            splits[int(middle / max(1, total) * len(splits))].append((file, (part, parts)))
+            before += file.size / parts
+    return [split for split in splits if split]
 
 
 @dataclass(frozen=True, repr=False)

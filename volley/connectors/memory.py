@@ -118,7 +118,7 @@ class MemorySource(SplitSource):
     def limit(self) -> int | None:
         return self.rows_per_epoch
 
-    def open(self, state: str) -> MemorySource:
+    def open(self, state: str, parallelism: int = 1) -> MemorySource:
         """The rows as one Arrow table, the markers beside it.
 
         Raises:
