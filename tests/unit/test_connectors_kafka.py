@@ -60,13 +60,13 @@ def test_ranges_lie_between_the_offsets(bounds: dict[Partition, tuple[int, int]]
 def test_splits_cover_the_ranges_and_are_neither_large_nor_many(sizes: list[int], least: int, more: int) -> None:
     ranges = [Range("t", number, 7, 7 + size) for number, size in enumerate(sizes)]
     most = 2 * least + more
-    splits = splits_of(ranges, least, most)
+    splits = splits_of(ranges, 2, least, most)
     offsets = [(each.partition, at) for split in splits for each in split for at in range(each.begin, each.end)]
     assert offsets == [(each.partition, at) for each in ranges for at in range(each.begin, each.end)]
     held = [sum(each.size for each in split) for split in splits]
     assert all(least <= size < least + most for size in held[:-1])
     assert sum(held) < 4 * 2 * least or len(splits) >= 3
-    assert splits_of(ranges, least, most) == splits
+    assert splits_of(ranges, 2, least, most) == splits
 
 
 WRONG: dict[str, tuple[Callable[[], object], str]] = {

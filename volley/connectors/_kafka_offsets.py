@@ -10,9 +10,8 @@ from volley.source import Offset
 
 __all__ = ["Partition", "Range", "as_offset", "offsets_of", "ranges_between", "shared", "splits_of"]
 
-_PARTS = 4
-"""An epoch has at least so many splits, if it has the rows for them: two cores each begin a second one, and a split
-that takes longer than the others does not hold them all."""
+_EACH = 2
+"""Each core begins a second split, if there are the rows for it: one that takes longer does not hold the others."""
 
 
 class Partition(NamedTuple):
@@ -91,21 +90,22 @@ def shared(available: Mapping[Partition, int], limit: int | None) -> dict[Partit
     return shares
 
 
-def splits_of(ranges: Iterable[Range], least: int, most: int) -> list[list[Range]]:
+def splits_of(ranges: Iterable[Range], parallelism: int, least: int, most: int) -> list[list[Range]]:
     """Splits of about equal size: large ranges are cut, small ones go together.
 
     Args:
         ranges: What to read.
+        parallelism: How many splits are read at the same time.
         least: The offsets of a split below which it is not worth a task of its own.
         most: The most offsets of a split; at least twice `least`.
 
     Example:
         >>> ranges = [Range("t", 0, 0, 10), Range("t", 1, 0, 2), Range("t", 2, 0, 3)]
-        >>> [[each.size for each in split] for split in splits_of(ranges, 4, 8)]
+        >>> [[each.size for each in split] for split in splits_of(ranges, 2, 4, 8)]
         [[5], [5], [2, 3]]
     """
     ranges = list(ranges)
-    size = max(least, min(most, -(-sum(each.size for each in ranges) // _PARTS)))
+    size = max(least, min(most, -(-sum(each.size for each in ranges) // (_EACH * parallelism))))
     return list(_packed([part for each in ranges for part in _cut(each, size, least)], least))
 
 

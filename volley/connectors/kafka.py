@@ -37,6 +37,7 @@ class _Opened:
     cluster: Cluster
     initial: Offset
     reader: RowReader
+    parallelism: int
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,7 +121,7 @@ include=('key', 'offset'))
     def limit(self) -> int | None:
         return self.max_rows_per_epoch
 
-    def open(self, state: str) -> KafkaSource:
+    def open(self, state: str, parallelism: int = 1) -> KafkaSource:
         import pyarrow as pa
 
         client = Client(str(self.bootstrap_servers), dict(self.properties), self.timeout.total_seconds())
@@ -130,7 +131,7 @@ include=('key', 'offset'))
         decoder = self._decoder(state)
         schema = pa.schema([*decoder.schema, *metadata_fields(self.include)])
         reader = RowReader(client, decoder, schema, self.on_lost_offsets == "skip")
-        return replace(self, schema=schema, _opened=_Opened(cluster, json.loads(initial), reader))
+        return replace(self, schema=schema, _opened=_Opened(cluster, json.loads(initial), reader, parallelism))
 
     def initial_offset(self) -> Offset:
         return self._ready.initial
@@ -154,7 +155,8 @@ include=('key', 'offset'))
     def splits(self, start: Offset, end: Offset) -> list[list[Range]]:
         # An epoch that is repeated after a crash does not pass latest_offset.
         check_ids(self._ready.cluster.partitions()[1], end["ids"])
-        return splits_of(ranges_between(start, end), self.min_rows_per_split, self.max_rows_per_split)
+        ranges = ranges_between(start, end)
+        return splits_of(ranges, self._ready.parallelism, self.min_rows_per_split, self.max_rows_per_split)
 
     def read(self, split: list[Range]) -> Iterator[pa.RecordBatch]:
         return self._ready.reader.read(split)
