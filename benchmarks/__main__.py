@@ -7,6 +7,7 @@ import sys
 
 NAMES = (
     "files_to_iceberg",
+    "kafka_to_iceberg",
     "commit_cost",
     "catalog_load",
     "partitioned_write",

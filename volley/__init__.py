@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from volley.connectors.console import ConsoleSink
 from volley.connectors.files import FileSink, FileSource
+from volley.connectors.kafka import KafkaSink, KafkaSource
 from volley.connectors.memory import ABORT, EOF, MemorySink, MemorySource
 from volley.connectors.rate import RateSource
 from volley.environment import Environment
@@ -66,6 +67,8 @@ __all__ = [
     "IcebergStorage",
     "Job",
     "JobError",
+    "KafkaSink",
+    "KafkaSource",
     "LayoutChangedError",
     "MemorySink",
     "MemorySource",
