@@ -114,7 +114,6 @@ def test_dead_letters_are_read_back(letters: Lake, read: Reader) -> None:
 
 
 @pytest.mark.parametrize("read", READERS)
-@pytest.mark.parametrize("read", READERS)
 def test_rows_of_an_old_schema_are_read_under_the_new_one(evolved: Lake, read: Reader) -> None:
     assert in_order(read(evolved, "evolved")) == in_order(SHOWN)
     assert len(evolved.table("evolved").snapshots()) == 2
