@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def trino(seaweed: Seaweed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trino]:
-    """Trino 470, from Maven: a gigabyte that not every machine can have, so it is missed without a failure, in CI too."""
+    """Trino 470, from Maven: a gigabyte that not every machine can have, so its tests are skipped even in CI."""
     try:
         process = Trino(tmp_path_factory.mktemp("trino"), seaweed)
     except (pytest.fail.Exception, TimeoutExpired) as error:
