@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def run(arguments: list[str]) -> None:
             continue
         more = [str(asked.merge_python), str(asked.merge_jars)] if peer == "merge_into" else []
         seen = in_own_process("benchmarks.upsert", peer, str(asked.rows), str(keys), *more)
-        figures = f"{seen.seconds:.1f}", f"{seen.cpu_seconds:.1f}", f"{seen.extra['driver_mb']:,.0f}"
+        figures = f"{seen.seconds:.1f}", f"{seen.cpu_seconds:.1f}", f"{seen.driver_mb:,.0f}"
         report.add(seen, seen.name, f"{keys:,}", *figures, f"{seen.worker_mb:,.0f}")
     report.print()
 
@@ -71,9 +72,8 @@ def ours(strategy: str, rows: int, keys: int) -> Result:
         config, folder = _made(lake, "large", rows), _input(lake, "many", rows, keys)
 
         def work() -> dict[str, Any]:
-            _forget_peak()
             job(config, folder)
-            return {"driver_mb": _peak_mb()}
+            return {}
 
         result = measured(f"Volley, {strategy}", keys, work)
         _check(lake, rows, keys)
@@ -87,9 +87,8 @@ def pyiceberg(rows: int, keys: int) -> Result:
         table, changes = _load(lake), pq.read_table(_input(lake, "many", rows, keys))
 
         def work() -> dict[str, Any]:
-            _forget_peak()
             table.upsert(changes, join_cols=["id"])
-            return {"driver_mb": _peak_mb()}
+            return {}
 
         result = measured("pyiceberg Table.upsert", keys, work)
         _check(lake, rows, keys)
@@ -138,12 +137,12 @@ def merge_into(rows: int, keys: int, python: str, jars: str) -> Result:
             clean = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYSPARK_PYTHON")}
             done = subprocess.run(command, env=clean, check=True, stdout=subprocess.PIPE, text=True)
             found.append(float(json.loads(done.stdout.splitlines()[-1])))
-            return {"driver_mb": 0.0}
+            return {}
 
         result = measured("Spark MERGE INTO", keys, work)
         _check(lake, rows, keys)
     # The start of its session and the small merge before are not counted; of its CPU time they are a part.
-    return Result(result.name, keys, found[0], result.cpu_seconds, 0.0, result.extra)
+    return replace(result, seconds=found[0])
 
 
 @contextmanager
@@ -199,16 +198,6 @@ def _check(lake: Path, rows: int, keys: int) -> None:
     found = _load(lake).scan(selected_fields=("id", "value")).to_arrow()
     assert found.num_rows == len(found["id"].unique()) == rows + keys // 10
     assert sum(found["value"].to_numpy()) == keys
-
-
-def _forget_peak() -> None:
-    """What the making of the table has taken is not the upsert's."""
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def _peak_mb() -> float:
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
 
 
 def main() -> None:
