@@ -27,8 +27,8 @@ class Row:
         runtime: The runtime's in the same case; none if there are none.
     """
 
-    runs: Sequence[Result]
-    runtime: Sequence[Result]
+    runs: list[Result]
+    runtime: list[Result]
 
     @property
     def what(self) -> str:
@@ -52,16 +52,20 @@ class Row:
         """To the runtime, in rows/s and in rows per CPU-second."""
         if not self.runtime or self.runs[0].name == RUNTIME:
             return None
-        peer = Row(self.runtime, ())
+        peer = Row(self.runtime, [])
         return self.speed / peer.speed, self.economy / peer.economy
 
     @property
-    def cells(self) -> list[str]:
+    def memory(self) -> list[str]:
+        """The peaks of workers, JVM and driver."""
         peaks = (max(getattr(run, f"{of}_mb") for run in self.runs) for of in ("worker", "jvm", "driver"))
+        return [f"{peak:,.0f}" if peak else "–" for peak in peaks]
+
+    @property
+    def cells(self) -> list[str]:
         ratios = ("–", "–") if self.ratios is None else (f"{each:.2f}" for each in self.ratios)
         spread = f"{min(self.speeds):,.0f}–{max(self.speeds):,.0f}"
-        memory = (f"{peak:,.0f}" if peak else "–" for peak in peaks)
-        return [self.what, f"{self.speed:,.0f}", spread, f"{self.economy:,.0f}", *memory, *ratios]
+        return [self.what, f"{self.speed:,.0f}", spread, f"{self.economy:,.0f}", *self.memory, *ratios]
 
 
 def compared(results: Sequence[Result]) -> list[Row]:

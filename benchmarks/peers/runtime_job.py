@@ -113,6 +113,17 @@ def kafka(spark: SparkSession, lake: Path, settings: dict[str, Any]) -> Result:
     return result
 
 
+def first_epoch(spark: SparkSession, lake: Path, settings: dict[str, Any]) -> Result:
+    """One epoch of a session that has done nothing yet; when it is there."""
+    folder = settings["folder"]
+
+    def work() -> dict[str, Any]:
+        stream(spark.readStream.schema(spark.read.parquet(folder).schema).parquet(folder), "first", lake)
+        return {"at": time.time()}
+
+    return measured(NAME, settings["rows"], work)
+
+
 def read(spark: SparkSession, lake: Path, settings: dict[str, Any]) -> Result:
     """All rows of a table that Volley has written, all columns."""
     frame = spark.table(f"volley.b.{settings['table']}")
@@ -146,6 +157,7 @@ def follow(spark: SparkSession, lake: Path, settings: dict[str, Any]) -> Result:
 _WORKS: dict[str, Callable[[SparkSession, Path, dict[str, Any]], Result]] = {
     "files": files,
     "kafka": kafka,
+    "first_epoch": first_epoch,
     "read": read,
     "follow": follow,
 }
