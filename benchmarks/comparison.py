@@ -10,9 +10,9 @@ from benchmarks.measure import Result
 from benchmarks.peers.runtime_job import NAME as RUNTIME
 from benchmarks.report import Report
 
-__all__ = ["Row", "compared", "show"]
+__all__ = ["COLUMNS", "Row", "compared", "show"]
 
-_COLUMNS = (
+COLUMNS = (
     *("what", "rows/s", "min–max", "rows per CPU-s", "worker MB", "JVM MB", "driver MB"),
     *("× runtime, rows/s", "× runtime, per CPU-s"),
 )
@@ -88,7 +88,7 @@ def show(title: str, results: Sequence[Result], skipped: str | None = None) -> R
         results: All runs.
         skipped: Why the runtime did not run; None = it did, or was not asked for.
     """
-    report = Report(title, *_COLUMNS)
+    report = Report(title, *COLUMNS)
     for row in compared(results):
         report.row(*row.cells)
     if skipped:

@@ -29,6 +29,7 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.catalog.volley": "org.apache.iceberg.spark.SparkCatalog",
     "spark.sql.catalog.volley.type": "jdbc",
     "spark.sql.catalog.volley.jdbc.schema-version": "V1",
@@ -136,6 +137,24 @@ def read(spark: SparkSession, lake: Path, settings: dict[str, Any]) -> Result:
     return measured(NAME, settings["rows"], work)
 
 
+def merge(spark: SparkSession, lake: Path, settings: dict[str, Any]) -> Result:
+    """Changes in a folder into a table that Volley has made, merge-on-read."""
+
+    def run(table: str, folder: str) -> None:
+        spark.read.parquet(f"{lake}/{folder}").createOrReplaceTempView("changes")
+        spark.sql(
+            f"merge into volley.b.{table} t using changes c on t.id = c.id "
+            "when matched then update set * when not matched then insert *"
+        )
+
+    def work() -> dict[str, Any]:
+        run("large", "many")
+        return {}
+
+    run("small", "few")
+    return measured(NAME, settings["rows"], work)
+
+
 def follow(spark: SparkSession, lake: Path, settings: dict[str, Any]) -> Result:
     """New files of a folder as they come, until a file says stop."""
     stop = Path(settings["stop"])
@@ -159,6 +178,7 @@ _WORKS: dict[str, Callable[[SparkSession, Path, dict[str, Any]], Result]] = {
     "kafka": kafka,
     "first_epoch": first_epoch,
     "read": read,
+    "merge": merge,
     "follow": follow,
 }
 
