@@ -32,6 +32,8 @@ def events_folder(rows: int, rows_per_file: int) -> Path:
     if files <= _DISTINCT:
         return distinct
     folder = kept / f"volley-bench-events-{rows_per_file}-{files}"
+    if len(list(folder.glob("*.parquet"))) == files:
+        return folder
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for number in range(files):

@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import EngFormatter
 
 from benchmarks.comparison import Row
 from benchmarks.measure import Result
@@ -41,17 +42,21 @@ def draw_results(rows: Sequence[Row], path: Path) -> None:
         rows: At least one.
         path: The SVG to write.
     """
-    if len({row.runs[0].rows for row in rows}) > 1:
+    if len({row.what for row in rows}) < len(rows):
         _save(_over_sizes([run for row in rows for run in row.runs]), path)
         return
     drawing = Drawing(figsize=(_WIDTH, 1.2 + 0.35 * len(rows)), layout="constrained")
     left, right = drawing.subplots(1, 2, sharey=True)
-    names = [row.what for row in rows][::-1]
-    spread = [[row.speed - min(row.speeds) for row in rows][::-1], [max(row.speeds) - row.speed for row in rows][::-1]]
-    left.barh(names, [row.speed for row in rows][::-1], xerr=spread)
+    # The first at the top.
+    upwards = rows[::-1]
+    names, speeds = [row.what for row in upwards], [row.speed for row in upwards]
+    below, above = ([abs(row.speed - end(row.speeds)) for row in upwards] for end in (min, max))
+    left.barh(names, speeds, xerr=[below, above])
     left.set_xlabel("rows/s, median and spread")
-    right.barh(names, [row.economy for row in rows][::-1])
+    right.barh(names, [row.economy for row in upwards])
     right.set_xlabel("rows per CPU-second")
+    for axes in (left, right):
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     _save(drawing, path)
 
 
@@ -68,11 +73,13 @@ def draw_values(name: str, values: Sequence[Mapping[str, Any]], path: Path) -> b
     across, up, series = VALUES[name]
     drawing = Drawing(figsize=(_WIDTH, 3.5), layout="constrained")
     axes = drawing.subplots()
+    axes.set_xlabel(across)
     groups = dict.fromkeys(value[series] if series else "" for value in values)
     for number, group in enumerate(groups):
         chosen = [value for value in values if not series or value[series] == group]
         _series(axes, _medians(chosen, across, up), group, (number - (len(groups) - 1) / 2) * 0.8 / len(groups))
-    axes.set_ylabel(up.replace("_", " "))
+    axes.set(ylabel=up.replace("_", " "), ylim=(0, None))
+    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     if series:
         axes.legend()
     _save(drawing, path)
@@ -87,6 +94,7 @@ def _medians(values: Sequence[Mapping[str, Any]], across: str, up: str) -> dict[
 def _series(axes: Axes, points: dict[Any, float], label: str, shift: float) -> None:
     if all(isinstance(place, (int, float)) for place in points):
         axes.plot(list(points), list(points.values()), marker="o", label=label)
+        axes.set_xscale("symlog")
         return
     axes.bar([index + shift for index in range(len(points))], list(points.values()), width=0.35, label=label)
     axes.set_xticks(range(len(points)), list(points), rotation=15, ha="right")
@@ -102,9 +110,10 @@ def _over_sizes(results: Sequence[Result]) -> Drawing:
             medians = [statistics.median(figure(run) for run in same if run.rows == size) for size in sizes]
             axes.plot(sizes, medians, marker="o", label=name)
     cost.set_ylabel("CPU µs a row")
-    memory.set_ylabel("peak MB, JVM, driver and one worker")
+    memory.set_ylabel("peak MB: JVM, driver, a worker")
     for axes in (cost, memory):
         axes.set_xlabel("rows")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set_ylim(bottom=0)
     cost.legend()
     return drawing

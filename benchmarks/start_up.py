@@ -8,14 +8,11 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any
 
 from benchmarks.events import events_folder
-from benchmarks.lake import Lake
-from benchmarks.measure import Result, in_own_process, measured, print_result
+from benchmarks.measure import in_own_process
 from benchmarks.peers.runtime import missing, runtime
 from benchmarks.report import Report
-from volley import Environment, FileSource, IcebergSink
 
 SUMMARY = "seconds to import Volley, and from a process's start to its first snapshot, beside the runtime"
 
@@ -59,24 +56,7 @@ def _import(line: str) -> float:
 def _first_epoch(peer: str) -> tuple[str, float]:
     began, folder = time.time(), events_folder(*_INPUT)
     if peer == "volley":
-        result = in_own_process("benchmarks.start_up", str(folder))
+        result = in_own_process("benchmarks.first_epoch", str(folder), str(_INPUT[0]))
     else:
         result = runtime("first_epoch", folder=folder, rows=_INPUT[0])
     return result.name, result.extra["at"] - began
-
-
-def first_epoch(folder: str) -> Result:
-    """A job of one epoch, in a session that it has to start."""
-    with Lake.temporary() as lake:
-
-        def work() -> dict[str, Any]:
-            environment = Environment(checkpoint_dir=str(lake.folder / "checkpoints"))
-            stream = environment.from_source(FileSource(folder, format="parquet"))
-            assert stream.to_sink(IcebergSink(lake.config)).execute("first").progress.rows == _INPUT[0]
-            return {"at": time.time()}
-
-        return measured("Volley", _INPUT[0], work)
-
-
-if __name__ == "__main__":
-    print_result(first_epoch(sys.argv[1]))
