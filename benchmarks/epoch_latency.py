@@ -9,11 +9,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -125,30 +126,43 @@ class Watch:
         self._catalog = catalog
 
     def run(self, seconds: float, stop: Path) -> None:
-        """Look until so long after the first epochs; then say stop."""
+        """Look until so long after the first epochs; then say stop, whatever happens."""
+        try:
+            self._look(seconds)
+        finally:
+            stop.touch()
+
+    def _look(self, seconds: float) -> None:
         until, last = time.time() + _START_SECONDS, ""
         while time.time() < until:
             location = self._location()
             if location and location != last:
                 last, at = location, time.time()
-                snapshot = json.loads(Path(location.removeprefix("file://")).read_text()).get("current-snapshot-id")
+                snapshot = json.loads(_local(location).read_text()).get("current-snapshot-id")
                 self.seen.setdefault(snapshot, at)
                 if len(self.seen) == _SKIPPED:
                     until = at + seconds
             time.sleep(_POLL_SECONDS)
-        stop.touch()
 
     def _location(self) -> str | None:
         query = "select metadata_location from iceberg_tables where table_name = ?"
-        with suppress(sqlite3.OperationalError), sqlite3.connect(f"file:{self._catalog}?mode=ro", uri=True) as catalog:
-            found = catalog.execute(query, [_TABLE]).fetchone()
+        # There is no catalog yet, or no table in it.
+        with suppress(sqlite3.OperationalError):
+            with closing(sqlite3.connect(f"file:{self._catalog}?mode=ro", uri=True)) as catalog:
+                found = catalog.execute(query, [_TABLE]).fetchone()
             return str(found[0]) if found else None
         return None
+
+
+def _local(location: str) -> Path:
+    """Volley writes ``file:///tmp/…``, Spark ``file:/tmp/…``."""
+    return Path(urlsplit(location).path)
 
 
 def _waits(table: Table, seen: dict[int, float]) -> tuple[list[float], int]:
     """How long each row took that arrived after the first epochs, and in how many epochs they came."""
     snapshots = sorted(table.snapshots(), key=lambda each: each.sequence_number or 0)
+    assert len(seen) > _SKIPPED, f"{len(seen)} epochs in {_START_SECONDS} s are too few to measure"
     began = list(seen.values())[_SKIPPED - 1]
     waits: list[float] = []
     epochs, visible = 0, None
@@ -168,7 +182,7 @@ def _arrived(table: Table, snapshot: int) -> list[float]:
     found = table.snapshot_by_id(snapshot)
     assert found is not None
     files = [
-        entry.data_file.file_path.removeprefix("file://")
+        _local(entry.data_file.file_path)
         for manifest in found.manifests(table.io)
         if manifest.added_snapshot_id == snapshot
         for entry in manifest.fetch_manifest_entry(table.io)

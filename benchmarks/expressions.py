@@ -31,7 +31,7 @@ _NODES: dict[str, list[Node]] = {
     "a comparison": [Filter(_READ, (col("amount") > 50).node)],
     "strings": [Filter(_READ, (col("session").starts_with("s0") | col("kind").is_in(["cart", "order"])).node)],
     "arithmetic": [WithColumn(_READ, "total", (col("amount") * 3 + col("user")).node)],
-    "a cast": [WithColumn(_READ, "text", col("amount").cast("string").node)],
+    "a cast": [WithColumn(_READ, "text", col("user").cast("string").node)],
 }
 
 
