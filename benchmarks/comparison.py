@@ -1,20 +1,25 @@
-"""Runs of the same work side by side: medians, their spread, and the ratio to Iceberg's Spark runtime."""
+"""Runs of the same work side by side: medians, their spread, and ratios to Iceberg's Spark runtime and the limit."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.measure import Result
 from benchmarks.peers.runtime_job import NAME as RUNTIME
-from benchmarks.report import Report
+from benchmarks.report import Figure, Report
 
-__all__ = ["COLUMNS", "Row", "compared", "show"]
+__all__ = ["COLUMNS", "GENERAL", "LIMIT", "NATIVE", "Row", "aims", "case_of", "compared", "show"]
+
+LIMIT = "the limit"
+"""The case of those who do nothing but what can't be left out."""
+
+NATIVE, GENERAL = "Volley, Arrow-native", "Volley, general path"
 
 COLUMNS = (
     *("what", "rows/s", "min–max", "rows per CPU-s", "worker MB", "JVM MB", "driver MB"),
-    *("× runtime, rows/s", "× runtime, per CPU-s"),
+    *("× runtime, rows/s", "× runtime, per CPU-s", "× limit, per CPU-s"),
 )
 
 
@@ -25,10 +30,12 @@ class Row:
     Args:
         runs: At least one.
         runtime: The runtime's in the same case; none if there are none.
+        limit: The limit's.
     """
 
     runs: list[Result]
     runtime: list[Result]
+    limit: list[Result]
 
     @property
     def what(self) -> str:
@@ -48,12 +55,14 @@ class Row:
         return statistics.median(run.rows_per_cpu_second for run in self.runs)
 
     @property
-    def ratios(self) -> tuple[float, float] | None:
-        """To the runtime, in rows/s and in rows per CPU-second."""
-        if not self.runtime or self.runs[0].name == RUNTIME:
-            return None
-        peer = Row(self.runtime, [])
-        return self.speed / peer.speed, self.economy / peer.economy
+    def ratios(self) -> tuple[float | None, float | None, float | None]:
+        """To the runtime, in rows/s and in rows per CPU-second; to the limit, in the latter."""
+        runtime, limit = Row(self.runtime, [], []), Row(self.limit, [], [])
+        return (
+            self.speed / runtime.speed if self.runtime else None,
+            self.economy / runtime.economy if self.runtime else None,
+            self.economy / limit.economy if self.limit else None,
+        )
 
     @property
     def memory(self) -> list[str]:
@@ -63,21 +72,43 @@ class Row:
 
     @property
     def cells(self) -> list[str]:
-        ratios = ("–", "–") if self.ratios is None else (f"{each:.2f}" for each in self.ratios)
+        ratios = ("–" if ratio is None else f"{ratio:.2f}" for ratio in self.ratios)
         spread = f"{min(self.speeds):,.0f}–{max(self.speeds):,.0f}"
         return [self.what, f"{self.speed:,.0f}", spread, f"{self.economy:,.0f}", *self.memory, *ratios]
 
 
+def case_of(rows_per_epoch: int) -> str:
+    """What runs of one size of epochs are called."""
+    millions = f"{rows_per_epoch / 1e6:g} M" if rows_per_epoch >= 1_000_000 else f"{rows_per_epoch:,}"
+    return f"{millions} rows an epoch"
+
+
 def compared(results: Sequence[Result]) -> list[Row]:
     """The results by peer, case and size, in the order in which they first ran."""
+
+    def runs(name: str | None, case: str, rows: int) -> list[Result]:
+        return [run for run in results if name in (run.name, None) and (run.case, run.rows) == (case, rows)]
+
     keys = dict.fromkeys((run.name, run.case, run.rows) for run in results)
-    return [
-        Row(
-            [run for run in results if (run.name, run.case, run.rows) == (name, case, rows)],
-            [run for run in results if (run.name, run.case, run.rows) == (RUNTIME, case, rows)],
-        )
-        for name, case, rows in keys
-    ]
+    return [Row(runs(*key), runs(RUNTIME, *key[1:]), runs(None, LIMIT, key[2])) for key in keys]
+
+
+_LEAST = {case_of(1_000_000): 2.0, case_of(4_000_000): 2.5}
+_LEAST_OF_LIMIT = 0.75
+
+
+def aims(rows: Sequence[Row]) -> Iterator[Figure]:
+    """What Volley has to reach beside the runtime and the limit."""
+    for row in rows:
+        first = row.runs[0]
+        by_speed, by_cpu, by_limit = row.ratios
+        least = 1.0 if first.name == GENERAL else _LEAST.get(first.case)
+        if first.name not in (NATIVE, GENERAL) or least is None or by_speed is None or by_cpu is None:
+            continue
+        yield Figure.at_least(f"{row.what}: rows/s", by_speed, least, "× the runtime's")
+        yield Figure.at_least(f"{row.what}: rows per CPU-second", by_cpu, least, "× the runtime's")
+        if by_limit is not None and first.name == NATIVE:
+            yield Figure.at_least(f"{row.what}: rows per CPU-second", by_limit, _LEAST_OF_LIMIT, "× the limit's")
 
 
 def show(title: str, results: Sequence[Result], skipped: str | None = None) -> Report:

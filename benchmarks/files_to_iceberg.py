@@ -12,12 +12,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from benchmarks.comparison import compared, show
+from benchmarks.comparison import GENERAL, LIMIT, NATIVE, aims, case_of, compared, show
 from benchmarks.events import events_folder
 from benchmarks.measure import Result, in_own_process, measured, print_result
 from benchmarks.peers.append import append
 from benchmarks.peers.runtime import missing, runtime
-from benchmarks.report import Figure
 from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Progress, col
 
 PEERS = ("limit", "append", "volley", "general", "runtime")
@@ -25,7 +24,6 @@ SUMMARY = "files → Iceberg: rows/s and rows per CPU-second, beside Iceberg's S
 
 _WARM_UP = (160_000, 10_000)
 _WARM_UP_FILES = 4
-_SEED_ROWS_PER_SECOND = 50_000
 
 
 def volley(rows: int, rows_per_file: int, rows_per_epoch: int, arrow_native: bool = True) -> Result:
@@ -50,7 +48,7 @@ def volley(rows: int, rows_per_file: int, rows_per_epoch: int, arrow_native: boo
 
     try:
         run("warm_up", events_folder(*_WARM_UP), _WARM_UP_FILES)
-        name = "Volley, Arrow-native" if arrow_native else "Volley, general path"
+        name = NATIVE if arrow_native else GENERAL
         return measured(name, rows, all_rows, case_of(rows_per_epoch))
     finally:
         shutil.rmtree(work)
@@ -69,15 +67,9 @@ def limit(folder: Path, rows: int) -> Result:
         return {}
 
     try:
-        return measured("pyarrow alone, one thread", rows, run)
+        return measured("pyarrow alone, one thread", rows, run, LIMIT)
     finally:
         shutil.rmtree(work)
-
-
-def case_of(rows_per_epoch: int) -> str:
-    """What runs of one size of epochs are called."""
-    millions = f"{rows_per_epoch / 1e6:g} M" if rows_per_epoch >= 1_000_000 else f"{rows_per_epoch:,}"
-    return f"{millions} rows an epoch"
 
 
 def one_run(peer: str, rows: int, rows_per_file: int, rows_per_epoch: int) -> Result:
@@ -112,9 +104,8 @@ def run(arguments: list[str]) -> None:
         one_run(peer, asked.rows, asked.rows_per_file, epoch) for _ in range(asked.repeat) for peer, epoch in turns
     ]
     report = show(asked.title, results, skipped)
-    for row in compared(results):
-        if row.runs[0].name.startswith("Volley"):
-            report.figure(Figure.at_least(f"rows/s written, {row.what}", row.speed, _SEED_ROWS_PER_SECOND, "rows/s"))
+    for figure in aims(compared(results)):
+        report.figure(figure)
     report.print()
 
 

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from benchmarks.comparison import show
-from benchmarks.files_to_iceberg import case_of
+from benchmarks.comparison import LIMIT, NATIVE, aims, case_of, compared, show
 from benchmarks.measure import Result, in_own_process, measured, print_result
 from benchmarks.peers.runtime import missing, runtime
 from tests.services.servers.kafka import Kafka
@@ -72,7 +71,7 @@ def limit(brokers: str, topic: str, rows: int) -> Result:
         return {}
 
     try:
-        return measured("client and pyarrow, one thread", rows, run)
+        return measured("client and pyarrow, one thread", rows, run, LIMIT)
     finally:
         consumer.close()
         shutil.rmtree(work)
@@ -112,7 +111,7 @@ def volley(brokers: str, topic: str, rows: int, rows_per_epoch: int) -> Result:
 
     try:
         run("warm_up", starting_offsets={topic: _last(rows)})
-        return measured("Volley, Arrow-native", rows, all_rows, case_of(rows_per_epoch))
+        return measured(NATIVE, rows, all_rows, case_of(rows_per_epoch))
     finally:
         shutil.rmtree(work)
 
@@ -168,7 +167,10 @@ def run(arguments: list[str]) -> None:
     finally:
         kafka.stop()
         shutil.rmtree(folder)
-    show("kafka_to_iceberg", results, skipped).print()
+    report = show("kafka_to_iceberg", results, skipped)
+    for figure in aims(compared(results)):
+        report.figure(figure)
+    report.print()
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ class Figure:
         return cls(figure, value, bound, unit, value < bound)
 
     def __str__(self) -> str:
-        return f"{'ok' if self.ok else 'not'}: {self.figure} {self.value:,.1f} {self.unit} (bound: {self.bound:,.0f})"
+        return f"{'ok' if self.ok else 'not'}: {self.figure} {self.value:,.2f} {self.unit} (bound: {self.bound:,g})"
 
 
 class Report:
@@ -82,7 +82,7 @@ class Report:
     def print(self) -> None:
         """The table, the figures, then all of it as JSON, which `KEPT` keeps too, in place of an older run's."""
         # Where nobody watches, the table has the width it needs.
-        Console(width=None if sys.stdout.isatty() else 180).print(self._table)
+        Console(width=None if sys.stdout.isatty() else 200).print(self._table)
         for figure in self._figures:
             print(figure)
         lines = [json.dumps({"benchmark": self._title, **asdict(value)}) for value in (*self._values, *self._figures)]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import files_to_iceberg
-from benchmarks.comparison import compared, show
+from benchmarks.comparison import case_of, compared, show
 from benchmarks.events import events_folder
 from benchmarks.lake import Lake, write_epoch
 from benchmarks.measure import Result, in_own_process, measured, print_result
@@ -44,7 +44,7 @@ def sink(rows: int) -> Result:
             return {}
 
         write_epoch(Lake(lake.folder / "warm_up").config, 0, [next(batches(folder))], schema)
-        return measured(_SINK, rows, work, files_to_iceberg.case_of(rows))
+        return measured(_SINK, rows, work, case_of(rows))
 
 
 def run(arguments: list[str]) -> None:
