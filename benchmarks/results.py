@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.comparison import COLUMNS, compared
+from benchmarks.comparison import COLUMNS, Row, compared
 from benchmarks.measure import Result
 from benchmarks.plots import draw_results, draw_values
 from benchmarks.report import KEPT
@@ -71,12 +72,26 @@ def _section(name: str, summary: str, lines: Sequence[Line], folder: Path) -> st
         rows = compared(results)
         draw_results(rows, plot)
         parts += _table(COLUMNS, ([*row.cells] for row in rows))
+        parts += _more(rows)
     if values:
         heads = [head for head, value in values[0].items() if not isinstance(value, dict)]
         parts += _table(heads, ([_shown(value[head]) for head in heads] for value in values))
     if draw_values(name, values, plot) or results:
         parts.append(f"![{name}](plots/{name}.svg)\n")
     return "\n".join(parts)
+
+
+def _more(rows: Sequence[Row]) -> list[str]:
+    """The figures that one benchmark alone has: medians of its runs."""
+    heads = list(dict.fromkeys(head for row in rows for head in row.runs[0].extra))
+    if not heads:
+        return []
+    return _table(["what", *heads], ([row.what, *(_shown(_median(row, head)) for head in heads)] for row in rows))
+
+
+def _median(row: Row, head: str) -> float | None:
+    values = [run.extra[head] for run in row.runs if head in run.extra]
+    return statistics.median(values) if values else None
 
 
 def _own(line: Line) -> dict[str, Any]:

@@ -24,7 +24,7 @@ LARGE = case_of(1_000_000)
 
 
 def result(name: str, seconds: float, case: str = LARGE, rows: int = 1_000) -> Result:
-    return Result(name, rows, seconds, seconds * 2, 0.0, 100.0, 50.0, {}, case)
+    return Result(name, rows, seconds, seconds * 2, 0.0, 100.0, 50.0, {"epochs": seconds}, case)
 
 
 RUNS = [
@@ -72,6 +72,7 @@ def test_the_page_has_what_runs_have_kept(tmp_path: Path, monkeypatch: pytest.Mo
     page = write_page(tmp_path / ".volley" / "bench", tmp_path / "page").read_text()
     volley = "| Volley, Arrow-native, 1 M rows an epoch | 500 | 250–1,000 | 250 | – | 100 | 50 | 3.00 | 3.00 | 0.25 |"
     assert page.count(volley) == 1
+    assert "| Volley, Arrow-native, 1 M rows an epoch | 2 |" in page
     assert "| files_to_iceberg | written | 50 rows/s | 100 | **not** |" in page
     assert "| files_to_iceberg | plan | 50 ms | 100 | ok |" in page
     assert "<svg" in (tmp_path / "page" / "plots" / "files_to_iceberg.svg").read_text()
