@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sqlite3
+import statistics
 import sys
 import threading
 import time
@@ -24,7 +25,7 @@ from pyiceberg.table import Table
 from benchmarks.lake import Lake
 from benchmarks.measure import Result, in_own_process, measured, print_result
 from benchmarks.peers.runtime import missing, runtime
-from benchmarks.report import Report
+from benchmarks.report import Figure, Report
 from volley import Environment, FileSource, IcebergSink
 
 SUMMARY = "arrival to visibility at 1,000 rows/s: p50 and p99, beside Iceberg's Spark runtime"
@@ -69,9 +70,14 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--repeat", type=int, default=5)
     asked = parser.parse_args(arguments)
     report = Report("epoch_latency", "what", "rows", "epochs", "p50 s", "p99 s")
+    half: dict[str, list[float]] = {}
     for peer in ["volley", *([] if missing() else ["runtime"])] * asked.repeat:
         found = _latency(peer, asked.rate, asked.seconds, asked.interval)
+        half.setdefault(peer, []).append(found.p50)
         report.add(found, found.peer, f"{found.rows:,}", str(found.epochs), f"{found.p50:.2f}", f"{found.p99:.2f}")
+    if "runtime" in half:
+        ratio = statistics.median(half["volley"]) / statistics.median(half["runtime"])
+        report.figure(Figure.below("median of p50", ratio, 1, "× the runtime's"))
     report.print()
 
 
