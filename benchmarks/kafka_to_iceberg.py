@@ -1,11 +1,11 @@
-"""Kafka JSON → Iceberg, and the source alone, beside the limit: the same calls of client and pyarrow, nothing else."""
+"""Kafka JSON → Iceberg, beside Spark's Kafka source with Iceberg's Spark runtime, and client and pyarrow alone."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import shutil
-import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,15 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
+from benchmarks.comparison import LIMIT, NATIVE, aims, case_of, compared, show
 from benchmarks.measure import Result, in_own_process, measured, print_result
-from benchmarks.report import Report
+from benchmarks.peers.runtime import missing, runtime
 from tests.services.servers.kafka import Kafka
 from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, KafkaSource, Progress
 from volley._types import arrow_schema
 
-PEERS = ("limit", "source", "volley", "epochs")
-SUMMARY = "Kafka JSON → Iceberg: rows/s and rows per CPU-second, beside the limit of client and pyarrow"
+PEERS = ("limit", "source", "volley", "runtime")
+SUMMARY = "Kafka JSON → Iceberg: rows/s and rows per CPU-second, beside Iceberg's Spark runtime, client and pyarrow"
 PARTITIONS = 4
 SCHEMA = "id long, user long, kind string, country string, session string, amount double, at timestamp"
 ARROW = arrow_schema(SCHEMA)
@@ -70,7 +71,7 @@ def limit(brokers: str, topic: str, rows: int) -> Result:
         return {}
 
     try:
-        return measured("client and pyarrow, one thread", rows, run)
+        return measured("client and pyarrow, one thread", rows, run, LIMIT)
     finally:
         consumer.close()
         shutil.rmtree(work)
@@ -93,7 +94,7 @@ def source(brokers: str, topic: str, rows: int) -> Result:
         shutil.rmtree(work)
 
 
-def volley(brokers: str, topic: str, rows: int, epochs: int) -> Result:
+def volley(brokers: str, topic: str, rows: int, rows_per_epoch: int) -> Result:
     """One job over the whole topic, in a session that has run a small one before; the start of the query is counted."""
     work = Path(tempfile.mkdtemp(prefix="volley-bench-"))
 
@@ -104,69 +105,85 @@ def volley(brokers: str, topic: str, rows: int, epochs: int) -> Result:
         return stream.to_sink(IcebergSink(config)).execute(name).progress
 
     def all_rows() -> dict[str, Any]:
-        seen = run("benchmark", max_rows_per_epoch=-(-rows // epochs))
+        seen = run("benchmark", max_rows_per_epoch=rows_per_epoch)
         assert seen.rows == rows
         return {"epochs": seen.epochs, "files": seen.files, "mb": seen.bytes / 1e6}
 
     try:
-        last = {topic: {partition: max(0, rows // PARTITIONS - 20_000) for partition in range(PARTITIONS)}}
-        run("warm-up", starting_offsets=last)
-        return measured(f"Volley, Arrow-native, {epochs} epochs", rows, all_rows)
+        run("warm_up", starting_offsets={topic: _last(rows)})
+        return measured(NATIVE, rows, all_rows, case_of(rows_per_epoch))
     finally:
         shutil.rmtree(work)
+
+
+def _last(rows: int) -> dict[int, int]:
+    """Where the rows of a warm-up begin."""
+    return {partition: max(0, rows // PARTITIONS - 20_000) for partition in range(PARTITIONS)}
+
+
+def one_run(peer: str, brokers: str, topic: str, rows: int, rows_per_epoch: int) -> Result:
+    """One run of one peer, in a process of its own."""
+    if peer != "runtime":
+        given = brokers, topic, str(rows), str(rows_per_epoch)
+        return in_own_process("benchmarks.kafka_to_iceberg", peer, *given)
+    return runtime(
+        "kafka",
+        brokers=brokers,
+        topic=topic,
+        schema=SCHEMA,
+        rows=rows,
+        rows_per_epoch=rows_per_epoch,
+        last=_last(rows),
+        case=case_of(rows_per_epoch),
+    )
 
 
 def run(arguments: list[str]) -> None:
     """Alternating runs against one broker, whose own work is not counted."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks kafka_to_iceberg", description=SUMMARY)
     parser.add_argument("--rows", type=int, default=4_000_000)
-    parser.add_argument("--repeat", type=int, default=3, help="alternating runs of each peer")
+    parser.add_argument("--rows-per-epoch", type=int, nargs="+", default=[1_000_000, 4_000_000])
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
+    parser.add_argument("--repeat", type=int, default=5, help="alternating runs of each peer")
     asked = parser.parse_args(arguments)
-    kafka = Kafka(Path(tempfile.mkdtemp(prefix="volley-bench-kafka-")))
+    skipped = missing(kafka=True) if "runtime" in asked.peers else None
+    turns = [
+        (peer, epoch)
+        for peer in asked.peers
+        # Limit and source know no epochs.
+        for epoch in (asked.rows_per_epoch if peer in ("volley", "runtime") else asked.rows_per_epoch[:1])
+        if not (peer == "runtime" and skipped)
+    ]
+    folder = Path(tempfile.mkdtemp(prefix="volley-bench-kafka-"))
+    kafka = Kafka(folder)
     try:
         kafka.start()
-        given = [kafka.bootstrap, fill(kafka, asked.rows), str(asked.rows)]
-        module = "benchmarks.kafka_to_iceberg"
-        results = [in_own_process(module, peer, *given) for _ in range(asked.repeat) for peer in PEERS]
+        topic = fill(kafka, asked.rows)
+        results = [
+            one_run(peer, kafka.bootstrap, topic, asked.rows, epoch)
+            for _ in range(asked.repeat)
+            for peer, epoch in turns
+        ]
     finally:
         kafka.stop()
-    _report(results)
-
-
-def _report(results: list[Result]) -> None:
-    report = Report("kafka_to_iceberg", "what", "rows/s", "min–max", "CPU-s per million rows", "worker peak MB")
-    for name in dict.fromkeys(result.name for result in results):
-        same = [result for result in results if result.name == name]
-        speeds = [result.rows_per_second for result in same]
-        for result in same[1:]:
-            report.note(result)
-        report.add(
-            same[0],
-            name,
-            f"{statistics.median(speeds):,.0f}",
-            f"{min(speeds):,.0f}–{max(speeds):,.0f}",
-            f"{statistics.median(1e6 / result.rows_per_cpu_second for result in same):.2f}",
-            f"{max(result.worker_mb for result in same):,.0f}",
-        )
+        shutil.rmtree(folder)
+    report = show("kafka_to_iceberg", results, skipped)
+    for figure in aims(compared(results)):
+        report.figure(figure)
     report.print()
 
 
 def main() -> None:
     """One run of one peer; prints its Result."""
-    parser = argparse.ArgumentParser(description=SUMMARY)
-    parser.add_argument("peer", choices=PEERS)
-    parser.add_argument("brokers")
-    parser.add_argument("topic")
-    parser.add_argument("rows", type=int)
-    asked = parser.parse_args()
-    given = (asked.brokers, asked.topic, asked.rows)
-    match asked.peer:
+    peer, brokers, topic, rows, rows_per_epoch = sys.argv[1:]
+    match peer:
         case "limit":
-            print_result(limit(*given))
+            result = limit(brokers, topic, int(rows))
         case "source":
-            print_result(source(*given))
-        case peer:
-            print_result(volley(*given, epochs=1 if peer == "volley" else 4))
+            result = source(brokers, topic, int(rows))
+        case _:
+            result = volley(brokers, topic, int(rows), int(rows_per_epoch))
+    print_result(result)
 
 
 if __name__ == "__main__":

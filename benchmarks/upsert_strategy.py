@@ -7,16 +7,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
-from duckdb_extensions import import_extension
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from benchmarks.engines import duckdb_with_iceberg
 from benchmarks.report import Report
 from volley import Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext
 from volley.iceberg import Upsert
@@ -53,7 +51,7 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--runs", type=int, default=3, help="the least of as many is shown")
     asked = parser.parse_args(arguments)
     columns = [f"{what} {short}" for what in ("upsert", "pyiceberg", "DuckDB") for short in ("MoR", "CoW")]
-    _duckdb()
+    duckdb_with_iceberg()
     report = Report("upsert_strategy", "share", *columns, "even after scans, pyiceberg", "DuckDB")
     for share in _SHARES:
         read, write = (_least(share, strategy, asked.rows, asked.runs) for strategy in _STRATEGIES)
@@ -120,17 +118,7 @@ def _check(found: pa.Table, rows: int, share: float) -> None:
     assert sum(found["value"].to_numpy()) == int(rows * share)
 
 
-@cache
-def _duckdb() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect()
-    # From PyPI: DuckDB would load them from its own site.
-    for name in ("avro", "parquet", "iceberg"):
-        import_extension(name, con=connection)
-        connection.load_extension(name)
-    return connection
-
-
 def _by_duckdb(table: Table, rows: int) -> None:
     query = f"select count(*), sum(value), max(session), max(more) from iceberg_scan('{table.metadata_location}')"
-    (found,) = _duckdb().sql(query).fetchall()
+    (found,) = duckdb_with_iceberg().sql(query).fetchall()
     assert found == (rows, *found[1:])
