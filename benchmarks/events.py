@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["write_events"]
+__all__ = ["events_folder", "write_events"]
+
+_DISTINCT = 16
+
+
+def events_folder(rows: int, rows_per_file: int) -> Path:
+    """A folder with `rows` events, made when it is first asked for.
+
+    Beyond sixteen files the same ones come again under other names, as hard links: disk stays small.
+
+    Args:
+        rows: Rows in all, a multiple of `rows_per_file`.
+        rows_per_file: Rows of each file.
+    """
+    files, kept = rows // rows_per_file, Path(tempfile.gettempdir())
+    assert files * rows_per_file == rows, f"{rows} rows are no multiple of {rows_per_file}"
+    distinct = kept / f"volley-bench-events-{rows_per_file}-{min(files, _DISTINCT)}"
+    write_events(distinct, min(files, _DISTINCT) * rows_per_file, min(files, _DISTINCT))
+    if files <= _DISTINCT:
+        return distinct
+    folder = kept / f"volley-bench-events-{rows_per_file}-{files}"
+    if len(list(folder.glob("*.parquet"))) == files:
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for number in range(files):
+        os.link(distinct / f"{number % _DISTINCT:04}.parquet", folder / f"{number:04}.parquet")
+    return folder
 
 
 def write_events(folder: Path, rows: int, files: int) -> None:

@@ -1,26 +1,32 @@
-"""Files → filter → Iceberg, beside the limit: pyarrow reading and writing the same rows and doing nothing else."""
+"""Files → filter → Iceberg, beside Iceberg's Spark runtime, plain pyiceberg, and pyarrow that only reads and writes."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
-import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from benchmarks.events import write_events
+from benchmarks.comparison import GENERAL, LIMIT, NATIVE, aims, case_of, compared, show
+from benchmarks.events import events_folder
 from benchmarks.measure import Result, in_own_process, measured, print_result
-from benchmarks.report import Report
+from benchmarks.peers.append import append
+from benchmarks.peers.runtime import missing, runtime
 from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Progress, col
 
-PEERS = ("limit", "volley", "one-epoch", "general")
-SUMMARY = "files → Iceberg: rows/s and rows per CPU-second, beside the pyarrow limit"
+PEERS = ("limit", "append", "volley", "general", "runtime")
+SUMMARY = "files → Iceberg: rows/s and rows per CPU-second, beside Iceberg's Spark runtime, pyiceberg and pyarrow"
+
+_WARM_UP = (160_000, 10_000)
+_WARM_UP_FILES = 4
 
 
-def volley(rows: int, files: int, files_per_epoch: int, arrow_native: bool) -> Result:
+def volley(rows: int, rows_per_file: int, rows_per_epoch: int, arrow_native: bool = True) -> Result:
     """One job over all files, in a session that has run a small one before; the start of the query is counted."""
     work = Path(tempfile.mkdtemp(prefix="volley-bench-"))
 
@@ -36,20 +42,21 @@ def volley(rows: int, files: int, files_per_epoch: int, arrow_native: bool) -> R
         )
 
     def all_rows() -> dict[str, Any]:
-        seen = run("benchmark", _input(rows, files), files_per_epoch)
+        seen = run("benchmark", events_folder(rows, rows_per_file), rows_per_epoch // rows_per_file)
         assert seen.rows == rows
         return {"epochs": seen.epochs, "files": seen.files, "mb": seen.bytes / 1e6}
 
     try:
-        run("warm-up", _input(160_000, files), 4)
-        return measured("Volley, Arrow-native" if arrow_native else "Volley, general path", rows, all_rows)
+        run("warm_up", events_folder(*_WARM_UP), _WARM_UP_FILES)
+        name = NATIVE if arrow_native else GENERAL
+        return measured(name, rows, all_rows, case_of(rows_per_epoch))
     finally:
         shutil.rmtree(work)
 
 
-def limit(rows: int, files: int) -> Result:
+def limit(folder: Path, rows: int) -> Result:
     """The limit: one thread reads each file in batches and writes them again."""
-    folder, work = _input(rows, files), Path(tempfile.mkdtemp(prefix="volley-bench-"))
+    work = Path(tempfile.mkdtemp(prefix="volley-bench-"))
 
     def run() -> dict[str, Any]:
         for path in sorted(folder.glob("*.parquet")):
@@ -60,64 +67,71 @@ def limit(rows: int, files: int) -> Result:
         return {}
 
     try:
-        return measured("pyarrow alone, one thread", rows, run)
+        return measured("pyarrow alone, one thread", rows, run, LIMIT)
     finally:
         shutil.rmtree(work)
 
 
-def _input(rows: int, files: int) -> Path:
-    folder = Path(tempfile.gettempdir()) / f"volley-bench-events-{rows}-{files}"
-    write_events(folder, rows, files)
-    return folder
+def one_run(peer: str, rows: int, rows_per_file: int, rows_per_epoch: int) -> Result:
+    """One run of one peer, in a process of its own."""
+    if peer != "runtime":
+        sizes = json.dumps([rows, rows_per_file, rows_per_epoch])
+        return in_own_process("benchmarks.files_to_iceberg", peer, sizes)
+    return runtime(
+        "files",
+        folder=events_folder(rows, rows_per_file),
+        warm_up=events_folder(*_WARM_UP),
+        rows=rows,
+        files_per_epoch=rows_per_epoch // rows_per_file,
+        case=case_of(rows_per_epoch),
+    )
 
 
 def run(arguments: list[str]) -> None:
     """Alternating runs, each in a process of its own: a table of medians with their spread, and each run as JSON."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks files_to_iceberg", description=SUMMARY)
-    parser.add_argument("--rows", type=int, default=8_000_000)
-    parser.add_argument("--repeat", type=int, default=3, help="alternating runs of each peer")
-    asked = parser.parse_args(arguments)
-    files = 16
-    _input(asked.rows, files)
-    results = [
-        in_own_process("benchmarks.files_to_iceberg", peer, str(asked.rows), str(files))
-        for _ in range(asked.repeat)
-        for peer in PEERS
+    asked = _asked(arguments)
+    events_folder(asked.rows, asked.rows_per_file)
+    events_folder(*_WARM_UP)
+    skipped = missing() if "runtime" in asked.peers else None
+    turns = [
+        (peer, epoch)
+        for peer in asked.peers
+        # The limit knows no epochs.
+        for epoch in (asked.rows_per_epoch[:1] if peer == "limit" else asked.rows_per_epoch)
+        if not (peer == "runtime" and skipped)
     ]
-    report = Report("files_to_iceberg", "what", "rows/s", "min–max", "rows per CPU-s", "CPU-s", "worker peak MB")
-    for what in dict.fromkeys(map(_what, results)):
-        same = [result for result in results if _what(result) == what]
-        speeds = [result.rows_per_second for result in same]
-        for result in same[1:]:
-            report.note(result)
-        report.add(
-            same[0],
-            what,
-            f"{statistics.median(speeds):,.0f}",
-            f"{min(speeds):,.0f}–{max(speeds):,.0f}",
-            f"{statistics.median(result.rows_per_cpu_second for result in same):,.0f}",
-            f"{statistics.median(result.cpu_seconds for result in same):.1f}",
-            f"{max(result.worker_mb for result in same):,.0f}",
-        )
+    results = [
+        one_run(peer, asked.rows, asked.rows_per_file, epoch) for _ in range(asked.repeat) for peer, epoch in turns
+    ]
+    report = show(asked.title, results, skipped)
+    for figure in aims(compared(results)):
+        report.figure(figure)
     report.print()
 
 
-def _what(result: Result) -> str:
-    return f"{result.name}, {result.extra['epochs']} epochs" if "epochs" in result.extra else result.name
+def _asked(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks files_to_iceberg", description=SUMMARY)
+    parser.add_argument("--rows", type=int, default=8_000_000, help="40,000,000 for a steady state; disk stays small")
+    parser.add_argument("--rows-per-file", type=int, default=500_000)
+    parser.add_argument("--rows-per-epoch", type=int, nargs="+", default=[1_000_000, 4_000_000])
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
+    parser.add_argument("--repeat", type=int, default=5, help="alternating runs of each peer")
+    parser.add_argument("--title", default="files_to_iceberg", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
 
 
 def main() -> None:
     """One run of one peer; prints its Result."""
-    arguments = argparse.ArgumentParser(description=SUMMARY)
-    arguments.add_argument("peer", choices=PEERS)
-    arguments.add_argument("rows", type=int)
-    arguments.add_argument("files", type=int)
-    asked = arguments.parse_args()
-    if asked.peer == "limit":
-        print_result(limit(asked.rows, asked.files))
-        return
-    per_epoch = asked.files if asked.peer == "one-epoch" else max(1, asked.files // 8)
-    print_result(volley(asked.rows, asked.files, per_epoch, asked.peer != "general"))
+    peer, (rows, rows_per_file, rows_per_epoch) = sys.argv[1], json.loads(sys.argv[2])
+    match peer:
+        case "limit":
+            result = limit(events_folder(rows, rows_per_file), rows)
+        case "append":
+            folder, per_epoch = events_folder(rows, rows_per_file), rows_per_epoch // rows_per_file
+            result = append(folder, rows, per_epoch, case_of(rows_per_epoch))
+        case _:
+            result = volley(rows, rows_per_file, rows_per_epoch, arrow_native=peer != "general")
+    print_result(result)
 
 
 if __name__ == "__main__":

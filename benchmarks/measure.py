@@ -6,9 +6,10 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -26,7 +27,10 @@ class Result:
         seconds: Wall time.
         cpu_seconds: CPU time of the process, the JVM and all Python workers.
         worker_mb: The largest peak memory of one Python process below the JVM; 0 without a JVM.
+        jvm_mb: The peak memory of the JVM; 0 without one.
+        driver_mb: The peak memory of the Python process that drives.
         extra: Figures of this benchmark alone.
+        case: What it can be compared with: runs of the same case.
     """
 
     name: str
@@ -34,7 +38,10 @@ class Result:
     seconds: float
     cpu_seconds: float
     worker_mb: float
+    jvm_mb: float
+    driver_mb: float
     extra: dict[str, Any]
+    case: str = ""
 
     @property
     def rows_per_second(self) -> float:
@@ -45,18 +52,22 @@ class Result:
         return self.rows / self.cpu_seconds
 
 
-def measured(name: str, rows: int, work: Callable[[], dict[str, Any]]) -> Result:
+def measured(name: str, rows: int, work: Callable[[], dict[str, Any]], case: str = "") -> Result:
     """Run `work`, which returns its own figures, and measure it from its first line to its last."""
+    _forget_peaks()
     before, began = _cpu_seconds(), time.perf_counter()
     extra = work()
     seconds = time.perf_counter() - began
-    return Result(name, rows, seconds, _cpu_seconds() - before, _worker_peak_mb(), extra)
+    cpu_seconds = _cpu_seconds() - before
+    below = psutil.Process().children(recursive=True)
+    workers, jvms = (max(map(_peak_mb, _named(below, name)), default=0.0) for name in ("python", "java"))
+    return Result(name, rows, seconds, cpu_seconds, workers, jvms, _peak_mb(psutil.Process()), extra, case)
 
 
-def in_own_process(module: str, *arguments: str) -> Result:
+def in_own_process(module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Result:
     """Run ``python -m module arguments``, whose last line of output is a Result as JSON."""
     command = [sys.executable, "-m", module, *arguments]
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
     return Result(**json.loads(output.splitlines()[-1]))
 
 
@@ -71,8 +82,10 @@ def _tree() -> list[psutil.Process]:
 
 
 def _cpu_seconds() -> float:
-    total = 0.0
-    for process in _tree():
+    # The system's own clock ticks a hundred times a second: too rarely for short work in this process.
+    total, this = time.process_time(), psutil.Process().cpu_times()
+    total += this.children_user + this.children_system
+    for process in psutil.Process().children(recursive=True):
         # One that has ended since is in its parent's figures.
         with suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
@@ -80,13 +93,26 @@ def _cpu_seconds() -> float:
     return total
 
 
-def _worker_peak_mb() -> float:
-    """The highest water mark of resident memory among Spark's Python workers; they live on while the JVM does."""
-    peak = 0.0
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
-            if "python" in process.name():
-                with open(f"/proc/{process.pid}/status") as status:
-                    lines = [line for line in status if line.startswith("VmHWM")]
-                peak = max([peak, *(int(line.split()[1]) / 1024 for line in lines)])
-    return peak
+def _forget_peaks() -> None:
+    """What went before, a warm-up or the making of a table, is not the work's."""
+    for process in _tree():
+        with suppress(OSError):
+            Path(f"/proc/{process.pid}/clear_refs").write_text("5")
+
+
+def _named(processes: list[psutil.Process], part: str) -> list[psutil.Process]:
+    found = []
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            if part in process.name():
+                found.append(process)
+    return found
+
+
+def _peak_mb(process: psutil.Process) -> float:
+    """The high-water mark of resident memory; Spark's workers live on while the JVM does."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) / 1024
+    return 0.0

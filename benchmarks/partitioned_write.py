@@ -144,7 +144,7 @@ def main() -> None:
         return {"files": write(), "peak_mb": _peak_mb() - before, "partitions": asked.partitions}
 
     try:
-        print_result(measured(asked.peer, asked.rows, work))
+        print_result(measured(asked.peer, asked.rows, work, f"{asked.partitions:,} partitions"))
     finally:
         shutil.rmtree(folder)
 

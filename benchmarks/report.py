@@ -1,15 +1,51 @@
-"""How a benchmark shows what it found: one table, then one line of JSON for each result."""
+"""How a benchmark shows what it found: one table, then one line of JSON for each result, kept for the results page."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Report"]
+from benchmarks.machine import this_machine
+
+__all__ = ["KEPT", "Figure", "Report"]
+
+KEPT = Path(".volley") / "bench"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that has a bound.
+
+    Args:
+        figure: What it is.
+        value: As it was measured.
+        bound: The least it may be, or the most.
+        unit: Of both.
+        ok: Whether it is within.
+    """
+
+    figure: str
+    value: float
+    bound: float
+    unit: str
+    ok: bool
+
+    @classmethod
+    def at_least(cls, figure: str, value: float, bound: float, unit: str) -> Figure:
+        return cls(figure, value, bound, unit, value >= bound)
+
+    @classmethod
+    def below(cls, figure: str, value: float, bound: float, unit: str) -> Figure:
+        return cls(figure, value, bound, unit, value < bound)
+
+    def __str__(self) -> str:
+        return f"{'ok' if self.ok else 'not'}: {self.figure} {self.value:,.2f} {self.unit} (bound: {self.bound:,g})"
 
 
 class Report:
@@ -24,6 +60,7 @@ class Report:
         self._title = title
         self._table = Table(*columns, title=title)
         self._values: list[Any] = []
+        self._figures: list[Figure] = []
 
     def add(self, value: Any, *cells: str) -> None:
         """One row, and the dataclass it shows."""
@@ -38,8 +75,18 @@ class Report:
         """A dataclass that goes into the lines of JSON alone."""
         self._values.append(value)
 
+    def figure(self, figure: Figure) -> None:
+        """A line below the table that says whether a bound is kept."""
+        self._figures.append(figure)
+
     def print(self) -> None:
-        """The table, then the values as JSON."""
-        Console().print(self._table)
-        for value in self._values:
-            print(json.dumps({"benchmark": self._title, **asdict(value)}))
+        """The table, the figures, then all of it as JSON, which `KEPT` keeps too, in place of an older run's."""
+        # Where nobody watches, the table has the width it needs.
+        Console(width=None if sys.stdout.isatty() else 200).print(self._table)
+        for figure in self._figures:
+            print(figure)
+        lines = [json.dumps({"benchmark": self._title, **asdict(value)}) for value in (*self._values, *self._figures)]
+        print("\n".join(lines))
+        KEPT.mkdir(parents=True, exist_ok=True)
+        machine = json.dumps({"benchmark": self._title, "machine": this_machine()})
+        (KEPT / f"{self._title}.jsonl").write_text("\n".join([machine, *lines, ""]))

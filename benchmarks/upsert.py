@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from benchmarks.measure import Result, in_own_process, measured, print_result
+from benchmarks.peers.runtime import missing, runtime
 from benchmarks.report import Report
 from volley import Environment, Epoch, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext
 from volley.iceberg import Upsert
@@ -39,18 +38,15 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the table")
     parser.add_argument("--keys", type=int, default=1_000_000, help="rows of the upsert; nine in ten are in the table")
     parser.add_argument("--pyiceberg-keys", type=int, default=10_000, help="as many as pyiceberg can finish")
-    parser.add_argument("--merge-python", type=Path, help="a Python with pyspark 4.1, for MERGE INTO")
-    parser.add_argument("--merge-jars", type=Path, help="a folder with Iceberg's runtime for it and sqlite-jdbc")
     asked = parser.parse_args(arguments)
     report = Report("upsert", "what", "keys", "seconds", "CPU-s", "driver peak MB", "worker peak MB")
     for peer in PEERS:
         keys = asked.pyiceberg_keys if peer == "pyiceberg" else asked.keys
-        if peer == "merge_into" and not (asked.merge_python and asked.merge_jars):
-            report.row(peer, "skipped: needs --merge-python and --merge-jars")
+        if peer == "merge_into" and (reason := missing()):
+            report.row(peer, f"skipped: {reason.splitlines()[0]}")
             continue
-        more = [str(asked.merge_python), str(asked.merge_jars)] if peer == "merge_into" else []
-        seen = in_own_process("benchmarks.upsert", peer, str(asked.rows), str(keys), *more)
-        figures = f"{seen.seconds:.1f}", f"{seen.cpu_seconds:.1f}", f"{seen.extra['driver_mb']:,.0f}"
+        seen = in_own_process("benchmarks.upsert", peer, str(asked.rows), str(keys))
+        figures = f"{seen.seconds:.1f}", f"{seen.cpu_seconds:.1f}", f"{seen.driver_mb:,.0f}"
         report.add(seen, seen.name, f"{keys:,}", *figures, f"{seen.worker_mb:,.0f}")
     report.print()
 
@@ -71,9 +67,8 @@ def ours(strategy: str, rows: int, keys: int) -> Result:
         config, folder = _made(lake, "large", rows), _input(lake, "many", rows, keys)
 
         def work() -> dict[str, Any]:
-            _forget_peak()
             job(config, folder)
-            return {"driver_mb": _peak_mb()}
+            return {}
 
         result = measured(f"Volley, {strategy}", keys, work)
         _check(lake, rows, keys)
@@ -87,63 +82,24 @@ def pyiceberg(rows: int, keys: int) -> Result:
         table, changes = _load(lake), pq.read_table(_input(lake, "many", rows, keys))
 
         def work() -> dict[str, Any]:
-            _forget_peak()
             table.upsert(changes, join_cols=["id"])
-            return {"driver_mb": _peak_mb()}
+            return {}
 
         result = measured("pyiceberg Table.upsert", keys, work)
         _check(lake, rows, keys)
     return result
 
 
-_MERGE = """
-import json, sys, time
-from pyspark.sql import SparkSession
-lake, jars = sys.argv[1:]
-builder = SparkSession.builder.master("local[2]").config("spark.jars", jars).config("spark.ui.enabled", "false")
-settings = {
-    "": "org.apache.iceberg.spark.SparkCatalog", ".type": "jdbc", ".uri": f"jdbc:sqlite:{lake}/catalog.db",
-    ".warehouse": lake, ".jdbc.schema-version": "V1",
-}
-for key, value in settings.items():
-    builder = builder.config(f"spark.sql.catalog.volley{key}", value)
-extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-builder = builder.config("spark.sql.extensions", extensions).config("spark.driver.memory", "4g")
-builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-spark = builder.getOrCreate()
-def merge(table, folder):
-    spark.read.parquet(folder).createOrReplaceTempView("changes")
-    began = time.perf_counter()
-    spark.sql(f'''MERGE INTO volley.b.{table} t USING changes c ON t.id = c.id
-                  WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *''')
-    return time.perf_counter() - began
-merge("small", f"{lake}/few")
-seconds = merge("large", f"{lake}/many")
-print(json.dumps(seconds))
-"""
-
-
-def merge_into(rows: int, keys: int, python: str, jars: str) -> Result:
+def merge_into(rows: int, keys: int) -> Result:
     """Spark's MERGE INTO with Iceberg's own runtime, merge-on-read, as warm as ours."""
     with _lake() as lake:
         _made(lake, "small", 1_000)
         _input(lake, "few", 1_000, 100)
         _made(lake, "large", rows)
         _input(lake, "many", rows, keys)
-        found: list[float] = []
-
-        def work() -> dict[str, Any]:
-            listed = ",".join(map(str, sorted(Path(jars).glob("*.jar"))))
-            command = [python, "-c", _MERGE, str(lake), listed]
-            clean = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYSPARK_PYTHON")}
-            done = subprocess.run(command, env=clean, check=True, stdout=subprocess.PIPE, text=True)
-            found.append(float(json.loads(done.stdout.splitlines()[-1])))
-            return {"driver_mb": 0.0}
-
-        result = measured("Spark MERGE INTO", keys, work)
+        result = runtime("merge", lake=lake, rows=keys)
         _check(lake, rows, keys)
-    # The start of its session and the small merge before are not counted; of its CPU time they are a part.
-    return Result(result.name, keys, found[0], result.cpu_seconds, 0.0, result.extra)
+    return replace(result, name="Spark MERGE INTO")
 
 
 @contextmanager
@@ -201,26 +157,15 @@ def _check(lake: Path, rows: int, keys: int) -> None:
     assert sum(found["value"].to_numpy()) == keys
 
 
-def _forget_peak() -> None:
-    """What the making of the table has taken is not the upsert's."""
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def _peak_mb() -> float:
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
-
-
 def main() -> None:
     """One run of one peer; prints its Result."""
     arguments = argparse.ArgumentParser(description=SUMMARY)
     arguments.add_argument("peer", choices=PEERS)
     arguments.add_argument("rows", type=int)
     arguments.add_argument("keys", type=int)
-    arguments.add_argument("more", nargs="*")
     asked = arguments.parse_args()
     if asked.peer == "merge_into":
-        print_result(merge_into(asked.rows, asked.keys, *asked.more))
+        print_result(merge_into(asked.rows, asked.keys))
     elif asked.peer == "pyiceberg":
         print_result(pyiceberg(asked.rows, asked.keys))
     else:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from volley.connectors.console import ConsoleSink
 from volley.connectors.files import FileSink, FileSource
+from volley.connectors.kafka import KafkaSink, KafkaSource
 from volley.connectors.memory import ABORT, EOF, MemorySink, MemorySource
 from volley.connectors.rate import RateSource
 from volley.environment import Environment
@@ -19,6 +20,7 @@ from volley.errors import (
     ConfigError,
     ExpressionError,
     JobError,
+    LayoutChangedError,
     MissingDependencyError,
     PlanError,
     SchemaMismatchError,
@@ -29,7 +31,7 @@ from volley.errors import (
     VolleyError,
 )
 from volley.expressions import Expr, col, lit
-from volley.metrics import Metrics, MetricsSnapshot
+from volley.metrics import EpochProgress, Metrics, MetricsSnapshot
 from volley.sink import Committer, Epoch, Sink, SinkContext, TaskWriter, Writer, WriteResult
 from volley.source import Source, SparkSource, SplitSource
 from volley.stream import DataStream
@@ -55,6 +57,7 @@ __all__ = [
     "DataStream",
     "Environment",
     "Epoch",
+    "EpochProgress",
     "Expr",
     "ExpressionError",
     "FileSink",
@@ -64,6 +67,9 @@ __all__ = [
     "IcebergStorage",
     "Job",
     "JobError",
+    "KafkaSink",
+    "KafkaSource",
+    "LayoutChangedError",
     "MemorySink",
     "MemorySource",
     "Metrics",

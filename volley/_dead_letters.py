@@ -61,6 +61,7 @@ class Targets:
     sinks: tuple[Sink, ...]
     committers: tuple[Committer, ...]
     routes: tuple[int | None, ...]
+    counters: tuple[Metrics, ...]
 
     @classmethod
     def open(cls, sinks: Sequence[Sink], job: str, metrics: Metrics) -> Targets:
@@ -74,8 +75,11 @@ class Targets:
         for each in wanted:
             if each is not None and each not in targets:
                 targets.append(each)
-        committers = tuple(target.open(SinkContext(job, SCHEMA, metrics)) for target in targets)
-        return cls(tuple(targets), committers, tuple(None if each is None else targets.index(each) for each in wanted))
+        counters = tuple(metrics.of_sink(target.label) for target in targets)
+        contexts = [SinkContext(job, SCHEMA, each) for each in counters]
+        committers = tuple(target.open(context) for target, context in zip(targets, contexts, strict=True))
+        routes = tuple(None if each is None else targets.index(each) for each in wanted)
+        return cls(tuple(targets), committers, routes, counters)
 
     def letters(self, job: str, epoch: Epoch, due: Sequence[bool], letters_due: Sequence[bool]) -> DeadLetters | None:
         """What the tasks of an epoch are told; None if no sink has a dead letter.

@@ -5,23 +5,25 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from volley._dead_letters import Targets
 from volley._failpoints import reach
-from volley._spark import Program, Task, run_task
-from volley.errors import CommitStateUnknownError, VolleyError
+from volley._spark import Program, Task, run_chores, run_task
+from volley._tally import Reports, Tally
+from volley.errors import CommitStateUnknownError, LayoutChangedError, VolleyError
 from volley.metrics import Metrics
-from volley.sink import Committer, Epoch, WriteResult
+from volley.sink import Chore, Committer, Epoch, WriteResult
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Done", "Epochs"]
+__all__ = ["Chores", "Done", "Epochs"]
 
 _log = logging.getLogger(__name__)
+_WRITES = 4
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,38 @@ class Done:
     orphans: Sequence[str]
 
 
+@dataclass
+class Chores:
+    """Has the chores of one sink done by the executors, and counts what they write.
+
+    Args:
+        spark: The job's session.
+        job: The job's name.
+        reports: Where each tells what it wrote before all are done.
+        metrics: The sink's counters.
+    """
+
+    spark: SparkSession
+    job: str
+    reports: Reports
+    metrics: Metrics
+    _done: list[WriteResult] = field(default_factory=list)
+
+    def __call__(self, chores: Sequence[Chore]) -> list[WriteResult]:
+        results = run_chores(self.spark, self.job, self.reports, chores)
+        # Their rows were counted when tasks took them.
+        written = [WriteResult(files=each.files, bytes=each.bytes, seconds=each.seconds) for each in results]
+        for each in written:
+            self.metrics.record_write(each)
+        self._done += written
+        return results
+
+    def taken(self) -> list[WriteResult]:
+        """What was written since this was asked last."""
+        taken, self._done = self._done, []
+        return taken
+
+
 @dataclass(frozen=True)
 class Epochs:
     """Runs the epochs of one job.
@@ -51,7 +85,9 @@ class Epochs:
         job: The job's name.
         program: What the tasks do.
         committers: One for each sink of the stream.
+        chores: For each sink who has its chores done, and counts for it.
         targets: Where bad rows go.
+        tally: What the running epoch's tasks have reported.
         metrics: Where to count.
         unfinished: The epoch in which an earlier run died, if any.
         speculative: True if Spark may run copies of a task, and kill those that lose.
@@ -60,7 +96,9 @@ class Epochs:
     job: str
     program: Program
     committers: Sequence[Committer]
+    chores: Sequence[Chores]
     targets: Targets
+    tally: Tally
     metrics: Metrics
     unfinished: int | None
     speculative: bool
@@ -75,42 +113,68 @@ class Epochs:
         Raises:
             VolleyError: If it failed; what is known not to have landed is deleted again.
         """
-        due = [_lacks(committer, epoch) for committer in self.committers]
-        skipped = not any(due)
+        due, count = self._due(epoch), len(self.committers)
+        skipped = not any(due[:count])
         results: list[list[WriteResult]] = [[] for _ in self._all]
         if skipped:
             reach("in-recovery", epoch.number)
         else:
-            letters_due = [_lacks(committer, epoch) for committer in self.targets.committers]
             reach("before-files", epoch.number)
-            results = self._write(frame, epoch, due, letters_due)
-            reach("after-files", epoch.number)
-            self._commit_all(epoch, results, [*due, *letters_due])
+            self._land(frame, epoch, due, results)
             reach("before-checkpoint", epoch.number)
-        sinks, letters = results[: len(due)], results[len(due) :]
-        return Done(epoch, sinks, letters, skipped, self._orphans(epoch, results))
+        sinks = [[*written, *chores.taken()] for written, chores in zip(results, self.chores, strict=False)]
+        return Done(epoch, sinks, results[count:], skipped, self._orphans(epoch, results))
 
     @cached_property
     def _all(self) -> tuple[Committer, ...]:
         """In the order of what a task returns: the sinks, then the targets of dead letters."""
         return (*self.committers, *self.targets.committers)
 
-    def _write(
-        self, frame: DataFrame, epoch: Epoch, due: Sequence[bool], letters_due: Sequence[bool]
-    ) -> list[list[WriteResult]]:
+    @cached_property
+    def _counters(self) -> tuple[Metrics, ...]:
+        """Of each of them."""
+        return (*(chores.metrics for chores in self.chores), *self.targets.counters)
+
+    def _due(self, epoch: Epoch) -> list[bool]:
+        """For each of them whether it still lacks the epoch."""
+        return [_lacks(committer, epoch) for committer in self._all]
+
+    def _land(self, frame: DataFrame, epoch: Epoch, due: list[bool], landed: list[list[WriteResult]]) -> None:
+        """Write and commit, anew if a target has got another layout meanwhile; `landed` gets what each one took."""
+        for left in reversed(range(_WRITES)):
+            results = self._write(frame, epoch, due)
+            reach("after-files", epoch.number)
+            try:
+                self._commit_all(epoch, results, due, landed)
+                return
+            except LayoutChangedError as error:
+                if not left:
+                    raise
+                _log.warning("%s: epoch %d is written anew: %s", self.job, epoch.number, error.message)
+            for chores in self.chores:
+                chores.taken()  # what they wrote is deleted again
+            # Those that were committed before it have the epoch by now, the dead letters too.
+            due = self._due(epoch)
+
+    def _write(self, frame: DataFrame, epoch: Epoch, all_due: Sequence[bool]) -> list[list[WriteResult]]:
+        due, letters_due = all_due[: len(self.committers)], all_due[len(self.committers) :]
         writers = tuple(
             # A sink that has the epoch already still tells which rows were not fit for it.
             committer.writer(epoch) if is_due or route is not None else None
             for committer, is_due, route in zip(self.committers, due, self.targets.routes, strict=True)
         )
         letters = self.targets.letters(self.job, epoch, due, letters_due)
-        tasks = run_task(frame, Task(epoch.number, self.program.source, self.program.segments, writers, letters))
-        results = [[task[index] for task in tasks] for index in range(len(self._all))]
-        for result in (each for sink in results[: len(writers)] for each in sink):
-            self.metrics.record_write(result)
-        return results
+        program, reports = self.program, self.tally.reports
+        tasks = run_task(frame, Task(epoch.number, program.source, program.segments, writers, letters, reports))
+        return [[task[index] for task in tasks] for index in range(len(self._all))]
 
-    def _commit_all(self, epoch: Epoch, results: Sequence[Sequence[WriteResult]], due: Sequence[bool]) -> None:
+    def _commit_all(
+        self,
+        epoch: Epoch,
+        results: Sequence[list[WriteResult]],
+        due: Sequence[bool],
+        landed: list[list[WriteResult]],
+    ) -> None:
         # The letters first: a row that is in no sink is never in no dead letter either.
         count = len(self.committers)
         order = [*range(count, len(self._all)), *range(count)]
@@ -120,33 +184,45 @@ class Epochs:
             if not due[index]:
                 continue
             try:
-                self._commit(self._all[index], epoch, results[index])
+                self._commit(index, epoch, results[index])
             except Exception:
                 for later in order[position + 1 :]:
                     if due[later]:
                         self._all[later].abort(epoch, results[later])
                 raise
+            landed[index] = results[index]
             if index >= count:
-                self._tell(index - count, epoch, sum(result.rows for result in results[index]))
+                self._tell(index, epoch, sum(result.rows for result in results[index]))
 
-    def _tell(self, target: int, epoch: Epoch, rows: int) -> None:
+    def _tell(self, index: int, epoch: Epoch, rows: int) -> None:
         if rows:
-            self.metrics.record_failed(rows)
-            sink = self.targets.sinks[target]
+            self._counters[index].record_failed(rows)
+            sink = self.targets.sinks[index - len(self.committers)]
             _log.warning("%s: %s bad rows of epoch %d are in %r", self.job, f"{rows:,}", epoch.number, sink)
 
-    def _commit(self, committer: Committer, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        began = time.monotonic()
+    def _commit(self, index: int, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        committer, metrics, began = self._all[index], self._counters[index], time.monotonic()
         try:
             committer.commit(epoch, results)
+        except LayoutChangedError:
+            # Its rows are counted when they have been written anew.
+            committer.abort(epoch, results)
+            raise
         except Exception as error:
-            self.metrics.record_commit(time.monotonic() - began, succeeded=False)
-            self.metrics.record_failed(sum(result.rows for result in results))
+            self._count(index, results)
+            metrics.record_commit(time.monotonic() - began, succeeded=False)
+            metrics.record_failed(sum(result.rows for result in results))
             if isinstance(error, VolleyError) and not isinstance(error, CommitStateUnknownError):
                 committer.abort(epoch, results)
             raise
+        self._count(index, results)
         if any(result.rows for result in results):
-            self.metrics.record_commit(time.monotonic() - began, succeeded=True)
+            metrics.record_commit(time.monotonic() - began, succeeded=True)
+
+    def _count(self, index: int, results: Sequence[WriteResult]) -> None:
+        # Dead letters are counted as failed rows, by `_tell`.
+        for result in results if index < len(self.committers) else ():
+            self._counters[index].record_write(result)
 
     def _orphans(self, epoch: Epoch, results: Sequence[Sequence[WriteResult]]) -> list[str]:
         """A look costs a listing: it is taken where a driver or a task has died, or a copy may have been killed."""

@@ -11,6 +11,7 @@ __all__ = ["SINKS", "SOURCES", "load"]
 
 SOURCES = {
     "files": "volley.connectors.files:FileSource",
+    "kafka": "volley.connectors.kafka:KafkaSource",
     "memory": "volley.connectors.memory:MemorySource",
     "rate": "volley.connectors.rate:RateSource",
 }
@@ -19,6 +20,7 @@ SINKS = {
     "console": "volley.connectors.console:ConsoleSink",
     "files": "volley.connectors.files:FileSink",
     "iceberg": "volley.iceberg.sink:IcebergSink",
+    "kafka": "volley.connectors.kafka:KafkaSink",
     "memory": "volley.connectors.memory:MemorySink",
 }
 

@@ -16,6 +16,7 @@ from volley._arrow import Stage, lower
 from volley._datasource import data_source
 from volley._dead_letters import DATA_ERRORS, DeadLetters, Sorter, blamed
 from volley._failpoints import reach
+from volley._tally import Reports
 from volley._types import canonical_schema, conform
 from volley._workers import settle
 from volley.errors import JobError, PlanError, VolleyError
@@ -77,6 +78,7 @@ class Task:
         segments: The stream's segments.
         writers: One for each segment; None = its sink has the epoch already.
         letters: Where bad rows go; None = the first one stops the job. Their results come behind the sinks'.
+        reports: Where it tells what it wrote before the epoch is done.
     """
 
     epoch: int
@@ -84,6 +86,7 @@ class Task:
     segments: tuple[Segment, ...]
     writers: tuple[Writer | None, ...]
     letters: DeadLetters | None = None
+    reports: Reports | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -95,6 +98,8 @@ class Task:
             self._reach("in-task", attempt)
             results = tuple(replace(writer.close(), attempt=attempt) if writer else WriteResult() for writer in writers)
             self._reach("after-task", attempt)
+            if self.reports:
+                self.reports.task(results)
         except BaseException:
             for writer in writers:
                 if writer:
@@ -160,12 +165,13 @@ def run_task(frame: DataFrame, task: Task) -> list[tuple[WriteResult, ...]]:
     return [pickle.loads(row.result) for row in done.collect()]
 
 
-def run_chores(spark: SparkSession, job: str, chores: Sequence[Chore]) -> list[WriteResult]:
+def run_chores(spark: SparkSession, job: str, reports: Reports, chores: Sequence[Chore]) -> list[WriteResult]:
     """Have each chore done by a Spark task of its own; the results in their order.
 
     Args:
         spark: The session.
         job: The job's name.
+        reports: Where each tells what it wrote before all are done.
         chores: What to do.
 
     Raises:
@@ -178,8 +184,10 @@ def run_chores(spark: SparkSession, job: str, chores: Sequence[Chore]) -> list[W
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in (each for batch in batches for each in batch.column(0).to_pylist()):
-            result = pickle.dumps(pickle.loads(texts[number])())
-            yield pa.record_batch({"number": pa.array([number], pa.int64()), "result": pa.array([result], pa.binary())})
+            done = pickle.loads(texts[number])()
+            reports.chore(done)
+            result = pa.array([pickle.dumps(done)], pa.binary())
+            yield pa.record_batch({"number": pa.array([number], pa.int64()), "result": result})
         settle()
 
     try:

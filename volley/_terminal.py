@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 from volley.job import Job, Progress
+from volley.metrics import EpochProgress
 
 __all__ = ["follow"]
 
@@ -48,10 +49,16 @@ def _quiet(job: Job) -> None:
 def _line(name: str, progress: Progress) -> str:
     epoch = "no epoch yet" if progress.epoch is None else f"epoch {progress.epoch}"
     rejected = f"{progress.rejected:,} rejected · " if progress.rejected else ""
+    now = progress.running
+    running = f" · epoch {now.number} so far: {_written(now)}" if now and now.tasks else ""
     return (
         f"{name}: {progress.state.value} · {epoch} · {progress.rows:,} rows · {rejected}{progress.files:,} files · "
-        f"{progress.bytes / 1e6:,.1f} MB · {progress.seconds:.1f} s · {progress.rows_per_second:,.0f} rows/s"
+        f"{progress.bytes / 1e6:,.1f} MB · {progress.seconds:.1f} s · {progress.rows_per_second:,.0f} rows/s{running}"
     )
+
+
+def _written(now: EpochProgress) -> str:
+    return f"{now.rows:,} rows · {now.files:,} files · {now.bytes / 1e6:,.1f} MB"
 
 
 @contextmanager

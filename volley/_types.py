@@ -24,6 +24,7 @@ __all__ = [
     "canonical_type",
     "check_schema",
     "check_type",
+    "column_names",
     "conform",
     "type_name",
 ]
@@ -176,6 +177,16 @@ def check_schema(schema: SchemaLike) -> Any:
         f"a schema is a pyarrow.Schema, a text or a dict, not {type(schema).__name__}",
         hint='for example "id long, name string"',
     )
+
+
+def column_names(schema: SchemaLike) -> list[str]:
+    """The names of a schema's columns. Needs no Arrow."""
+    if isinstance(schema, str):
+        return [name for name, _ in _Parser(schema).columns()]
+    if isinstance(schema, Mapping | tuple):
+        return list(dict(schema))
+    names: list[str] = schema.names
+    return names
 
 
 def arrow_type(text: str) -> pa.DataType:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING
 
 from volley import _plan
+from volley._prometheus import Endpoint
 from volley.errors import ConfigError, PlanError
 from volley.metrics import Metrics
 from volley.sink import Sink, SinkContext
@@ -17,6 +18,7 @@ from volley.stream import DataStream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from volley._epochs import Epochs
     from volley.job import Job
 
 __all__ = ["Environment"]
@@ -72,41 +74,59 @@ class Environment:
             )
         return DataStream(_plan.Read(source), self)
 
-    def start(self, plan: _plan.Node, name: str) -> Job:
+    def start(self, plan: _plan.Node, name: str, metrics_port: int | None, metrics_host: str) -> Job:
         """Start a plan as a job: check it against checkpoint, sources and sinks, then hand it to Spark."""
-        from volley._checkpoint import bind, bind_targets, locate, unfinished_epoch
-        from volley._dead_letters import Targets
-        from volley._epochs import Epochs
-        from volley._session import open_session, session_for_job
-        from volley._spark import compile_plan, run_chores
-        from volley._workers import preload
+        from volley._checkpoint import locate
         from volley.job import Job
 
         path = _plan.choose_path(plan, self.arrow_native)
         _check(plan, name, path)
-        checkpoint = locate(self.checkpoint_dir, name)
+        checkpoint, metrics = locate(self.checkpoint_dir, name), Metrics({"job_name": name})
+        endpoint = None if metrics_port is None else Endpoint(metrics, metrics_host, metrics_port)
+        with ExitStack() as on_failure:
+            if endpoint:
+                on_failure.callback(endpoint.close)
+            job = Job(self._open(plan, name, path, checkpoint, metrics), endpoint)
+            sinks, bounded = _sinks(plan), all(source.bounded for source in _plan.sources(plan))
+            job._start(checkpoint, self._interval(sinks), bounded)
+            on_failure.pop_all()
+        return job
+
+    def _open(self, plan: _plan.Node, name: str, path: _plan.Path, checkpoint: str, metrics: Metrics) -> Epochs:
+        from volley._checkpoint import bind, bind_targets, unfinished_epoch
+        from volley._dead_letters import Targets
+        from volley._epochs import Chores, Epochs
+        from volley._session import open_session, session_for_job
+        from volley._spark import compile_plan
+        from volley._tally import Tally
+        from volley._workers import preload
+
         spark = session_for_job(self.spark or open_session(self.master), checkpoint)
         bind(checkpoint, plan)
         program = compile_plan(spark, plan, path, f"{checkpoint}/volley", name)
-        metrics = Metrics()
-        sinks = [write.sink for write in _plan.writes(plan)]
+        sinks = _sinks(plan)
+        tally = Tally(spark.sparkContext, len(sinks))
+        metrics.follow(lambda: tally.progress)
+        chores = [Chores(spark, name, tally.reports, metrics.of_sink(sink.label)) for sink in sinks]
         committers = [
-            sink.open(SinkContext(name, schema, metrics, partial(run_chores, spark, name)))
-            for sink, schema in zip(sinks, program.schemas, strict=True)
+            sink.open(SinkContext(name, schema, run.metrics, run))
+            for sink, schema, run in zip(sinks, program.schemas, chores, strict=True)
         ]
         targets = Targets.open(sinks, name, metrics)
         filled = [committer.target for committer in (*committers, *targets.committers)]
         _check_targets([target[0] for target in filled if target is not None])
         bind_targets(checkpoint, filled)
-        speculative = spark.conf.get("spark.speculation", "false") == "true"
         preload(spark, {type(each).__module__ for each in (program.source, *committers)})
-        job = Job(Epochs(name, program, committers, targets, metrics, unfinished_epoch(checkpoint), speculative))
-        job._start(checkpoint, self._interval(sinks), all(source.bounded for source in _plan.sources(plan)))
-        return job
+        speculative, unfinished = spark.conf.get("spark.speculation", "false") == "true", unfinished_epoch(checkpoint)
+        return Epochs(name, program, committers, chores, targets, tally, metrics, unfinished, speculative)
 
     def _interval(self, sinks: list[Sink]) -> timedelta:
         waits = [sink.flush_interval for sink in sinks if sink.flush_interval is not None]
         return min([self.checkpoint_interval, *waits])
+
+
+def _sinks(plan: _plan.Node) -> list[Sink]:
+    return [write.sink for write in _plan.writes(plan)]
 
 
 def _check(plan: _plan.Node, name: str, path: _plan.Path) -> None:

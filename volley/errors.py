@@ -10,6 +10,7 @@
     ├── SchemaMismatchError
     ├── JobError                    the job failed for a reason that is none of the others
     └── CommitError ─ CommitConflictError (did not land) · CommitStateUnknownError (may have landed: touch nothing)
+                      └── LayoutChangedError (the epoch's files no longer fit: it is written anew)
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ __all__ = [
     "ConfigError",
     "ExpressionError",
     "JobError",
+    "LayoutChangedError",
     "MissingDependencyError",
     "PlanError",
     "SchemaMismatchError",
@@ -127,6 +129,10 @@ class CommitError(VolleyError):
 
 class CommitConflictError(CommitError):
     """The commit did not land: somebody else changed the table first, too often."""
+
+
+class LayoutChangedError(CommitConflictError):
+    """The target has another layout than the epoch's files: a committer's word for a job to write it anew."""
 
 
 class CommitStateUnknownError(CommitError):

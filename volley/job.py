@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -14,8 +15,10 @@ from py4j.protocol import Py4JError
 
 from volley._epochs import Done, Epochs
 from volley._failpoints import reach
+from volley._prometheus import Endpoint
 from volley._spark import translate
 from volley.errors import VolleyError
+from volley.metrics import EpochProgress
 from volley.sink import Epoch
 
 if TYPE_CHECKING:
@@ -48,6 +51,11 @@ class Progress:
         files: Files written in this run.
         bytes: Encoded bytes written in this run.
         seconds: Time since the start.
+        running: How far the running epoch has come, which is not in the figures above yet; None between epochs.
+
+    Example:
+        >>> Progress(rows=3).to_json()[:52]
+        '{"state": "running", "epoch": null, "epochs": 0, "sk'
     """
 
     state: State = State.RUNNING
@@ -59,6 +67,11 @@ class Progress:
     files: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    running: EpochProgress | None = None
+
+    def to_json(self) -> str:
+        """One line of JSON, for logs."""
+        return json.dumps({**asdict(self), "state": self.state.value})
 
     @property
     def rows_per_second(self) -> float:
@@ -76,6 +89,7 @@ class Job:
     Attributes:
         name: Its name.
         metrics: Its counters.
+        metrics_url: Where they are served over HTTP while it runs; None if they are not.
         orphans: Files that killed tasks or a killed driver have left behind, as far as this run came upon them. They
             are part of no table; `volley.iceberg.remove_orphan_files` removes them.
 
@@ -87,9 +101,11 @@ class Job:
         (True, 1)
     """
 
-    def __init__(self, epochs: Epochs) -> None:
+    def __init__(self, epochs: Epochs, endpoint: Endpoint | None) -> None:
         self.name = epochs.job
         self.metrics = epochs.metrics
+        self.metrics_url = endpoint.url if endpoint else None
+        self._endpoint = endpoint
         self.orphans: list[str] = []
         self._epochs = epochs
         self._progress = Progress()
@@ -106,7 +122,7 @@ class Job:
         """A frozen view of how far the job has come."""
         if self._ended.is_set():
             return self._progress
-        return replace(self._progress, seconds=time.monotonic() - self._began)
+        return replace(self._progress, seconds=time.monotonic() - self._began, running=self.metrics.running)
 
     @property
     def exception(self) -> VolleyError | None:
@@ -167,7 +183,9 @@ class Job:
             state = State.FAILED
         elif self._stopping:
             state = State.STOPPED
-        self._progress = replace(self.progress, state=state)
+        self._progress = replace(self.progress, state=state, running=None)
+        if self._endpoint:
+            self._endpoint.close()
         self._ended.set()
 
     def _epoch(self, frame: DataFrame, number: int) -> None:
@@ -176,6 +194,7 @@ class Job:
             if self._stopping:
                 raise _Stopping
             self._in_epoch = True
+        self._epochs.tally.begin(number)
         try:
             reach("before-planning", number)
             query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
@@ -188,6 +207,7 @@ class Job:
             self._failure.__cause__ = error
             raise
         finally:
+            self._epochs.tally.end()
             with self._gate:
                 self._in_epoch = False
                 self._gate.notify_all()

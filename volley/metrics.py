@@ -1,42 +1,23 @@
-"""Counters of a job, frozen snapshots of them, and their Prometheus text."""
+"""Counters of a job and of its sinks, frozen snapshots of them, and where the running epoch stands."""
 
 from __future__ import annotations
 
 import json
-import re
 import threading
 import time
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from volley.errors import ConfigError
-
 if TYPE_CHECKING:
-    from prometheus_client.core import Metric
-
     from volley.sink import WriteResult
 
-__all__ = ["Histogram", "Metrics", "MetricsSnapshot"]
+__all__ = ["EpochProgress", "Histogram", "Metrics", "MetricsSnapshot"]
 
 _COMMIT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _BATCH_RECORDS = (10.0, 100.0, 1_000.0, 5_000.0, 10_000.0, 50_000.0, 100_000.0, 1_000_000.0)
-
-_COUNTERS = {
-    "records_written": "Rows written to data files",
-    "records_failed": "Rows in a dead letter, and rows of epochs that could not be committed",
-    "bytes_written": "Encoded bytes written",
-    "commits_success": "Commits that landed",
-    "commits_failed": "Commits that did not land, or may not have",
-    "commit_retries": "Commit attempts after the first",
-    "files_created": "Data files written",
-    "batches_flushed": "Arrow batches handed to writers",
-    "commit_latency_us": "Time spent committing, in microseconds",
-    "write_latency_us": "Time spent writing, in microseconds, over all tasks",
-    "batch_size_sum": "Rows of all batches",
-}
 
 
 @dataclass(frozen=True)
@@ -71,6 +52,27 @@ class Histogram:
             seen += count
             buckets.append((bound, float(seen)))
         return buckets
+
+
+@dataclass(frozen=True)
+class EpochProgress:
+    """How far an epoch has come while it runs: what its tasks have reported, each when it ends.
+
+    Args:
+        number: The epoch's number.
+        tasks: Tasks that have ended.
+        rows: Rows they wrote; a row that goes to two sinks is one row.
+        files: Files they wrote.
+        bytes: Encoded bytes they wrote.
+        seconds: Time since the epoch began.
+    """
+
+    number: int
+    tasks: int = 0
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
 
 
 class Figures(ABC):
@@ -135,20 +137,18 @@ class Figures(ABC):
             >>> "volley_iceberg_records_written_total 3.0" in text
             True
         """
-        from prometheus_client import CollectorRegistry, generate_latest
-        from prometheus_client.registry import Collector
+        from volley._prometheus import exposition
 
-        if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", prefix):
-            raise ConfigError(f"metrics prefix {prefix!r} is not valid", hint="letters, digits and _; no digit first")
-        families = list(_families(self.snapshot(), f"{prefix}_iceberg"))
+        return exposition(self, prefix)
 
-        class Once(Collector):
-            def collect(self) -> Iterator[Metric]:
-                return iter(families)
+    def series(self) -> list[Series]:
+        """The counters with the labels they are shown under; of a job with sinks those of each sink."""
+        return [({}, self.snapshot())]
 
-        registry = CollectorRegistry()
-        registry.register(Once())
-        return generate_latest(registry).decode()
+    @property
+    def running(self) -> EpochProgress | None:
+        """Where the running epoch stands; None between epochs."""
+        return None
 
 
 _NO_COMMITS = Histogram.empty(_COMMIT_SECONDS)
@@ -189,10 +189,19 @@ class MetricsSnapshot(Figures):
         return self
 
 
+_COUNTERS = frozenset(field.name for field in fields(MetricsSnapshot) if field.type == "int")
+
+Series = tuple[dict[str, str], MetricsSnapshot]
+"""Labels and the counters under them."""
+
+
 class Metrics(Figures):
     """The counters of a running job: safe to write and to read from several threads.
 
     Every counter of a snapshot is an attribute here as well.
+
+    Args:
+        labels: What tells these counters from those of others in Prometheus' text: label → value.
 
     Example:
         >>> metrics = Metrics()
@@ -201,15 +210,47 @@ class Metrics(Figures):
         (1, 250.0)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, labels: Mapping[str, str] | None = None) -> None:
+        self._labels = dict(labels or {})
         self._lock = threading.Lock()
         self._now = MetricsSnapshot()
         self._last_commit: float | None = None
+        self._all = [self]
+        self._sinks: dict[str, Metrics] = {}
+        self._running: Callable[[], EpochProgress | None] = lambda: None
+
+    @property
+    def by_sink(self) -> Mapping[str, Metrics]:
+        """The counters of each sink and dead letter, by its label."""
+        return dict(self._sinks)
+
+    def of_sink(self, label: str) -> Metrics:
+        """New counters for one sink: what they count is counted here as well.
+
+        Args:
+            label: The sink's label; of a second sink with the same label a number makes another.
+        """
+        number, name = 1, label
+        while name in self._sinks:
+            number += 1
+            name = f"{label} {number}"
+        made = Metrics({**self._labels, "sink": name})
+        made._lock = self._lock
+        made._all = [made, self]
+        self._sinks[name] = made
+        return made
+
+    def follow(self, running: Callable[[], EpochProgress | None]) -> None:
+        """Ask `running`, from now on, where the running epoch stands."""
+        self._running = running
+
+    @property
+    def running(self) -> EpochProgress | None:
+        return self._running()
 
     def record_write(self, result: WriteResult) -> None:
         """Count what one task wrote."""
-        with self._lock:
-            self._now = _with_batches(_with_rows(self._now, result), result)
+        self._count(lambda now: _with_batches(_with_rows(now, result), result))
 
     def record_commit(self, seconds: float, succeeded: bool) -> None:
         """Count one commit.
@@ -218,27 +259,15 @@ class Metrics(Figures):
             seconds: How long it took, all its attempts together.
             succeeded: Whether it is known to have landed.
         """
-        with self._lock:
-            now = self._now
-            self._now = replace(
-                now,
-                commits_success=now.commits_success + succeeded,
-                commits_failed=now.commits_failed + (not succeeded),
-                commit_latency_us=now.commit_latency_us + round(seconds * 1e6),
-                commit_durations=now.commit_durations.observe(seconds),
-            )
-            if succeeded:
-                self._last_commit = time.monotonic()
+        self._count(lambda now: _with_commit(now, seconds, succeeded), committed=succeeded)
 
     def record_retry(self) -> None:
         """Count one commit attempt after the first."""
-        with self._lock:
-            self._now = replace(self._now, commit_retries=self._now.commit_retries + 1)
+        self._count(lambda now: replace(now, commit_retries=now.commit_retries + 1))
 
     def record_failed(self, rows: int) -> None:
         """Count rows that went to a dead letter, or those of an epoch that could not be committed."""
-        with self._lock:
-            self._now = replace(self._now, records_failed=self._now.records_failed + rows)
+        self._count(lambda now: replace(now, records_failed=now.records_failed + rows))
 
     def snapshot(self) -> MetricsSnapshot:
         """The counters as they are now."""
@@ -246,17 +275,33 @@ class Metrics(Figures):
             return self._taken()
 
     def snapshot_and_reset(self) -> MetricsSnapshot:
-        """The counters as they are now, and zero from now on: nothing is counted twice or lost between the two."""
+        """The counters as they are now, and zero from now on: nothing is counted twice or lost between the two.
+
+        The counters of a job's sinks begin anew with those of the job.
+        """
         with self._lock:
-            taken, self._now = self._taken(), MetricsSnapshot()
+            taken = self._taken()
+            for each in (self, *self._sinks.values()):
+                each._now = MetricsSnapshot()
             return taken
+
+    def series(self) -> list[Series]:
+        with self._lock:
+            return [(each._labels, each._taken()) for each in self._sinks.values() or (self,)]
+
+    def _count(self, change: Callable[[MetricsSnapshot], MetricsSnapshot], committed: bool = False) -> None:
+        with self._lock:
+            for each in self._all:
+                each._now = change(each._now)
+                if committed:
+                    each._last_commit = time.monotonic()
 
     def _taken(self) -> MetricsSnapshot:
         since = None if self._last_commit is None else time.monotonic() - self._last_commit
         return replace(self._now, seconds_since_last_commit=since)
 
     def __getattr__(self, name: str) -> int:
-        if name not in _COUNTERS and name not in ("batch_size_min", "batch_size_max"):
+        if name not in _COUNTERS:
             raise AttributeError(f"Metrics has no {name!r}; its counters are those of MetricsSnapshot")
         found: int = getattr(self.snapshot(), name)
         return found
@@ -267,6 +312,16 @@ class Metrics(Figures):
 
 def _ratio(amount: float, of: float) -> float:
     return amount / of if of > 0 else 0.0
+
+
+def _with_commit(now: MetricsSnapshot, seconds: float, succeeded: bool) -> MetricsSnapshot:
+    return replace(
+        now,
+        commits_success=now.commits_success + succeeded,
+        commits_failed=now.commits_failed + (not succeeded),
+        commit_latency_us=now.commit_latency_us + round(seconds * 1e6),
+        commit_durations=now.commit_durations.observe(seconds),
+    )
 
 
 def _with_rows(now: MetricsSnapshot, result: WriteResult) -> MetricsSnapshot:
@@ -303,29 +358,3 @@ def _with_sizes(sizes: Histogram, result: WriteResult) -> Histogram:
         rest = result.rows - result.batch_size_min - result.batch_size_max
         sizes = sizes.observe(rest / between, between)
     return sizes
-
-
-def _families(now: MetricsSnapshot, prefix: str) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-
-    for name, text in _COUNTERS.items():
-        yield CounterMetricFamily(f"{prefix}_{name}", text, value=getattr(now, name))
-    yield CounterMetricFamily(f"{prefix}_batches_committed", "Epochs committed", value=now.commits_success)
-    gauges = {
-        "commit_latency_avg_ms": ("Mean time of a commit in milliseconds", now.avg_commit_latency_ms()),
-        "write_latency_avg_ms": ("Mean time of writing a batch in milliseconds", now.avg_write_latency_ms()),
-        "success_rate": ("Share of commits that landed", now.success_rate()),
-        "retry_rate": ("Retries per commit", now.retry_rate()),
-        "batch_size_avg": ("Mean rows of a batch", now.avg_batch_size()),
-        "batch_size_min": ("Rows of the smallest batch", now.batch_size_min),
-        "batch_size_max": ("Rows of the largest batch", now.batch_size_max),
-        "seconds_since_last_commit": ("Time since the last commit that landed", now.seconds_since_last_commit),
-    }
-    for name, (text, value) in gauges.items():
-        if value is not None:
-            yield GaugeMetricFamily(f"{prefix}_{name}", text, value=value)
-    for name, text, histogram in (
-        ("commit_duration_seconds", "Time of a commit in seconds", now.commit_durations),
-        ("records_per_batch", "Rows of a batch", now.records_per_batch),
-    ):
-        yield HistogramMetricFamily(f"{prefix}_{name}", text, histogram.cumulated(), histogram.total)

@@ -142,6 +142,8 @@ class Committer(Protocol):
 
         Raises:
             CommitStateUnknownError: It may have landed; its files are left alone.
+            LayoutChangedError: It has not landed, and with these files it never will: the target's layout is another
+                by now. The job has the epoch written anew by a fresh `writer`, a few times.
             VolleyError: Any other of ours: it is known not to have landed.
         """
 
@@ -155,6 +157,11 @@ class Committer(Protocol):
 
 class Sink(ABC):
     """Where rows go: a frozen, printable value that shows no secret; nothing is opened while a pipeline is built."""
+
+    @property
+    def label(self) -> str:
+        """What its metrics are shown under."""
+        return repr(self)
 
     @property
     def flush_interval(self) -> timedelta | None:

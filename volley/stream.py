@@ -31,7 +31,7 @@ class _Runner(Protocol):
     @property
     def arrow_native(self) -> bool: ...
 
-    def start(self, plan: _plan.Node, name: str) -> Job: ...
+    def start(self, plan: _plan.Node, name: str, metrics_port: int | None, metrics_host: str) -> Job: ...
 
 
 @dataclass(frozen=True)
@@ -162,31 +162,36 @@ class DataStream:
             raise PlanError(f"{sink!r} is in this stream twice", hint="make a second sink")
         return self._then(_plan.Write(self._node, sink))
 
-    def start(self, name: str) -> Job:
+    def start(self, name: str, *, metrics_port: int | None = None, metrics_host: str = "127.0.0.1") -> Job:
         """Start the pipeline and return the running job at once: for notebooks and services.
 
         Args:
             name: The job's name; its checkpoint is kept under it, so that the next start goes on where this one ends.
+            metrics_port: Where Prometheus can read the metrics over HTTP while the job runs; 0 = a free port, which
+                `Job.metrics_url` tells; None = nowhere.
+            metrics_host: The address to listen at; in a container ``"0.0.0.0"``, so that others can reach it.
 
         Raises:
             VolleyError: If it can't be started; nothing has been written then.
         """
-        return self._environment.start(self._node, name)
+        return self._environment.start(self._node, name, metrics_port, metrics_host)
 
-    def execute(self, name: str) -> Job:
+    def execute(self, name: str, *, metrics_port: int | None = None, metrics_host: str = "127.0.0.1") -> Job:
         """Run the pipeline to the end of its bounded sources, or until it is stopped; returns the finished job.
 
         Ctrl-C and SIGTERM finish the running epoch first.
 
         Args:
             name: The job's name; its checkpoint is kept under it, so that the next run goes on where this one ends.
+            metrics_port: See `start`.
+            metrics_host: See `start`.
 
         Raises:
             VolleyError: If it can't be started, or fails; what the last committed epoch wrote stays.
         """
         from volley._terminal import follow
 
-        job = self.start(name)
+        job = self.start(name, metrics_port=metrics_port, metrics_host=metrics_host)
         follow(job)
         if job.exception is not None:
             raise job.exception

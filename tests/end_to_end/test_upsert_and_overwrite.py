@@ -52,7 +52,17 @@ def test_upserts_and_deletes(
     assert found == expected(changes(4))
     assert [s.summary.operation.value for s in load().snapshots() if s.summary] == ["append", *["overwrite"] * 3]
     assert job.metrics.records_written == 4 * KEYS
-    assert job.metrics.files_created > 0
+    assert job.progress.rows == 4 * KEYS
+    # Their files are made between write and commit, and count like any other.
+    made = sum(
+        int(s.summary[f"added-{kind}files"] or 0)
+        for s in load().snapshots()
+        if s.summary
+        for kind in ("data-", "delete-")
+    )
+    assert job.progress.files == job.metrics.files_created == made
+    size = sum(int(s.summary["added-files-size"] or 0) for s in load().snapshots() if s.summary)
+    assert job.progress.bytes == job.metrics.bytes_written == size
 
 
 def test_a_null_key_stops_the_job_and_leaves_the_table_as_it_was(

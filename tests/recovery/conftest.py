@@ -10,10 +10,10 @@ import pytest
 
 from tests.recovery.lake import Lake
 from tests.recovery.remote import RemoteLake
-from tests.services.conftest import Seaweed, seaweed
+from tests.services.conftest import Seaweed, kafka, seaweed
 from tests.services.fault_proxy import FaultProxy
 
-__all__ = ["seaweed"]
+__all__ = ["kafka", "seaweed"]
 
 
 @pytest.fixture

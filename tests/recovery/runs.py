@@ -33,9 +33,9 @@ def run_and_die(folder: Path, path: str, failpoint: str, *options: str) -> None:
     assert run(folder, path, *options, failpoint=failpoint).returncode == -signal.SIGKILL
 
 
-def run_again(folder: Path, path: str = "arrow-native", mode: str = "append") -> None:
+def run_again(folder: Path, path: str = "arrow-native", mode: str = "append", evolve: bool = False) -> None:
     """The next run: it is a process other than the one that died, and goes to the end."""
-    pipeline.main(folder, arrow_native=path == "arrow-native", mode=mode)
+    pipeline.main(folder, arrow_native=path == "arrow-native", mode=mode, evolve=evolve)
 
 
 def write_input(folder: Path, files: int = FILES) -> None:

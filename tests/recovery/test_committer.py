@@ -14,7 +14,13 @@ from pyiceberg.types import StringType
 from requests.exceptions import ConnectionError as Unreachable
 
 from tests.recovery.lake import QUERY, Lake, change_at, disturb, write
-from volley import CatalogUnreachableError, CommitConflictError, CommitError, CommitStateUnknownError
+from volley import (
+    CatalogUnreachableError,
+    CommitConflictError,
+    CommitError,
+    CommitStateUnknownError,
+    LayoutChangedError,
+)
 from volley.iceberg.catalogs import load_catalog
 from volley.iceberg.committer import epoch_of
 
@@ -190,13 +196,13 @@ def test_files_of_an_old_schema_or_spec_are_not_filed_under_the_new_one(lake: La
     written = write(driver, 0, [1])
     with lake.table().update_schema() as update:
         update.add_column("new", StringType())
-    with pytest.raises(CommitConflictError, match="changed between write and commit"):
+    with pytest.raises(LayoutChangedError, match="changed between write and commit"):
         driver.commit(*written)
     driver.last_epoch(QUERY)
     written = write(driver, 0, [1])
     with lake.table().update_spec() as spec:
         spec.add_field("id", IdentityTransform(), "by_id")
-    with pytest.raises(CommitConflictError, match="partition spec 0"):
+    with pytest.raises(LayoutChangedError, match="partition spec 0"):
         driver.commit(*written)
     assert lake.rows() == []
 

@@ -23,6 +23,7 @@ from tests.services.servers.fixtures import (
 )
 from tests.services.servers.glue import MotoServer
 from tests.services.servers.hive import HiveMetastore
+from tests.services.servers.kafka import Kafka
 from tests.services.servers.nessie import Nessie
 from tests.services.servers.postgres import Postgres
 from tests.services.servers.process import free_ports, lacking, needed, wait_for
@@ -76,6 +77,16 @@ def rest_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestFixtu
 def hive_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveMetastore]:
     """Hive Metastore 3.1.3, from Maven."""
     process = HiveMetastore(tmp_path_factory.mktemp("hive"))
+    try:
+        yield process.start()
+    finally:
+        process.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """Kafka 4.1.1, from Maven."""
+    process = Kafka(tmp_path_factory.mktemp("kafka"))
     try:
         yield process.start()
     finally:

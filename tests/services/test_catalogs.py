@@ -39,12 +39,6 @@ def lake(request: pytest.FixtureRequest) -> Lake:
     return made
 
 
-def nessie_fails(lake: Lake, request: pytest.FixtureRequest, why: str) -> None:
-    """What Nessie alone can't do; when it can, the test says so."""
-    if lake.name == "nessie":
-        request.applymarker(pytest.mark.xfail(reason=why, strict=True))
-
-
 # --- namespaces and tables
 
 
@@ -121,17 +115,19 @@ def test_a_stream_that_does_not_fit_is_refused(lake: Lake) -> None:
     assert lake.table(config).schema().column_names == ["id"]
 
 
-def test_columns_are_added(lake: Lake, request: pytest.FixtureRequest) -> None:
-    nessie_fails(
-        lake, request, "Nessie 0.99 wants last-column-id with a new schema, which pyiceberg 0.12 does not send"
-    )
+def test_columns_are_added(lake: Lake) -> None:
     config = lake.config()
     first = driver(config)
     first.commit(*write(first, 0, [1]))
     wider = driver(config.with_schema_evolution("add_columns"), WIDER)
-    assert lake.table(config).schema().column_names == ["id", "name"]
     assert wider.last_epoch(QUERY) == 0
-    assert lake.rows(config) == [{"id": 1, "name": None}]
+    assert lake.table(config).schema().column_names == ["id"]
+    written = write(wider, 1, [2])
+    lake.table(config).append(pa.table({"id": [50]}, schema=SCHEMA))
+    wider.commit(*written)
+    assert lake.table(config).schema().column_names == ["id", "name"]
+    assert lake.rows(config) == [{"id": each, "name": None} for each in (1, 2, 50)]
+    assert epochs(lake.table(config))[-1] == "1"
 
 
 # --- others at the same table
@@ -170,10 +166,7 @@ def test_a_conflict_is_tried_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) 
     assert metrics.commit_retries == 1
 
 
-def test_a_conflict_over_a_tables_first_snapshot_is_tried_again(
-    lake: Lake, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nessie_fails(lake, request, "Nessie 0.99 lets the second of two first snapshots replace the other's rows")
+def test_a_conflict_over_a_tables_first_snapshot_is_tried_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     config = lake.config()
     ours = driver(config)
     disturb(monkeypatch, ours, first_another(lake, config, 50))

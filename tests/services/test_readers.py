@@ -2,136 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import datetime as dt
-import os
-import pickle
-import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
-from uuid import UUID
 
-import duckdb
-import polars as pl
 import pyarrow as pa
 import pytest
-from duckdb_extensions import import_extension
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.schema import Schema
-from pyiceberg.table import Table
-from pyiceberg.types import UUIDType
 from pyspark.sql import SparkSession
 
-from tests.services.servers import iceberg_spark
-from tests.services.servers.downloads import artifact, other_version
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource
-from volley.iceberg.schema import to_iceberg_schema
-
-# Iceberg's runtime is built for this Spark, not for the one Volley runs on.
-PYSPARK = "4.1.4"
-JARS = {
-    "iceberg-spark-1.12.0": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0:jar",
-    "sqlite-jdbc-3.50.3.0": "org.xerial:sqlite-jdbc:3.50.3.0:jar",
-}
-
-_INSTANT, _MOMENT = pa.timestamp("us", "UTC"), pa.timestamp("us")
-_LEAF = pa.struct({"a": pa.int32(), "b": pa.string()})
-_INNER = pa.struct({"day": pa.date32(), "prices": pa.map_(pa.string(), pa.decimal128(5, 2))})
-SCHEMA = pa.schema(
-    {
-        "id": pa.int64(),
-        "flag": pa.bool_(),
-        "small": pa.int32(),
-        "real": pa.float32(),
-        "double": pa.float64(),
-        "money": pa.decimal128(38, 9),
-        "cents": pa.decimal128(9, 2),
-        "units": pa.decimal128(18, 3),
-        "day": pa.date32(),
-        "clock": pa.time64("us"),
-        "moment": _MOMENT,
-        "instant": _INSTANT,
-        "text": pa.string(),
-        "uuid": pa.binary(16),
-        "fixed": pa.binary(4),
-        "raw": pa.binary(),
-        "numbers": pa.list_(pa.int64()),
-        "deep": pa.list_(pa.list_(_LEAF)),
-        "map": pa.map_(pa.string(), pa.list_(pa.int64())),
-        "struct": pa.struct({"x": pa.float64(), "when": _INSTANT, "inner": _INNER}),
-    }
-)
-NULLS: dict[str, Any] = dict.fromkeys(SCHEMA.names)
-FULL = {
-    "id": 1,
-    "flag": True,
-    "small": -(2**31),
-    "real": 1.5,
-    "double": float("-inf"),
-    "money": Decimal("-12345678901234567890123456789.123456789"),
-    "cents": Decimal("-9999999.99"),
-    "units": Decimal("999999999999999.001"),
-    "day": dt.date(1583, 10, 15),
-    "clock": dt.time(23, 59, 59, 999999),
-    "moment": dt.datetime(1969, 12, 31, 23, 59, 59, 999999),
-    "instant": dt.datetime(1900, 1, 1, 0, 0, 0, 1, dt.UTC),
-    "text": "naïve ☃ 𝄞\n\"'",
-    "uuid": UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7").bytes,
-    "fixed": b"\x00\xff\x00\x01",
-    "raw": b"\x00raw\xff",
-    "numbers": [2**63 - 1, None, -(2**63)],
-    "deep": [[{"a": 1, "b": "one"}, None, {"a": None, "b": None}], None, []],
-    "map": [("full", [1, None]), ("empty", []), ("null", None)],
-    "struct": {
-        "x": 0.1,
-        "when": dt.datetime(2262, 4, 11, tzinfo=dt.UTC),
-        "inner": {"day": dt.date(1969, 12, 31), "prices": [("tea", Decimal("2.50")), ("none", None)]},
-    },
-}
-ROWS = [
-    FULL,
-    NULLS | {"id": 2},
-    NULLS | {"id": 3, "text": "", "raw": b"", "numbers": [], "deep": [], "map": []},
-    NULLS | {"id": 4, "struct": {"x": None, "when": None, "inner": None}},
-    NULLS | {"id": 5, "struct": {"x": None, "when": None, "inner": {"day": None, "prices": None}}},
-    FULL | {"id": 6, "day": dt.date(9999, 12, 31), "double": -0.0, "flag": False, "small": 2**31 - 1},
-]
-
-
-@dataclass(frozen=True)
-class Lake:
-    """A folder with tables in a SQLite catalog, as a job has left it."""
-
-    folder: Path
-
-    def config(self, table: str) -> IcebergSinkConfig:
-        return IcebergSinkConfig(namespace=["db"], table=table, storage=IcebergStorage.Local(self.folder))
-
-    def catalog(self) -> SqlCatalog:
-        return SqlCatalog("volley", uri=f"sqlite:///{self.folder}/catalog.db", warehouse=f"file://{self.folder}")
-
-    def table(self, name: str) -> Table:
-        return self.catalog().load_table(f"db.{name}")
-
-    def write(self, environment: Environment, name: str, rows: pa.Table) -> None:
-        """Two rows an epoch into a table whose column ``uuid`` is one."""
-        catalog = self.catalog()
-        catalog.create_namespace_if_not_exists("db")
-        catalog.create_table(f"db.{name}", _with_uuid(to_iceberg_schema(rows.schema)))
-        source = MemorySource(rows, rows_per_epoch=2)
-        environment.from_source(source).to_sink(IcebergSink(self.config(name))).execute(name)
-
-
-def _with_uuid(schema: Schema) -> Schema:
-    made = [
-        field.model_copy(update={"field_type": UUIDType()}) if field.name == "uuid" else field
-        for field in schema.fields
-    ]
-    return Schema(*made)
+from tests.services.every_type import ROWS, SCHEMA, in_order
+from tests.services.readers import READERS, Lake, Reader, by_spark
+from volley import Environment, FileSource, IcebergSink, MemorySource
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["arrow-native", "general"])
@@ -168,79 +47,51 @@ def letters(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> La
     return made
 
 
-def by_pyiceberg(lake: Lake, table: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = lake.table(table).scan().to_arrow().to_pylist()
-    return rows
+@pytest.fixture(scope="module")
+def evolved(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A table with rows of two schemas."""
+    folder = tmp_path_factory.mktemp("evolved")
+    made = Lake(folder / "lake")
+    environment = Environment(spark=spark, checkpoint_dir=str(folder / "checkpoints"))
+    full = made.config("evolved").with_schema_evolution("full", {"label": "name", "in.x": "y"}, ["note"])
+    for name, config, rows in (("old", made.config("evolved"), OLD), ("new", full, NEW)):
+        environment.from_source(MemorySource(rows)).to_sink(IcebergSink(config)).execute(name)
+    return made
 
 
-def by_duckdb(lake: Lake, table: str) -> list[dict[str, Any]]:
-    with duckdb.connect() as connection:
-        # From PyPI: DuckDB would load them from its own site.
-        for name in ("avro", "parquet", "iceberg"):
-            import_extension(name, con=connection)
-            connection.load_extension(name)
-        connection.execute("set timezone = 'UTC'")
-        where = lake.table(table).metadata_location
-        rows: list[dict[str, Any]] = connection.sql(f"from iceberg_scan('{where}')").to_arrow_table().to_pylist()
-        return rows
-
-
-def by_polars_native(lake: Lake, table: str) -> list[dict[str, Any]]:
-    return pl.scan_iceberg(lake.table(table), reader_override="native").collect().to_dicts()
-
-
-def by_polars_pyiceberg(lake: Lake, table: str) -> list[dict[str, Any]]:
-    return pl.scan_iceberg(lake.table(table), reader_override="pyiceberg").collect().to_dicts()
-
-
-def by_spark(lake: Lake, table: str) -> list[dict[str, Any]]:
-    found = _spark_found(lake, table)
-    assert found["snapshots"] == len(lake.table(table).snapshots())
-    rows: list[dict[str, Any]] = found["rows"]
-    return rows
-
-
-def _spark_found(lake: Lake, table: str) -> dict[str, Any]:
-    jars = ",".join(str(jar) for name, where in JARS.items() for jar in artifact(name, where).glob("*.jar"))
-    command = [sys.executable, iceberg_spark.__file__, f"{lake.folder}/catalog.db", f"db.{table}", jars]
-    own = {"PYTHONPATH": str(other_version("pyspark", PYSPARK)), "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"}
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COVERAGE", "SPARK"))}
-    done = subprocess.run(command, env={**kept, **own}, capture_output=True, text=True, timeout=300, check=False)
-    line = next((line for line in done.stdout.splitlines() if line.startswith("FOUND ")), None)
-    assert line, done.stderr[-3000:]
-    found: dict[str, Any] = pickle.loads(base64.b64decode(line.removeprefix("FOUND ")))
-    return found
-
-
-Reader = Callable[[Lake, str], list[dict[str, Any]]]
-READERS: list[Reader] = [by_pyiceberg, by_duckdb, by_polars_native, by_polars_pyiceberg, by_spark]
-
-
-def plain(value: Any) -> Any:
-    """A value in the one form that is compared: readers have types of their own for maps, bytes, UUIDs and zones."""
-    match value:
-        case bytearray():
-            return bytes(value)
-        case UUID():
-            return value.bytes
-        case dt.datetime():
-            return value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
-        case [(_, _), *_] | [{"key": _, "value": _}, *_]:
-            pairs = [tuple(each.values()) if isinstance(each, dict) else each for each in value]
-            return {plain(key): plain(item) for key, item in pairs}
-        case list():
-            return [plain(each) for each in value]
-        case dict():
-            return {name: plain(each) for name, each in value.items()} or []
-    return value
-
-
-def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    made = [plain(row) for row in rows]
-    for row in made:
-        if isinstance(row.get("uuid"), str):
-            row["uuid"] = UUID(row["uuid"]).bytes
-    return sorted(made, key=lambda row: (row.get("id", 0), row.get("payload", "")))
+OLD = pa.table(
+    {
+        "id": pa.array([1, 2], pa.int32()),
+        "label": ["a", None],
+        "price": pa.array([Decimal("1.50"), None], pa.decimal128(5, 2)),
+        "real": pa.array([0.5, None], pa.float32()),
+        "in": pa.array([{"x": 1}, None], pa.struct({"x": pa.int32()})),
+        "all": pa.array([[{"x": 1}], []], pa.list_(pa.struct({"x": pa.int32()}))),
+        "note": ["gone", "gone"],
+    }
+)
+NEW = pa.table(
+    {
+        "id": pa.array([2**40]),
+        "name": ["b"],
+        "price": pa.array([Decimal("12345678.25")], pa.decimal128(12, 2)),
+        "real": [0.1],
+        "in": [{"y": 2**40, "z": "new"}],
+        "all": [[{"x": 2**40, "z": "new"}]],
+    }
+)
+SHOWN = [
+    {
+        "id": 1,
+        "name": "a",
+        "price": Decimal("1.50"),
+        "real": 0.5,
+        "in": {"y": 1, "z": None},
+        "all": [{"x": 1, "z": None}],
+    },
+    {"id": 2, "name": None, "price": None, "real": None, "in": None, "all": []},
+    *NEW.to_pylist(),
+]
 
 
 @pytest.mark.parametrize("read", READERS)
@@ -260,3 +111,9 @@ def test_dead_letters_are_read_back(letters: Lake, read: Reader) -> None:
     found = sorted(read(letters, "letters"), key=lambda row: str(row["payload"]))
     assert [row["payload"] for row in found] == ["not json ☃", '{"id": "two"}']
     assert all(row["error"] and row["job"] == "job" and row["epoch"] == 0 for row in found)
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_rows_of_an_old_schema_are_read_under_the_new_one(evolved: Lake, read: Reader) -> None:
+    assert in_order(read(evolved, "evolved")) == in_order(SHOWN)
+    assert len(evolved.table("evolved").snapshots()) == 2

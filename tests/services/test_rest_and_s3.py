@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,9 @@ from volley import (
 )
 
 
-@pytest.fixture(params=[True, False], ids=["arrow-native", "general"])
-def environment(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Environment:
-    return Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"), arrow_native=request.param)
+@pytest.fixture
+def environment(spark: SparkSession, tmp_path: Path) -> Environment:
+    return Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"))
 
 
 def rows(server: Seaweed, table: str) -> list[int]:
@@ -45,8 +46,12 @@ def rows(server: Seaweed, table: str) -> list[int]:
     return sorted(catalog.load_table(f"db.{table}").scan().to_arrow()["id"].to_pylist())
 
 
-def test_files_go_to_s3_and_snapshots_to_the_catalog(environment: Environment, seaweed: Seaweed) -> None:
-    table = f"events_{environment.arrow_native}".lower()
+@pytest.mark.parametrize("arrow_native", [True, False], ids=["arrow-native", "general"])
+def test_files_go_to_s3_and_snapshots_to_the_catalog(
+    environment: Environment, arrow_native: bool, seaweed: Seaweed
+) -> None:
+    environment = replace(environment, arrow_native=arrow_native)
+    table = f"events_{arrow_native}".lower()
     source = MemorySource([*({"id": i} for i in range(10)), EOF, *({"id": i} for i in range(10, 15))], rows_per_epoch=4)
     stream = environment.from_source(source).to_sink(IcebergSink(seaweed.config(table)))
     assert stream.execute("rest").progress.epochs == 3

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,23 +14,26 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.services.fault_proxy import Answer, Fault, FaultProxy, answer_as_s3, lose_request, named
+from tests.services.fault_proxy import Answer, Fault, FaultProxy, Server, answer_as_s3, lose_request, named
 from tests.services.servers.azurite import Azurite
 from tests.services.servers.fixtures import Place
 from tests.services.servers.identity import service_account_key
 from tests.services.servers.s3 import READER, S3, Keys
+from tests.services.servers.seaweed import SeaweedProcess
 from volley import (
     EOF,
     Environment,
     FileSource,
     IcebergSink,
     IcebergSinkConfig,
+    IcebergStorage,
     MemorySource,
     StorageAccessError,
     StorageError,
     col,
     lit,
 )
+from volley.iceberg._files import file_system, list_folder
 
 STORAGES = ["s3", "azure", "gcs", "local"]
 MIB = 1 << 20
@@ -58,7 +62,7 @@ def test_rows_in_are_rows_out_and_a_restart_goes_on(
     place: Place, arrow_native: bool, spark: SparkSession, tmp_path: Path
 ) -> None:
     environment = Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"), arrow_native=arrow_native)
-    source = MemorySource([*({"id": i} for i in range(10)), EOF, *({"id": i} for i in range(10, 15))], rows_per_epoch=4)
+    source = MemorySource([*({"id": i} for i in range(10)), EOF, *({"id": i} for i in range(10, 15))], rows_per_epoch=5)
     stream = (
         environment.from_source(source).filter_expr(col("id").ne(lit(3))).to_sink(IcebergSink(place.config(tmp_path)))
     )
@@ -69,7 +73,7 @@ def test_rows_in_are_rows_out_and_a_restart_goes_on(
     assert place.ids(tmp_path) == [0, 1, 2, *range(4, 15)]
     paths = table.inspect.files()["file_path"].to_pylist()
     assert all(path.startswith(f"{place.storage.root}/{tmp_path.name}/") for path in paths)
-    assert len(table.snapshots()) == 5
+    assert len(table.snapshots()) == 3
 
 
 @pytest.mark.parametrize("place", STORAGES, indirect=True)
@@ -82,6 +86,26 @@ def test_dead_letters_go_to_the_same_storage(place: Place, environment: Environm
     assert place.ids(tmp_path) == [1, 2]
     letters = place.table(tmp_path, "letters").scan().to_arrow()
     assert letters["payload"].to_pylist() == ["not json"]
+
+
+@pytest.fixture
+def s3_by_properties(s3_server: S3) -> Place:
+    """The bucket, whose server and keys are told by pyiceberg's names."""
+    told = {"s3.endpoint": s3_server.endpoint, "s3.access-key-id": "svcid", "s3.secret-access-key": "svcsecret"}
+    return Place(IcebergStorage.S3("us-east-1", "plain"), told)
+
+
+@pytest.mark.parametrize("place", ["s3_by_properties", "azure", "gcs"], indirect=True)
+def test_files_of_dead_letters_go_to_the_same_storage(place: Place, environment: Environment, tmp_path: Path) -> None:
+    bad = tmp_path / "in.json"
+    bad.write_text('{"id": 1}\nnot json\n{"id": 2}\n')
+    folder = f"{place.storage.root}/{tmp_path.name}/letters"
+    source = FileSource(str(bad), schema="id long")
+    environment.from_source(source).to_sink(IcebergSink(place.config(tmp_path).with_dead_letter(folder))).execute("job")
+    assert place.ids(tmp_path) == [1, 2]
+    files = file_system(place.table(tmp_path).io, folder)
+    (letters,) = [path for path in list_folder(files, folder) if "/_volley/" not in path]
+    assert json.loads(files.cat_file(letters))["payload"] == "not json"
 
 
 @pytest.fixture
@@ -249,3 +273,44 @@ def test_a_storage_that_is_gone_for_a_while_costs_no_row(
     proxy.listen()
     write(environment, config, 1, 2, 3)
     assert place.ids(tmp_path) == [1, 2, 3]
+
+
+@pytest.fixture
+def own_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    """A server that its test may stop."""
+    server = S3(tmp_path_factory.mktemp("own"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("back", ["within the request", "after the job"])
+def test_a_storage_server_that_is_stopped_in_the_middle_of_a_job(
+    own_s3: S3, back: str, environment: Environment, everywhere: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    everywhere("AWS_MAX_ATTEMPTS", "1")
+    place = Place(own_s3.storage())
+    source = MemorySource([{"id": number} for number in range(6)], rows_per_epoch=2)
+    stream = environment.from_source(source).to_sink(IcebergSink(place.config(tmp_path)))
+
+    stopped = []
+
+    def stop(server: Server) -> Answer:
+        SeaweedProcess.stop(own_s3)
+        stopped.append(back)
+        if back == "within the request":
+            own_s3.start()
+        return server()
+
+    own_s3.proxy.arm(named("stop", stop), "PUT", r"/data/", skip=1)
+    if back == "after the job":
+        with pytest.raises(StorageError, match=f"{place.storage.root}/.*/data/"):
+            stream.execute("job")
+        own_s3.start()
+        assert place.ids(tmp_path) == [0, 1]
+    stream.execute("job")
+    assert stopped
+    assert place.ids(tmp_path) == list(range(6))
+    assert len(place.table(tmp_path).snapshots()) == 3

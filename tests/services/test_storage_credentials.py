@@ -28,9 +28,9 @@ def environment(spark: SparkSession, tmp_path: Path) -> Environment:
 
 
 def check(environment: Environment, place: Place, folder: Path) -> None:
-    """The whole pipeline, in three epochs of two runs."""
+    """The whole pipeline, in two epochs of two runs."""
     rows = [{"id": 1}, {"id": 2}, EOF, {"id": 3}]
-    stream = environment.from_source(MemorySource(rows, rows_per_epoch=1)).to_sink(IcebergSink(place.config(folder)))
+    stream = environment.from_source(MemorySource(rows, rows_per_epoch=2)).to_sink(IcebergSink(place.config(folder)))
     stream.execute("job")
     stream.execute("job")
     assert place.ids(folder) == [1, 2, 3]

@@ -43,6 +43,8 @@ SETTERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("with_commit_mode", ("overwrite",), {"commit_mode": Overwrite()}),
     ("with_commit_mode", (Upsert("id"),), {"commit_mode": Upsert(["id"])}),
     ("with_schema_evolution", ("strict",), {"schema_evolution": "strict"}),
+    ("with_schema_evolution", ("full", {"a": "b"}), {"schema_evolution": "full", "renames": {"a": "b"}}),
+    ("with_schema_evolution", ("full", {}, "a.b"), {"schema_evolution": "full", "drops": ("a.b",)}),
     ("with_create_table", (False,), {"create_table": False}),
     ("with_partitioning", (Partitioning.bucket("id"),), {"partitioning": Partitioning.bucket("id")}),
     ("with_branch", ("main",), {}),
@@ -64,7 +66,9 @@ def test_setters_change_a_copy(setter: str, given_: tuple[Any, ...], changed: di
 
 def test_every_setting_has_a_setter() -> None:
     required = {"catalog_uri", "warehouse", "namespace", "table", "storage", "catalog"}
-    settings = {field.name for field in fields(IcebergSinkConfig)} - required - {"compression_level"}
+    settings = (
+        {field.name for field in fields(IcebergSinkConfig)} - required - {"compression_level", "renames", "drops"}
+    )
     assert {f"with_{name}" for name in settings | {"tuning"}} == {setter for setter, _, _ in SETTERS}
 
 
@@ -139,6 +143,11 @@ WRONG: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: CONFIG.with_compression("zstd", 23), "level 23", "1 to 22"),
     (lambda: CONFIG.with_tuning("high"), "tuning 'high'", "high_throughput"),
     (lambda: CONFIG.with_schema_evolution("add_column"), "schema_evolution 'add_column'", "did you mean 'add_columns'"),
+    (lambda: CONFIG.with_schema_evolution("strict", drops=["a"]), "not for schema_evolution 'strict'", '"full"'),
+    (lambda: CONFIG.with_schema_evolution("full", drops=["a", ""]), "''", "dotted name"),
+    (lambda: CONFIG.with_schema_evolution("full", {"a.b": "a.c"}), "'a.b' can't be renamed to 'a.c'", "its own name"),
+    (lambda: CONFIG.with_schema_evolution("full", {"a": "b", "b": "a"}), "column 'a' twice", "after the other"),
+    (lambda: CONFIG.with_schema_evolution("full", {"a.b": "c"}, ["a.c"]), "column 'a.c' twice", "after the other"),
     (lambda: CONFIG.with_create_table("no"), "create_table 'no'", "True or False"),  # type: ignore[arg-type]
     (lambda: CONFIG.with_partitioning("nome"), "partitioning 'nome'", "did you mean 'none'"),
     (lambda: CONFIG.with_partitioning("bucket"), "needs fields", 'Partitioning.bucket("column")'),
@@ -174,18 +183,6 @@ def test_wrong_settings_are_refused_with_a_way_out(build: Callable[[], Any], mes
     assert hint in str(caught.value.hint)
 
 
-@pytest.mark.parametrize(
-    ("build", "setting"),
-    [
-        (lambda: CONFIG.with_schema_evolution("full"), "schema_evolution"),
-    ],
-)
-def test_what_is_not_built_yet_is_refused(build: Callable[[], Any], setting: str) -> None:
-    with pytest.raises(ConfigError, match=f"{setting} .* is not supported yet") as caught:
-        build()
-    assert caught.value.hint
-
-
 @pytest.mark.parametrize("target", ["", " ", "a..b", "a.b?", 5, ".".join(CONFIG.identifier), CONFIG.table])
 def test_a_dead_letter_target_that_is_none_is_refused(target: Any) -> None:
     with pytest.raises(ConfigError, match="dead_letter") as caught:
@@ -217,6 +214,9 @@ def test_a_dead_letter_folder_in_the_storage_is_reached_with_its_keys_which_are_
     assert sink.storage_options["secret"] == "hidden"
     assert sink.storage_options["endpoint_url"] == "http://s3:9000"
     assert "hidden" not in repr(sink)
+    told = IcebergSink(config.with_properties({"s3.endpoint": "http://other"}).with_dead_letter("s3://lake/dead"))
+    assert isinstance(told.dead_letter, FileSink)
+    assert told.dead_letter.storage_options["endpoint_url"] == "http://other"
     other = IcebergSink(config.with_dead_letter("s3://other/dead")).dead_letter
     assert other == FileSink("s3://other/dead", format="json")
 

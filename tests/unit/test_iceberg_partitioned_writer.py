@@ -366,7 +366,7 @@ def test_an_evolved_spec_is_the_one_that_counts(tables: Tables) -> None:
     assert partitioning_of(table) == Partitioning.bucket("id", n=2)
     result = write(table, rows)
     assert sorted(records(result)) == [[0], [1]]
-    assert {file.spec_id for file in result.committables} == {table.spec().spec_id} != {0}
+    assert {file.data_file.spec_id for file in result.committables} == {table.spec().spec_id} != {0}
     found = commit(table, result).scan().to_arrow()
     assert sorted(found["id"].to_pylist()) == sorted([*range(10)] * 2)
     assert commit(table, write(table, rows)).scan(row_filter="kind = 'a'").to_arrow().num_rows == 15

@@ -18,10 +18,10 @@ ROOT = Path(volley.__file__).parent
 LAYERS = {
     0: ["errors", "_failpoints", "_halving", "_secrets"],
     1: ["_types", "_java", "expressions", "windows", "_casts"],
-    2: ["_plan", "source", "sink", "metrics", "_registry", "_operators"],
+    2: ["_plan", "source", "sink", "metrics", "_prometheus", "_registry", "_operators"],
     3: ["stream", "connectors", "iceberg"],
     4: [
-        *("_arrow", "_columns", "_datasource", "_dead_letters", "_epochs", "_spark", "_workers"),
+        *("_arrow", "_columns", "_datasource", "_dead_letters", "_epochs", "_spark", "_tally", "_workers"),
         *("_session", "_checkpoint", "job", "_terminal"),
     ],
     5: ["environment"],
@@ -30,15 +30,17 @@ LAYERS = {
 }
 
 THIRD_PARTIES = {
-    "pyspark": {"_spark", "_columns", "_datasource"},
+    "pyspark": {"_spark", "_columns", "_datasource", "_tally"},
     "pyarrow": {
         *("_arrow", "_casts", "_columns", "_datasource", "_dead_letters", "_operators", "_spark"),
         *("iceberg.writer", "iceberg.schema", "iceberg.tables", "iceberg._upsert_chores", "iceberg._upsert_staging"),
-        *("iceberg._clusters", "iceberg._layout", "iceberg._rolling", "iceberg._transforms"),
+        *("iceberg._clusters", "iceberg._evolution", "iceberg._layout", "iceberg._rolling", "iceberg._transforms"),
     },
     "pyiceberg": {
         "iceberg._clients",
+        "iceberg._evolution",
         "iceberg._files",
+        "iceberg._schema_changes",
         "iceberg._staging",
         "iceberg._upsert_chores",
         "iceberg._upsert_staging",
@@ -49,6 +51,7 @@ THIRD_PARTIES = {
         "iceberg._transforms",
         "iceberg._glue",
         "iceberg._hive",
+        "iceberg._nessie",
         "iceberg.committer",
         "iceberg.schema",
         "iceberg.tables",

@@ -85,6 +85,32 @@ def test_success_rate_counts_failures_only_when_there_are_some() -> None:
     assert metrics.snapshot().seconds_since_last_commit is None
 
 
+def test_what_a_sink_counts_is_counted_by_its_job_too() -> None:
+    metrics = Metrics({"job_name": "j"})
+    one, other = metrics.of_sink("db.t"), metrics.of_sink("db.t")
+    one.record_write(written([3]))
+    other.record_write(written([4, 5]))
+    other.record_commit(0.1, succeeded=True)
+    assert metrics.by_sink == {"db.t": one, "db.t 2": other}
+    assert (one.records_written, other.records_written, metrics.records_written) == (3, 9, 12)
+    assert (one.commits_success, other.commits_success, metrics.commits_success) == (0, 1, 1)
+    shown = [
+        (sample.labels, sample.value)
+        for family in text_string_to_metric_families(metrics.to_prometheus_format())
+        for sample in family.samples
+        if sample.name == "volley_iceberg_records_written_total"
+    ]
+    assert shown == [({"job_name": "j", "sink": "db.t"}, 3), ({"job_name": "j", "sink": "db.t 2"}, 9)]
+    assert metrics.snapshot_and_reset().records_written == 12
+    assert one.snapshot() == other.snapshot() == metrics.snapshot() == MetricsSnapshot()
+
+
+def test_labels_are_escaped() -> None:
+    labels = {"job_name": 'a "b"\n\\c'}
+    (family, *_) = text_string_to_metric_families(Metrics(labels).to_prometheus_format())
+    assert family.samples[0].labels == labels
+
+
 def test_an_unknown_counter_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="records_wrote"):
         _ = Metrics().records_wrote
@@ -145,7 +171,7 @@ def test_prometheus_families_have_help_and_type() -> None:
     assert families["v_iceberg_success_rate"].type == "gauge"
     assert families["v_iceberg_commit_duration_seconds"].type == "histogram"
     assert all(family.documentation for family in families.values())
-    assert "v_iceberg_seconds_since_last_commit" not in families
+    assert families["v_iceberg_seconds_since_last_commit"].samples == []
 
 
 @pytest.mark.parametrize("prefix", ["", "my-app", "1st", "a b", "a\nb 1"])

@@ -55,6 +55,7 @@ JSON = {
     "all lines": ("no\n[1]\n5\n", [], [1, 2, 3]),
     "a line among blank ones": ('\n\n{"id": 3}\n\nno\n  \n{"id": 7}\n\n', [3, 7], [5]),
     "a line that ends in CRLF": ('{"id": 1}\r\nno\r\n{"id": 3}\r\n', [1, 3], [2]),
+    "a null before the first object": ('null\n{"id": 2}\n', [2], [1]),
     "a line of another type": ('{"id": 1}\n{"id": {"a": 1}}\n{"id": 3}\n', [1, 3], [2]),
     "no line": ('{"id": 1}\n\n{"id": 3}\n', [1, 3], []),
 }
@@ -177,3 +178,9 @@ def check_mix(format: str, kinds: list[str], lines: list[str], text: str, factor
     assert [value for _, value in rows] == lines_of(rows) == good
     bad = [number for number, kind in enumerate(kinds, 1) if kind in ("bad", "wrong")]
     assert letters == [(f"a.{format}, line {number}", lines[number - 1]) for number in bad]
+
+
+def test_a_null_before_the_first_object_is_an_error_when_the_schema_is_inferred(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(' null\n{"id": 1}\n')
+    with pytest.raises(SourceError, match=r"a\.json, line 1: not a JSON object"):
+        FileSource(tmp_path / "a.json").open(str(tmp_path / "state"))

@@ -15,8 +15,8 @@ from pyiceberg.types import LongType, StringType
 from tests.recovery.lake import change_at, disturb
 from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY, Lake
-from volley import CommitConflictError, ConfigError, SchemaMismatchError, WriteResult
-from volley.iceberg import Append, Upsert
+from volley import CommitConflictError, ConfigError, LayoutChangedError, SchemaMismatchError, WriteResult
+from volley.iceberg import Append, Overwrite, Upsert
 from volley.sink import Chore
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "op": pa.string()})
@@ -114,8 +114,11 @@ def test_auto_marks_few_rows_and_rewrites_a_file_that_loses_many(make_lake: Make
     lake.epoch(rows(*range(100)))
     lake.epoch(rows(1))
     assert summary(lake)["total-delete-files"] == "1"
-    lake.epoch(rows(*range(50)))
+    lake.epoch(rows(*range(19)))
+    assert summary(lake)["total-delete-files"] == "2"
+    lake.epoch(rows(*range(40)))
     assert summary(lake)["deleted-data-files"] == "2"
+    assert summary(lake)["total-delete-files"] == "0"
     assert set(seen(lake)) == set(range(100))
 
 
@@ -340,7 +343,7 @@ def test_rows_staged_for_an_old_schema_are_not_written_under_the_new_one(lake: L
     written = lake.write(driver, 0, rows(1))
     with lake.table().update_schema() as update:
         update.add_column("new", StringType())
-    with pytest.raises(CommitConflictError, match="changed between write and commit"):
+    with pytest.raises(LayoutChangedError, match="changed between write and commit"):
         driver.commit(*written)
     driver.abort(*written)
     assert lake.files() == []
@@ -369,6 +372,27 @@ def test_manifests_of_deletes_are_merged_too(make_lake: MakeLake) -> None:
     assert len(head.manifests(lake.table().io)) <= 6
     assert seen(lake) == {i: "newer" if i < 8 else "new" for i in range(100)}
     assert summary(lake)["total-position-deletes"] == "8"
+
+
+def test_deletes_of_files_that_are_no_more_are_dropped_and_others_stay(make_lake: MakeLake) -> None:
+    lake = make_lake(Upsert("id", op_field="op"), SCHEMA)
+    lake.epoch(rows(*range(100)))
+    lake.epoch(rows(*range(100, 200)))
+    lake.epoch(rows(1, 101, name="newer"))
+    assert summary(lake)["total-delete-files"] == "2"
+    # The first file is written anew, so one of two entries of a manifest goes.
+    lake.epoch(rows(*range(2, 80), name="newest"))
+    found = summary(lake)
+    assert (found["removed-delete-files"], found["total-delete-files"], found["total-position-deletes"]) == ("1",) * 3
+    wanted = {i: "newest" if 2 <= i < 80 else "newer" if i in (1, 101) else "new" for i in range(200)}
+    assert seen(lake) == wanted
+    assert {row["id"]: row["name"] for row in lake.duckdb_rows()} == wanted
+    lake.config = lake.config.with_commit_mode(Overwrite())
+    lake.schema = pa.schema(list(SCHEMA)[:2])
+    lake.epoch([{"id": 5, "name": "alone"}])
+    assert summary(lake)["total-delete-files"] == summary(lake)["total-position-deletes"] == "0"
+    assert lake.table().inspect.delete_files().num_rows == 0
+    assert seen(lake) == {5: "alone"}
 
 
 def test_appends_after_upserts_keep_the_deletes(lake: Lake) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from volley.errors import SchemaMismatchError
@@ -11,7 +11,7 @@ from volley.errors import SchemaMismatchError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ENCODERS", "Encoder", "check_columns"]
+__all__ = ["ENCODERS", "Encoder", "check_columns", "holds", "json_texts"]
 
 _ROW_GROUP_BYTES = 64 << 20
 
@@ -55,15 +55,18 @@ class _Parquet:
         self._held, self._bytes = [], 0
 
 
+def json_texts(batch: pa.RecordBatch) -> Iterator[str]:
+    """Each row as a JSON object. Times and decimals are text: ISO, and every digit."""
+    rows = batch.to_pylist(maps_as_pydicts="strict")
+    return (json.dumps(row, default=str, ensure_ascii=False) for row in rows)
+
+
 class _JsonLines:
     def __init__(self, file: Any, schema: pa.Schema) -> None:
         self._file = file
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
-        rows = batch.to_pylist(maps_as_pydicts="strict")
-        # Times and decimals as text: ISO, and every digit.
-        lines = (json.dumps(row, default=str, ensure_ascii=False) for row in rows)
-        self._file.write("".join(f"{line}\n" for line in lines).encode())
+        self._file.write("".join(f"{text}\n" for text in json_texts(batch)).encode())
 
     def close(self) -> None:
         """Nothing is held."""
@@ -85,7 +88,7 @@ def check_columns(format: str, schema: pa.Schema) -> None:
     Raises:
         SchemaMismatchError: If there are any; names them all.
     """
-    bad = [f"{field.name!r} ({field.type})" for field in schema if not _holds(format, field.type)]
+    bad = [f"{field.name!r} ({field.type})" for field in schema if not holds(format, field.type)]
     if bad:
         raise SchemaMismatchError(
             f"{format} files can't hold column{'s' if len(bad) > 1 else ''} {', '.join(bad)}",
@@ -93,16 +96,19 @@ def check_columns(format: str, schema: pa.Schema) -> None:
         )
 
 
-def _holds(format: str, kind: pa.DataType) -> bool:
-    """Bytes have no form in text, CSV has no nested values, and a JSON object's keys are strings."""
+def holds(format: str, kind: pa.DataType) -> bool:
+    """Whether a format can hold a type.
+
+    Bytes have no form in text, CSV has no nested values, and a JSON object's keys are strings.
+    """
     import pyarrow as pa
 
     t = pa.types
     if format == "parquet":
         return True
     if t.is_map(kind):
-        return format == "json" and t.is_string(kind.key_type) and _holds(format, kind.item_type)
+        return format == "json" and t.is_string(kind.key_type) and holds(format, kind.item_type)
     if t.is_nested(kind):
         inner = [kind.field(index).type for index in range(kind.num_fields)]
-        return format == "json" and all(_holds(format, each) for each in inner)
+        return format == "json" and all(holds(format, each) for each in inner)
     return not (t.is_binary(kind) or t.is_fixed_size_binary(kind))

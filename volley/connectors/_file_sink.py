@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from volley._secrets import mask_uri, presentable
@@ -158,7 +158,7 @@ class _FileTaskWriter:
         self._full = posixpath.join(root, self._staged)
         self._file: Any = None
         self._encoder: Any = None
-        self._sizes: list[int] = []
+        self._result = WriteResult()
         self._seconds = 0.0
 
     def check(self, batch: pa.RecordBatch) -> None:
@@ -171,7 +171,7 @@ class _FileTaskWriter:
                 self._file = self._fs.open(self._full, "wb")
                 self._encoder = ENCODERS[self._writer.format](self._file, self._writer.schema)
             self._encoder.write_batch(batch)
-        self._sizes.append(batch.num_rows)
+        self._result = self._result.with_batch(batch.num_rows)
         self._seconds += time.perf_counter() - began
 
     def close(self) -> WriteResult:
@@ -181,8 +181,8 @@ class _FileTaskWriter:
             self._encoder.close()
             size = self._file.tell()
             self._file.close()
-        sizes, pair = self._sizes, (self._staged, self._final)
-        return WriteResult(sum(sizes), size, self._seconds, len(sizes), min(sizes), max(sizes), 1, (pair,))
+        pair = self._staged, self._final
+        return replace(self._result, bytes=size, seconds=self._seconds, files=1, committables=(pair,))
 
     def abort(self) -> None:
         if self._file is not None:

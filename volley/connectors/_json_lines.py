@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, partial
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from volley._halving import first_failing, halved
 from volley.connectors._input_file import LARGEST_VALUE, InputFile
-from volley.errors import ConfigError, SourceError
+from volley.connectors._json_text import check, fault, parsed, refuse_null
+from volley.errors import SourceError
 from volley.source import BadRow, Located
 
 if TYPE_CHECKING:
@@ -26,25 +26,6 @@ _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKETS = re.compile(rb"[\[\]{}]")
 
 
-def check(schema: pa.Schema) -> None:
-    """Raise ConfigError if a column is of a type that JSON lines are not read into."""
-    for field in schema:
-        if _is_unreadable(field.type, nested=False):
-            raise ConfigError(
-                f"column {field.name!r}: JSON files can't be read into {field.type}",
-                hint="declare a struct instead of a map, a string instead of fixed binary or nested time",
-            )
-
-
-def _is_unreadable(kind: pa.DataType, nested: bool) -> bool:
-    import pyarrow as pa
-
-    t = pa.types
-    if t.is_list(kind) or t.is_struct(kind):
-        return any(_is_unreadable(kind.field(index).type, True) for index in range(kind.num_fields))
-    return t.is_map(kind) or t.is_fixed_size_binary(kind) or (nested and t.is_time(kind))
-
-
 def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
     """The schema of the lines in the file's first megabyte."""
     import pyarrow as pa
@@ -57,8 +38,9 @@ def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
         if _depth(line) > _DEEPEST:
             raise file.fault(f"nested more than {_DEEPEST} deep", number, line[:80].decode(errors="replace"))
     try:
+        refuse_null(whole)
         return pj.read_json(pa.BufferReader(whole)).schema
-    except pa.ArrowException as error:
+    except (pa.ArrowException, SourceError) as error:
         raise _bad_line(file, whole, 0, None, error) from error
 
 
@@ -77,7 +59,7 @@ def read(
     with file.open() as stream:
         for before, chunk in _chunks(file, stream):
             try:
-                batches = _parsed(chunk, schema)
+                batches = parsed(chunk, schema)
             except (pa.ArrowException, SourceError) as error:
                 raise _bad_line(file, chunk, before, schema, error) from error
             yield from batches
@@ -92,7 +74,7 @@ def read_tolerant(
     with file.open() as stream:
         for before, chunk in _chunks(file, stream):
             try:
-                found: Iterable[Located | BadRow] = _located(file, chunk, before, _parsed(chunk, schema))
+                found: Iterable[Located | BadRow] = _located(file, chunk, before, parsed(chunk, schema))
             except (pa.ArrowException, SourceError):
                 found = _salvaged(file, chunk, before, schema)
             yield from found
@@ -105,10 +87,10 @@ def _salvaged(file: InputFile, chunk: bytes, before: int, schema: pa.Schema) -> 
 
     def attempt(start: int, end: int) -> list[Located | BadRow]:
         text = b"\n".join(lines[start:end])
-        return _located(file, text, before + start, _parsed(text, schema)) if text.strip() else []
+        return _located(file, text, before + start, parsed(text, schema)) if text.strip() else []
 
     def single(index: int, error: Exception) -> list[Located | BadRow]:
-        reason = _fault([lines[index]], schema) or str(error)
+        reason = fault([lines[index]], schema) or str(error)
         payload = lines[index].decode(errors="replace").rstrip("\r")
         return [BadRow(payload, reason, f"{file.name}, line {before + index + 1}")]
 
@@ -159,63 +141,6 @@ def _chunks(file: InputFile, stream: Any) -> Iterator[tuple[int, bytes]]:
         yield before, rest
 
 
-def _parsed(chunk: bytes, schema: pa.Schema) -> list[pa.RecordBatch]:
-    import pyarrow as pa
-    import pyarrow.json as pj
-
-    _check_text(chunk)
-    asked = pa.schema([pa.field(field.name, _asked(field.type)) for field in schema])
-    table = pj.read_json(
-        pa.BufferReader(chunk),
-        read_options=pj.ReadOptions(use_threads=False, block_size=len(chunk)),
-        parse_options=pj.ParseOptions(explicit_schema=asked, unexpected_field_behavior="ignore"),
-    )
-    return [_decoded(batch, schema) for batch in table.to_batches()]
-
-
-def _check_text(chunk: bytes) -> None:
-    """Arrow takes any bytes for a string, and whoever reads the table stumbles over them."""
-    if chunk.isascii():
-        return
-    try:
-        chunk.decode()
-    except UnicodeDecodeError as error:
-        raise SourceError(f"not UTF-8 ({error.reason})") from error
-
-
-def _asked(kind: pa.DataType) -> pa.DataType:
-    """What Arrow's JSON reader is asked for: it knows ISO timestamps, but dates and times only as strings."""
-    import pyarrow as pa
-
-    if pa.types.is_date(kind) or pa.types.is_time(kind):
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(_asked(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _asked(field.type)) for field in kind])
-    return kind
-
-
-def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    from volley._types import conform
-
-    columns = [
-        _time_of_day(column) if pa.types.is_time(field.type) else column
-        for column, field in zip(batch.columns, schema, strict=True)
-    ]
-    return conform(pa.RecordBatch.from_arrays(columns, names=schema.names), schema)
-
-
-def _time_of_day(text: pa.Array) -> pa.Array:
-    """Arrow casts strings to timestamps, not to times."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.binary_join_element_wise("1970-01-01T", text, "").cast(pa.timestamp("us")).cast(pa.time64("us"))
-
-
 def _bad_line(file: InputFile, chunk: bytes, before: int, schema: pa.Schema | None, error: Exception) -> SourceError:
     lines = chunk.split(b"\n")
 
@@ -223,37 +148,8 @@ def _bad_line(file: InputFile, chunk: bytes, before: int, schema: pa.Schema | No
         # Where a schema is inferred, a line can be at fault only because of those before it.
         return lines[0 if schema is None else start : end]
 
-    at = first_failing(len(lines), lambda start, end: _fault(asked(start, end), schema) is not None)
-    reason = _fault(asked(at, at + 1), schema)
+    at = first_failing(len(lines), lambda start, end: fault(asked(start, end), schema) is not None)
+    reason = fault(asked(at, at + 1), schema)
     if reason is None:
         return file.fault(str(error))
     return file.fault(reason, before + at + 1, lines[at].decode(errors="replace"))
-
-
-def _fault(lines: list[bytes], schema: pa.Schema | None) -> str | None:
-    """What is wrong with these lines, told of the last; None if nothing is."""
-    import pyarrow as pa
-    import pyarrow.json as pj
-
-    text = b"\n".join(lines)
-    if not text.strip():
-        return None
-    try:
-        if schema is None:
-            pj.read_json(pa.BufferReader(text))
-        else:
-            _parsed(text, schema)
-    except (pa.ArrowException, SourceError) as error:
-        # Arrow counts rows within what it was given, which says nothing to the reader of a file.
-        reason = error.message if isinstance(error, SourceError) else str(error).partition("\n")[0]
-        return _not_an_object(lines[-1]) or re.sub(r" in row \d+$", "", reason)
-    return None
-
-
-def _not_an_object(line: bytes) -> str | None:
-    try:
-        return None if isinstance(json.loads(line), dict) else "not a JSON object"
-    except RecursionError:
-        return "nested too deep"
-    except ValueError as error:
-        return f"not JSON ({error})"

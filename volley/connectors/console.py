@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from volley.errors import ConfigError
@@ -90,20 +90,17 @@ class _ConsoleTaskWriter:
     def __init__(self, most: int) -> None:
         self._most = most
         self._shown: list[dict[str, Any]] = []
-        self._sizes: list[int] = []
+        self._result = WriteResult()
 
     def check(self, batch: pa.RecordBatch) -> None:
         """Every row of the stream's schema fits."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._sizes.append(batch.num_rows)
+        self._result = self._result.with_batch(batch.num_rows)
         self._shown += batch.slice(0, self._most - len(self._shown)).to_pylist()
 
     def close(self) -> WriteResult:
-        if not self._sizes:
-            return WriteResult()
-        sizes = self._sizes
-        return WriteResult(sum(sizes), 0, 0.0, len(sizes), min(sizes), max(sizes), committables=tuple(self._shown))
+        return replace(self._result, committables=tuple(self._shown))
 
     def abort(self) -> None:
         """Nothing is left behind."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from volley.connectors._file_listing import check_exists, list_files
 from volley.connectors._file_log import FileLog, LoggedFile
 from volley.connectors._file_sink import FileCommitter
 from volley.connectors._input_file import InputFile
+from volley.connectors._kept import kept
 from volley.connectors._paths import absolute, filesystem
 from volley.errors import ConfigError, SourceError, VolleyError, near
 from volley.sink import Committer, Sink, SinkContext
@@ -184,19 +184,18 @@ class FileSource(SplitSource):
         """The schema of the first file with rows; kept beside the checkpoint, so that a restart has the same one."""
         import pyarrow as pa
 
-        memory, path = filesystem(saved, {})
-        if memory.exists(path):
-            return pa.ipc.read_schema(pa.py_buffer(memory.cat_file(path)))
-        log = self._logged()
-        log.append(list_files(self._url, self.storage_options))
-        first = next((entry for entry in log.entries if entry.size), None)
-        if first is None:
-            raise SourceError(f"{mask_uri(self._url)} has no files to infer a schema from", hint="declare it: schema=…")
-        schema = self._schema_of(first)
-        memory.makedirs(posixpath.dirname(path), exist_ok=True)
-        memory.pipe_file(f"{path}.tmp", schema.serialize().to_pybytes())
-        memory.mv(f"{path}.tmp", path)
-        return schema
+        def infer() -> bytes:
+            log = self._logged()
+            log.append(list_files(self._url, self.storage_options))
+            first = next((entry for entry in log.entries if entry.size), None)
+            if first is None:
+                raise SourceError(
+                    f"{mask_uri(self._url)} has no files to infer a schema from", hint="declare it: schema=…"
+                )
+            text: bytes = self._schema_of(first).serialize().to_pybytes()
+            return text
+
+        return pa.ipc.read_schema(pa.py_buffer(kept(saved, infer)))
 
     def _schema_of(self, logged: LoggedFile) -> pa.Schema:
         try:

@@ -281,6 +281,7 @@ class _MemoryTaskWriter:
 
     def __init__(self) -> None:
         self._batches: list[pa.RecordBatch] = []
+        self._result = WriteResult()
         self._began = time.perf_counter()
 
     def check(self, batch: pa.RecordBatch) -> None:
@@ -288,6 +289,7 @@ class _MemoryTaskWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
+        self._result = self._result.with_batch(batch.num_rows)
 
     def close(self) -> WriteResult:
         import pyarrow as pa
@@ -298,10 +300,9 @@ class _MemoryTaskWriter:
         with pa.ipc.new_stream(sink, self._batches[0].schema) as stream:
             for batch in self._batches:
                 stream.write_batch(batch)
-        sizes = [batch.num_rows for batch in self._batches]
         data = sink.getvalue().to_pybytes()
         seconds = time.perf_counter() - self._began
-        return WriteResult(sum(sizes), len(data), seconds, len(sizes), min(sizes), max(sizes), committables=(data,))
+        return replace(self._result, bytes=len(data), seconds=seconds, committables=(data,))
 
     def abort(self) -> None:
         """Nothing is left behind."""

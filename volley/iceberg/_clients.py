@@ -17,7 +17,7 @@ from pyiceberg.typedef import Identifier
 from requests import Session
 from requests.adapters import HTTPAdapter
 
-__all__ = ["LimitedRestCatalog", "Thrifty", "ThriftySqlCatalog", "shared"]
+__all__ = ["Limited", "LimitedRestCatalog", "Thrifty", "ThriftySqlCatalog", "shared"]
 
 
 class _Shared(BaseModel):
@@ -116,7 +116,7 @@ class ThriftySqlCatalog(Thrifty, sql.SqlCatalog):
         return self._known(identifier, orm_table.metadata_location, lambda: read(orm_table))
 
 
-class _Limited(HTTPAdapter):  # type: ignore[misc]
+class Limited(HTTPAdapter):  # type: ignore[misc]
     """Requests that end in time: pyiceberg's own wait for ever on a server that hangs."""
 
     def __init__(self, limits: tuple[float, float]) -> None:
@@ -136,13 +136,15 @@ class LimitedRestCatalog(rest.RestCatalog):
         properties: pyiceberg's.
     """
 
+    adapter: type[Limited] = Limited
+
     def __init__(self, name: str, limits: tuple[float, float], **properties: str) -> None:
         self._limits = limits
         super().__init__(name, **properties)
 
     def _limited(self, session: Session) -> Session:
         for scheme in ("http://", "https://"):
-            session.mount(scheme, _Limited(self._limits))
+            session.mount(scheme, self.adapter(self._limits))
         return session
 
     def _create_session(self) -> Session:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,12 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionKey, PartitionSpec
 from pyiceberg.schema import Accessor, Schema
+from pyiceberg.table import Table
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 from pyiceberg.typedef import Record
 
+from volley.errors import LayoutChangedError
 from volley.iceberg._transforms import physical, transformed
+from volley.iceberg.schema import fingerprint
 
-__all__ = ["Layout", "Partition"]
+__all__ = ["Layout", "Partition", "check_layout"]
 
 _WAYS = {SortDirection.ASC: "ascending", SortDirection.DESC: "descending"}
 
@@ -49,6 +52,11 @@ class Layout:
     schema: Schema
     spec: PartitionSpec
     order: SortOrder
+
+    @cached_property
+    def mark(self) -> str:
+        """A text that files and the table must have in common."""
+        return f"schema {self.schema.schema_id} ({fingerprint(self.schema)}), partition spec {self.spec.spec_id}"
 
     @property
     def plain(self) -> bool:
@@ -84,6 +92,25 @@ class Layout:
     def _column(self, rows: pa.RecordBatch, field_id: int) -> pa.Array:
         first, *inner = _path(self.schema.accessor_for_field(field_id))
         return pc.struct_field(rows.column(first), inner) if inner else rows.column(first)
+
+
+def check_layout(table: Table, written: Set[str]) -> None:
+    """Files written under another partition spec or schema must not be filed under this one: reads would be wrong.
+
+    Args:
+        table: The table as the commit will make it.
+        written: The marks of the layouts that the files were written for.
+
+    Raises:
+        LayoutChangedError: If the table has another.
+    """
+    mark = Layout(table.schema(), table.spec(), table.sort_order()).mark
+    if other := written - {mark}:
+        raise LayoutChangedError(
+            f"table {'.'.join(table.name())} changed between write and commit: files are written for "
+            f"{' and '.join(sorted(other))}, and would now have to be for {mark}",
+            hint="start the job again when nobody changes the table: it writes the epoch anew",
+        )
 
 
 def _path(accessor: Accessor | None) -> Iterator[int]:

@@ -38,6 +38,10 @@ from volley.iceberg.writer import WrittenFile
 __all__ = ["Changes", "check_named", "head_of", "overwrite", "stage"]
 
 
+_PATH_ID = 2147483546
+"""The field id of ``file_path`` in position deletes."""
+
+
 @dataclass(frozen=True)
 class Changes:
     """What a snapshot adds and removes.
@@ -210,6 +214,12 @@ def _producer(
     return appends
 
 
+def _only_target(deletes: DataFile) -> str | None:
+    """The one data file whose positions a delete file has, by its bounds; None if it may have those of several."""
+    low, high = (bounds.get(_PATH_ID) for bounds in (deletes.lower_bounds or {}, deletes.upper_bounds or {}))
+    return low.decode() if low is not None and low == high else None
+
+
 def _merges(transaction: Transaction) -> bool:
     return transaction.table_metadata.properties.get(TableProperties.MANIFEST_MERGE_ENABLED, "false") == "true"
 
@@ -231,6 +241,7 @@ class _RowChanges(_OverwriteFiles):
     def __init__(self, deletes: Sequence[WrittenFile], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._delete_files = [file.data_file for file in deletes]
+        self._dangling: list[DataFile] = []
         self._of_deletes = False
 
     def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
@@ -257,10 +268,30 @@ class _RowChanges(_OverwriteFiles):
         used = [each for each in manifests if self._is_needed(each)]
         data = self._merged([each for each in used if each.content == ManifestContent.DATA])
         self._of_deletes = True
-        deletes = self._merged(
-            [*self._new_delete_manifests(), *(each for each in used if each.content != ManifestContent.DATA)]
-        )
-        return [*data, *deletes]
+        older = [self._without_dangling(each) for each in used if each.content != ManifestContent.DATA]
+        return [*data, *self._merged([*self._new_delete_manifests(), *older])]
+
+    def _without_dangling(self, manifest: ManifestFile) -> ManifestFile:
+        """The manifest, in which the position deletes of data files that this snapshot removes are removed too."""
+        removed = {file.file_path for file in self._deleted_data_files}
+        entries = manifest.fetch_manifest_entry(self._io, discard_deleted=True) if removed else []
+        dangling = {entry.data_file for entry in entries if _only_target(entry.data_file) in removed}
+        if not dangling:
+            return manifest
+        self._dangling += dangling
+        with self.new_manifest_writer(self.spec(manifest.partition_spec_id)) as writer:
+            for entry in entries:
+                gone = entry.data_file in dangling
+                writer.add_entry(
+                    ManifestEntry.from_args(
+                        status=ManifestEntryStatus.DELETED if gone else ManifestEntryStatus.EXISTING,
+                        snapshot_id=self._snapshot_id if gone else entry.snapshot_id,
+                        sequence_number=entry.sequence_number,
+                        file_sequence_number=entry.file_sequence_number,
+                        data_file=entry.data_file,
+                    )
+                )
+        return writer.to_manifest_file()
 
     def _is_needed(self, manifest: ManifestFile) -> bool:
         own = manifest.added_snapshot_id == self._snapshot_id
@@ -297,7 +328,7 @@ class _RowChanges(_OverwriteFiles):
         )
         for file in (*self._added_data_files, *self._delete_files):
             collector.add_file(file, self.schema(), self.spec(file.spec_id))
-        for file in self._deleted_data_files:
+        for file in (*self._deleted_data_files, *self._dangling):
             collector.remove_file(file, self.schema(), self.spec(file.spec_id))
         parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
         return update_snapshot_summaries(

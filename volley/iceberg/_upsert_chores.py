@@ -27,8 +27,9 @@ from volley.sink import WriteResult
 
 __all__ = ["Merge", "Replace", "Replaced"]
 
-# Where more of a file than this is replaced, writing it anew costs less than reading it with its deletes ever after.
-_REWRITTEN_PART = 0.3
+# Where this part of a file is replaced, writing it anew costs no more than reading it with its deletes one to three
+# times, by the reader (python -m benchmarks upsert_strategy); where less is, some readers hardly notice the deletes.
+_REWRITTEN_PART = 0.2
 _AT = "at"
 _PATH_ID, _POSITION_ID = 2147483546, 2147483545
 _POSITIONS = pa.schema(
@@ -213,4 +214,4 @@ def _write_positions(writer: UpsertWriter, path: str, file: DataFile, positions:
         upper_bounds={_PATH_ID: named, _POSITION_ID: struct.pack("<q", positions[-1])},
     )
     made.spec_id = file.spec_id
-    return WrittenFile(made, file.spec_id, writer.rows.schema.schema_id)
+    return WrittenFile(made, writer.rows.layout.mark)

@@ -45,16 +45,14 @@ class StagedFile:
         buckets: The bucket of each row group.
         sizes: The bytes of each row group.
         ranges: For each key, between which values the keys are; None = not known.
-        spec_id: The partition spec the rows are meant for.
-        schema_id: The schema they are meant for.
+        layout: The layout the rows are meant for.
     """
 
     path: str
     buckets: tuple[int, ...]
     sizes: tuple[int, ...]
     ranges: tuple[tuple[Range, ...] | None, ...]
-    spec_id: int
-    schema_id: int
+    layout: str
 
 
 @dataclass(frozen=True)
@@ -240,8 +238,7 @@ class _Staging:
             tuple(self._buckets),
             tuple(groups.row_group(number).total_byte_size for number in range(groups.num_row_groups)),
             tuple(None if ranges is None else tuple(ranges) for ranges in self._ranges),
-            self._writer.rows.spec.spec_id,
-            self._writer.rows.schema.schema_id,
+            self._writer.rows.layout.mark,
         )
 
 

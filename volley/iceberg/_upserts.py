@@ -55,7 +55,6 @@ class EpochUpsert:
         self._writer = writer
         self._merged: list[WrittenFile] | None = None
         self._replaced: dict[_Seen, Replaced] = {}
-        self.results: list[WriteResult] = []
 
     @property
     def written(self) -> list[WrittenFile]:
@@ -88,7 +87,6 @@ class EpochUpsert:
         )
 
     def _take(self, results: Sequence[WriteResult], found: dict[_Seen, FileScanTask]) -> None:
-        self.results += results
         made = [each for result in results for each in result.committables]
         by_path = {path: (path, deletes) for path, deletes in found}
         for each in made:

@@ -199,6 +199,11 @@ class NessieCatalog(RestCatalog):
     def _endpoint(self) -> str:
         return f"{self.uri.rstrip('/')}/{quote(self.branch, safe='')}"
 
+    def open(self, properties: dict[str, Any]) -> Catalog:
+        from volley.iceberg._nessie import LimitedNessieCatalog
+
+        return LimitedNessieCatalog(CATALOG_NAME, _limits(self.timeout), **_untyped(properties))
+
 
 @dataclass(frozen=True, repr=False)
 class SqlCatalog(CatalogConfig):

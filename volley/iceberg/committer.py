@@ -32,7 +32,9 @@ from volley.errors import (
 )
 from volley.iceberg._clients import shared
 from volley.iceberg._files import data_folder, file_system, list_folder, name_of, sizes
+from volley.iceberg._layout import check_layout
 from volley.iceberg._patience import ATTEMPTS, patient, patiently
+from volley.iceberg._schema_changes import Evolution
 from volley.iceberg._staging import Changes, overwrite, stage
 from volley.iceberg._upsert_staging import StagedFile, UpsertWriter
 from volley.iceberg._upserts import EpochUpsert
@@ -40,6 +42,7 @@ from volley.iceberg.catalogs import catalog_errors
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Overwrite, Upsert
 from volley.iceberg.storage import storage_errors
+from volley.iceberg.tables import evolution
 from volley.iceberg.writer import IcebergWriter, WrittenFile, file_prefix
 from volley.sink import Epoch, SinkContext, WriteResult
 
@@ -131,10 +134,18 @@ class IcebergCommitter:
         return epoch_of(self._table, query_id, self._config.branch)
 
     def writer(self, epoch: Epoch) -> IcebergWriter | UpsertWriter:
-        """The writer for this epoch, as the table is now; `last_epoch` has just reloaded it with fresh credentials."""
+        """The writer for this epoch, for the table as the epoch's commit will make it.
+
+        `last_epoch` has just reloaded the table, with fresh credentials.
+        """
+        table = self._evolution().of(self._table)
         if isinstance(self._config.commit_mode, Upsert):
-            return self._upsert_writer(self._config.commit_mode, epoch, self._table)
-        return IcebergWriter.for_table(self._table, self._config, epoch)
+            return self._upsert_writer(self._config.commit_mode, epoch, table)
+        return IcebergWriter.for_table(table, self._config, epoch)
+
+    def _evolution(self) -> Evolution:
+        """The changes of the schema that the rows need; others may have made them, or other ones, since last asked."""
+        return evolution(self._config, self._table, self._context.schema)
 
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """One snapshot with the files of all results; none at all if there are no files."""
@@ -149,8 +160,9 @@ class IcebergCommitter:
             retry_error_callback=lambda state: self._give_up(attempts, state),
         )(self._attempt, attempts)
         if self._upsert:
-            self._count_chores(self._upsert)
             self._delete(file.path for file in files)
+            # Its files are the table's now: no later `abort` may delete them.
+            self._upsert = None
 
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Delete the files of an epoch that did not land."""
@@ -177,12 +189,14 @@ class IcebergCommitter:
             return
         this.clear()
         with this.doubted():
-            _check_layout(self._table, this.files)
-            changes = this.changes(self._table)
+            needed = self._evolution()
+            table = needed.of(self._table)
+            check_layout(table, {file.layout for file in this.files})
+            changes = this.changes(table)
             if not changes:
                 return
-            _check_present(self._table, changes.written)
-            transaction = self._stage(this, changes)
+            _check_present(table, changes.written)
+            transaction = self._stage(this, needed, changes)
         reach("before-commit", this.epoch.number)
         with self._classified(this):
             self._commit_once(transaction, this)
@@ -215,13 +229,14 @@ class IcebergCommitter:
     def _upsert_writer(self, mode: Upsert, epoch: Epoch, table: Table) -> UpsertWriter:
         return UpsertWriter(IcebergWriter.for_table(table, self._config, epoch), mode)
 
-    def _stage(self, this: _Attempts, changes: Changes) -> Transaction:
-        """Manifests and metadata updates for one snapshot; nothing is visible yet."""
+    def _stage(self, this: _Attempts, needed: Evolution, changes: Changes) -> Transaction:
+        """Manifests and metadata updates for one snapshot, and the schema it needs; nothing is visible yet."""
         epoch, config = this.epoch, self._config
         marks = {"volley.job": self._context.job, "volley.query-id": epoch.query_id, _EPOCH: str(epoch.number)}
         summary = {**config.snapshot_properties, **marks}
         with storage_errors(self._table.location()):
             transaction = self._table.transaction()
+            needed.stage(transaction)
             transaction.set_properties(
                 {f"{_EPOCH}.{epoch.query_id}": str(epoch.number), f"{_COMMIT}.{epoch.query_id}": this.commit_id}
             )
@@ -256,12 +271,6 @@ class IcebergCommitter:
                 self._table.io.delete(path)
             except Exception:
                 _log.warning("orphan file left behind: %s", path, exc_info=True)
-
-    def _count_chores(self, upsert: EpochUpsert) -> None:
-        # The rows were counted when they were staged.
-        for result in upsert.results:
-            files, size = result.files, result.bytes
-            self._context.metrics.record_write(WriteResult(files=files, bytes=size, seconds=result.seconds))
 
     @contextmanager
     def _classified(self, this: _Attempts) -> Iterator[None]:
@@ -346,18 +355,6 @@ def epoch_of(table: Table, query_id: str, branch: str) -> int | None:
         if summary.get("volley.query-id") == query_id:
             return int(summary[_EPOCH])
     return None
-
-
-def _check_layout(table: Table, files: Sequence[WrittenFile | StagedFile]) -> None:
-    """Files written under another partition spec or schema must not be filed under this one: reads would be wrong."""
-    spec_id, schema_id = table.spec().spec_id, table.schema().schema_id
-    for file in files:
-        if (file.spec_id, file.schema_id) != (spec_id, schema_id):
-            raise CommitConflictError(
-                f"table {'.'.join(table.name())} changed between write and commit: files are written for schema "
-                f"{file.schema_id} and partition spec {file.spec_id}, it now has {schema_id} and {spec_id}",
-                hint="start the job again: it writes the epoch anew for the table as it is",
-            )
 
 
 def _check_present(table: Table, files: Sequence[WrittenFile]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from volley._secrets import show
 from volley.errors import ConfigError, near
 from volley.iceberg.catalogs import CatalogConfig, GlueCatalog, RestCatalog, SqlCatalog, catalog_from_uri
-from volley.iceberg.modes import Append, CommitMode, commit_mode
+from volley.iceberg.modes import Append, CommitMode, check_evolution, commit_mode
 from volley.iceberg.partitioning import Partitioning, partitioning
 from volley.iceberg.storage import IcebergStorage
 
@@ -34,7 +34,6 @@ TUNINGS: dict[str, dict[str, Any]] = {
 }
 """The presets of `IcebergSinkConfig.with_tuning`."""
 
-_EVOLUTIONS = ("strict", "add_columns", "full")
 # Keys that Iceberg itself writes into a snapshot's summary, and those of Volley's marks.
 _RESERVED = re.compile(
     r"(added|deleted|removed|total|manifests)-.*|changed-partition-count|partition-summaries-included|partitions\..*"
@@ -89,6 +88,8 @@ class IcebergSinkConfig:
     partitioning: Partitioning = _TABLE_DEFAULT
     commit_mode: CommitMode = _APPEND
     schema_evolution: str = "add_columns"
+    renames: Mapping[str, str] = field(default_factory=dict, hash=False)
+    drops: Sequence[str] = ()
     create_table: bool = True
     branch: str = "main"
     snapshot_properties: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -106,16 +107,19 @@ class IcebergSinkConfig:
         self._keep("flush_interval", _interval(self.flush_interval))
         self._keep("partitioning", partitioning(self.partitioning))
         self._keep("commit_mode", commit_mode(self.commit_mode))
+        self._keep("renames", dict(self.renames))
+        self._keep("drops", (self.drops,) if isinstance(self.drops, str) else tuple(self.drops))
         self._keep("namespace", _namespace(self.namespace, self.source))
         _check_name("table", self.table)
         _check_name("branch", self.branch)
         _check_numbers(self)
         _check_compression(self.compression, self.compression_level)
-        _check_choices(self)
+        check_evolution(self.schema_evolution, self.renames, self.drops)
+        if not isinstance(self.create_table, bool):
+            raise ConfigError(f"create_table {self.create_table!r} is not valid", hint="True or False")
         _check_texts("snapshot", self.snapshot_properties)
         _check_texts("table", self.table_properties)
         _check_snapshot_properties(self.snapshot_properties)
-        _refuse_what_is_not_built(self)
         _check_dead_letter(self)
 
     def _keep(self, name: str, value: Any) -> None:
@@ -225,9 +229,33 @@ class IcebergSinkConfig:
         """How an epoch's rows change the table: "append", "overwrite", or an `Append`, `Overwrite` or `Upsert`."""
         return replace(self, commit_mode=commit_mode(mode))
 
-    def with_schema_evolution(self, mode: str) -> IcebergSinkConfig:
-        """What happens when the stream has columns the table has not: strict (an error) or add_columns."""
-        return replace(self, schema_evolution=mode)
+    def with_schema_evolution(
+        self, mode: str, renames: Mapping[str, str] | None = None, drops: Sequence[str] = ()
+    ) -> IcebergSinkConfig:
+        """How the schema of a table that is there may change, in the snapshot of the first epoch that needs it.
+
+        Data files stay as they are: readers see their rows under the new schema.
+
+        Args:
+            mode: "strict": not at all, a stream that does not fit is an error that lists every difference.
+                "add_columns": columns of the stream that the table has not are added, fields inside structs, lists
+                and maps too. "full": also int becomes long, float double, a decimal one of more digits, and a required
+                column optional, where the stream needs it; and `renames` and `drops` are done.
+            renames: Columns and what they are called from now on, ``{"old": "new", "address.zip": "code"}``. What is
+                done already is passed over.
+            drops: Columns that are to go, ``["note", "address.zip"]``. One that the stream still has, or that a
+                partition, the sort order or the table's identifier needs, is an error when the job starts.
+
+        Raises:
+            ConfigError: If `renames` or `drops` are given without "full", or don't go together.
+
+        Example:
+            >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage
+            >>> config = IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local("/tmp/lake"))
+            >>> config.with_schema_evolution("full", renames={"name": "title"}, drops=["note"]).renames
+            {'name': 'title'}
+        """
+        return replace(self, schema_evolution=mode, renames=renames or {}, drops=drops)
 
     def with_create_table(self, create: bool) -> IcebergSinkConfig:
         """Whether namespace and table are made when they are absent; else that is an error."""
@@ -288,18 +316,6 @@ class IcebergSinkConfig:
         return replace(self, **TUNINGS[preset])
 
     __repr__ = show
-
-
-def _refuse_what_is_not_built(config: IcebergSinkConfig) -> None:
-    """Settings whose work is still to come are refused, never ignored: whoever builds one deletes its line."""
-    for setting, used in {
-        "schema_evolution": config.schema_evolution == "full",
-    }.items():
-        if used:
-            default = IcebergSinkConfig.__dataclass_fields__[setting].default
-            raise ConfigError(
-                f"{setting} {getattr(config, setting)!r} is not supported yet", hint=f"leave it at {default!r}"
-            )
 
 
 def _check_dead_letter(config: IcebergSinkConfig) -> None:
@@ -365,14 +381,6 @@ def _check_compression(compression: str, level: int | None) -> None:
     if level is not None and (isinstance(level, bool) or level not in (levels or ())):
         wanted = f"levels {levels.start} to {levels.stop - 1}" if levels else "no level"
         raise ConfigError(f"compression level {level!r} is not valid", hint=f"{compression} takes {wanted}")
-
-
-def _check_choices(config: IcebergSinkConfig) -> None:
-    mode = config.schema_evolution
-    if mode not in _EVOLUTIONS:
-        raise ConfigError(f"schema_evolution {mode!r} is unknown", hint=near(str(mode), _EVOLUTIONS))
-    if not isinstance(config.create_table, bool):
-        raise ConfigError(f"create_table {config.create_table!r} is not valid", hint="True or False")
 
 
 def _check_texts(what: str, properties: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""How an epoch's rows change a table, as plain values: append, overwrite, upsert."""
+"""How an epoch changes a table, as plain values: append, overwrite, upsert; and how far its schema may change."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from volley.errors import ConfigError, near
 
-__all__ = ["Append", "CommitMode", "Overwrite", "Upsert", "commit_mode"]
+__all__ = ["Append", "CommitMode", "Overwrite", "Upsert", "check_evolution", "commit_mode"]
 
 _STRATEGIES = ("auto", "merge_on_read", "copy_on_write")
+_EVOLUTIONS = ("strict", "add_columns", "full")
 
 
 @dataclass(frozen=True)
@@ -126,3 +127,30 @@ def commit_mode(value: CommitMode | str) -> CommitMode:
     if not isinstance(value, str) or value not in named:
         raise ConfigError(f"commit_mode {value!r} is unknown", hint=near(str(value), [*named, "upsert"]))
     return named[value]
+
+
+def check_evolution(mode: str, renames: Mapping[str, str], drops: Sequence[str]) -> None:
+    """Raise ConfigError unless these are settings of a schema evolution that can be done, and done again.
+
+    Args:
+        mode: Its name.
+        renames: Dotted names of columns and their new names.
+        drops: Dotted names of columns.
+    """
+    if mode not in _EVOLUTIONS:
+        raise ConfigError(f"schema_evolution {mode!r} is unknown", hint=near(str(mode), _EVOLUTIONS))
+    if mode != "full" and (renames or drops):
+        raise ConfigError(
+            f"renames and drops are not for schema_evolution {mode!r}", hint='with_schema_evolution("full", …)'
+        )
+    for each in (*renames, *renames.values(), *drops):
+        if not isinstance(each, str) or not each:
+            raise ConfigError(f"renames or drops have {each!r}", hint="the dotted name of a column")
+    for path, name in renames.items():
+        if "." in name:
+            raise ConfigError(f"{path!r} can't be renamed to {name!r}", hint="only its own name, it stays where it is")
+    # Started again, a job must be able to tell what is done from what is not.
+    wanted = [path.removesuffix(path.rpartition(".")[2]) + name for path, name in renames.items()]
+    named = [*renames, *wanted, *drops]
+    if twice := next((each for each in named if named.count(each) > 1), None):
+        raise ConfigError(f"renames and drops name column {twice!r} twice", hint="do one after the other")

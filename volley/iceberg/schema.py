@@ -1,14 +1,12 @@
-"""Arrow ↔ Iceberg schemas: conversion both ways, and what differs between a stream and a table."""
+"""Arrow ↔ Iceberg schemas: conversion both ways, and which types fit which."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import hashlib
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema, assign_fresh_schema_ids, sanitize_column_names
-from pyiceberg.table import Table
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -31,17 +29,16 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from volley._types import canonical_schema, canonical_type, type_name
-from volley.errors import SchemaMismatchError, near
+from volley._types import canonical_schema, type_name
 
 __all__ = [
-    "Difference",
     "arrow_schema",
-    "check_fits",
-    "differences",
-    "evolve",
     "file_schema",
+    "fingerprint",
+    "fits",
     "iceberg_type",
+    "is_widened",
+    "table_type_name",
     "to_iceberg_schema",
 ]
 
@@ -60,22 +57,6 @@ _PRIMITIVES: dict[pa.DataType, IcebergType] = {
 }
 
 _WIDENED = ((IntegerType(), LongType()), (FloatType(), DoubleType()))
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One thing in which a stream does not fit a table.
-
-    Args:
-        column: The column's dotted name.
-        problem: What is wrong with it.
-    """
-
-    column: str
-    problem: str
-
-    def __str__(self) -> str:
-        return f"{self.column!r}: {self.problem}"
 
 
 def to_iceberg_schema(schema: pa.Schema) -> Schema:
@@ -142,99 +123,28 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def differences(stream: pa.Schema, table: Schema) -> list[Difference]:
-    """Everything in which rows of the Arrow schema `stream` do not fit `table`; columns are matched by name.
-
-    A column of the table that the stream lacks is written as null if it is optional. int fits long, float fits
-    double, and a decimal fits one of more digits and the same scale.
-
-    Example:
-        >>> table = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
-        >>> [str(difference) for difference in differences(pa.schema({"id": pa.string(), "NAME": pa.string()}), table)]
-        ["'id': the stream has string, the table long", "'NAME': the table has 'name', names are case-sensitive"]
-    """
-    return list(_struct_differences(stream, table.as_struct(), ""))
-
-
-def _struct_differences(stream: pa.Schema | pa.StructType, table: StructType, prefix: str) -> Iterator[Difference]:
-    have = {field.name: field for field in stream}
-    want = {field.name: field for field in table.fields}
-    for name, field in have.items():
-        if name not in want:
-            yield Difference(prefix + name, _unknown(name, want))
-        else:
-            yield from _required(field.nullable, want[name].required, prefix + name)
-            yield from _type_differences(field.type, want[name].field_type, prefix + name)
-    for name, column in want.items():
-        if column.required and name not in have:
-            yield Difference(prefix + name, "the table requires it, the stream lacks it")
-
-
-def _unknown(name: str, known: Iterable[str]) -> str:
-    if same := _same_but_case(name, known):
-        return f"the table has {same!r}, names are case-sensitive"
-    return f"the table has no such column ({near(name, known)})"
-
-
-def _same_but_case(name: str, known: Iterable[str]) -> str | None:
-    return next((each for each in known if each != name and each.casefold() == name.casefold()), None)
-
-
-def _required(nullable: bool, required: bool, name: str) -> Iterator[Difference]:
-    if required and nullable:
-        yield Difference(name, "the table requires a value, the stream may have nulls")
-
-
-def _type_differences(stream: pa.DataType, table: IcebergType, name: str) -> Iterator[Difference]:
-    if pa.types.is_struct(stream) and isinstance(table, StructType):
-        yield from _struct_differences(stream, table, f"{name}.")
-    elif pa.types.is_map(stream) and isinstance(table, MapType):
-        yield from _type_differences(stream.key_type, table.key_type, f"{name}.key")
-        yield from _required(stream.item_field.nullable, table.value_required, f"{name}.value")
-        yield from _type_differences(stream.item_type, table.value_type, f"{name}.value")
-    elif isinstance(table, ListType) and pa.types.is_list(canonical_type(stream)):
-        yield from _required(stream.value_field.nullable, table.element_required, f"{name}.element")
-        yield from _type_differences(stream.value_type, table.element_type, f"{name}.element")
-    elif not _fits(canonical_type(stream), table):
-        yield Difference(name, f"the stream has {type_name(stream)}, the table {_table_type_name(table)}")
-
-
-def _table_type_name(table: IcebergType) -> str:
-    """The name in the words of streams: Iceberg's timestamp is their timestamp_ntz."""
-    return str(table) if isinstance(table, UUIDType) else type_name(_plain(schema_to_pyarrow(table)))
-
-
-def _fits(stream: pa.DataType, table: IcebergType) -> bool:
+def fits(stream: pa.DataType, table: IcebergType) -> bool:
+    """Whether values of a canonical Arrow type can be written to a column of the table as it is."""
     if pa.types.is_nested(stream):
         return False
     own = iceberg_type(stream)
-    if isinstance(own, DecimalType) and isinstance(table, DecimalType):
-        return own.scale == table.scale and own.precision <= table.precision
     if isinstance(own, FixedType) and isinstance(table, UUIDType):
-        return bool(stream.byte_width == 16)
-    return own == table or (own, table) in _WIDENED
+        return own == FixedType(16)
+    return own == table or is_widened(own, table)
 
 
-def check_fits(stream: pa.Schema, table: Schema, name: str) -> None:
-    """Raise SchemaMismatchError, with every difference, unless rows of `stream` fit the table."""
-    if found := differences(stream, table):
-        listed = "\n".join(f"  - {difference}" for difference in found)
-        raise SchemaMismatchError(
-            f"the stream does not fit table {name}:\n{listed}",
-            hint="cast, rename or drop columns of the stream, or change the table's schema",
-        )
+def is_widened(narrow: IcebergType, wide: IcebergType) -> bool:
+    """Whether the second type has all values of the first, and Iceberg lets a column become of it."""
+    if isinstance(narrow, DecimalType) and isinstance(wide, DecimalType):
+        return narrow.scale == wide.scale and narrow.precision < wide.precision
+    return (narrow, wide) in _WIDENED
 
 
-def evolve(table: Table, stream: pa.Schema) -> Table:
-    """The table with the stream's new top-level columns added, if there are any.
+def table_type_name(kind: IcebergType) -> str:
+    """The name in the words of streams: Iceberg's timestamp is their timestamp_ntz."""
+    return str(kind) if isinstance(kind, UUIDType) else type_name(_plain(schema_to_pyarrow(kind)))
 
-    A column whose name differs from an old one in case only is not new: `check_fits` will name it.
-    """
-    names = {field.name for field in table.schema().fields}
-    new = [field for field in canonical_schema(stream) if field.name not in names]
-    new = [field for field in new if not _same_but_case(field.name, names)]
-    if new:
-        with table.update_schema() as update:
-            for field in new:
-                update.add_column((field.name,), iceberg_type(field.type))
-    return table
+
+def fingerprint(schema: Schema) -> str:
+    """A text that two schemas have in common only if files of the one are right under the other."""
+    return hashlib.sha256(schema.model_dump_json().encode()).hexdigest()[:16]

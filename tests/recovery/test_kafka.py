@@ -1,0 +1,68 @@
+"""Kafka → Iceberg under kills: each message is once in the table, or once in the dead letters of its epoch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.recovery import pipeline
+from tests.recovery.runs import FILES, ROWS_PER_FILE, check_exactly_once, load, run_and_die
+from tests.services.servers.kafka import Kafka
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+ROWS = FILES * ROWS_PER_FILE
+BROKEN = range(0, ROWS, 50)
+
+
+@pytest.fixture
+def topic(kafka: Kafka) -> str:
+    """The rows that the files of the other tests have: each epoch takes the same from both partitions."""
+    topic = kafka.topic(partitions=2)
+    values = [json.dumps({"id": i, "name": f"row {i}"}) for i in range(ROWS)]
+    kafka.produce(topic, [{"value": value, "partition": i % 2} for i, value in enumerate(values)])
+    return topic
+
+
+@pytest.mark.parametrize("point", ["after-files", "after-commit", "before-checkpoint", "after-task"])
+def test_killed_once(kafka: Kafka, topic: str, point: str, tmp_path: Path) -> None:
+    options = ["--kill-driver"] if point == "after-task" else []
+    run_and_die(tmp_path, "arrow-native", f"{point}@1", "--kafka", kafka.bootstrap, topic, *options)
+    pipeline.main(tmp_path, True, kafka=(kafka.bootstrap, topic))
+    check_exactly_once(tmp_path)
+
+
+def test_killed_in_every_epoch_and_on_the_way_changing_the_path(kafka: Kafka, topic: str, tmp_path: Path) -> None:
+    for epoch, point in enumerate(("after-commit", "before-checkpoint", "after-files")):
+        path = "general" if epoch == 1 else "arrow-native"
+        run_and_die(tmp_path, path, f"{point}@{epoch}", "--kafka", kafka.bootstrap, topic)
+        # What comes meanwhile is read in its turn.
+        kafka.produce(topic, [{"value": json.dumps({"id": 7 * (ROWS + epoch), "name": "filtered out"})}])
+    pipeline.main(tmp_path, False, kafka=(kafka.bootstrap, topic))
+    check_rows(tmp_path, [i for i in range(ROWS) if i % 7])
+
+
+def test_with_dead_letters(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic(partitions=2)
+    values = ["{" if i in BROKEN else json.dumps({"id": i}) for i in range(ROWS)]
+    kafka.produce(topic, [{"value": value, "partition": i % 2} for i, value in enumerate(values)])
+    options = ["--kafka", kafka.bootstrap, topic, "--dead-letter", "dead"]
+    run_and_die(tmp_path, "arrow-native", "between-commits@1", *options)
+    pipeline.main(tmp_path, True, dead_letter="dead", kafka=(kafka.bootstrap, topic))
+    check_rows(tmp_path, [i for i in range(ROWS) if i % 7 and i % 10 != 3 and i not in BROKEN])
+    letters = load(tmp_path, "db.dead").scan().to_arrow().to_pylist()
+    found = sorted((row["epoch"], int(row["position"].rpartition("/")[2])) for row in letters if row["payload"] == "{")
+    assert found == [(i // ROWS_PER_FILE, i // 2) for i in BROKEN]
+    assert {row["position"].rpartition("/")[0] for row in letters} == {f"{topic}/0", f"{topic}/1"}
+    divided = sorted(json.loads(row["payload"])["id"] for row in letters if row["payload"] != "{")
+    assert divided == [i for i in range(ROWS) if i % 7 and i % 10 == 3]
+
+
+def check_rows(folder: Path, ids: list[int]) -> None:
+    """Compare with what is in the table, row by row."""
+    table = load(folder)
+    assert table.scan().to_arrow().sort_by("id")["id"].to_pylist() == ids
+    epochs = [snapshot.summary["volley.epoch"] for snapshot in table.snapshots() if snapshot.summary]
+    assert len(epochs) == len(set(epochs)) >= FILES

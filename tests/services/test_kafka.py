@@ -1,0 +1,391 @@
+"""KafkaSource against a real broker: what it reads, from where on, and what it says when it can't."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from tests.contracts.test_split_sources import Planner, rows_of
+from tests.processes import ROOT, plain_environment
+from tests.services.servers.kafka import Kafka
+from tests.services.servers.process import free_ports
+from volley import ConfigError, JobError, KafkaSource, SourceError
+from volley.source import BadRow, Located, Offset
+
+SHORT = timedelta(seconds=3)
+NUMBERS = "id long"
+
+
+def numbers(first: int, last: int, **more: Any) -> list[dict[str, Any]]:
+    """Messages with the numbers from `first` up to, not including, `last`."""
+    return [{"value": json.dumps({"id": number}), **more} for number in range(first, last)]
+
+
+class Run:
+    """A run of a job over a source, as Spark drives it.
+
+    Args:
+        source: The source.
+        folder: The folder of its checkpoint.
+        bounded: Whether it ends where the topics end when it begins.
+    """
+
+    def __init__(self, source: KafkaSource, folder: Path, *, bounded: bool = False) -> None:
+        self.source = source.open(str(folder / "state"))
+        self.planner = Planner(self.source, bounded=bounded)
+        self.at: Offset = self.planner.source.initial_offset()
+
+    def epoch(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The rows of the next epoch."""
+        start, self.at = self.at, self.planner.next(self.at, limit)
+        return rows_of(self.source, self.planner, start, self.at)
+
+    def ids(self, limit: int | None = None) -> list[int]:
+        return [row["id"] for row in self.epoch(limit)]
+
+
+def of_numbers(kafka: Kafka, topic: str, **settings: Any) -> KafkaSource:
+    return KafkaSource(kafka.bootstrap, topic, **{"schema": NUMBERS, "timeout": SHORT, **settings})
+
+
+def test_a_message_has_all_its_parts(kafka: Kafka, tmp_path: Path) -> None:
+    topic, at = kafka.topic(partitions=2), datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)
+    message = {"key": b"\xff", "headers": [("a", b"1"), ("a", None)], "timestamp": round(at.timestamp() * 1000)}
+    kafka.produce(topic, [{"value": "ü", "partition": 1, **message}, {"value": None, "timestamp": 1}])
+    include = ["key", "headers", "timestamp", "topic", "partition", "offset"]
+    source = KafkaSource(kafka.bootstrap, topic, value_format="string", include=include)
+    tombstone, full = Run(source, tmp_path).epoch()
+    assert full == {
+        "value": "ü",
+        "kafka_key": b"\xff",
+        "kafka_headers": [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
+        "kafka_timestamp": at,
+        "kafka_topic": topic,
+        "kafka_partition": 1,
+        "kafka_offset": 0,
+    }
+    assert (tombstone["value"], tombstone["kafka_key"], tombstone["kafka_headers"]) == (None, None, [])
+
+
+def test_a_pattern_reads_the_topics_that_match_and_those_to_come(kafka: Kafka, tmp_path: Path) -> None:
+    for number, name in enumerate(("in-a", "in-b", "not-in-a")):
+        kafka.produce(kafka.topic(name=name), numbers(number, number + 1))
+    run = Run(KafkaSource(kafka.bootstrap, pattern="in-.", schema=NUMBERS), tmp_path)
+    assert run.ids() == [0, 1]
+    kafka.produce(kafka.topic(name="in-c"), numbers(3, 4))
+    assert run.ids() == [3]
+
+
+@pytest.mark.parametrize("size", [3, 1_000])
+def test_only_what_was_committed_is_read_whatever_lies_between(kafka: Kafka, tmp_path: Path, size: int) -> None:
+    topic = kafka.topic()
+    for first in range(0, 60, 10):
+        kafka.transaction(topic, numbers(first, first + 5))
+        kafka.transaction(topic, numbers(first + 100, first + 104), commit=False)
+    kafka.produce(topic, numbers(60, 62))
+    kafka.transaction(topic, numbers(200, 230), commit=False)
+    run = Run(of_numbers(kafka, topic, min_rows_per_split=size, max_rows_per_split=2 * size), tmp_path)
+    found = []
+    while ids := run.ids(limit=40):
+        found += ids
+    # The last epochs hold no message, but the marks of transactions.
+    found += run.ids()
+    assert found == [number for number in range(60) if number % 10 < 5] + [60, 61]
+    assert run.at["offsets"][topic]["0"] == 99
+
+
+def test_what_an_open_transaction_wrote_is_read_when_it_is_committed(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, numbers(0, 2))
+    open_one = kafka.producer(**{"transactional.id": topic})
+    open_one.init_transactions(30)
+    open_one.begin_transaction()
+    open_one.produce(topic, json.dumps({"id": 2}), partition=0)
+    open_one.flush(30)
+    kafka.produce(topic, numbers(3, 4))
+    run = Run(of_numbers(kafka, topic), tmp_path)
+    assert (run.ids(), run.ids()) == ([0, 1], [])
+    open_one.commit_transaction(30)
+    assert run.ids() == [2, 3]
+
+
+def test_a_partition_that_is_added_is_read_from_its_beginning(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, numbers(0, 2))
+    run = Run(of_numbers(kafka, topic, starting_offsets="latest"), tmp_path)
+    assert run.ids() == []
+    kafka.add_partitions(topic, 2)
+    kafka.produce(topic, [*numbers(2, 4, partition=1), *numbers(4, 5)])
+    assert run.ids() == [4, 2, 3]
+
+
+def test_a_bounded_run_ends_where_the_topic_ended(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, numbers(0, 3))
+    run = Run(of_numbers(kafka, topic, bounded=True), tmp_path, bounded=True)
+    kafka.add_partitions(topic, 2)
+    kafka.produce(topic, [*numbers(3, 5), *numbers(5, 6, partition=1)])
+    assert (run.ids(2), run.ids(2), run.ids(2)) == ([0, 1], [2], [])
+
+
+def test_a_new_job_begins_where_it_is_told_and_once(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic(partitions=2, retention_ms="-1")
+    hour = 3_600_000
+    kafka.produce(topic, [each for n in range(4) for each in numbers(n, n + 1, timestamp=(n + 1) * hour)])
+    starts: dict[str, dict[str, Any]] = {
+        "earliest": {},
+        "latest": {"starting_offsets": "latest"},
+        "offset": {"starting_offsets": {topic: {0: 3}}},
+        "time": {"starting_timestamp": datetime(1970, 1, 1, 3, tzinfo=UTC)},
+        "future": {"starting_timestamp": datetime(2100, 1, 1, tzinfo=UTC)},
+    }
+    sources = {name: of_numbers(kafka, topic, **start) for name, start in starts.items()}
+    for name, source in sources.items():
+        source.open(str(tmp_path / name / "state"))
+    kafka.produce(topic, numbers(4, 5, timestamp=9 * hour))
+    # A driver that died in its first epoch comes again, and "latest" is still what it was.
+    found = {name: Run(source, tmp_path / name).ids() for name, source in sources.items()}
+    assert found == {"earliest": [0, 1, 2, 3, 4], "latest": [4], "offset": [3, 4], "time": [2, 3, 4], "future": [4]}
+    with pytest.raises(ConfigError, match="partition 7"):
+        of_numbers(kafka, topic, starting_offsets={topic: {7: 0}}).open(str(tmp_path / "wrong"))
+
+
+def test_messages_that_are_gone_are_an_error_or_skipped(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, numbers(0, 10))
+    failing, skipping = (
+        Run(of_numbers(kafka, topic), tmp_path),
+        Run(of_numbers(kafka, topic, on_lost_offsets="skip"), tmp_path),
+    )
+    assert failing.ids(2) == skipping.ids(2) == [0, 1]
+    planned = skipping.planner.source.splits(skipping.at, skipping.planner.next(skipping.at, None))
+    kafka.delete_before(topic, 0, 7)
+    with pytest.raises(SourceError, match=f"topic '{topic}', partition 0: offsets 2 to 6 are gone"):
+        failing.ids()
+    with caplog.at_level(logging.WARNING, "volley"):
+        found = [row for split in planned for batch in skipping.source.read(split) for row in batch["id"].to_pylist()]
+    assert found == [7, 8, 9]
+    assert f"{topic}/0: 5 offsets from 2 on are lost, skipped" in caplog.text
+    # What is lost takes nothing from the limit.
+    assert skipping.ids(1) == [7]
+    kafka.delete_before(topic, 0, 10)
+    assert skipping.ids() == []
+
+
+def test_a_topic_that_was_made_again_is_an_error(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, numbers(0, 3))
+    run = Run(of_numbers(kafka, topic), tmp_path)
+    start = run.at
+    assert run.ids() == [0, 1, 2]
+    kafka.delete_topic(topic)
+    with pytest.raises(SourceError, match="no topic"):
+        run.ids()
+    kafka.topic(name=topic)
+    # It has as many messages as the old one had, and more.
+    kafka.produce(topic, numbers(10, 20))
+    with pytest.raises(SourceError, match="deleted and made again"):
+        run.ids()
+    with pytest.raises(SourceError, match="deleted and made again"):
+        run.planner.source.splits(start, run.at)
+
+
+def test_offsets_that_went_back_are_an_error(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, numbers(0, 3))
+    run = Run(of_numbers(kafka, topic, on_lost_offsets="skip"), tmp_path)
+    ahead = {**run.at, "offsets": {topic: {"0": 5}}}
+    with pytest.raises(SourceError, match="ends at offset 3 now, it reached 5"):
+        run.planner.source.latest_offset(ahead, None, None)
+    for begin in (1, 5):
+        with pytest.raises(SourceError, match="ends at offset 3 now, it reached 7"):
+            list(run.source.read([run.planner.source.splits(run.at, ahead)[0][0]._replace(begin=begin, end=7)]))
+
+
+def test_a_bad_message_is_named_with_its_place(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic(partitions=2)
+    bad: list[dict[str, Any]] = [{"value": "{"}, {"value": json.dumps({"id": "x"}), "partition": 1}]
+    kafka.produce(topic, [*numbers(0, 5), bad[0], *numbers(5, 7), *numbers(7, 9, partition=1), bad[1]])
+    run = Run(of_numbers(kafka, topic), tmp_path)
+    start, end = run.at, run.planner.next(run.at, None)
+    with pytest.raises(SourceError, match=rf"{topic}/0/5: not JSON .*: \{{\n"):
+        rows_of(run.source, run.planner, start, end)
+    good: list[tuple[str, int]] = []
+    letters = []
+    for split in run.planner.source.splits(start, end):
+        for found in run.source.read_tolerant(split):
+            if isinstance(found, BadRow):
+                letters.append((found.position, found.payload))
+            else:
+                assert isinstance(found, Located)
+                good += [(found.position(row), at) for row, at in enumerate(found.batch["id"].to_pylist())]
+    assert letters == [(f"{topic}/0/5", "{"), (f"{topic}/1/2", '{"id": "x"}')]
+    assert good == [(f"{topic}/0/{number + (number > 4)}", number) for number in range(7)] + [
+        (f"{topic}/1/{number - 7}", number) for number in (7, 8)
+    ]
+
+
+def test_messages_outlive_a_broker_that_is_killed_while_they_are_read(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, numbers(0, 20_000, headers=[("pad", b"x" * 200)]), **{"batch.size": 20_000})
+    # Little is fetched ahead, so that the broker is needed again.
+    small = {"queued.min.messages": 1, "fetch.message.max.bytes": 50_000}
+    source = of_numbers(kafka, topic, include=["offset"], timeout=timedelta(seconds=90), properties=small)
+    run = Run(source, tmp_path)
+    (split,) = run.planner.source.splits(run.at, run.planner.next(run.at, None))
+    reader = run.source._ready.reader
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("volley.connectors._kafka_reader._CHUNK_ROWS", 500)
+        batches = reader.read(split)
+        found = next(batches)["id"].to_pylist()
+        kafka.stop()
+        kafka.start()
+        found += [row for batch in batches for row in batch["id"].to_pylist()]
+    assert found == list(range(20_000))
+
+
+def test_a_broker_that_is_not_there_is_an_error_in_time(tmp_path: Path) -> None:
+    nowhere = f"127.0.0.1:{free_ports(1)[0]}"
+    source = KafkaSource(nowhere, "t", schema=NUMBERS, timeout=timedelta(seconds=0.5))
+    with pytest.raises(SourceError, match=rf"Kafka at {nowhere} gave no answer within 0.5 s: .*refused"):
+        source.open(str(tmp_path))
+
+
+def test_a_topic_that_is_not_there_is_an_error(kafka: Kafka, tmp_path: Path) -> None:
+    kafka.topic(name="events-of-today")
+    with pytest.raises(SourceError, match="has no topic 'event-of-today'") as caught:
+        of_numbers(kafka, "event-of-today").open(str(tmp_path))
+    assert "did you mean 'events-of-today'" in str(caught.value)
+
+
+def test_credentials_are_checked_and_not_told(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, numbers(0, 3))
+    login = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": kafka.user}
+    right = KafkaSource(
+        kafka.sasl_bootstrap, topic, schema=NUMBERS, properties={**login, "sasl.password": kafka.password}
+    )
+    assert Run(right, tmp_path).ids() == [0, 1, 2]
+    wrong = KafkaSource(kafka.sasl_bootstrap, topic, schema=NUMBERS, properties={**login, "sasl.password": "hunter22"})
+    with pytest.raises(SourceError, match=r"refused the connection: .*Authentication failed") as caught:
+        wrong.open(str(tmp_path / "other"))
+    assert "hunter22" not in str(caught.value)
+
+
+def test_properties_that_librdkafka_does_not_know_are_refused(tmp_path: Path) -> None:
+    unknown = KafkaSource("b:1", "t", schema=NUMBERS, properties={"sasl.jaas.config": "password=hunter22"})
+    with pytest.raises(ConfigError, match="refuses the properties") as caught:
+        unknown.open(str(tmp_path))
+    assert "hunter22" not in str(caught.value)
+
+
+def test_offsets_are_published_when_their_epoch_is_done(kafka: Kafka, tmp_path: Path) -> None:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    topic = kafka.topic()
+    kafka.produce(topic, numbers(0, 10))
+    run = Run(of_numbers(kafka, topic, publish_group=f"monitor-{topic}"), tmp_path)
+
+    def published() -> list[int]:
+        asked = [ConsumerGroupTopicPartitions(f"monitor-{topic}")]
+        (future,) = kafka.admin.list_consumer_group_offsets(asked).values()
+        return [each.offset for each in future.result(30).topic_partitions]
+
+    assert run.ids(4) == [0, 1, 2, 3]
+    assert published() == []
+    assert run.ids(4) == [4, 5, 6, 7]
+    assert published() == [4]
+
+
+SCHEMAS = {
+    1: {"type": "record", "name": "r", "fields": [{"name": "id", "type": "int"}]},
+    2: {
+        "type": "record",
+        "name": "r",
+        "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string", "default": "?"}],
+    },
+}
+
+
+@pytest.fixture
+def registry() -> Iterator[str]:
+    """A schema registry that asks for a password."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            number = 2 if self.path.endswith("-value/versions/latest") else int(self.path.rpartition("/")[2])
+            known = self.headers["Authorization"] == "Basic bWU6cEBzcw=="
+            self.send_response(401 if not known else 200 if number in SCHEMAS else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps({"schema": json.dumps(SCHEMAS.get(number))}).encode())
+
+        def log_message(self, *arguments: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://me:p%40ss@127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def confluent(number: int, record: dict[str, Any]) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(SCHEMAS[number]), record)
+    return b"\0" + number.to_bytes(4, "big") + stream.getvalue()
+
+
+def test_avro_is_read_by_the_schema_each_message_was_written_with(kafka: Kafka, registry: str, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    values = [confluent(1, {"id": 1}), confluent(2, {"id": 2, "name": "ü"}), None]
+    kafka.produce(topic, [{"value": each} for each in values])
+    source = KafkaSource(kafka.bootstrap, topic, value_format="avro", registry=registry)
+    run = Run(source, tmp_path)
+    assert run.source.schema == pa.schema({"id": pa.int64(), "name": pa.string()})
+    assert [tuple(row.values()) for row in run.epoch()] == [(1, "?"), (2, "ü"), (None, None)]
+    kafka.produce(topic, [{"value": b"\0\0\0\0\x09x"}])
+    with pytest.raises(SourceError, match=f"{topic}/0/3: the schema registry has no schema 9"):
+        run.epoch()
+    # A registry that does not answer is no fault of a message.
+    stranger = KafkaSource(
+        kafka.bootstrap, topic, value_format="avro", registry=registry.replace("p%40ss", "hush-hush")
+    )
+    with pytest.raises(JobError, match="401") as caught:
+        stranger.open(str(tmp_path / "other"))
+    assert "hush" not in str(caught.value)
+
+
+def test_the_example_brings_each_message_into_the_lake_once(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic(partitions=2)
+    orders: list[dict[str, Any]] = [{"id": i, "item": "tea", "price": 2.5, "amount": i % 3} for i in range(60)]
+    values = [json.dumps(order) if order["id"] % 20 else "no order" for order in orders]
+    for part in (values[:40], values[40:]):
+        kafka.produce(topic, [{"value": value, "partition": i % 2} for i, value in enumerate(part)])
+        command = [sys.executable, "-m", "examples.kafka_to_iceberg", kafka.bootstrap, topic, str(tmp_path)]
+        done = subprocess.run(command, env=plain_environment(), cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert "13 orders in 1 epochs, 1 messages to bad_orders" in done.stdout
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{tmp_path}/lake/catalog.db")
+    tables = {name: catalog.load_table(f"shop.{name}").scan().to_arrow() for name in ("orders", "bad_orders")}
+    catalog.close()
+    found = tables["orders"].sort_by("id").select(["id", "total", "kafka_partition", "kafka_offset"]).to_pylist()
+    wanted = [order["id"] for order in orders if order["id"] % 20 and order["amount"]]
+    assert [tuple(row.values()) for row in found] == [(i, 2.5 * (i % 3), i % 2, i // 2) for i in wanted]
+    places = sorted((row["position"], row["payload"], row["epoch"]) for row in tables["bad_orders"].to_pylist())
+    assert places == [(f"{topic}/0/{i // 2}", "no order", i // 40) for i in (0, 20, 40)]

@@ -1,0 +1,52 @@
+"""KafkaSource under the contract of all sources that have splits, with a real broker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.test_split_sources import (
+    ROWS,
+    SCHEMA,
+    Case,
+    test_a_split_read_twice_gives_the_same_rows,
+    test_any_cut_and_any_restart_gives_every_row_once,
+    test_at_the_end_the_offset_stays,
+    test_batches_have_the_schema_and_are_not_all_one,
+    test_the_limit_counts_the_sources_own_units,
+    test_the_source_is_a_value,
+    test_the_target_is_not_passed,
+)
+from tests.services.servers.kafka import Kafka
+from volley import KafkaSource, SplitSource
+
+__all__ = [
+    "test_a_split_read_twice_gives_the_same_rows",
+    "test_any_cut_and_any_restart_gives_every_row_once",
+    "test_at_the_end_the_offset_stays",
+    "test_batches_have_the_schema_and_are_not_all_one",
+    "test_the_limit_counts_the_sources_own_units",
+    "test_the_source_is_a_value",
+    "test_the_target_is_not_passed",
+]
+
+
+@pytest.fixture(scope="module")
+def source(kafka: Kafka) -> SplitSource:
+    """One partition has most of the rows."""
+    topic = kafka.topic(partitions=3)
+    places = [0 if number < 40 else 1 + number % 2 for number in range(len(ROWS))]
+    kafka.produce(topic, [{"value": json.dumps(row), "partition": at} for row, at in zip(ROWS, places, strict=True)])
+    return KafkaSource(kafka.bootstrap, topic, schema=SCHEMA, min_rows_per_split=3, max_rows_per_split=8)
+
+
+@pytest.fixture(scope="module")
+def case(source: SplitSource) -> Case:
+    return Case(lambda folder: source, len(ROWS))
+
+
+@pytest.fixture
+def opened(source: SplitSource, tmp_path: Path) -> SplitSource:
+    return source.open(str(tmp_path / "state"))

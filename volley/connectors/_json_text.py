@@ -1,0 +1,140 @@
+"""JSON objects, one behind the other in a text → Arrow batches; and what is wrong with a text that is not so."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from volley.errors import ConfigError, SourceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["check", "fault", "parsed", "refuse_null"]
+
+_NULL = re.compile(rb"\s*null\b")
+
+
+def check(schema: pa.Schema) -> None:
+    """Raise ConfigError if a column is of a type that JSON lines are not read into."""
+    for field in schema:
+        if _is_unreadable(field.type, nested=False):
+            raise ConfigError(
+                f"column {field.name!r}: JSON can't be read into {field.type}",
+                hint="declare a struct instead of a map, a string instead of fixed binary or nested time",
+            )
+
+
+def _is_unreadable(kind: pa.DataType, nested: bool) -> bool:
+    import pyarrow as pa
+
+    t = pa.types
+    if t.is_list(kind) or t.is_struct(kind):
+        return any(_is_unreadable(kind.field(index).type, True) for index in range(kind.num_fields))
+    return t.is_map(kind) or t.is_fixed_size_binary(kind) or (nested and t.is_time(kind))
+
+
+def parsed(text: bytes, schema: pa.Schema, unexpected: str = "ignore") -> list[pa.RecordBatch]:
+    """The objects of a text as rows: missing fields are null.
+
+    Args:
+        text: The objects, with white space between them.
+        schema: The columns.
+        unexpected: What to do about other fields: ``"ignore"`` them, or ``"error"``.
+
+    Raises:
+        SourceError: If the text is not UTF-8, or a value does not fit.
+        pyarrow.ArrowInvalid: If it is not JSON, or a value is of another type.
+    """
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    _check_text(text)
+    refuse_null(text)
+    asked = pa.schema([pa.field(field.name, _asked(field.type)) for field in schema])
+    table = pj.read_json(
+        pa.BufferReader(text),
+        read_options=pj.ReadOptions(use_threads=False, block_size=len(text)),
+        parse_options=pj.ParseOptions(explicit_schema=asked, unexpected_field_behavior=unexpected),
+    )
+    return [_decoded(batch, schema) for batch in table.to_batches()]
+
+
+def refuse_null(text: bytes) -> None:
+    """Raise SourceError if a null comes before the first object: Arrow crashes there."""
+    if _NULL.match(text):
+        raise SourceError("not a JSON object")
+
+
+def _check_text(text: bytes) -> None:
+    """Arrow takes any bytes for a string, and whoever reads the table stumbles over them."""
+    if text.isascii():
+        return
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        raise SourceError(f"not UTF-8 ({error.reason})") from error
+
+
+def _asked(kind: pa.DataType) -> pa.DataType:
+    """What Arrow's JSON reader is asked for: it knows ISO timestamps, but dates and times only as strings."""
+    import pyarrow as pa
+
+    if pa.types.is_date(kind) or pa.types.is_time(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(_asked(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _asked(field.type)) for field in kind])
+    return kind
+
+
+def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    from volley._types import conform
+
+    columns = [
+        _time_of_day(column) if pa.types.is_time(field.type) else column
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return conform(pa.RecordBatch.from_arrays(columns, names=schema.names), schema)
+
+
+def _time_of_day(text: pa.Array) -> pa.Array:
+    """Arrow casts strings to timestamps, not to times."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.binary_join_element_wise("1970-01-01T", text, "").cast(pa.timestamp("us")).cast(pa.time64("us"))
+
+
+def fault(lines: list[bytes], schema: pa.Schema | None, unexpected: str = "ignore") -> str | None:
+    """What is wrong with these lines, told of the last; None if nothing is."""
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    text = b"\n".join(lines)
+    if not text.strip():
+        return None
+    try:
+        if schema is None:
+            refuse_null(text)
+            pj.read_json(pa.BufferReader(text))
+        else:
+            parsed(text, schema, unexpected)
+    except (pa.ArrowException, SourceError) as error:
+        # Arrow counts rows within what it was given, which says nothing to the reader of a file.
+        reason = error.message if isinstance(error, SourceError) else str(error).partition("\n")[0]
+        return _not_an_object(lines[-1]) or re.sub(r" in row \d+$", "", reason)
+    return None
+
+
+def _not_an_object(line: bytes) -> str | None:
+    try:
+        return None if isinstance(json.loads(line), dict) else "not a JSON object"
+    except RecursionError:
+        return "nested too deep"
+    except ValueError as error:
+        return f"not JSON ({error})"

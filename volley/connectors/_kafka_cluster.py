@@ -1,0 +1,178 @@
+"""What the driver asks a Kafka cluster: which topics there are, and where their partitions begin and end."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from volley.connectors._kafka_client import Client, Reports
+from volley.connectors._kafka_offsets import Partition, offsets_of
+from volley.errors import SourceError, near
+from volley.source import Offset
+
+__all__ = ["Cluster", "check_ends", "check_ids", "gone_back"]
+
+_log = logging.getLogger(__name__)
+
+
+def check_ids(ids: Mapping[str, str], known: Mapping[str, str]) -> None:
+    """Raise SourceError if a topic is another one than it was, or is gone: its offsets mean nothing any more.
+
+    Args:
+        ids: The topics' ids now.
+        known: Their ids in the checkpoint.
+    """
+    for topic, was in known.items():
+        if topic not in ids:
+            raise SourceError(
+                f"topic {topic!r} is gone, which this job has read from",
+                hint="start under another job name to read what is left",
+            )
+        if ids[topic] != was:
+            raise SourceError(
+                f"topic {topic!r} was deleted and made again: its id was {was}, now {ids[topic]}; "
+                "the offsets in the checkpoint belong to the old one",
+                hint="start under another job name to read the new one from its beginning",
+            )
+
+
+def check_ends(reached: Mapping[Partition, int], ends: Mapping[Partition, int]) -> None:
+    """Raise SourceError if a partition ends before the offset up to which it was read."""
+    for partition, at in reached.items():
+        if ends.get(partition, 0) < at:
+            raise gone_back(partition, at, ends.get(partition, 0))
+
+
+def gone_back(partition: Partition, reached: int, end: int) -> SourceError:
+    """The error that tells that a partition has lost its last messages."""
+    return SourceError(
+        f"topic {partition.topic!r}, partition {partition.number} ends at offset {end} now, it reached {reached}: "
+        "its offsets have gone back",
+        hint="it was deleted and made again, or lost its last messages; start under another job name",
+    )
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The topics of one source; its connection is made when it is first asked, and does not travel.
+
+    Args:
+        client: How to reach it.
+        names: The topics to read.
+        pattern: Instead of them a regular expression that the whole of a topic's name has to match.
+        group: The consumer group under which offsets are published; None = they are not.
+    """
+
+    client: Client
+    names: tuple[str, ...]
+    pattern: str | None = None
+    group: str | None = None
+
+    def partitions(self) -> tuple[list[Partition], dict[str, str]]:
+        """All partitions of the topics, and the topics' ids.
+
+        Raises:
+            SourceError: If a topic does not exist, or the cluster does not answer.
+        """
+        described = self._described(self.names if self.pattern is None else self._matching())
+        ids = {name: str(topic.topic_id) for name, topic in described.items()}
+        found = [Partition(name, each.id) for name, topic in described.items() for each in topic.partitions]
+        return sorted(found), ids
+
+    def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The first offset that each partition still has."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()))
+
+    def latest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The offset behind the last message of each partition that is committed."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
+
+    def since(self, partitions: Iterable[Partition], milliseconds: int) -> dict[Partition, int]:
+        """The offset of the first message at or after a time; where there is none, the latest one."""
+        from confluent_kafka.admin import OffsetSpec
+
+        partitions = list(partitions)
+        found = self._offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(milliseconds)))
+        return {**found, **self.latest(partition for partition, offset in found.items() if offset < 0)}
+
+    def publish(self, offset: Offset) -> None:
+        """Show the group's monitors how far the job has come; that they can't be told is no reason to stop."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        if self.group is None:
+            return
+        at = [TopicPartition(*partition, offset) for partition, offset in offsets_of(offset).items()]
+        try:
+            self._publisher.commit(offsets=at, asynchronous=False)
+        except KafkaException as error:
+            reason = error.args[0].str()
+            _log.warning("the offsets could not be published as consumer group %r: %s", self.group, reason)
+
+    def _matching(self) -> list[str]:
+        from confluent_kafka import KafkaException
+
+        assert self.pattern is not None
+        try:
+            names = self._admin.list_topics(timeout=self.client.timeout).topics
+        except KafkaException as error:
+            raise self.client.failure(error.args[0], self._reports) from None
+        return sorted(name for name in names if re.fullmatch(self.pattern, name))
+
+    def _described(self, names: Iterable[str]) -> dict[str, Any]:
+        from confluent_kafka import TopicCollection
+
+        asked = list(names)
+        if not asked:
+            return {}
+        timeout = self.client.timeout
+        futures = self._admin.describe_topics(TopicCollection(asked), request_timeout=timeout)
+        return {name: self._topic(name, future) for name, future in futures.items()}
+
+    def _topic(self, name: str, future: Any) -> Any:
+        from confluent_kafka import KafkaError, KafkaException
+
+        self.client.settle(future, self._reports)
+        error = future.exception()
+        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            known = [each for each in self._admin.list_topics(timeout=self.client.timeout).topics if each[0] != "_"]
+            raise SourceError(f"Kafka at {self.client.bootstrap} has no topic {name!r}", hint=near(name, known))
+        return self.client.result(future, self._reports)
+
+    def _offsets(self, asked: Mapping[Partition, Any]) -> dict[Partition, int]:
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        if not asked:
+            return {}
+        wanted = {TopicPartition(*partition): spec for partition, spec in asked.items()}
+        # What an open transaction has written is not to be read yet, nor what lies behind it.
+        futures = self._admin.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self.client.timeout
+        )
+        return {
+            Partition(at.topic, at.partition): self.client.result(future, self._reports).offset
+            for at, future in futures.items()
+        }
+
+    @cached_property
+    def _reports(self) -> Reports:
+        return Reports()
+
+    @cached_property
+    def _admin(self) -> Any:
+        return self.client.admin(self._reports)
+
+    @cached_property
+    def _publisher(self) -> Any:
+        assert self.group is not None
+        return self.client.consumer(self._reports, self.group)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}

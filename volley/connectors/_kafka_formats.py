@@ -1,0 +1,226 @@
+"""What Kafka's messages hold: their values → the columns of a batch, and the columns about the message itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Protocol
+
+from volley.connectors._json_text import fault, parsed
+from volley.connectors._kafka_reader import Messages
+from volley.errors import SourceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["METADATA", "UNKNOWN", "Decoder", "JsonValues", "PlainValues", "metadata_columns", "metadata_fields"]
+
+METADATA = ("key", "headers", "timestamp", "topic", "partition", "offset")
+"""What can be had of a message beside its value; as columns they are called ``kafka_…``."""
+
+UNKNOWN = "kafka_unknown"
+"""The column with the fields of a JSON object that the schema does not have."""
+
+Values = Sequence[bytes | None]
+
+_FIRST: Callable[[Any], Any] = itemgetter(0)
+_LAST: Callable[[Any], Any] = itemgetter(-1)
+_OPENED, _CLOSED = {ord("{")}, {ord("}")}
+
+
+class Decoder(Protocol):
+    """From the values of messages to columns; a row for each, in order. It pickles."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+
+    def decode(self, values: Values) -> pa.RecordBatch:
+        """The values as rows.
+
+        Raises:
+            SourceError: If one of them can't be one.
+            pyarrow.ArrowInvalid: The same.
+        """
+
+    def fault(self, value: bytes | None, error: Exception) -> str:
+        """What is wrong with a value that can't be decoded by itself, which raised `error`."""
+
+
+@dataclass(frozen=True)
+class JsonValues:
+    """Each value is a JSON object; a tombstone is a row of nulls.
+
+    Args:
+        columns: The schema of its fields.
+        on_unknown: What to do about other fields: ``"ignore"``, ``"keep"`` or ``"fail"``.
+    """
+
+    columns: pa.Schema
+    on_unknown: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        return self.columns.append(pa.field(UNKNOWN, pa.string())) if self.on_unknown == "keep" else self.columns
+
+    def decode(self, values: Values) -> pa.RecordBatch:
+        objects = _objects(values)
+        text = b"\n".join(objects)
+        if self.on_unknown == "keep":
+            return self._with_unknown(objects, text)
+        return self._batch(text, len(values), "ignore" if self.on_unknown == "ignore" else "error")
+
+    def fault(self, value: bytes | None, error: Exception) -> str:
+        unexpected = "error" if self.on_unknown == "fail" else "ignore"
+        return fault([value or b""], self.columns, unexpected) or _message(error)
+
+    def _batch(self, text: bytes, rows: int, unexpected: str) -> pa.RecordBatch:
+        batches = parsed(text, self.columns, unexpected)
+        if sum(batch.num_rows for batch in batches) != rows:
+            raise SourceError("several JSON objects in one message")
+        return _one(batches)
+
+    def _with_unknown(self, objects: Sequence[bytes], text: bytes) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        try:
+            # Nothing unknown is by far the most likely, and costs nothing to find out.
+            batch, unknown = self._batch(text, len(objects), "error"), pa.nulls(len(objects), pa.string())
+        except pa.ArrowInvalid:
+            batch, unknown = self._batch(text, len(objects), "ignore"), self._unknown(objects)
+        return pa.RecordBatch.from_arrays([*batch.columns, unknown], schema=self.schema)
+
+    def _unknown(self, objects: Sequence[bytes]) -> pa.Array:
+        import pyarrow as pa
+
+        known = set(self.columns.names)
+        try:
+            rests = [{name: at for name, at in json.loads(each).items() if name not in known} for each in objects]
+        except RecursionError as error:
+            raise SourceError("nested too deep") from error
+        return pa.array([json.dumps(rest, ensure_ascii=False) if rest else None for rest in rests], pa.string())
+
+
+@dataclass(frozen=True)
+class PlainValues:
+    """Each value as it is, in the column ``value``; a tombstone is a null.
+
+    Args:
+        text: True: it is text, in UTF-8; False: bytes.
+    """
+
+    text: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        return pa.schema([pa.field("value", pa.string() if self.text else pa.binary())])
+
+    def decode(self, values: Values) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        # The cast looks whether it is UTF-8.
+        column = pa.array(values, pa.binary()).cast(self.schema.field(0).type)
+        return pa.RecordBatch.from_arrays([column], schema=self.schema)
+
+    def fault(self, value: bytes | None, error: Exception) -> str:
+        return "not UTF-8" if self.text else _message(error)
+
+
+def _objects(values: Values) -> Sequence[bytes]:
+    """The values, if each begins and ends as an object does: then none of them can be a part of its neighbour."""
+    found = [b"{}" if value is None else value for value in values] if None in values else values
+    if not _are_objects(found):
+        found = [value.strip() for value in found if value is not None]
+        if not _are_objects(found):
+            raise SourceError("not a JSON object")
+    return found  # type: ignore[return-value]
+
+
+def _are_objects(values: Values) -> bool:
+    try:
+        return set(map(_FIRST, values)) == _OPENED and set(map(_LAST, values)) == _CLOSED
+    except IndexError:
+        return False
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _message(error: Exception) -> str:
+    return error.message if isinstance(error, SourceError) else str(error)
+
+
+def metadata_fields(names: Sequence[str]) -> list[pa.Field]:
+    """The columns about the message, of those names out of `METADATA`."""
+    import pyarrow as pa
+
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    types = {
+        "key": pa.binary(),
+        "headers": pa.list_(header),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+    }
+    return [pa.field(f"kafka_{name}", types[name]) for name in names]
+
+
+def metadata_columns(fields: Sequence[pa.Field], messages: Messages) -> list[pa.Array]:
+    """The values of those columns."""
+    return [_METADATA[field.name.removeprefix("kafka_")](messages, field.type) for field in fields]
+
+
+def _keys(messages: Messages, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(messages.kept["key"], kind)
+
+
+def _headers(messages: Messages, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    rows = messages.kept["headers"]
+    return pa.array([[{"key": key, "value": value} for key, value in row or ()] for row in rows], kind)
+
+
+def _timestamps(messages: Messages, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    # The first of the pair says what the time is of; 0 = the message has none.
+    times = [at * 1000 if what else None for what, at in messages.kept["timestamp"]]
+    return pa.array(times, pa.int64()).cast(kind)
+
+
+def _same(value: Callable[[Messages], Any]) -> Callable[[Messages, pa.DataType], pa.Array]:
+    def column(messages: Messages, kind: pa.DataType) -> pa.Array:
+        import pyarrow as pa
+
+        return pa.repeat(pa.scalar(value(messages), kind), len(messages.values))
+
+    return column
+
+
+def _offsets(messages: Messages, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(messages.offsets, kind)
+
+
+_METADATA: dict[str, Callable[[Messages, Any], Any]] = {
+    "key": _keys,
+    "headers": _headers,
+    "timestamp": _timestamps,
+    "topic": _same(lambda messages: messages.topic),
+    "partition": _same(lambda messages: messages.partition),
+    "offset": _offsets,
+}
