@@ -17,11 +17,12 @@ from pyiceberg.catalog import Catalog, load_catalog
 from benchmarks.report import Report
 from tests.services.servers.glue import MotoServer
 from tests.services.servers.hive import HiveMetastore
+from tests.services.servers.nessie import Nessie
 from tests.services.servers.postgres import Postgres
 from tests.services.servers.rest_fixture import RestFixture
 from tests.services.servers.seaweed import SeaweedProcess
 from volley import Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext
-from volley.iceberg import GlueCatalog, catalogs
+from volley.iceberg import GlueCatalog, NessieCatalog, catalogs
 from volley.iceberg.committer import IcebergCommitter
 
 SUMMARY = "median time to load a table from each catalog, beside plain pyiceberg (target: 100 ms)"
@@ -128,6 +129,23 @@ def _hive(folder: Path, running: ExitStack) -> IcebergSinkConfig:
     return _config(server.start().uri, server.lake)
 
 
+def _nessie(folder: Path, running: ExitStack) -> IcebergSinkConfig:
+    storage = MotoServer(folder)
+    running.callback(storage.stop)
+    storage.start()
+    server = Nessie(folder, storage)
+    running.callback(server.stop)
+    server.start()
+    catalog = NessieCatalog(
+        server.uri,
+        branch="dev",
+        credential=f"{server.key}:{server.secret}",
+        properties={"oauth2-server-uri": server.tokens},
+    )
+    files = IcebergStorage.S3("us-east-1", "warehouse", server.s3, access_key_id="id", secret_access_key="secret")
+    return IcebergSinkConfig(namespace="b", table="loads", storage=files, catalog=catalog)
+
+
 _SERVERS: dict[str, Callable[[Path, ExitStack], IcebergSinkConfig]] = {
     "sqlite": _sqlite,
     "postgres": _postgres,
@@ -135,4 +153,5 @@ _SERVERS: dict[str, Callable[[Path, ExitStack], IcebergSinkConfig]] = {
     "seaweed": _seaweed,
     "glue": _glue,
     "hive": _hive,
+    "nessie": _nessie,
 }
