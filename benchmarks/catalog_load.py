@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 
+from benchmarks.lake import write_epoch
 from benchmarks.report import Report
 from tests.services.servers.glue import MotoServer
 from tests.services.servers.hive import HiveMetastore
@@ -21,9 +22,8 @@ from tests.services.servers.nessie import Nessie
 from tests.services.servers.postgres import Postgres
 from tests.services.servers.rest_fixture import RestFixture
 from tests.services.servers.seaweed import SeaweedProcess
-from volley import Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext
+from volley import IcebergSinkConfig, IcebergStorage
 from volley.iceberg import GlueCatalog, NessieCatalog, catalogs
-from volley.iceberg.committer import IcebergCommitter
 
 SUMMARY = "median time to load a table from each catalog, beside plain pyiceberg (target: 100 ms)"
 
@@ -60,21 +60,12 @@ def run(arguments: list[str]) -> None:
 
 
 def _measured(name: str, config: IcebergSinkConfig, snapshots: int, loads: int) -> list[Load]:
-    _fill(config, snapshots)
+    for number in range(snapshots):
+        write_epoch(config, number, [pa.record_batch([[number]], schema=_SCHEMA)], _SCHEMA)
     properties = {**config.source.to_properties(config.storage, config.warehouse), **config.properties}
     plain = load_catalog(catalogs.CATALOG_NAME, **properties)
     peers = {"Volley": catalogs.load_catalog(config), "plain pyiceberg": plain}
     return [_median(name, peer, catalog, config, loads) for peer, catalog in peers.items()]
-
-
-def _fill(config: IcebergSinkConfig, snapshots: int) -> None:
-    committer = IcebergSink(config).open(SinkContext("benchmark", _SCHEMA, Metrics()))
-    assert isinstance(committer, IcebergCommitter)
-    for number in range(snapshots):
-        epoch = Epoch("00000000-benchmark", number)
-        task = committer.writer(epoch).open(0)
-        task.write(pa.record_batch([[number]], schema=_SCHEMA))
-        committer.commit(epoch, [task.close()])
 
 
 def _median(name: str, peer: str, catalog: Catalog, config: IcebergSinkConfig, loads: int) -> Load:

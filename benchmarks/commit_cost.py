@@ -16,8 +16,9 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile
 
+from benchmarks.lake import open_sink, write
 from benchmarks.report import Report
-from volley import Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext, WriteResult
+from volley import Epoch, IcebergSinkConfig, IcebergStorage, WriteResult
 from volley.iceberg.catalogs import load_catalog
 from volley.iceberg.committer import IcebergCommitter
 
@@ -64,8 +65,7 @@ def run(arguments: list[str]) -> None:
 
 def _costs(work: Path, sizes: list[int], commits: int) -> list[Cost]:
     config = IcebergSinkConfig(namespace="b", table="ours", storage=IcebergStorage.Local(str(work)))
-    committer = IcebergSink(config).open(SinkContext("benchmark", _SCHEMA, Metrics()))
-    assert isinstance(committer, IcebergCommitter)
+    committer = open_sink(config, _SCHEMA)
     costs: list[Cost] = []
     epoch = 0
 
@@ -112,9 +112,7 @@ def _plain(config: IcebergSinkConfig, committer: IcebergCommitter, name: str, co
 
 
 def _written(committer: IcebergCommitter, number: int) -> list[WriteResult]:
-    task = committer.writer(Epoch(_QUERY, number)).open(0)
-    task.write(pa.record_batch([[number], ["a name"], [number]], schema=_SCHEMA))
-    return [task.close()]
+    return [write(committer, number, [pa.record_batch([[number], ["a name"], [number]], schema=_SCHEMA)])]
 
 
 def _timed(commit: Callable[[], None]) -> tuple[float, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from benchmarks.lake import Lake
 from benchmarks.measure import Result, in_own_process, measured, print_result
 from benchmarks.report import Report
-from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SplitSource
+from volley import Environment, IcebergSink, Metrics, SplitSource
 from volley.iceberg.config import TUNINGS
 from volley.source import Offset
 
@@ -90,15 +89,15 @@ def run(arguments: list[str]) -> None:
 
 def steady(preset: str, scale: float) -> Result:
     """A job under one preset, for some of its intervals."""
-    with tempfile.TemporaryDirectory(prefix="volley-bench-") as folder:
-        config = IcebergSinkConfig(namespace="b", table="t", storage=IcebergStorage.Local(folder)).with_tuning(preset)
+    with Lake.temporary() as lake:
+        config = lake.config.with_tuning(preset)
         assert config.flush_interval is not None
         interval = config.flush_interval * scale
         scaled = replace(config, flush_interval=interval, target_file_size_mb=config.target_file_size_mb * scale)
 
         def job(table: str, seconds: float, epochs: int) -> Metrics:
             sink = IcebergSink(replace(scaled, table=table))
-            environment = Environment("local[2]", checkpoint_dir=f"{folder}/checkpoints")
+            environment = Environment("local[2]", checkpoint_dir=f"{lake.folder}/checkpoints")
             running = environment.from_source(Steady(time.time(), _ROWS_PER_SECOND)).to_sink(sink).start(table)
             running.wait(seconds)
             while running.progress.epochs < epochs:
@@ -108,20 +107,12 @@ def steady(preset: str, scale: float) -> Result:
 
         def work() -> dict[str, Any]:
             metrics = job("t", _SECONDS, _SKIPPED + 2)
-            return {"batch": metrics.avg_batch_size(), "rows": metrics.records_written, **_seen(_load(folder))}
+            return {"batch": metrics.avg_batch_size(), "rows": metrics.records_written, **_seen(lake.table())}
 
         # The session and the workers are there before the first row arrives.
         job("warm", 0.0, 1)
         result = measured(preset, 1, work)
     return replace(result, rows=result.extra["rows"])
-
-
-def _load(folder: str) -> Table:
-    catalog = SqlCatalog("volley", uri=f"sqlite:///{folder}/catalog.db")
-    try:
-        return catalog.load_table("b.t")
-    finally:
-        catalog.close()
 
 
 def _seen(table: Table) -> dict[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from benchmarks.engines import duckdb_with_iceberg
+from benchmarks.lake import Lake, write_epoch
 from benchmarks.report import Report
-from volley import Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext
 from volley.iceberg import Upsert
 
 SUMMARY = "merge-on-read and copy-on-write over the replaced share of a file: CPU of the upsert and of scans after it"
@@ -75,14 +73,14 @@ def _least(share: float, strategy: str, rows: int, runs: int) -> Cost:
 
 
 def _cost(share: float, strategy: str, rows: int) -> tuple[float, float, float]:
-    with tempfile.TemporaryDirectory(prefix="volley-bench-") as folder:
-        config = IcebergSinkConfig(namespace="b", table="t", storage=IcebergStorage.Local(folder))
+    with Lake.temporary() as lake:
         ids = np.random.default_rng(7).permutation(rows)
-        _commit(config, 0, _rows(ids, 0.0))
+        first = _rows(ids, 0.0)
+        write_epoch(lake.config, 0, [first], first.schema)
         changed = _rows(np.random.default_rng(8).choice(ids, int(rows * share), replace=False), 1.0)
-        mode = config.with_commit_mode(Upsert("id", strategy=strategy))
-        upsert = _cpu(lambda: _commit(mode, 1, changed))
-        table = _load(folder)
+        mode = lake.config.with_commit_mode(Upsert("id", strategy=strategy))
+        upsert = _cpu(lambda: write_epoch(mode, 1, [changed], changed.schema))
+        table = lake.table()
         return upsert, _cpu(lambda: _check(table.scan().to_arrow(), rows, share)), _cpu(lambda: _by_duckdb(table, rows))
 
 
@@ -91,26 +89,10 @@ def _rows(ids: np.ndarray[Any, Any], value: float) -> pa.RecordBatch:
     return pa.record_batch({"id": ids, "session": session, "value": np.full(len(ids), value), "more": ids * 0.37})
 
 
-def _commit(config: IcebergSinkConfig, epoch: int, rows: pa.RecordBatch) -> None:
-    committer = IcebergSink(config).open(SinkContext("b", rows.schema, Metrics()))
-    number = Epoch("00000000", epoch)
-    task = committer.writer(number).open(0)
-    task.write(rows)
-    committer.commit(number, [task.close()])
-
-
 def _cpu(work: Callable[[], object]) -> float:
     began = time.process_time()
     work()
     return time.process_time() - began
-
-
-def _load(folder: str) -> Table:
-    catalog = SqlCatalog("volley", uri=f"sqlite:///{folder}/catalog.db")
-    try:
-        return catalog.load_table("b.t")
-    finally:
-        catalog.close()
 
 
 def _check(found: pa.Table, rows: int, share: float) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from volley.connectors._json_text import fault, parsed
 from volley.connectors._kafka_reader import Messages
@@ -139,10 +139,10 @@ def _objects(values: Values) -> Sequence[bytes]:
         found = [value.strip() for value in found if value is not None]
         if not _are_objects(found):
             raise SourceError("not a JSON object")
-    return found  # type: ignore[return-value]
+    return found
 
 
-def _are_objects(values: Values) -> bool:
+def _are_objects(values: Values) -> TypeGuard[Sequence[bytes]]:
     try:
         return set(map(_FIRST, values)) == _OPENED and set(map(_LAST, values)) == _CLOSED
     except IndexError:
