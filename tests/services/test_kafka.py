@@ -21,6 +21,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.contracts.test_split_sources import Planner, rows_of
 from tests.processes import ROOT, plain_environment
+from tests.services.servers.certificates import self_signed
 from tests.services.servers.kafka import Kafka
 from tests.services.servers.process import free_ports
 from volley import ConfigError, JobError, KafkaSource, SourceError
@@ -88,6 +89,19 @@ def test_a_pattern_reads_the_topics_that_match_and_those_to_come(kafka: Kafka, t
     assert run.ids() == [0, 1]
     kafka.produce(kafka.topic(name="in-c"), numbers(3, 4))
     assert run.ids() == [3]
+
+
+def test_a_compacted_topic_is_read_in_ranges_of_which_some_are_empty_by_now(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic(cleanup_policy="compact", min_cleanable_dirty_ratio="0.001", segment_ms="1")
+    keys = "aabbbbbbbbbbaccccccccc"
+    kafka.produce(topic, [{"key": key, "value": json.dumps({"id": number})} for number, key in enumerate(keys)])
+    run = Run(of_numbers(kafka, topic, min_rows_per_split=3, max_rows_per_split=6, include=["offset"]), tmp_path)
+    end = run.planner.next(run.at, None)
+    splits = run.planner.source.splits(run.at, end)
+    left = kafka.compacted(topic)
+    rows = [[row["kafka_offset"] for batch in run.source.read(split) for row in batch.to_pylist()] for split in splits]
+    assert [at for each in rows for at in each] == left == [11, 12, 21]
+    assert [] in rows
 
 
 @pytest.mark.parametrize("size", [3, 1_000])
@@ -286,6 +300,21 @@ def test_credentials_are_checked_and_not_told(kafka: Kafka, tmp_path: Path) -> N
     with pytest.raises(SourceError, match=r"refused the connection: .*Authentication failed") as caught:
         wrong.open(str(tmp_path / "other"))
     assert "hunter22" not in str(caught.value)
+
+
+def test_a_broker_is_trusted_over_tls_if_its_authority_is(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, numbers(0, 3))
+    login = {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.username": kafka.user}
+
+    def trusting(authority: Path) -> KafkaSource:
+        properties = {**login, "sasl.password": kafka.password, "ssl.ca.location": str(authority)}
+        return KafkaSource(kafka.tls_bootstrap, topic, schema=NUMBERS, properties=properties)
+
+    assert Run(trusting(kafka.certificate.file), tmp_path).ids() == [0, 1, 2]
+    with pytest.raises(SourceError, match=r"refused the connection: .*certificate verify failed") as caught:
+        trusting(self_signed(tmp_path).file).open(str(tmp_path / "other"))
+    assert kafka.password not in str(caught.value)
 
 
 def test_properties_that_librdkafka_does_not_know_are_refused(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""Kafka 4.1.1 in one process: a listener without and one with SASL; it can be killed and started again."""
+"""Kafka 4.1.1 in one process: listeners without SASL, with it, and over TLS; it can be killed and started again."""
 
 from __future__ import annotations
 
 import subprocess
+import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.services.servers.certificates import self_signed
 from tests.services.servers.downloads import class_path, jars, java
 from tests.services.servers.process import ServerProcess, free_ports
 
@@ -20,14 +22,16 @@ _PROPERTIES = """
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAIN://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAIN://127.0.0.1:{plain},SASL://127.0.0.1:{sasl}
+listeners=PLAIN://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},TLS://127.0.0.1:{tls},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAIN://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},TLS://127.0.0.1:{tls}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAIN
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAIN:PLAINTEXT,SASL:SASL_PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAIN:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SASL_SSL
 sasl.enabled.mechanisms=PLAIN
-listener.name.sasl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
-  user_{user}="{password}";
+listener.name.sasl.plain.sasl.jaas.config={login}
+listener.name.tls.plain.sasl.jaas.config={login}
+listener.name.tls.ssl.keystore.type=PEM
+listener.name.tls.ssl.keystore.location={keystore}
 log.dirs={folder}/data
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
@@ -40,6 +44,8 @@ share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 log.cleaner.backoff.ms=200
 """
+
+_LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";'
 
 Message = Mapping[str, Any]
 """What `Producer.produce` takes beside the topic: value, key, partition, headers, timestamp."""
@@ -56,11 +62,15 @@ class Kafka:
     password = "k4fka-s3cret"
 
     def __init__(self, folder: Path) -> None:
-        plain, sasl, controller = free_ports(3)
+        plain, sasl, tls, controller = free_ports(4)
         self.bootstrap, self.sasl_bootstrap = f"127.0.0.1:{plain}", f"127.0.0.1:{sasl}"
+        self.tls_bootstrap, self.certificate = f"127.0.0.1:{tls}", self_signed(folder)
+        keystore = folder / "keystore.pem"
+        keystore.write_bytes(self.certificate.key_file.read_bytes() + self.certificate.file.read_bytes())
         settings = folder / "server.properties"
-        names = {"plain": plain, "sasl": sasl, "controller": controller, "user": self.user, "password": self.password}
-        settings.write_text(_PROPERTIES.format(folder=folder, **names))
+        ports = {"plain": plain, "sasl": sasl, "tls": tls, "controller": controller}
+        login = _LOGIN.format(user=self.user, password=self.password)
+        settings.write_text(_PROPERTIES.format(folder=folder, keystore=keystore, login=login, **ports))
         home = jars("kafka-4.1.1", *_ARTIFACTS)
         run = [java(), "-Xmx384m", "-XX:+UseSerialGC", "-cp", class_path(home)]
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -119,6 +129,17 @@ class Kafka:
             producer.produce(topic, **{"partition": 0, **message})
         assert producer.flush(30) == 0
         (producer.commit_transaction if commit else producer.abort_transaction)(30)
+
+    def compacted(self, topic: str) -> list[int]:
+        """The offsets that a topic has left when the cleaner has been there: one of each key."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            # A segment is closed by the message behind it, and only closed ones are cleaned.
+            self.produce(topic, [{"key": "behind", "value": "{}"}])
+            left = [message for message in self.messages(topic) if message.key() != b"behind"]
+            if len({message.key() for message in left}) == len(left):
+                return [message.offset() for message in left]
+        pytest.fail("the cleaner did not come")
 
     def messages(self, topic: str) -> list[Any]:
         """All messages of a topic, partition by partition, read by a plain consumer."""
