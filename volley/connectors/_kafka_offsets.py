@@ -1,17 +1,13 @@
-"""Arithmetic of Kafka's offsets: fair shares of a limit, and ranges cut and packed into splits. Needs no broker."""
+"""Arithmetic of Kafka's offsets: fair shares of a limit, and what there is to read cut into splits. Needs no broker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from volley.source import Offset
 
 __all__ = ["Partition", "Range", "as_offset", "offsets_of", "ranges_between", "shared", "splits_of"]
-
-_EACH = 2
-"""Each core begins a second split, if there are the rows for it: one that takes longer does not hold the others."""
 
 
 class Partition(NamedTuple):
@@ -91,7 +87,7 @@ def shared(available: Mapping[Partition, int], limit: int | None) -> dict[Partit
 
 
 def splits_of(ranges: Iterable[Range], parallelism: int, least: int, most: int) -> list[list[Range]]:
-    """Splits of about equal size: large ranges are cut, small ones go together.
+    """Splits of equal size, as many for each core: large ranges are cut, small ones go together.
 
     Args:
         ranges: What to read.
@@ -102,26 +98,20 @@ def splits_of(ranges: Iterable[Range], parallelism: int, least: int, most: int) 
     Example:
         >>> ranges = [Range("t", 0, 0, 10), Range("t", 1, 0, 2), Range("t", 2, 0, 3)]
         >>> [[each.size for each in split] for split in splits_of(ranges, 2, 4, 8)]
-        [[5], [5], [2, 3]]
+        [[7], [3, 2, 3]]
     """
     ranges = list(ranges)
-    size = max(least, min(most, -(-sum(each.size for each in ranges) // (_EACH * parallelism))))
-    return list(_packed([part for each in ranges for part in _cut(each, size, least)], least))
+    total = sum(each.size for each in ranges)
+    rounds = -(-total // (most * parallelism))
+    count = max(1, min(rounds * parallelism, total // least))
+    splits = (list(_between(ranges, total * number // count, total * (number + 1) // count)) for number in range(count))
+    return [split for split in splits if split]
 
 
-def _cut(whole: Range, size: int, least: int) -> Iterator[Range]:
-    """Equal parts of a range: of about `size`, none smaller than `least` unless the range is."""
-    count = max(1, min(-(-whole.size // size), whole.size // least))
-    cuts = [whole.begin + whole.size * number // count for number in range(count + 1)]
-    return (whole._replace(begin=begin, end=end) for begin, end in pairwise(cuts))
-
-
-def _packed(ranges: Iterable[Range], least: int) -> Iterator[list[Range]]:
-    held: list[Range] = []
+def _between(ranges: Iterable[Range], begin: int, end: int) -> Iterator[Range]:
+    """What lies between two places, if the ranges are laid one behind the other."""
     for each in ranges:
-        held.append(each)
-        if sum(range.size for range in held) >= least:
-            yield held
-            held = []
-    if held:
-        yield held
+        part = each._replace(begin=each.begin + max(0, begin), end=each.begin + min(each.size, end))
+        if part.size > 0:
+            yield part
+        begin, end = begin - each.size, end - each.size

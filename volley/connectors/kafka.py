@@ -67,8 +67,8 @@ class KafkaSource(SplitSource):
         bounded: True: read what is there when the run starts, then stop. False: go on.
         max_rows_per_epoch: The most offsets of one epoch; partitions that have little give all they have, the others
             the same. None = all there is.
-        min_rows_per_split: Partitions that have fewer are read together, by one task.
-        max_rows_per_split: A partition that has more is read in parts, by several tasks; at least twice the former.
+        min_rows_per_split: The fewest offsets of a task, if there are as many; partitions that have fewer go together.
+        max_rows_per_split: The most offsets of a task; at least twice the former.
         on_lost_offsets: When messages were deleted before they were read: ``"fail"``, or ``"skip"`` them, with a
             warning in Spark's log that tells how many offsets.
         registry: The URL of a schema registry (Confluent's protocol) for Avro; messages then begin with the id of
@@ -99,7 +99,7 @@ include=('key', 'offset'))
     bounded: bool = False
     max_rows_per_epoch: int | None = None
     min_rows_per_split: int = 25_000
-    max_rows_per_split: int = 500_000
+    max_rows_per_split: int = 2_000_000
     on_lost_offsets: str = "fail"
     registry: str | None = None
     publish_group: str | None = None
