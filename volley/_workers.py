@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 __all__ = ["preload", "settle"]
@@ -50,14 +49,14 @@ def preload(spark: SparkSession, modules: Iterable[str]) -> None:
 
 
 def _preload(spark: SparkSession, modules: Sequence[str]) -> None:
-    def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def load(numbers: Iterator[int]) -> Iterator[int]:
         for module in ("volley._spark", *modules):
             importlib.import_module(module)
-        yield from batches
+        yield from numbers
 
-    count = spark.sparkContext.defaultParallelism
+    context = spark.sparkContext
     try:
-        spark.range(0, count, 1, count).mapInArrow(load, "id long").collect()
+        context.parallelize(range(context.defaultParallelism), context.defaultParallelism).mapPartitions(load).count()
     except Exception:
         # Nothing is lost: a task that can't import either says why.
         _log.debug("workers were not preloaded", exc_info=True)
