@@ -18,7 +18,7 @@ from volley._dead_letters import DATA_ERRORS, DeadLetters, Sorter, blamed
 from volley._failpoints import reach
 from volley._tally import Reports
 from volley._types import canonical_schema, conform
-from volley._workers import settle
+from volley._workers import peak_memory, settle
 from volley.errors import JobError, PlanError, VolleyError
 from volley.sink import Chore, TaskWriter, Writer, WriteResult
 from volley.source import SparkSource, Split, SplitSource
@@ -101,7 +101,11 @@ class Task:
         try:
             self._run(given, writers)
             self._reach("in-task", attempt)
-            results = tuple(replace(writer.close(), attempt=attempt) if writer else WriteResult() for writer in writers)
+            closed = [writer.close() if writer else None for writer in writers]
+            memory = peak_memory()
+            results = tuple(
+                replace(each, attempt=attempt, worker_memory=memory) if each else WriteResult() for each in closed
+            )
             self._reach("after-task", attempt)
             if self.reports:
                 self.reports.task(results)

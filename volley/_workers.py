@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import importlib
 import logging
+import resource
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["preload", "settle"]
+__all__ = ["peak_memory", "preload", "settle"]
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +33,12 @@ def settle() -> None:
         _settled = True
         gc.collect()
         gc.freeze()
+
+
+def peak_memory() -> int:
+    """The most bytes of memory that this process has had."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak << 10
 
 
 def preload(spark: SparkSession, modules: Iterable[str]) -> None:

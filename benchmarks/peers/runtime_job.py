@@ -73,9 +73,14 @@ def written(spark: SparkSession, table: str, rows: int) -> dict[str, Any]:
     return {"epochs": len(found), "files": int(last["total-data-files"]), "mb": int(last["total-files-size"]) / 1e6}
 
 
+def after(lake: Path, epochs: int) -> Path | None:
+    """The file that Spark writes when so many epochs are done."""
+    return lake / "checkpoints" / "benchmark" / "commits" / str(epochs - 1) if epochs else None
+
+
 def files(spark: SparkSession, lake: Path, settings: dict[str, Any]) -> Result:
     """Parquet files, so many an epoch, through a filter."""
-    rows, case = settings["rows"], settings["case"]
+    rows, before, case = settings["rows"], settings["before"], settings["case"]
 
     def run(table: str, folder: str, per_epoch: int) -> None:
         schema = spark.read.parquet(folder).schema
@@ -87,8 +92,8 @@ def files(spark: SparkSession, lake: Path, settings: dict[str, Any]) -> Result:
         return {}
 
     run("warm_up", settings["warm_up"], _WARM_UP_EPOCHS)
-    result = measured(NAME, rows, work, case)
-    result.extra.update(written(spark, "benchmark", rows))
+    result = measured(NAME, rows, work, case, after(lake, settings["epochs_before"]))
+    result.extra.update(written(spark, "benchmark", rows + before))
     return result
 
 
