@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.comparison import GENERAL, LIMIT, NATIVE, SPARK_READS, aims, case_of, compared, show
 from benchmarks.events import events_folder
-from benchmarks.measure import Result, in_own_process, measured, print_result
+from benchmarks.measure import Result, after, in_own_process, measured, print_result
 from benchmarks.peers.append import append
 from benchmarks.peers.runtime import missing, runtime
 from volley import (
@@ -127,10 +127,7 @@ def volley(peer: str, sizes: Sizes) -> Result:
     try:
         run("warm_up", events_folder(*_WARM_UP), _WARM_UP_FILES)
         name = {"general": GENERAL, "spark_reads": SPARK_READS}.get(peer, NATIVE)
-        log = checkpoints / "benchmark" / "commits"
-        return measured(
-            name, sizes.rows, all_rows, sizes.case, log / str(sizes.epochs_before - 1) if sizes.before else None
-        )
+        return measured(name, sizes.rows, all_rows, sizes.case, after(checkpoints, sizes.epochs_before))
     finally:
         shutil.rmtree(work)
 

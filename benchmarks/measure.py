@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-__all__ = ["Result", "in_own_process", "measured"]
+__all__ = ["Result", "after", "in_own_process", "measured", "print_result"]
 
 _POLL_SECONDS = 0.005
 
@@ -56,7 +56,7 @@ class Result:
 
 
 def measured(
-    name: str, rows: int, work: Callable[[], dict[str, Any]], case: str = "", after: Path | None = None
+    name: str, rows: int, work: Callable[[], dict[str, Any]], case: str = "", start: Path | None = None
 ) -> Result:
     """Run `work`, which returns its own figures, and measure it to its last line.
 
@@ -65,10 +65,10 @@ def measured(
         rows: Rows it handles while it is measured.
         work: What runs.
         case: With what it can be compared.
-        after: A file: what goes before it is there is not measured. None = from the first line on.
+        start: A file: what goes before it is there is not measured. None = from the first line on.
     """
     _forget_peaks()
-    clock = _Clock(after)
+    clock = _Clock(start)
     extra = work()
     seconds, cpu_seconds = clock.read()
     below = psutil.Process().children(recursive=True)
@@ -88,17 +88,27 @@ def print_result(result: Result) -> None:
     print(json.dumps(asdict(result)))
 
 
+def after(checkpoints: Path, epochs: int) -> Path | None:
+    """The file that Spark writes when so many epochs of the job ``benchmark`` are done; None = it has none to wait for.
+
+    Args:
+        checkpoints: The folder with the checkpoints of jobs.
+        epochs: How many.
+    """
+    return checkpoints / "benchmark" / "commits" / str(epochs - 1) if epochs else None
+
+
 class _Clock:
     """Wall and CPU time since there is a file, or since now.
 
     Args:
-        after: The file.
+        start: The file.
     """
 
-    def __init__(self, after: Path | None) -> None:
-        self._start = _times() if after is None else None
-        if after is not None:
-            threading.Thread(target=self._wait, args=[after], daemon=True).start()
+    def __init__(self, start: Path | None) -> None:
+        self._start = _times() if start is None else None
+        if start is not None:
+            threading.Thread(target=self._wait, args=[start], daemon=True).start()
 
     def read(self) -> tuple[float, float]:
         """Seconds, and CPU-seconds of the process tree."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measure import Result, measured, print_result
+from benchmarks.measure import Result, after, measured, print_result
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,11 +73,6 @@ def written(spark: SparkSession, table: str, rows: int) -> dict[str, Any]:
     return {"epochs": len(found), "files": int(last["total-data-files"]), "mb": int(last["total-files-size"]) / 1e6}
 
 
-def after(lake: Path, epochs: int) -> Path | None:
-    """The file that Spark writes when so many epochs are done."""
-    return lake / "checkpoints" / "benchmark" / "commits" / str(epochs - 1) if epochs else None
-
-
 def files(spark: SparkSession, lake: Path, settings: dict[str, Any]) -> Result:
     """Parquet files, so many an epoch, through a filter."""
     rows, before, case = settings["rows"], settings["before"], settings["case"]
@@ -92,7 +87,7 @@ def files(spark: SparkSession, lake: Path, settings: dict[str, Any]) -> Result:
         return {}
 
     run("warm_up", settings["warm_up"], _WARM_UP_EPOCHS)
-    result = measured(NAME, rows, work, case, after(lake, settings["epochs_before"]))
+    result = measured(NAME, rows, work, case, after(lake / "checkpoints", settings["epochs_before"]))
     result.extra.update(written(spark, "benchmark", rows + before))
     return result
 
@@ -114,8 +109,9 @@ def kafka(spark: SparkSession, lake: Path, settings: dict[str, Any]) -> Result:
         return {}
 
     run("warm_up", startingOffsets=json.dumps({topic: settings["last"]}))
-    result = measured(NAME, rows, work, settings["case"])
-    result.extra.update(written(spark, "benchmark", rows))
+    started = after(lake / "checkpoints", settings["epochs_before"])
+    result = measured(NAME, rows, work, settings["case"], started)
+    result.extra.update(written(spark, "benchmark", rows + settings["before"]))
     return result
 
 
