@@ -10,12 +10,13 @@ from benchmarks.measure import Result
 from benchmarks.peers.runtime_job import NAME as RUNTIME
 from benchmarks.report import Figure, Report
 
-__all__ = ["COLUMNS", "GENERAL", "LIMIT", "NATIVE", "Row", "aims", "case_of", "compared", "show"]
+__all__ = ["COLUMNS", "GENERAL", "LIMIT", "NATIVE", "SPARK_READS", "Row", "aims", "case_of", "compared", "show"]
 
 LIMIT = "the limit"
 """The case of those who do nothing but what can't be left out."""
 
 NATIVE, GENERAL = "Volley, Arrow-native", "Volley, general path"
+SPARK_READS = "Volley, general path, read by Spark"
 
 COLUMNS = (
     *("what", "rows/s", "min–max", "rows per CPU-s", "worker MB", "JVM MB", "driver MB"),
@@ -102,8 +103,8 @@ def aims(rows: Sequence[Row]) -> Iterator[Figure]:
     for row in rows:
         first = row.runs[0]
         by_speed, by_cpu, by_limit = row.ratios
-        least = 1.0 if first.name == GENERAL else _LEAST.get(first.case)
-        if first.name not in (NATIVE, GENERAL) or least is None or by_speed is None or by_cpu is None:
+        least = _LEAST.get(first.case) if first.name == NATIVE else 1.0
+        if first.name not in (NATIVE, GENERAL, SPARK_READS) or least is None or by_speed is None or by_cpu is None:
             continue
         yield Figure.at_least(f"{row.what}: rows/s", by_speed, least, "× the runtime's")
         yield Figure.at_least(f"{row.what}: rows per CPU-second", by_cpu, least, "× the runtime's")

@@ -6,8 +6,8 @@ import argparse
 import statistics
 from dataclasses import dataclass
 
-from benchmarks import files_to_iceberg
 from benchmarks.comparison import compared
+from benchmarks.files_to_iceberg import Sizes, one_run
 from benchmarks.measure import Result
 from benchmarks.peers.runtime import missing
 from benchmarks.report import Report
@@ -40,7 +40,7 @@ def run(arguments: list[str]) -> None:
     asked = parser.parse_args(arguments)
     peers = ["volley", *([] if missing() else ["runtime"])]
     turns = [(peer, epochs) for _ in range(asked.repeat) for peer in peers for epochs in asked.epochs]
-    results = [files_to_iceberg.one_run(peer, epochs * _ROWS, _ROWS, _ROWS) for peer, epochs in turns]
+    results = [one_run(peer, Sizes(epochs * _ROWS, _ROWS, _ROWS)) for peer, epochs in turns]
     report = Report("empty_epoch", "peer", "wall ms", "CPU ms")
     # Of each peer the short runs, then the long ones.
     rows = [row.runs for row in compared(results)]

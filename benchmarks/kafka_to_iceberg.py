@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import shutil
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +20,7 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from benchmarks.comparison import LIMIT, NATIVE, aims, case_of, compared, show
-from benchmarks.measure import Result, in_own_process, measured, print_result
+from benchmarks.measure import Result, after, in_own_process, measured, print_result
 from benchmarks.peers.runtime import missing, runtime
 from tests.services.servers.kafka import Kafka
 from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, KafkaSource, Progress
@@ -26,122 +31,160 @@ SUMMARY = "Kafka JSON → Iceberg: rows/s and rows per CPU-second, beside Iceber
 PARTITIONS = 4
 SCHEMA = "id long, user long, kind string, country string, session string, amount double, at timestamp"
 ARROW = arrow_schema(SCHEMA)
+_DISTINCT = 1_000_000
 _TEXT_BYTES = 14 << 20
 
 
+@dataclass(frozen=True)
+class Work:
+    """What a run does.
+
+    Args:
+        brokers: Where to connect to.
+        topic: It has rows for what is measured and what comes before.
+        rows: Rows that are measured.
+        before: Rows that the same query handles before it is measured, whole epochs.
+        rows_per_epoch: Rows of an epoch.
+    """
+
+    brokers: str
+    topic: str
+    rows: int
+    before: int
+    rows_per_epoch: int
+
+    @property
+    def case(self) -> str:
+        return case_of(self.rows_per_epoch)
+
+    @property
+    def epochs_before(self) -> int:
+        return self.before // self.rows_per_epoch
+
+    @property
+    def last(self) -> dict[int, int]:
+        """Where the rows of a warm-up begin."""
+        each = (self.rows + self.before) // PARTITIONS
+        return {partition: max(0, each - 20_000) for partition in range(PARTITIONS)}
+
+
 def fill(kafka: Kafka, rows: int) -> str:
-    """A topic with events of about 142 bytes, lz4."""
+    """A topic with events of about 142 bytes, lz4; after a million the same ones come again."""
     topic = kafka.topic(PARTITIONS)
     events = (
         {"id": n, "user": n * 7919 % 1_000_000, "kind": "click", "country": "de", "session": f"s{n:09}"}
         | {"amount": n % 10_000 / 100, "at": f"2026-11-21T10:00:00.{n % 1_000_000:06}Z"}
-        for n in range(rows)
+        for n in range(min(rows, _DISTINCT))
     )
-    messages = ({"value": json.dumps(event), "partition": n % PARTITIONS} for n, event in enumerate(events))
-    kafka.produce(topic, messages, **{"compression.type": "lz4", "linger.ms": 20, "batch.size": 262_144})
+    texts = [json.dumps(event) for event in events]
+    properties = {"compression.type": "lz4", "linger.ms": 20, "batch.size": 262_144}
+    for begin in range(0, rows, _DISTINCT):
+        messages = (
+            {"value": text, "partition": number % PARTITIONS} for number, text in enumerate(texts[: rows - begin])
+        )
+        kafka.produce(topic, messages, **properties, **{"queue.buffering.max.messages": _DISTINCT})
     return topic
 
 
-def limit(brokers: str, topic: str, rows: int) -> Result:
-    """One thread: values joined, read as JSON, written as Parquet."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    work = Path(tempfile.mkdtemp(prefix="volley-bench-"))
-    settings = {"bootstrap.servers": brokers, "group.id": "limit", "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 1}
-    consumer = Consumer(settings)
-
-    def table(texts: list[bytes]) -> pa.Table:
-        options = pj.ParseOptions(explicit_schema=ARROW, unexpected_field_behavior="ignore")
-        read = pj.ReadOptions(use_threads=False, block_size=4 << 20)
-        return pj.read_json(pa.BufferReader(b"\n".join(texts)), read, options)
+def limit(work: Work) -> Result:
+    """A process for each core: values joined, read as JSON, written as Parquet."""
+    folder, cores = tempfile.mkdtemp(prefix="volley-bench-"), os.cpu_count() or 1
+    shares = [[partition for partition in range(PARTITIONS) if partition % cores == core] for core in range(cores)]
 
     def run() -> dict[str, Any]:
-        with pq.ParquetWriter(work / "out.parquet", ARROW) as writer:
-            for partition in range(PARTITIONS):
-                consumer.assign([TopicPartition(topic, partition, 0)])
-                left, texts, size = rows // PARTITIONS, list[bytes](), 0
-                while left:
-                    values = [message.value() for message in consumer.consume(min(1_000, left), 1)]
-                    left -= len(values)
-                    texts.append(b"\n".join(values))
-                    size += len(texts[-1])
-                    if size > _TEXT_BYTES or not left:
-                        writer.write_table(table(texts))
-                        texts, size = [], 0
+        assert sum(pool.map(_consumed, [work] * cores, shares, [folder] * cores)) == work.rows
         return {}
 
-    try:
-        return measured("client and pyarrow, one thread", rows, run, LIMIT)
-    finally:
-        consumer.close()
-        shutil.rmtree(work)
+    # Forked, as Spark's workers are: what they import is there already.
+    with ProcessPoolExecutor(cores, multiprocessing.get_context("fork")) as pool:
+        try:
+            return measured("client and pyarrow, a process a core", work.rows, run, LIMIT)
+        finally:
+            shutil.rmtree(folder)
 
 
-def source(brokers: str, topic: str, rows: int) -> Result:
+def _consumed(work: Work, partitions: list[int], folder: str) -> int:
+    """Write what these partitions begin with to a file; returns its rows."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    settings = {"bootstrap.servers": work.brokers, "group.id": "limit"}
+    consumer = Consumer({**settings, "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 1})
+    rows = 0
+    with closing(consumer), pq.ParquetWriter(f"{folder}/{partitions[0]}.parquet", ARROW) as writer:
+        for partition in partitions:
+            consumer.assign([TopicPartition(work.topic, partition, 0)])
+            left, texts, size = work.rows // PARTITIONS, list[bytes](), 0
+            while left:
+                values = [message.value() for message in consumer.consume(min(1_000, left), 1)]
+                left -= len(values)
+                texts.append(b"\n".join(values))
+                size += len(texts[-1])
+                if size > _TEXT_BYTES or not left:
+                    writer.write_table(read := _table(texts))
+                    texts, size, rows = [], 0, rows + read.num_rows
+    return rows
+
+
+def _table(texts: list[bytes]) -> pa.Table:
+    options = pj.ParseOptions(explicit_schema=ARROW, unexpected_field_behavior="ignore")
+    read = pj.ReadOptions(use_threads=False, block_size=4 << 20)
+    return pj.read_json(pa.BufferReader(b"\n".join(texts)), read, options)
+
+
+def source(work: Work) -> Result:
     """Volley's source alone in one process: consumed and decoded, written nowhere."""
-    work = tempfile.mkdtemp(prefix="volley-bench-")
-    opened = KafkaSource(brokers, topic, schema=SCHEMA).open(work)
+    state = tempfile.mkdtemp(prefix="volley-bench-")
+    opened = KafkaSource(work.brokers, work.topic, schema=SCHEMA).open(state)
     start = opened.initial_offset()
-    splits = opened.splits(start, opened.latest_offset(start, None, None))
+    splits = opened.splits(start, opened.latest_offset(start, work.rows, None))
 
     def run() -> dict[str, Any]:
-        assert sum(batch.num_rows for split in splits for batch in opened.read(split)) == rows
+        assert sum(batch.num_rows for split in splits for batch in opened.read(split)) == work.rows
         return {"splits": len(splits)}
 
     try:
-        return measured("Volley's source alone, one process", rows, run)
+        return measured("Volley's source alone, one process", work.rows, run)
     finally:
-        shutil.rmtree(work)
+        shutil.rmtree(state)
 
 
-def volley(brokers: str, topic: str, rows: int, rows_per_epoch: int) -> Result:
-    """One job over the whole topic, in a session that has run a small one before; the start of the query is counted."""
-    work = Path(tempfile.mkdtemp(prefix="volley-bench-"))
+def volley(work: Work) -> Result:
+    """One job over the whole topic, in a session that has run a small one before."""
+    folder = Path(tempfile.mkdtemp(prefix="volley-bench-"))
+    checkpoints = folder / "checkpoints"
 
     def run(name: str, **settings: Any) -> Progress:
-        config = IcebergSinkConfig(namespace=["b"], table=name, storage=IcebergStorage.Local(str(work / "lake")))
-        read = KafkaSource(brokers, topic, schema=SCHEMA, bounded=True, **settings)
-        stream = Environment(checkpoint_dir=str(work / "checkpoints")).from_source(read)
+        config = IcebergSinkConfig(namespace=["b"], table=name, storage=IcebergStorage.Local(str(folder / "lake")))
+        read = KafkaSource(work.brokers, work.topic, schema=SCHEMA, bounded=True, **settings)
+        stream = Environment(checkpoint_dir=str(checkpoints)).from_source(read)
         return stream.to_sink(IcebergSink(config)).execute(name).progress
 
     def all_rows() -> dict[str, Any]:
-        seen = run("benchmark", max_rows_per_epoch=rows_per_epoch)
-        assert seen.rows == rows
+        seen = run("benchmark", max_rows_per_epoch=work.rows_per_epoch)
+        assert seen.rows == work.rows + work.before
         return {"epochs": seen.epochs, "files": seen.files, "mb": seen.bytes / 1e6}
 
     try:
-        run("warm_up", starting_offsets={topic: _last(rows)})
-        return measured(NATIVE, rows, all_rows, case_of(rows_per_epoch))
+        run("warm_up", starting_offsets={work.topic: work.last})
+        return measured(NATIVE, work.rows, all_rows, work.case, after(checkpoints, work.epochs_before))
     finally:
-        shutil.rmtree(work)
+        shutil.rmtree(folder)
 
 
-def _last(rows: int) -> dict[int, int]:
-    """Where the rows of a warm-up begin."""
-    return {partition: max(0, rows // PARTITIONS - 20_000) for partition in range(PARTITIONS)}
-
-
-def one_run(peer: str, brokers: str, topic: str, rows: int, rows_per_epoch: int) -> Result:
+def one_run(peer: str, work: Work) -> Result:
     """One run of one peer, in a process of its own."""
     if peer != "runtime":
-        given = brokers, topic, str(rows), str(rows_per_epoch)
-        return in_own_process("benchmarks.kafka_to_iceberg", peer, *given)
+        return in_own_process("benchmarks.kafka_to_iceberg", peer, json.dumps(asdict(work)))
     return runtime(
-        "kafka",
-        brokers=brokers,
-        topic=topic,
-        schema=SCHEMA,
-        rows=rows,
-        rows_per_epoch=rows_per_epoch,
-        last=_last(rows),
-        case=case_of(rows_per_epoch),
+        "kafka", schema=SCHEMA, last=work.last, case=work.case, epochs_before=work.epochs_before, **asdict(work)
     )
 
 
 def run(arguments: list[str]) -> None:
     """Alternating runs against one broker, whose own work is not counted."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks kafka_to_iceberg", description=SUMMARY)
-    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--rows", type=int, default=40_000_000, help="measured; a disk of 40 bytes a row")
+    parser.add_argument("--before", type=int, default=4_000_000, help="rows of the same query before, to warm it up")
     parser.add_argument("--rows-per-epoch", type=int, nargs="+", default=[1_000_000, 4_000_000])
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     parser.add_argument("--repeat", type=int, default=5, help="alternating runs of each peer")
@@ -158,9 +201,9 @@ def run(arguments: list[str]) -> None:
     kafka = Kafka(folder)
     try:
         kafka.start()
-        topic = fill(kafka, asked.rows)
+        topic = fill(kafka, asked.rows + asked.before)
         results = [
-            one_run(peer, kafka.bootstrap, topic, asked.rows, epoch)
+            one_run(peer, Work(kafka.bootstrap, topic, asked.rows, asked.before, epoch))
             for _ in range(asked.repeat)
             for peer, epoch in turns
         ]
@@ -175,15 +218,8 @@ def run(arguments: list[str]) -> None:
 
 def main() -> None:
     """One run of one peer; prints its Result."""
-    peer, brokers, topic, rows, rows_per_epoch = sys.argv[1:]
-    match peer:
-        case "limit":
-            result = limit(brokers, topic, int(rows))
-        case "source":
-            result = source(brokers, topic, int(rows))
-        case _:
-            result = volley(brokers, topic, int(rows), int(rows_per_epoch))
-    print_result(result)
+    runs = {"limit": limit, "source": source, "volley": volley}
+    print_result(runs[sys.argv[1]](Work(**json.loads(sys.argv[2]))))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,7 +15,9 @@ from typing import Any
 
 import psutil
 
-__all__ = ["Result", "in_own_process", "measured"]
+__all__ = ["Result", "after", "in_own_process", "measured", "print_result"]
+
+_POLL_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
@@ -52,13 +55,22 @@ class Result:
         return self.rows / self.cpu_seconds
 
 
-def measured(name: str, rows: int, work: Callable[[], dict[str, Any]], case: str = "") -> Result:
-    """Run `work`, which returns its own figures, and measure it from its first line to its last."""
+def measured(
+    name: str, rows: int, work: Callable[[], dict[str, Any]], case: str = "", start: Path | None = None
+) -> Result:
+    """Run `work`, which returns its own figures, and measure it to its last line.
+
+    Args:
+        name: What runs.
+        rows: Rows it handles while it is measured.
+        work: What runs.
+        case: With what it can be compared.
+        start: A file: what goes before it is there is not measured. None = from the first line on.
+    """
     _forget_peaks()
-    before, began = _cpu_seconds(), time.perf_counter()
+    clock = _Clock(start)
     extra = work()
-    seconds = time.perf_counter() - began
-    cpu_seconds = _cpu_seconds() - before
+    seconds, cpu_seconds = clock.read()
     below = psutil.Process().children(recursive=True)
     workers, jvms = (max(map(_peak_mb, _named(below, name)), default=0.0) for name in ("python", "java"))
     return Result(name, rows, seconds, cpu_seconds, workers, jvms, _peak_mb(psutil.Process()), extra, case)
@@ -74,6 +86,43 @@ def in_own_process(module: str, *arguments: str, environment: Mapping[str, str] 
 def print_result(result: Result) -> None:
     """One line of JSON, what `in_own_process` reads."""
     print(json.dumps(asdict(result)))
+
+
+def after(checkpoints: Path, epochs: int) -> Path | None:
+    """The file that Spark writes when so many epochs of the job ``benchmark`` are done; None = it has none to wait for.
+
+    Args:
+        checkpoints: The folder with the checkpoints of jobs.
+        epochs: How many.
+    """
+    return checkpoints / "benchmark" / "commits" / str(epochs - 1) if epochs else None
+
+
+class _Clock:
+    """Wall and CPU time since there is a file, or since now.
+
+    Args:
+        start: The file.
+    """
+
+    def __init__(self, start: Path | None) -> None:
+        self._start = _times() if start is None else None
+        if start is not None:
+            threading.Thread(target=self._wait, args=[start], daemon=True).start()
+
+    def read(self) -> tuple[float, float]:
+        """Seconds, and CPU-seconds of the process tree."""
+        assert self._start is not None, "the work ended before it began to be measured"
+        return _times()[0] - self._start[0], _times()[1] - self._start[1]
+
+    def _wait(self, file: Path) -> None:
+        while not file.exists():
+            time.sleep(_POLL_SECONDS)
+        self._start = _times()
+
+
+def _times() -> tuple[float, float]:
+    return time.perf_counter(), _cpu_seconds()
 
 
 def _tree() -> list[psutil.Process]:

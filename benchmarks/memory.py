@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import statistics
 
-from benchmarks import files_to_iceberg
 from benchmarks.comparison import Row, compared
+from benchmarks.files_to_iceberg import Sizes, one_run
 from benchmarks.peers.runtime import missing
 from benchmarks.report import Report
 
@@ -26,7 +26,7 @@ def run(arguments: list[str]) -> None:
     peers = ["volley", *([] if missing() else ["runtime"])]
     sizes = asked.rows_per_file, asked.rows_per_epoch
     turns = [(peer, rows) for rows in asked.rows for peer in peers] * asked.repeat
-    results = [files_to_iceberg.one_run(peer, rows, *sizes) for peer, rows in turns]
+    results = [one_run(peer, Sizes(rows, *sizes)) for peer, rows in turns]
     report = Report("memory", "what", "rows", "CPU µs a row", "worker MB", "JVM MB", "driver MB")
     for row in compared(results):
         report.row(*_cells(row))

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import files_to_iceberg
 from benchmarks.comparison import case_of, compared, show
 from benchmarks.events import events_folder
+from benchmarks.files_to_iceberg import Sizes, one_run
 from benchmarks.lake import Lake, write_epoch
 from benchmarks.measure import Result, in_own_process, measured, print_result
 from benchmarks.peers.runtime import missing
@@ -67,7 +67,7 @@ def run(arguments: list[str]) -> None:
 def _one_run(peer: str, rows: int) -> Result:
     if peer == "sink":
         return in_own_process("benchmarks.write", str(rows))
-    return files_to_iceberg.one_run(peer, rows, rows // _FILES, rows)
+    return one_run(peer, Sizes(rows, rows // _FILES, rows))
 
 
 if __name__ == "__main__":

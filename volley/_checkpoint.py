@@ -1,4 +1,4 @@
-"""What a checkpoint is bound to: the sources and stateful steps of the pipeline that began it."""
+"""What stands in a checkpoint: the pipeline that it is bound to, and how far Spark has planned and finished."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from urllib.parse import quote
 
 from volley import _plan
 from volley.errors import PlanError, StorageError
+from volley.source import Offset, Split, SplitSource
 
-__all__ = ["bind", "bind_targets", "locate", "unfinished_epoch"]
+__all__ = ["PlannedEpochs", "bind", "bind_targets", "locate", "unfinished_epoch"]
 
 _FILE = "volley/pipeline.json"
 _TARGETS = "volley/targets.json"
@@ -104,6 +105,44 @@ def unfinished_epoch(checkpoint: str) -> int | None:
         files, root = fsspec.core.url_to_fs(checkpoint)
         begun, done = (_latest(files, f"{root}/{log}") for log in ("offsets", "commits"))
     return begun if begun is not None and (done is None or done < begun) else None
+
+
+class PlannedEpochs:
+    """The splits of each epoch that Spark has planned, by the offsets in its log; for a job with one source.
+
+    Args:
+        checkpoint: The checkpoint's folder.
+        source: The opened source.
+    """
+
+    def __init__(self, checkpoint: str, source: SplitSource) -> None:
+        self._checkpoint = checkpoint
+        self._source = source
+        self._last = -1, source.initial_offset()
+
+    def splits(self, epoch: int) -> list[Split]:
+        """What is to be read in this epoch.
+
+        Raises:
+            StorageError: If the checkpoint folder can't be read.
+            SourceError: If the source does not have these offsets.
+        """
+        before, start = self._last
+        if before != epoch - 1:
+            start = self._end(epoch - 1) if epoch else self._source.initial_offset()
+        end = self._end(epoch)
+        self._last = epoch, end
+        return self._source.splits(start, end)
+
+    def _end(self, epoch: int) -> Offset:
+        import fsspec
+
+        with _usable(self._checkpoint):
+            files, root = fsspec.core.url_to_fs(self._checkpoint)
+            # A version, what Spark notes for itself, then a line for each source.
+            *_, line = files.cat_file(f"{root}/offsets/{epoch}").decode().splitlines()
+            offset: Offset = json.loads(line)
+        return offset
 
 
 def _latest(files: Any, log: str) -> int | None:

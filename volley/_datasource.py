@@ -1,8 +1,7 @@
-"""A SplitSource as Spark sees it: a Python streaming DataSource that yields rows, or only the splits themselves."""
+"""A SplitSource as Spark sees it: a Python streaming DataSource, of whose offsets Spark makes epochs."""
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,9 +14,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from volley._types import conform
 from volley.source import Offset, SplitSource
 
-__all__ = ["SPLIT_SCHEMA", "data_source"]
-
-SPLIT_SCHEMA = pa.schema([pa.field("split", pa.binary())])
+__all__ = ["data_source"]
 
 
 class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -44,11 +41,11 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._source.latest_offset(start, most, self._target)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        return [InputPartition(split) for split in self._source.splits(start, end)]
+        # Without rows to give the epoch is the driver's business.
+        return [] if self._rows is None else [InputPartition(split) for split in self._source.splits(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if self._rows is None:
-            return iter([pa.record_batch([pa.array([pickle.dumps(partition.value)], pa.binary())], SPLIT_SCHEMA)])
+        assert self._rows is not None
         # Spark has no bytes of fixed length, and refuses batches that have.
         return (conform(batch, self._rows) for batch in self._source.read(partition.value))
 
@@ -73,12 +70,12 @@ def data_source(name: str, source: SplitSource, spark_schema: StructType | None)
     Args:
         name: Spark's name for it, used once.
         source: The opened source.
-        spark_schema: The schema of the rows to yield, or None to yield one pickled split a partition.
+        spark_schema: The schema of the rows to yield, or None to yield none: then the driver has the splits read.
     """
     attributes: dict[str, Any] = {
         "source": source,
         "rows": None if spark_schema is None else to_arrow_schema(spark_schema, timezone="UTC"),
-        "spark_schema": spark_schema or StructType([StructField("split", BinaryType())]),
+        "spark_schema": spark_schema or StructType([StructField("none", BinaryType())]),
         "name": classmethod(lambda cls: name),
     }
     return type("VolleySource", (_SplitDataSource,), attributes)

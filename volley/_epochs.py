@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from volley._checkpoint import PlannedEpochs
 from volley._dead_letters import Targets
 from volley._failpoints import reach
-from volley._spark import Program, Task, run_chores, run_task
+from volley._spark import Program, Task, run_chores, run_rows, run_splits
 from volley._tally import Reports, Tally
 from volley.errors import CommitStateUnknownError, LayoutChangedError, VolleyError
 from volley.metrics import Metrics
@@ -84,6 +85,7 @@ class Epochs:
     Args:
         job: The job's name.
         program: What the tasks do.
+        planned: Of each epoch its splits; None: Spark has its rows.
         committers: One for each sink of the stream.
         chores: For each sink who has its chores done, and counts for it.
         targets: Where bad rows go.
@@ -95,6 +97,7 @@ class Epochs:
 
     job: str
     program: Program
+    planned: PlannedEpochs | None
     committers: Sequence[Committer]
     chores: Sequence[Chores]
     targets: Targets
@@ -107,7 +110,7 @@ class Epochs:
         """Write and commit what is missing of one epoch.
 
         Args:
-            frame: The epoch's rows, or its splits.
+            frame: The epoch's rows; empty if the driver has its splits.
             epoch: The epoch.
 
         Raises:
@@ -165,7 +168,11 @@ class Epochs:
         )
         letters = self.targets.letters(self.job, epoch, due, letters_due)
         program, reports = self.program, self.tally.reports
-        tasks = run_task(frame, Task(epoch.number, program.source, program.segments, writers, letters, reports))
+        task = Task(epoch.number, program.source, program.segments, writers, letters, reports)
+        if self.planned is None:
+            tasks = run_rows(frame, task)
+        else:
+            tasks = run_splits(frame.sparkSession, task, self.planned.splits(epoch.number))
         return [[task[index] for task in tasks] for index in range(len(self._all))]
 
     def _commit_all(

@@ -38,6 +38,7 @@ _GAUGES: dict[str, tuple[str, Callable[[MetricsSnapshot], float | None]]] = {
     "batch_size_avg": ("Mean rows of a batch", MetricsSnapshot.avg_batch_size),
     "batch_size_min": ("Rows of the smallest batch", attrgetter("batch_size_min")),
     "batch_size_max": ("Rows of the largest batch", attrgetter("batch_size_max")),
+    "worker_memory_bytes": ("The most memory that a Python worker has had", attrgetter("worker_memory_bytes")),
     "seconds_since_last_commit": (
         "Time since the last commit that landed; absent before the first",
         attrgetter("seconds_since_last_commit"),

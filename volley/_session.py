@@ -51,6 +51,11 @@ _LOCAL_DEFAULTS = {
 }
 
 
+_SOCKET = "spark.python.unix.domain.socket"
+# Systems take a socket's path of about a hundred bytes; Spark's name for it has 42.
+_LONGEST_SOCKET_FOLDER = 60
+
+
 def log_file() -> Path:
     """Where the JVM of this process and its Python workers print what they have to say."""
     folder = Path(tempfile.gettempdir()) / f"volley-{os.getuid()}"
@@ -148,9 +153,19 @@ def _launch(settings: dict[str, str]) -> None:
 def _completed(conf: SparkConf) -> SparkConf:
     """With our settings, where neither spark-submit nor Spark's own files have said something else."""
     local = conf.get("spark.master", "").startswith("local")
-    for name, value in (_AT_LAUNCH | _DEFAULTS | (_LOCAL_DEFAULTS if local else {})).items():
+    for name, value in (_AT_LAUNCH | _DEFAULTS | (_LOCAL_DEFAULTS | _sockets() if local else {})).items():
         conf.setIfMissing(name, value)
     return conf
+
+
+def _sockets() -> dict[str, str]:
+    """Let the JVM and its Python workers talk by Unix domain sockets, in a folder of our own.
+
+    TCP holds a second small message back until the first is acknowledged, which costs each task 40 ms.
+    """
+    folder = log_file().parent
+    short_enough = len(os.fsencode(folder)) <= _LONGEST_SOCKET_FOLDER
+    return {f"{_SOCKET}.enabled": "true", f"{_SOCKET}.dir": str(folder)} if short_enough else {}
 
 
 def _reason(error: Exception) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -18,7 +18,7 @@ from volley._dead_letters import DATA_ERRORS, DeadLetters, Sorter, blamed
 from volley._failpoints import reach
 from volley._tally import Reports
 from volley._types import canonical_schema, conform
-from volley._workers import settle
+from volley._workers import peak_memory, settle
 from volley.errors import JobError, PlanError, VolleyError
 from volley.sink import Chore, TaskWriter, Writer, WriteResult
 from volley.source import SparkSource, Split, SplitSource
@@ -26,9 +26,9 @@ from volley.source import SparkSource, Split, SplitSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Program", "Segment", "Task", "compile_plan", "run_chores", "run_task", "translate"]
+__all__ = ["Program", "Segment", "Task", "compile_plan", "run_chores", "run_rows", "run_splits", "translate"]
 
-_RESULT = "result binary"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -88,15 +88,24 @@ class Task:
     letters: DeadLetters | None = None
     reports: Reports | None = None
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, given: Iterator[Any]) -> Iterator[tuple[WriteResult, ...]]:
+        """Do it.
+
+        Args:
+            given: The splits, or without a source the batches.
+        """
         context = TaskContext.get()
         number, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
         targets = self.letters.writers if self.letters else ()
         writers = [writer.open(number) if writer else None for writer in (*self.writers, *targets)]
         try:
-            self._run(batches, writers)
+            self._run(given, writers)
             self._reach("in-task", attempt)
-            results = tuple(replace(writer.close(), attempt=attempt) if writer else WriteResult() for writer in writers)
+            closed = [writer.close() if writer else None for writer in writers]
+            memory = peak_memory()
+            results = tuple(
+                replace(each, attempt=attempt, worker_memory=memory) if each else WriteResult() for each in closed
+            )
             self._reach("after-task", attempt)
             if self.reports:
                 self.reports.task(results)
@@ -105,39 +114,36 @@ class Task:
                 if writer:
                     writer.abort()
             raise
-        yield pa.record_batch({"result": pa.array([pickle.dumps(results)], pa.binary())})
-        settle()
+        yield results
 
     def _reach(self, point: str, attempt: int) -> None:
         if attempt == 0:
             reach(point, self.epoch)
 
-    def _run(self, batches: Iterator[pa.RecordBatch], writers: Sequence[TaskWriter | None]) -> None:
+    def _run(self, given: Iterator[Any], writers: Sequence[TaskWriter | None]) -> None:
         if self.letters:
-            self._sort(batches, self.letters, writers)
+            self._sort(given, self.letters, writers)
             return
-        for batch in self._rows(batches):
+        for batch in self._rows(given):
             try:
                 self._feed(batch, writers)
             except DATA_ERRORS as error:
                 raise blamed(error, batch, self.segments, writers) from error
 
-    def _sort(
-        self, batches: Iterator[pa.RecordBatch], letters: DeadLetters, writers: Sequence[TaskWriter | None]
-    ) -> None:
+    def _sort(self, splits: Iterator[Split], letters: DeadLetters, writers: Sequence[TaskWriter | None]) -> None:
         assert self.source, "dead letters are for splits"
         count = len(self.segments)
         sorter = Sorter(letters, self.segments, writers[:count], writers[count:])
-        for split in _splits(batches):
+        for split in splits:
             for found in self.source.read_tolerant(split):
                 sorter.take(found)
         sorter.finish()
 
-    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, given: Iterator[Any]) -> Iterator[pa.RecordBatch]:
         if self.source is None:
-            yield from batches
+            yield from given
             return
-        for split in _splits(batches):
+        for split in given:
             yield from self.source.read(split)
 
     def _feed(self, batch: pa.RecordBatch, writers: Sequence[TaskWriter | None]) -> None:
@@ -149,20 +155,20 @@ class Task:
                 segment.write(batch, writer)
 
 
-def _splits(batches: Iterator[pa.RecordBatch]) -> Iterator[Split]:
-    for batch in batches:
-        for split in batch.column(0):
-            yield pickle.loads(split.as_py())
+def run_splits(spark: SparkSession, task: Task, splits: Sequence[Split]) -> list[tuple[WriteResult, ...]]:
+    """Run the task over an epoch's splits, each by a Spark task of its own; one entry for each, one result a sink."""
+    return _in_tasks(spark, task, splits)
 
 
-def run_task(frame: DataFrame, task: Task) -> list[tuple[WriteResult, ...]]:
-    """Run the task over one epoch's rows or splits; one entry a Spark task, one result a sink."""
-    if task.source:
-        # The one column is ours, and needs no other name.
-        done = frame.mapInArrow(lambda batches: task(batches), _RESULT)  # Spark pickles a function, not an object
-    else:
-        done = _columns.map_in_arrow(frame, task, _RESULT)
-    return [pickle.loads(row.result) for row in done.collect()]
+def run_rows(frame: DataFrame, task: Task) -> list[tuple[WriteResult, ...]]:
+    """Run the task over an epoch's rows; one entry a Spark task, one result a sink."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for results in task(batches):
+            yield pa.record_batch({"result": pa.array([pickle.dumps(results)], pa.binary())})
+        settle()
+
+    return [pickle.loads(row.result) for row in _columns.map_in_arrow(frame, work, "result binary").collect()]
 
 
 def run_chores(spark: SparkSession, job: str, reports: Reports, chores: Sequence[Chore]) -> list[WriteResult]:
@@ -177,24 +183,34 @@ def run_chores(spark: SparkSession, job: str, reports: Reports, chores: Sequence
     Raises:
         VolleyError: If one fails for good.
     """
-    if not chores:
-        return []
-    # A task gets the text of all chores, and makes an object of its own only.
-    texts = [pickle.dumps(chore) for chore in chores]
 
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in (each for batch in batches for each in batch.column(0).to_pylist()):
-            done = pickle.loads(texts[number])()
+    def work(given: Iterator[Chore]) -> Iterator[WriteResult]:
+        for chore in given:
+            done = chore()
             reports.chore(done)
-            result = pa.array([pickle.dumps(done)], pa.binary())
-            yield pa.record_batch({"number": pa.array([number], pa.int64()), "result": result})
-        settle()
+            yield done
 
     try:
-        rows = spark.range(0, len(texts), 1, len(texts)).mapInArrow(work, f"number long, {_RESULT}").collect()
+        return _in_tasks(spark, work, chores)
     except Exception as error:
         raise translate(error, job) from error
-    return [pickle.loads(row.result) for row in sorted(rows, key=lambda row: row.number)]
+
+
+def _in_tasks(spark: SparkSession, work: Callable[[Iterator[Any]], Iterator[T]], items: Sequence[Any]) -> list[T]:
+    """What the work yields for each item, by a Spark task of its own.
+
+    An RDD: a DataFrame of as many rows would be analyzed, optimized and compiled anew each time, which costs more
+    than the whole job, and `repartition` may put two rows into one task.
+    """
+
+    def settled(given: Iterator[Any]) -> Iterator[T]:
+        yield from work(given)
+        settle()
+
+    if not items:
+        return []
+    done: list[T] = spark.sparkContext.parallelize(items, len(items)).mapPartitions(settled).collect()
+    return done
 
 
 def compile_plan(spark: SparkSession, plan: _plan.Node, path: _plan.Path, state: str, job: str) -> Program:

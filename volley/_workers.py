@@ -5,15 +5,16 @@ from __future__ import annotations
 import gc
 import importlib
 import logging
+import resource
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["preload", "settle"]
+__all__ = ["peak_memory", "preload", "settle"]
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +35,12 @@ def settle() -> None:
         gc.freeze()
 
 
+def peak_memory() -> int:
+    """The most bytes of memory that this process has had."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak << 10
+
+
 def preload(spark: SparkSession, modules: Iterable[str]) -> None:
     """Have workers start and import what tasks will need, while the driver is still busy with the query's start.
 
@@ -50,14 +57,14 @@ def preload(spark: SparkSession, modules: Iterable[str]) -> None:
 
 
 def _preload(spark: SparkSession, modules: Sequence[str]) -> None:
-    def load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def load(numbers: Iterator[int]) -> Iterator[int]:
         for module in ("volley._spark", *modules):
             importlib.import_module(module)
-        yield from batches
+        yield from numbers
 
-    count = spark.sparkContext.defaultParallelism
+    context = spark.sparkContext
     try:
-        spark.range(0, count, 1, count).mapInArrow(load, "id long").collect()
+        context.parallelize(range(context.defaultParallelism), context.defaultParallelism).mapPartitions(load).count()
     except Exception:
         # Nothing is lost: a task that can't import either says why.
         _log.debug("workers were not preloaded", exc_info=True)

@@ -93,7 +93,7 @@ class Environment:
         return job
 
     def _open(self, plan: _plan.Node, name: str, path: _plan.Path, checkpoint: str, metrics: Metrics) -> Epochs:
-        from volley._checkpoint import bind, bind_targets, unfinished_epoch
+        from volley._checkpoint import PlannedEpochs, bind, bind_targets, unfinished_epoch
         from volley._dead_letters import Targets
         from volley._epochs import Chores, Epochs
         from volley._session import open_session, session_for_job
@@ -104,6 +104,7 @@ class Environment:
         spark = session_for_job(self.spark or open_session(self.master), checkpoint)
         bind(checkpoint, plan)
         program = compile_plan(spark, plan, path, f"{checkpoint}/volley", name)
+        planned = None if program.source is None else PlannedEpochs(checkpoint, program.source)
         sinks = _sinks(plan)
         tally = Tally(spark.sparkContext, len(sinks))
         metrics.follow(lambda: tally.progress)
@@ -118,7 +119,7 @@ class Environment:
         bind_targets(checkpoint, filled)
         preload(spark, {type(each).__module__ for each in (program.source, *committers)})
         speculative, unfinished = spark.conf.get("spark.speculation", "false") == "true", unfinished_epoch(checkpoint)
-        return Epochs(name, program, committers, chores, targets, tally, metrics, unfinished, speculative)
+        return Epochs(name, program, planned, committers, chores, targets, tally, metrics, unfinished, speculative)
 
     def _interval(self, sinks: list[Sink]) -> timedelta:
         waits = [sink.flush_interval for sink in sinks if sink.flush_interval is not None]

@@ -159,7 +159,8 @@ _NO_BATCHES = Histogram.empty(_BATCH_RECORDS)
 class MetricsSnapshot(Figures):
     """The counters at one moment: frozen, comparable, ready for JSON.
 
-    Latencies are sums in microseconds, sizes of batches are rows. How long ago the last commit was is not compared.
+    Latencies are sums in microseconds, sizes of batches are rows; the memory is the most that a Python worker has had.
+    How long ago the last commit was is not compared.
     """
 
     records_written: int = 0
@@ -175,6 +176,7 @@ class MetricsSnapshot(Figures):
     batch_size_min: int = 0
     batch_size_max: int = 0
     batch_size_sum: int = 0
+    worker_memory_bytes: int = 0
     seconds_since_last_commit: float | None = field(default=None, compare=False)
     commit_durations: Histogram = _NO_COMMITS
     records_per_batch: Histogram = _NO_BATCHES
@@ -331,6 +333,7 @@ def _with_rows(now: MetricsSnapshot, result: WriteResult) -> MetricsSnapshot:
         bytes_written=now.bytes_written + result.bytes,
         files_created=now.files_created + result.files,
         write_latency_us=now.write_latency_us + round(result.seconds * 1e6),
+        worker_memory_bytes=max(now.worker_memory_bytes, result.worker_memory),
     )
 
 

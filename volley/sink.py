@@ -43,6 +43,7 @@ class WriteResult:
         files: Files written.
         committables: What the committer needs to commit: data files, paths, or Arrow batches; its own kind of value.
         attempt: How many attempts of this task have failed before.
+        worker_memory: The most bytes of memory that the worker's process has had so far.
     """
 
     rows: int = 0
@@ -54,6 +55,7 @@ class WriteResult:
     files: int = 0
     committables: tuple[Any, ...] = ()
     attempt: int = 0
+    worker_memory: int = 0
 
     def with_batch(self, rows: int) -> WriteResult:
         """The same with one batch more."""

@@ -108,8 +108,8 @@ class SplitSource(Source):
     """A source that reads Arrow: the driver plans splits between two offsets, executors read them.
 
     The same split must always give the same rows: that is what makes an epoch repeatable after a crash.
-    Instances are pickled: to Spark's planner process, which calls `latest_offset` and `splits`,
-    and to the executors, which call `read`.
+    Instances are pickled: to Spark's planner process, which calls `latest_offset` (and `splits`, on the general path;
+    else the driver does), and to the executors, which call `read`.
     """
 
     def open(self, state: str, parallelism: int = 1) -> SplitSource:
@@ -136,7 +136,7 @@ class SplitSource(Source):
 
     @abstractmethod
     def initial_offset(self) -> Offset:
-        """Where a new job starts."""
+        """Where a new job starts; the same on every call after `open`."""
 
     @abstractmethod
     def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:

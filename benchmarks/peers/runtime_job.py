@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measure import Result, measured, print_result
+from benchmarks.measure import Result, after, measured, print_result
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,7 +75,7 @@ def written(spark: SparkSession, table: str, rows: int) -> dict[str, Any]:
 
 def files(spark: SparkSession, lake: Path, settings: dict[str, Any]) -> Result:
     """Parquet files, so many an epoch, through a filter."""
-    rows, case = settings["rows"], settings["case"]
+    rows, before, case = settings["rows"], settings["before"], settings["case"]
 
     def run(table: str, folder: str, per_epoch: int) -> None:
         schema = spark.read.parquet(folder).schema
@@ -87,8 +87,8 @@ def files(spark: SparkSession, lake: Path, settings: dict[str, Any]) -> Result:
         return {}
 
     run("warm_up", settings["warm_up"], _WARM_UP_EPOCHS)
-    result = measured(NAME, rows, work, case)
-    result.extra.update(written(spark, "benchmark", rows))
+    result = measured(NAME, rows, work, case, after(lake / "checkpoints", settings["epochs_before"]))
+    result.extra.update(written(spark, "benchmark", rows + before))
     return result
 
 
@@ -109,8 +109,9 @@ def kafka(spark: SparkSession, lake: Path, settings: dict[str, Any]) -> Result:
         return {}
 
     run("warm_up", startingOffsets=json.dumps({topic: settings["last"]}))
-    result = measured(NAME, rows, work, settings["case"])
-    result.extra.update(written(spark, "benchmark", rows))
+    started = after(lake / "checkpoints", settings["epochs_before"])
+    result = measured(NAME, rows, work, settings["case"], started)
+    result.extra.update(written(spark, "benchmark", rows + settings["before"]))
     return result
 
 

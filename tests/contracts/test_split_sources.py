@@ -95,6 +95,7 @@ def read(opened: SplitSource, split: Split) -> list[pa.RecordBatch]:
 
 def rows_of(opened: SplitSource, planner: Planner, start: Offset, end: Offset) -> list[dict[str, Any]]:
     splits = planner.source.splits(start, end)
+    assert opened.splits(start, end) == splits, "the driver has another idea of what lies between two offsets"
     return [row for split in splits for batch in read(opened, split) for row in batch.to_pylist()]
 
 

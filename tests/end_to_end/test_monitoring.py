@@ -105,6 +105,8 @@ def test_the_endpoint_tells_the_sinks_apart_and_ends_with_the_job(
     assert shown["volley_iceberg_batches_committed_total", "db.events"] == 1
     assert shown["volley_iceberg_commit_duration_seconds_count", "db.events"] == 1
     assert shown["volley_iceberg_seconds_since_last_commit", "db.events"] >= 0
+    # A process with Python, pyarrow and pyiceberg in it, in bytes.
+    assert 30 << 20 < shown["volley_iceberg_worker_memory_bytes", "db.events"] < 2 << 30
     gate.touch()
     assert job.wait(60)
     assert job.metrics.records_written == 12

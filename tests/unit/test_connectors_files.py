@@ -145,6 +145,16 @@ def test_what_goes_to_executors_holds_no_log(folder: Path, tmp_path: Path) -> No
     assert len(pickle.dumps(source)) == before
 
 
+def test_the_driver_knows_files_that_the_planner_has_found_since(folder: Path, tmp_path: Path) -> None:
+    driver = opened(folder, tmp_path / "state")
+    planner, start = pickle.loads(pickle.dumps(driver)), START
+    for number in range(4):
+        put(folder, f"{number}.json", number)
+        end = planner.latest_offset(start, None, None)
+        assert ids(driver, start, end) == [number]
+        start = end
+
+
 @pytest.mark.parametrize("change", ["removed", "grown"])
 def test_a_file_that_changed_is_an_error(folder: Path, tmp_path: Path, change: str) -> None:
     path = put(folder, "a.json", 1)

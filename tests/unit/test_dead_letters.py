@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,13 +117,11 @@ def run(pipeline: DataStream, folder: Path, due: Callable[[int], bool] = lambda 
     letters = targets.letters("job", EPOCH, [due(at) for at in range(len(sinks))], [True] * len(targets.sinks))
     start = source.initial_offset()
     splits = source.splits(start, source.latest_offset(start, None, None))
-    packed = pa.record_batch({"split": pa.array([pickle.dumps(split) for split in splits], pa.binary())})
     task = Task(EPOCH.number, source, segments, tuple(each.writer(EPOCH) for each in opened), letters)
-    (out,) = list(task(iter([packed])))
-    results: list[WriteResult] = list(pickle.loads(out.column(0)[0].as_py()))
+    (results,) = list(task(iter(splits)))
     for committer, result in zip([*opened, *targets.committers], results, strict=True):
         committer.commit(EPOCH, [result])
-    return results
+    return list(results)
 
 
 def ids(sink: MemorySink) -> list[Any]:

@@ -386,12 +386,44 @@ def _group_rows(result: WriteResult) -> list[int]:
 
 
 def test_page_and_dictionary_sizes_follow_the_tables_properties(make: Make) -> None:
-    rows = pa.table({"text": [f"value {n}" for n in range(50_000)]})
+    rows = pa.table({"text": [f"value {n}" for n in range(5_000)]})
     properties = {"write.parquet.dict-size-bytes": "1000", "write.parquet.page-row-limit": "100"}
     ours = pq.read_metadata(paths(write(make(rows.schema, **properties), rows))[0]).row_group(0).column(0)
     default = pq.read_metadata(paths(write(make(rows.schema), rows))[0]).row_group(0).column(0)
     dictionary = [chunk.data_page_offset - chunk.dictionary_page_offset for chunk in (ours, default)]
     assert dictionary[0] < 2000 < dictionary[1]
+
+
+def test_columns_get_a_dictionary_if_it_makes_them_smaller(make: Make) -> None:
+    random, count = Random(7), 40_000
+    rows = pa.table(
+        {
+            "unique": [f"{random.random()}" for _ in range(count)],
+            "a.few": [random.randrange(8) for _ in range(count)],
+            "far apart": [random.randrange(count // 10) for _ in range(count)],
+            "too many": [random.randrange(10 * count) for _ in range(count)],
+            "clustered": [n // 500 for n in range(count)],
+            "none": pa.nulls(count, pa.date32()),
+            "nested": [{"unique": n} for n in range(count)],
+        }
+    )
+    result = write(make(rows.schema), rows, batch=7_000)
+    group = pq.read_metadata(paths(result)[0]).row_group(0)
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    plain = [name for name, chunk in zip(rows.column_names, chunks, strict=True) if not chunk.has_dictionary_page]
+    assert plain == ["unique", "too many"]
+    assert pq.read_table(paths(result)[0]).rename_columns(rows.column_names).equals(rows)
+    pq.write_table(rows, file := io.BytesIO())
+    assert result.bytes < len(file.getvalue())
+
+
+def test_every_type_is_sampled(make: Make) -> None:
+    rows = pa.concat_tables([ROWS] * 4_000)
+    assert rows_of_file(write(make(ROWS.schema), rows)) == rows.num_rows
+
+
+def rows_of_file(result: WriteResult) -> int:
+    return sum(pq.read_table(path).num_rows for path in paths(result))
 
 
 def test_bloom_filters_follow_the_tables_properties(make: Make) -> None:

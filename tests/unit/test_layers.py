@@ -34,7 +34,8 @@ THIRD_PARTIES = {
     "pyarrow": {
         *("_arrow", "_casts", "_columns", "_datasource", "_dead_letters", "_operators", "_spark"),
         *("iceberg.writer", "iceberg.schema", "iceberg.tables", "iceberg._upsert_chores", "iceberg._upsert_staging"),
-        *("iceberg._clusters", "iceberg._evolution", "iceberg._layout", "iceberg._rolling", "iceberg._transforms"),
+        *("iceberg._clusters", "iceberg._dictionaries", "iceberg._evolution", "iceberg._layout", "iceberg._rolling"),
+        "iceberg._transforms",
     },
     "pyiceberg": {
         "iceberg._clients",

@@ -149,6 +149,14 @@ def test_prometheus_text_of_the_spec() -> None:
         assert found[f"rivven_iceberg_{name}_total", ""] == getattr(snapshot, name)
 
 
+def test_the_most_that_any_worker_has_had_is_the_memory() -> None:
+    metrics = Metrics()
+    for memory in (200, 300, 100):
+        metrics.record_write(WriteResult(worker_memory=memory))
+    assert metrics.worker_memory_bytes == 300
+    assert samples(metrics.to_prometheus_format())["volley_iceberg_worker_memory_bytes", ""] == 300
+
+
 def test_prometheus_histograms() -> None:
     found = samples(busy().to_prometheus_format("v"))
     duration = "v_iceberg_commit_duration_seconds"

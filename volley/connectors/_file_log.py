@@ -30,7 +30,8 @@ class FileLog:
     """An append-only log in a folder beside the checkpoint: one JSON file for each time that new files were found.
 
     An entry is in the log before an offset counts it, so that the same offsets give the same files after a crash.
-    Only Spark's planner process writes; it lives as long as the query, and reads the folder once.
+    Only Spark's planner process writes, which lives as long as the query. Who else wants an offset's entries reads on
+    where the log has grown.
 
     Args:
         folder: The fsspec URL of the log's folder; it may not exist yet.
@@ -48,12 +49,14 @@ class FileLog:
     def entries(self) -> Sequence[LoggedFile]:
         """All files seen so far, in order."""
         if self._entries is None:
-            self._entries = self._read()
-            self._seen = {entry.path for entry in self._entries}
+            self._entries = []
+            self._read_on()
         return self._entries
 
     def check(self, count: int) -> None:
         """Raise SourceError if the log has fewer entries than this: such an offset is of another log."""
+        if count > len(self.entries):
+            self._read_on()
         if count > len(self.entries):
             raise SourceError(
                 f"the checkpoint has read {count} files, but the log of files in {self.folder} has {len(self.entries)}",
@@ -76,10 +79,15 @@ class FileLog:
         self._entries += new
         self._seen.update(file.path for file in new)
 
-    def _read(self) -> list[LoggedFile]:
+    def _read_on(self) -> None:
+        """Read what has been logged behind the entries that are known."""
+        assert self._entries is not None
         files, root = filesystem(self.folder, {})
         files.invalidate_cache()
         if not files.exists(root):
-            return []
-        names = sorted(name for name in files.ls(root, detail=False) if name.endswith(".json"))
-        return [LoggedFile(**entry) for name in names for entry in json.loads(files.cat_file(name))]
+            return
+        first = f"{len(self._entries):012}.json"
+        logged = ((name.rpartition("/")[2], name) for name in files.ls(root, detail=False))
+        for name in sorted(name for file, name in logged if file.endswith(".json") and file >= first):
+            self._entries += [LoggedFile(**entry) for entry in json.loads(files.cat_file(name))]
+        self._seen.update(entry.path for entry in self._entries)

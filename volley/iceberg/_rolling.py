@@ -23,16 +23,16 @@ _FOOTER_BYTES = 200
 
 
 class _OpenFile:
-    """A Parquet file that is being written."""
+    """A Parquet file that is being written, of which the first rows are known."""
 
-    def __init__(self, path: str, writer: IcebergWriter) -> None:
+    def __init__(self, path: str, writer: IcebergWriter, first: pa.Table) -> None:
         self.path = path
         self.rows = 0
         self._footer = 0
         self._footer_step = _FOOTER_BYTES * len(writer.statistics_plan)
         with storage_errors(path):
             self._stream: Any = writer.io.new_output(path).create(overwrite=True)
-            self._parquet = writer.parquet(self._stream)
+            self._parquet = writer.parquet(self._stream, first)
 
     @property
     def written(self) -> int:
@@ -157,9 +157,10 @@ class RollingFiles:
 
     def _flush(self, group: _RowGroup) -> None:
         """Write the row group; close the file if it is full."""
-        file = self._file = self._file or self._new_file()
+        rows = group.table(self._writer.file_schema)
+        file = self._file = self._file or self._new_file(rows)
         before = file.written
-        file.append(group.table(self._writer.file_schema))
+        file.append(rows)
         now = (file.written - before) / max(1, group.nbytes)
         # Up at once, down by and by: a file too large is worse than a row group too small.
         self._ratio = max(now, (now + self._ratio) / 2)
@@ -167,11 +168,11 @@ class RollingFiles:
         if file.rows == self._writer.max_records or file.size >= 0.95 * self._writer.target_bytes:
             self._close(file)
 
-    def _new_file(self) -> _OpenFile:
+    def _new_file(self, first: pa.Table) -> _OpenFile:
         name = f"{self._prefix}-{len(self._paths):05}.parquet"
         path = self._locations.new_data_location(name, self._partition)
         self._paths.append(path)
-        return _OpenFile(path, self._writer)
+        return _OpenFile(path, self._writer, first)
 
     def _close(self, file: _OpenFile) -> None:
         size, metadata = file.close()

@@ -28,6 +28,7 @@ from pyiceberg.typedef import Record
 from volley._types import conform
 from volley.errors import ConfigError, SchemaMismatchError, near
 from volley.iceberg._clusters import Clusters
+from volley.iceberg._dictionaries import DICTIONARY_BYTES, without_dictionary
 from volley.iceberg._layout import Layout
 from volley.iceberg._rolling import RollingFiles
 from volley.iceberg.config import IcebergSinkConfig
@@ -159,11 +160,23 @@ class IcebergWriter:
         """By field id, what is to be known of each column of a file; nested columns count one by one."""
         return compute_statistics_plan(sanitize_column_names(self.schema), self.table_properties)
 
-    def parquet(self, file: Any) -> pq.ParquetWriter:
-        """A Parquet writer on an open file."""
+    @cached_property
+    def paths(self) -> dict[str, int]:
+        """The ids of the fields with values of their own, by their columns' paths in the files."""
+        return parquet_path_to_id_mapping(sanitize_column_names(self.schema))
+
+    def parquet(self, file: Any, first: pa.Table) -> pq.ParquetWriter:
+        """A Parquet writer on an open file.
+
+        Args:
+            file: The file.
+            first: The rows of its first row group, for what is to be known of all.
+        """
+        plain = without_dictionary(first, self.parquet_options.get("dictionary_pagesize_limit", DICTIONARY_BYTES))
         return pq.ParquetWriter(
             file,
             self.file_schema,
+            use_dictionary=[path for path in self.paths if path not in plain] if plain else True,
             compression=self.compression,
             compression_level=self.compression_level,
             store_decimal_as_integer=True,  # as Iceberg's specification has it
@@ -195,9 +208,7 @@ class IcebergWriter:
 
     def data_file(self, path: str, size: int, metadata: pq.FileMetaData, partition: PartitionKey | None) -> WrittenFile:
         """What the committer needs of a closed file; its statistics come from the Parquet footer, not from a read."""
-        statistics = data_file_statistics_from_parquet_metadata(
-            metadata, self.statistics_plan, parquet_path_to_id_mapping(sanitize_column_names(self.schema))
-        )
+        statistics = data_file_statistics_from_parquet_metadata(metadata, self.statistics_plan, self.paths)
         made = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=path,
