@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 
 # Not chaos, which counts rows and has a target of its own.
-BENCHMARKS ?= files_to_iceberg kafka_to_iceberg write_10k write_100k write_1m write_10m read_10k read_100k read_1m read_10m \
+BENCHMARKS ?= files_to_iceberg general_path kafka_to_iceberg write_10k write_100k write_1m write_10m read_10k read_100k read_1m read_10m \
 	epoch_latency empty_epoch start_up memory expressions compressions rolling partitioned_write partition_pruning \
 	snapshot_creation commit_cost catalog_load upsert upsert_strategy presets
 

@@ -9,6 +9,7 @@ _SIZES = {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "10m": 10_000_000}
 
 BENCHMARKS: dict[str, tuple[str, ...]] = {
     "files_to_iceberg": ("files_to_iceberg",),
+    "general_path": ("files_to_iceberg", "--title=general_path", "--peers", "general", "spark_reads", "runtime"),
     "kafka_to_iceberg": ("kafka_to_iceberg",),
     **{f"write_{size}": ("write", f"--title=write_{size}", f"--rows={rows}") for size, rows in _SIZES.items()},
     **{f"read_{size}": ("read", f"--title=read_{size}", f"--rows={rows}") for size, rows in _SIZES.items()},

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PEERS = ("limit", "append", "volley", "general", "spark_reads", "runtime")
-SUMMARY = "files → Iceberg: rows/s and rows per CPU-second, beside Iceberg's Spark runtime, pyiceberg and pyarrow"
+SUMMARY = "files → Iceberg: rows/s and rows per CPU-second of the paths, beside Iceberg's Spark runtime and others"
+_USUAL = ("limit", "append", "volley", "runtime")
 
 _WARM_UP = (160_000, 10_000)
 _WARM_UP_FILES = 4
@@ -201,7 +202,7 @@ def _asked(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--before", type=int, default=4_000_000, help="rows of the same query before, to warm it up")
     parser.add_argument("--rows-per-file", type=int, default=500_000)
     parser.add_argument("--rows-per-epoch", type=int, nargs="+", default=[1_000_000, 4_000_000])
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=_USUAL)
     parser.add_argument("--repeat", type=int, default=5, help="alternating runs of each peer")
     parser.add_argument("--title", default="files_to_iceberg", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)

@@ -21,10 +21,11 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 5_000_000, 20_000_000, 50_000_000])
     parser.add_argument("--rows-per-file", type=int, default=_ROWS_PER_FILE)
     parser.add_argument("--rows-per-epoch", type=int, default=1_000_000)
+    parser.add_argument("--before", type=int, default=4_000_000, help="rows of the same query before, to warm it up")
     parser.add_argument("--repeat", type=int, default=1)
     asked = parser.parse_args(arguments)
     peers = ["volley", *([] if missing() else ["runtime"])]
-    sizes = asked.rows_per_file, asked.rows_per_epoch
+    sizes = asked.rows_per_file, asked.rows_per_epoch, asked.before
     turns = [(peer, rows) for rows in asked.rows for peer in peers] * asked.repeat
     results = [one_run(peer, Sizes(rows, *sizes)) for peer, rows in turns]
     report = Report("memory", "what", "rows", "CPU µs a row", "worker MB", "JVM MB", "driver MB")

@@ -16,6 +16,7 @@ __all__ = ["PlannedEpochs", "bind", "bind_targets", "locate", "unfinished_epoch"
 
 _FILE = "volley/pipeline.json"
 _TARGETS = "volley/targets.json"
+_OFFSETS = "v1"
 
 
 def locate(checkpoint_dir: str | None, job: str) -> str:
@@ -139,9 +140,11 @@ class PlannedEpochs:
 
         with _usable(self._checkpoint):
             files, root = fsspec.core.url_to_fs(self._checkpoint)
-            # A version, what Spark notes for itself, then a line for each source.
-            *_, line = files.cat_file(f"{root}/offsets/{epoch}").decode().splitlines()
-            offset: Offset = json.loads(line)
+            # What Spark notes for itself stands behind the version, then a line for each source.
+            version, _, *lines = files.cat_file(f"{root}/offsets/{epoch}").decode().splitlines()
+            if version != _OFFSETS or len(lines) != 1:
+                raise ValueError(f"offsets/{epoch} is not in Spark's form {_OFFSETS} for one source: {version}")
+            offset: Offset = json.loads(lines[0])
         return offset
 
 
