@@ -30,6 +30,10 @@ __all__ = ["Program", "Segment", "Task", "compile_plan", "run_chores", "run_rows
 
 T = TypeVar("T")
 
+_BATCH = "spark.sql.execution.arrow"
+# Spark's own number of rows; a batch of more has a limit of bytes too.
+_UNWEIGHED_ROWS = 10_000
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -253,9 +257,17 @@ class _Compiler:
             return Program(self._stream(name, source, None), source, _segments(steps, source.schema))
         frame, schema = self._frame(head)
         segments = _segments(steps, schema)
-        if sizes := [segment.batch_size for segment in segments if segment.batch_size]:
-            self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(max(sizes)))
+        self._size_batches([segment.batch_size for segment in segments if segment.batch_size])
         return Program(frame, None, segments)
+
+    def _size_batches(self, sizes: list[int]) -> None:
+        """Have Spark make Arrow batches of what the sinks want."""
+        conf = self._spark.conf
+        if sizes:
+            conf.set(f"{_BATCH}.maxRecordsPerBatch", str(max(sizes)))
+        if max(sizes, default=0) <= _UNWEIGHED_ROWS and conf.get(f"{_BATCH}.maxBytesPerBatch", None) is None:
+            # Otherwise it weighs the batch after each row, which is half of the JVM's whole work.
+            conf.set(f"{_BATCH}.maxBytesPerBatch", str(2**31 - 1))
 
     def _open(self, source: SplitSource) -> tuple[SplitSource, str]:
         number, self._opened = self._opened, self._opened + 1
