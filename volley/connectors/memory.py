@@ -43,7 +43,7 @@ EOF = Marker.EOF
 
 @dataclass
 class _Run:
-    """What the planner process remembers of this run."""
+    """What a process remembers of this run: the planner its stop, who plans splits the aborts."""
 
     stop: int | None = None
     aborts: set[int] = field(default_factory=set)
