@@ -10,7 +10,19 @@ from benchmarks.measure import Result
 from benchmarks.peers.runtime_job import NAME as RUNTIME
 from benchmarks.report import Figure, Report
 
-__all__ = ["COLUMNS", "GENERAL", "LIMIT", "NATIVE", "SPARK_READS", "Row", "aims", "case_of", "compared", "show"]
+__all__ = [
+    "COLUMNS",
+    "GENERAL",
+    "LIMIT",
+    "NATIVE",
+    "SPARK_READS",
+    "InEpochs",
+    "Row",
+    "aims",
+    "case_of",
+    "compared",
+    "show",
+]
 
 LIMIT = "the limit"
 """The case of those who do nothing but what can't be left out."""
@@ -92,6 +104,21 @@ def compared(results: Sequence[Result]) -> list[Row]:
 
     keys = dict.fromkeys((run.name, run.case, run.rows) for run in results)
     return [Row(runs(*key), runs(RUNTIME, *key[1:]), runs(None, LIMIT, key[2])) for key in keys]
+
+
+class InEpochs:
+    """What sizes of runs in epochs have in common."""
+
+    rows_per_epoch: int
+    before: int
+
+    @property
+    def case(self) -> str:
+        return case_of(self.rows_per_epoch)
+
+    @property
+    def epochs_before(self) -> int:
+        return self.before // self.rows_per_epoch
 
 
 _LEAST = {case_of(1_000_000): 2.0, case_of(4_000_000): 2.5}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from benchmarks.comparison import GENERAL, LIMIT, NATIVE, SPARK_READS, aims, case_of, compared, show
+from benchmarks.comparison import GENERAL, LIMIT, NATIVE, SPARK_READS, InEpochs, aims, compared, show
 from benchmarks.events import events_folder
 from benchmarks.measure import Result, after, in_own_process, measured, print_result
 from benchmarks.peers.append import append
@@ -45,7 +45,7 @@ _WARM_UP_FILES = 4
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Sizes(InEpochs):
     """How much work a run is.
 
     Args:
@@ -68,14 +68,6 @@ class Sizes:
     @property
     def files_per_epoch(self) -> int:
         return self.rows_per_epoch // self.rows_per_file
-
-    @property
-    def case(self) -> str:
-        return case_of(self.rows_per_epoch)
-
-    @property
-    def epochs_before(self) -> int:
-        return self.before // self.rows_per_epoch
 
 
 @dataclass(frozen=True)

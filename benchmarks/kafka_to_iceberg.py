@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from benchmarks.comparison import LIMIT, NATIVE, aims, case_of, compared, show
+from benchmarks.comparison import LIMIT, NATIVE, InEpochs, aims, compared, show
 from benchmarks.measure import Result, after, in_own_process, measured, print_result
 from benchmarks.peers.runtime import missing, runtime
 from tests.services.servers.kafka import Kafka
@@ -36,7 +36,7 @@ _TEXT_BYTES = 14 << 20
 
 
 @dataclass(frozen=True)
-class Work:
+class Work(InEpochs):
     """What a run does.
 
     Args:
@@ -52,14 +52,6 @@ class Work:
     rows: int
     before: int
     rows_per_epoch: int
-
-    @property
-    def case(self) -> str:
-        return case_of(self.rows_per_epoch)
-
-    @property
-    def epochs_before(self) -> int:
-        return self.before // self.rows_per_epoch
 
     @property
     def last(self) -> dict[int, int]:

@@ -113,7 +113,8 @@ class _Clock:
     def read(self) -> tuple[float, float]:
         """Seconds, and CPU-seconds of the process tree."""
         assert self._start is not None, "the work ended before it began to be measured"
-        return _times()[0] - self._start[0], _times()[1] - self._start[1]
+        (began, used), (now, by_now) = self._start, _times()
+        return now - began, by_now - used
 
     def _wait(self, file: Path) -> None:
         while not file.exists():
