@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from volley import _plan
 from volley._casts import cast
+from volley._encoded import assembled, plain_batch
 from volley._operators import Value, compile_expression, output_type
 from volley._types import arrow_schema, canonical_schema, conform, type_name
 from volley.errors import ExpressionError, JobError, VolleyError, near
-from volley.expressions import output_name
+from volley.expressions import Call, Column, ExprNode, output_name
 
 __all__ = ["Stage", "lower", "output_type"]
 
@@ -91,7 +92,10 @@ def _filter(node: _plan.Filter, schema: pa.Schema) -> tuple[_Function, pa.Schema
         mask = predicate.evaluate(batch)
         if isinstance(mask, pa.Scalar):
             return batch if mask.as_py() else batch.slice(0, 0)
-        return batch if mask.true_count == batch.num_rows else batch.filter(mask)  # a filter copies
+        if mask.true_count == batch.num_rows:
+            return batch  # a filter copies
+        # A dictionary would keep the values of the rows that are dropped here, and show them in the files.
+        return plain_batch(batch.filter(mask))
 
     return step, schema
 
@@ -109,13 +113,24 @@ def _computed(value: Value) -> tuple[pa.DataType, _Compute]:
     return kind, column
 
 
+def _selected(node: ExprNode, schema: pa.Schema) -> tuple[pa.DataType, _Compute]:
+    """An expression as a column; one that is there already is taken as it is."""
+    value, inner = compile_expression(node, schema), node
+    while isinstance(inner, Call) and inner.op == "alias":
+        inner = inner.args[0]
+    if not isinstance(inner, Column) or pa.types.is_null(value.type):
+        return _computed(value)
+    index = schema.get_field_index(inner.name)
+    return value.type, lambda batch: batch.column(index)
+
+
 def _select(node: _plan.Select, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
-    columns = [_computed(compile_expression(column, schema)) for column in node.columns]
+    columns = [_selected(column, schema) for column in node.columns]
     named = zip(node.columns, columns, strict=True)
     out = pa.schema([pa.field(output_name(column), kind) for column, (kind, _) in named])
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([compute(batch) for _, compute in columns], schema=out)
+        return assembled((compute(batch) for _, compute in columns), out)
 
     return step, out
 
@@ -128,7 +143,7 @@ def _with_column(node: _plan.WithColumn, schema: pa.Schema) -> tuple[_Function, 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays, column = batch.columns, compute(batch)
         arrays = [*arrays, column] if index < 0 else [*arrays[:index], column, *arrays[index + 1 :]]
-        return pa.RecordBatch.from_arrays(arrays, schema=out)
+        return assembled(arrays, out)
 
     return step, out
 
@@ -154,7 +169,7 @@ def _rename(node: _plan.Rename, schema: pa.Schema) -> tuple[_Function, pa.Schema
     if twice := sorted({name for name in new if new.count(name) > 1}):
         raise ExpressionError(f"rename makes two columns {twice[0]!r}", hint="drop or rename the other one")
     out = pa.schema([field.with_name(name) for field, name in zip(schema, new, strict=True)])
-    return lambda batch: pa.RecordBatch.from_arrays(batch.columns, schema=out), out
+    return lambda batch: assembled(batch.columns, out), out
 
 
 def _output_schema(declared: Any, schema: pa.Schema) -> pa.Schema:
@@ -227,7 +242,7 @@ def _map_batches(node: _plan.MapBatches, schema: pa.Schema) -> tuple[_Function, 
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
-            made = node.function(batch)
+            made = node.function(plain_batch(batch))
         except Exception as error:
             raise _failed(node, error, f"a batch of {batch.num_rows} rows") from error
         if not isinstance(made, pa.RecordBatch):

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley._casts import can_cast, cast
+from volley._encoded import plain
 from volley._types import arrow_type, type_name
 from volley.errors import ExpressionError, near
 from volley.expressions import Call, Column, ExprNode, Literal
@@ -70,7 +71,7 @@ def _column(node: Column, schema: pa.Schema) -> Value:
     if len(indices) > 1:
         raise ExpressionError(f"column {node.name!r} stands {len(indices)} times in the stream", hint="rename one")
     (index,) = indices
-    return Value(schema.field(index).type, lambda batch: batch.column(index))
+    return Value(schema.field(index).type, lambda batch: plain(batch.column(index)))
 
 
 def literal_type(node: Literal) -> pa.DataType:

@@ -7,7 +7,8 @@ import os
 import re
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,11 @@ _LOCAL_DEFAULTS = {
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
 }
 
+
+_JVM_OPTIONS = "SPARK_SUBMIT_OPTS"
+# A driver runs most of its code a few dozen times an epoch: compiled as eagerly as is usual, that costs the JVM half of
+# its CPU for the first minutes; what is hot in earnest is compiled all the same, a moment later.
+_COMPILE_LATER = "-XX:CompileThresholdScaling=10"
 
 _SOCKET = "spark.python.unix.domain.socket"
 # Systems take a socket's path of about a hundred bytes; Spark's name for it has 42.
@@ -145,9 +151,23 @@ def _launch(settings: dict[str, str]) -> None:
     from pyspark.java_gateway import launch_gateway
 
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    with log_file().open("ab") as log:
+    with log_file().open("ab") as log, _jvm_options():
         gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+@contextmanager
+def _jvm_options() -> Iterator[None]:
+    """Options for the JVM that starts meanwhile; whatever else sets one, a user or Spark's own files, goes before."""
+    given = os.environ.get(_JVM_OPTIONS)
+    os.environ[_JVM_OPTIONS] = f"{_COMPILE_LATER} {given or ''}".strip()
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ[_JVM_OPTIONS]
+        else:
+            os.environ[_JVM_OPTIONS] = given
 
 
 def _completed(conf: SparkConf) -> SparkConf:

@@ -37,14 +37,21 @@ _UNWEIGHED_ROWS = 10_000
 
 @dataclass(frozen=True)
 class Segment:
-    """The narrow steps up to one sink, on Arrow batches."""
+    """The narrow steps up to one sink, on Arrow batches.
+
+    Args:
+        stage: The steps.
+        batch_size: The most rows its sink is handed at once; None = as they come.
+        dictionaries: True if columns may stay dictionaries, as every sink of the stream takes them.
+    """
 
     stage: Stage
     batch_size: int | None
+    dictionaries: bool
 
     def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """What the sink gets of these rows."""
-        return self.stage(conform(batch, self.stage.input))
+        return self.stage(conform(batch, self.stage.input, self.dictionaries))
 
     def write(self, batch: pa.RecordBatch, writer: TaskWriter) -> None:
         """Hand rows of the sink to its writer, in batches of the sink's size."""
@@ -254,9 +261,11 @@ class _Compiler:
             assert isinstance(head, _plan.Read)
             assert isinstance(head.source, SplitSource)
             source, name = self._open(head.source)
-            return Program(self._stream(name, source, None), source, _segments(steps, source.schema))
+            dictionaries = all(step.sink.takes_dictionaries for step in steps if isinstance(step, _plan.Write))
+            source = source.with_dictionaries() if dictionaries else source
+            return Program(self._stream(name, source, None), source, _segments(steps, source.schema, dictionaries))
         frame, schema = self._frame(head)
-        segments = _segments(steps, schema)
+        segments = _segments(steps, schema, dictionaries=False)
         self._size_batches([segment.batch_size for segment in segments if segment.batch_size])
         return Program(frame, None, segments)
 
@@ -316,7 +325,7 @@ def _cut(plan: _plan.Node, path: _plan.Path) -> tuple[_plan.Node, list[_plan.Nod
     return node, steps
 
 
-def _segments(steps: Sequence[_plan.Node], schema: pa.Schema) -> tuple[Segment, ...]:
+def _segments(steps: Sequence[_plan.Node], schema: pa.Schema, dictionaries: bool) -> tuple[Segment, ...]:
     segments: list[Segment] = []
     nodes: list[_plan.Node] = []
     for step in steps:
@@ -324,7 +333,7 @@ def _segments(steps: Sequence[_plan.Node], schema: pa.Schema) -> tuple[Segment, 
             nodes.append(step)
             continue
         stage = lower(nodes, schema)
-        segments.append(Segment(stage, step.sink.batch_size))
+        segments.append(Segment(stage, step.sink.batch_size, dictionaries))
         nodes, schema = [], stage.schema
     return tuple(segments)
 

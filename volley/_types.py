@@ -320,29 +320,36 @@ def _canonical_plain(kind: pa.DataType) -> pa.DataType | None:
     return kind if same else None
 
 
-def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def conform(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool = False) -> pa.RecordBatch:
     """The batch with exactly the columns of `schema`: by name, cast where types differ, nulls where one is missing.
 
     A batch that fits is returned as it is.
 
+    Args:
+        batch: The batch.
+        schema: The wanted columns.
+        dictionaries: True: a column that is a dictionary of the wanted type stays one.
+
     Raises:
         SourceError: If a value can't be cast without loss; names the column.
     """
-    import pyarrow as pa
+    from volley._encoded import assembled
 
     if batch.schema.equals(schema):
         return batch
-    return pa.RecordBatch.from_arrays([_column(batch, field) for field in schema], schema=schema)
+    return assembled([_column(batch, field, dictionaries) for field in schema], schema)
 
 
-def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+def _column(batch: pa.RecordBatch, field: pa.Field, dictionaries: bool) -> pa.Array:
     import pyarrow as pa
+
+    from volley._encoded import is_encoded
 
     index = batch.schema.get_field_index(field.name)
     if index < 0:
         return pa.nulls(batch.num_rows, field.type)
     column = batch.column(index)
-    if column.type == field.type:
+    if column.type == field.type or (dictionaries and is_encoded(column.type, field.type)):
         return column
     try:
         return column.cast(field.type)

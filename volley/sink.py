@@ -176,6 +176,12 @@ class Sink(ABC):
         return None
 
     @property
+    def takes_dictionaries(self) -> bool:
+        """True if its writers take batches in which a column is a dictionary and indices, where that is how the source
+        has it; they then need not be computed on."""
+        return False
+
+    @property
     def dead_letter(self) -> Sink | None:
         """The sink where rows go that can't be processed for this one, or written by it; None = the job stops."""
         return None

@@ -148,6 +148,13 @@ class SplitSource(Source):
             target: An offset not to pass (a bounded run fixes it when it starts); None = none.
         """
 
+    def with_dictionaries(self) -> SplitSource:
+        """The same source, of which `read` may yield a column as dictionary and indices if it is stored so.
+
+        Asked behind `open`, where every sink takes them; by default there are none. A dictionary has no nulls.
+        """
+        return self
+
     @abstractmethod
     def splits(self, start: Offset, end: Offset) -> list[Split]:
         """The splits whose rows lie after `start` and up to `end`; the same ones on every call."""

@@ -109,7 +109,7 @@ def run(pipeline: DataStream, folder: Path, due: Callable[[int], bool] = lambda 
     """One epoch in one task, committed; `due` tells which sinks lack it. Returns what the task wrote."""
     head, steps = _cut(pipeline._node, PlanPath(True, "test"))
     source: Any = head.source.open(str(folder / "state"))  # type: ignore[attr-defined]
-    segments = _segments(steps, source.schema)
+    segments = _segments(steps, source.schema, dictionaries=False)
     sinks = [step.sink for step in steps if hasattr(step, "sink")]
     schemas = [segment.stage.schema for segment in segments]
     opened = [sink.open(SinkContext("job", schema, Metrics())) for sink, schema in zip(sinks, schemas, strict=True)]

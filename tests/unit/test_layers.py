@@ -17,7 +17,7 @@ ROOT = Path(volley.__file__).parent
 
 LAYERS = {
     0: ["errors", "_failpoints", "_halving", "_secrets"],
-    1: ["_types", "_java", "expressions", "windows", "_casts"],
+    1: ["_types", "_java", "expressions", "windows", "_casts", "_encoded"],
     2: ["_plan", "source", "sink", "metrics", "_prometheus", "_registry", "_operators"],
     3: ["stream", "connectors", "iceberg"],
     4: [
@@ -32,7 +32,7 @@ LAYERS = {
 THIRD_PARTIES = {
     "pyspark": {"_spark", "_columns", "_datasource", "_tally"},
     "pyarrow": {
-        *("_arrow", "_casts", "_columns", "_datasource", "_dead_letters", "_operators", "_spark"),
+        *("_arrow", "_casts", "_columns", "_datasource", "_dead_letters", "_encoded", "_operators", "_spark"),
         *("iceberg.writer", "iceberg.schema", "iceberg.tables", "iceberg._upsert_chores", "iceberg._upsert_staging"),
         *("iceberg._clusters", "iceberg._dictionaries", "iceberg._evolution", "iceberg._layout", "iceberg._rolling"),
         "iceberg._transforms",

@@ -11,7 +11,11 @@ from volley.connectors._input_file import InputFile
 from volley.source import BadRow, Located
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     import pyarrow as pa
+
+    Read: TypeAlias = Callable[[InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[pa.RecordBatch]]
 
 __all__ = ["FORMATS", "Format", "format_of"]
 
@@ -28,6 +32,8 @@ class Format:
         infer: From a file and the format's options to a schema.
         read: From a file, the schema, the part of it to read and the options to batches, in bounded memory.
         read_tolerant: The same, with the place of each row, and with the rows that can't be read.
+        read_encoded: As `read`, but a column that is stored as dictionary and indices may stay so; None = there are
+            none.
         options: The options it knows.
         divisible: True if a large file is read in parts, by several tasks.
     """
@@ -35,8 +41,9 @@ class Format:
     extensions: tuple[str, ...]
     check: Callable[[pa.Schema], None]
     infer: Callable[[InputFile, Mapping[str, Any]], pa.Schema]
-    read: Callable[[InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[pa.RecordBatch]]
+    read: Read
     read_tolerant: Callable[[InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[Located | BadRow]]
+    read_encoded: Read | None = None
     options: tuple[str, ...] = ()
     divisible: bool = False
 
@@ -76,6 +83,7 @@ FORMATS = {
         infer=_parquet_groups.infer,
         read=_parquet_groups.read,
         read_tolerant=_parquet_groups.read_tolerant,
+        read_encoded=_parquet_groups.read_encoded,
         divisible=True,
     ),
 }

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = ["check", "infer", "read", "read_tolerant"]
+__all__ = ["check", "infer", "read", "read_encoded", "read_tolerant"]
 
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 64 << 20
@@ -23,6 +23,9 @@ _PROBE_BUFFER = 64 << 10
 # Values that share what they begin with take next to nothing in the file: what one of them holds is not known.
 _GUESS = 1 << 20
 _FIXED_BYTES = 16
+# So few values that a dictionary of them costs nothing, wherever its rows go and however they are cut.
+_FEW_VALUES = 256
+_FEW_BYTES = 16 << 10
 
 
 def check(schema: pa.Schema) -> None:
@@ -45,7 +48,18 @@ def read(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
     """The row groups of part `i` of `n`; only the columns that are wanted."""
-    for found in read_tolerant(file, schema, part, options):
+    return _strict(_rows(file, schema, part, dictionaries=False))
+
+
+def read_encoded(
+    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
+) -> Iterator[pa.RecordBatch]:
+    """The same; a column of few values is not taken out of its dictionary."""
+    return _strict(_rows(file, schema, part, dictionaries=True))
+
+
+def _strict(rows: Iterator[Located | BadRow]) -> Iterator[pa.RecordBatch]:
+    for found in rows:
         if isinstance(found, BadRow):
             hint = "mend the file, or declare a schema that fits it"
             raise SourceError(f"{found.position}: {found.error}", hint=hint)
@@ -56,15 +70,21 @@ def read_tolerant(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
 ) -> Iterator[Located | BadRow]:
     """The same rows, and each that does not fit the schema."""
-    for batch, before in _batches(file, schema, part):
+    return _rows(file, schema, part, dictionaries=False)
+
+
+def _rows(file: InputFile, schema: pa.Schema, part: tuple[int, int], dictionaries: bool) -> Iterator[Located | BadRow]:
+    for batch, before in _batches(file, schema, part, dictionaries):
         # Types that never fit are the file's fault, not a row's.
         file.conform(batch.slice(0, 0), schema)
-        yield from _fitting(file, batch, schema, before)
+        yield from _fitting(file, batch, schema, before, dictionaries)
 
 
-def _fitting(file: InputFile, batch: pa.RecordBatch, schema: pa.Schema, before: int) -> Iterator[Located | BadRow]:
+def _fitting(
+    file: InputFile, batch: pa.RecordBatch, schema: pa.Schema, before: int, dictionaries: bool
+) -> Iterator[Located | BadRow]:
     def attempt(start: int, end: int) -> Located | BadRow:
-        rows = conform(batch.slice(start, end - start), schema)
+        rows = conform(batch.slice(start, end - start), schema, dictionaries)
         return Located(rows, lambda row: position(start + row))
 
     def single(row: int, error: Exception) -> BadRow:
@@ -77,7 +97,9 @@ def _fitting(file: InputFile, batch: pa.RecordBatch, schema: pa.Schema, before: 
     return halved(batch.num_rows, attempt, single, (SourceError,))
 
 
-def _batches(file: InputFile, schema: pa.Schema, part: tuple[int, int]) -> Iterator[tuple[pa.RecordBatch, int]]:
+def _batches(
+    file: InputFile, schema: pa.Schema, part: tuple[int, int], dictionaries: bool
+) -> Iterator[tuple[pa.RecordBatch, int]]:
     """The row groups of part `i` of `n`, with the number of rows in front of each batch."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -92,26 +114,41 @@ def _batches(file: InputFile, schema: pa.Schema, part: tuple[int, int]) -> Itera
             first, last = number * count // parts, (number + 1) * count // parts
             before = sum(source.metadata.row_group(group).num_rows for group in range(first))
             for group in range(first, last):
-                rows = _rows_of_a_batch(file, stream, source.metadata, group, set(columns))
-                for batch in source.iter_batches(rows, [group], columns, use_threads=False):
+                chunks = _chunks(source.metadata, group, set(columns))
+                stored = _stored(stream, source.metadata, group, chunks)
+                rows = _rows_of_a_batch(file, source.metadata, group, chunks, stored)
+                few = [path for path in stored if dictionaries and _is_few(path, stored[path], schema)]
+                reader = pq.ParquetFile(stream, metadata=source.metadata, read_dictionary=few) if few else source
+                for batch in reader.iter_batches(rows, [group], columns, use_threads=False):
                     yield batch, before
                     before += batch.num_rows
     except (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError) as error:
         raise _broken(file, error) from error
 
 
+def _chunks(metadata: pq.FileMetaData, group: int, columns: Collection[str]) -> list[pq.ColumnChunkMetaData]:
+    """What the footer says of the columns in a row group."""
+    found = metadata.row_group(group)
+    chunks = (found.column(at) for at in range(found.num_columns))
+    return [chunk for chunk in chunks if _is_of(chunk.path_in_schema, columns)]
+
+
 def _rows_of_a_batch(
-    file: InputFile, stream: Any, metadata: pq.FileMetaData, group: int, columns: Collection[str]
+    file: InputFile,
+    metadata: pq.FileMetaData,
+    group: int,
+    chunks: Sequence[pq.ColumnChunkMetaData],
+    stored: Mapping[str, pa.Array],
 ) -> int:
     """How many rows fit into a batch. Footers tell encoded sizes only: a long value that recurs is stored once."""
-    found = metadata.row_group(group)
-    chunks = [found.column(at) for at in range(found.num_columns)]
-    wanted = [chunk for chunk in chunks if _is_of(chunk.path_in_schema, columns)]
-    longest = _longest(stream, metadata, group, wanted)
+    import pyarrow.compute as pc
+
+    count_rows = max(1, metadata.row_group(group).num_rows)
+    longest = {path: pc.max(pc.binary_length(values)).as_py() or 0 for path, values in stored.items()}
     row = 0.0
-    for chunk in wanted:
+    for chunk in chunks:
         value = max(longest.get(chunk.path_in_schema, 0), _bytes_of_a_value(metadata, chunk))
-        count = max(1.0, chunk.num_values / max(1, found.num_rows))
+        count = max(1.0, chunk.num_values / count_rows)
         if (most := max(value, count * _FIXED_BYTES)) > LARGEST_VALUE:
             taken = f"column {chunk.path_in_schema!r} has a value of {most / (1 << 20):,.0f} MB"
             raise SourceError(f"{file.name}: {taken}", hint=f"{LARGEST_VALUE >> 20} MB are the limit")
@@ -137,20 +174,31 @@ def _bytes_of_a_value(metadata: pq.FileMetaData, chunk: pq.ColumnChunkMetaData) 
     return float(chunk.total_uncompressed_size / max(1, chunk.num_values) + _FIXED_BYTES)
 
 
-def _longest(stream: Any, metadata: pq.FileMetaData, group: int, chunks: Sequence[Any]) -> dict[str, int]:
-    """The length of each column's longest dictionary entry; the first row is read, with the dictionaries as such."""
-    import pyarrow.compute as pc
+def _is_few(path: str, values: pa.Array, schema: pa.Schema) -> bool:
+    """True if this dictionary can be that of one of the columns in memory, too."""
+    wanted = path in schema.names and "." not in path and schema.field(path).type == values.type
+    return wanted and len(values) <= _FEW_VALUES and values.nbytes <= _FEW_BYTES
+
+
+def _stored(
+    stream: Any, metadata: pq.FileMetaData, group: int, chunks: Sequence[pq.ColumnChunkMetaData]
+) -> dict[str, pa.Array]:
+    """The dictionary of each column of text or bytes that has one; the first row is read for it."""
     import pyarrow.parquet as pq
 
-    listed = (chunk for chunk in chunks if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page)
-    paths = [chunk.path_in_schema for chunk in listed]
+    listed = [
+        chunk.path_in_schema for chunk in chunks if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page
+    ]
+    leaves_of_file = (metadata.schema.column(at) for at in range(metadata.num_columns))
+    # Decimals can be bytes of any length, too; those Arrow does not give as dictionaries.
+    decimals = {leaf.path for leaf in leaves_of_file if leaf.logical_type.type == "DECIMAL"}
+    paths = [path for path in listed if path not in decimals]
     if not paths:
         return {}
     probe = pq.ParquetFile(stream, metadata=metadata, read_dictionary=paths, buffer_size=_PROBE_BUFFER)
     first = next(probe.iter_batches(1, [group], paths, use_threads=False), None)
     leaves = [leaf for column in (first.columns if first else ()) for leaf in _dictionaries(column)]
-    lengths = [pc.max(pc.binary_length(leaf.dictionary)).as_py() or 0 for leaf in leaves]
-    return dict(zip(paths, lengths, strict=True)) if first else {}
+    return dict(zip(paths, (leaf.dictionary for leaf in leaves), strict=True)) if first else {}
 
 
 def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:

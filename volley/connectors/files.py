@@ -74,6 +74,7 @@ class FileSource(SplitSource):
     storage_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     _log: FileLog | None = field(default=None, compare=False)
     _parallelism: int = field(default=1, compare=False)
+    _dictionaries: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", os.fspath(self.path))
@@ -108,6 +109,9 @@ class FileSource(SplitSource):
         self._format.check(schema)
         return replace(opened, schema=schema)
 
+    def with_dictionaries(self) -> FileSource:
+        return replace(self, _dictionaries=True)
+
     def initial_offset(self) -> Offset:
         return {"files": 0}
 
@@ -125,7 +129,8 @@ class FileSource(SplitSource):
         return _packed(log.entries[start["files"] : end["files"]], self._format.divisible, self._parallelism)
 
     def read(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
-        return self._each_file(split, self._format.read)
+        encoded = self._format.read_encoded if self._dictionaries else None
+        return self._each_file(split, encoded or self._format.read)
 
     def read_tolerant(self, split: FileSplit) -> Iterator[Located | BadRow]:
         return self._each_file(split, self._format.read_tolerant)
@@ -142,7 +147,7 @@ class FileSource(SplitSource):
                 raise _unreadable(logged.path, error) from presentable(error)
 
     def __repr__(self) -> str:
-        return show(replace(self, _log=None, _parallelism=1))
+        return show(replace(self, _log=None, _parallelism=1, _dictionaries=False))
 
     @property
     def _url(self) -> str:

@@ -1,13 +1,16 @@
-"""Which columns of a data file are worth a dictionary: told by a sample, before Parquet tries and fails at it."""
+"""The dictionaries of data files: taken over from the rows, or, before Parquet tries and fails, told by a sample."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["DICTIONARY_BYTES", "without_dictionary"]
+from volley._encoded import encoded_schema, is_encoded, plain
+
+__all__ = ["DICTIONARY_BYTES", "row_group", "without_dictionary"]
 
 DICTIONARY_BYTES = 1 << 20
 """What Parquet's writer lets a dictionary grow to before it gives it up."""
@@ -15,6 +18,56 @@ DICTIONARY_BYTES = 1 << 20
 _SLICES = 32
 _SLICE_ROWS = 256
 _LENGTH_BYTES = 4
+# Fewer rows for each value of a dictionary are smaller without one.
+_ROWS_FOR_A_VALUE = 4
+
+
+def row_group(
+    batches: Sequence[pa.RecordBatch],
+    schema: pa.Schema,
+    first: pa.Schema | None = None,
+    plain_columns: Collection[str] = (),
+) -> pa.Table:
+    """The rows of a row group.
+
+    A column of which all batches have a dictionary gets one for all of them: Parquet's writer takes that over and has
+    nothing to look up; given two, it writes the values one by one.
+
+    Args:
+        batches: The rows, with the schema's columns.
+        schema: The schema of the files.
+        first: The schema of the file's first row group, which the others have to have; None = this is the first.
+        plain_columns: The columns that need their values.
+
+    Example:
+        >>> kinds = [pa.record_batch({"kind": pa.array([each] * 4).dictionary_encode()}) for each in "ab"]
+        >>> row_group(kinds, pa.schema({"kind": pa.string()}))["kind"].chunk(1).dictionary.to_pylist()
+        ['a', 'b']
+    """
+    if first in (None, schema) and all(batch.schema.equals(schema) for batch in batches):
+        return pa.Table.from_batches(batches, schema)
+    columns = []
+    for index, field in enumerate(schema):
+        chunks = [batch.column(index) for batch in batches]
+        if first is not None:
+            column = _encoded(chunks) if first.field(index).type != field.type else _plain(chunks, field)
+        elif field.name not in plain_columns and all(is_encoded(chunk.type, field.type) for chunk in chunks):
+            column = _encoded(chunks)
+            values = len(column.chunk(0).dictionary)
+            column = column if values * _ROWS_FOR_A_VALUE <= len(column) else _plain(chunks, field)
+        else:
+            column = _plain(chunks, field)
+        columns.append(column)
+    return pa.table(columns, encoded_schema(schema, (column.type for column in columns)))
+
+
+def _plain(chunks: Sequence[pa.Array], field: pa.Field) -> pa.ChunkedArray:
+    return pa.chunked_array([plain(chunk) for chunk in chunks], field.type)
+
+
+def _encoded(chunks: Sequence[pa.Array]) -> pa.ChunkedArray:
+    each = (chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode() for chunk in chunks)
+    return pa.chunked_array(list(each)).unify_dictionaries()
 
 
 def without_dictionary(rows: pa.Table, limit: int = DICTIONARY_BYTES) -> set[str]:
@@ -36,8 +89,12 @@ def without_dictionary(rows: pa.Table, limit: int = DICTIONARY_BYTES) -> set[str
     count = rows.num_rows
     if count <= _SLICES * _SLICE_ROWS:
         return set()
-    plain = rows.select([field.name for field in rows.schema if not pa.types.is_nested(field.type)])
-    slices = [plain.slice(number * count // _SLICES, _SLICE_ROWS) for number in range(_SLICES)]
+    asked = [
+        field.name
+        for field in rows.schema
+        if not (pa.types.is_nested(field.type) or pa.types.is_dictionary(field.type))
+    ]
+    slices = [rows.select(asked).slice(number * count // _SLICES, _SLICE_ROWS) for number in range(_SLICES)]
     sample = pa.concat_tables(slices).combine_chunks()
     return {name for name in sample.schema.names if not _pays(sample[name].drop_null(), count, limit)}
 

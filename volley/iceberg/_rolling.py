@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from pyiceberg.partitioning import PartitionKey
 from pyiceberg.table.locations import load_location_provider
 
+from volley.iceberg._dictionaries import row_group
 from volley.iceberg.storage import storage_errors
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class _OpenFile:
 
     def __init__(self, path: str, writer: IcebergWriter, first: pa.Table) -> None:
         self.path = path
+        self.schema = first.schema
         self.rows = 0
         self._footer = 0
         self._footer_step = _FOOTER_BYTES * len(writer.statistics_plan)
@@ -72,7 +74,7 @@ class _RowGroup:
     def __init__(self, rows: int, size: int) -> None:
         self._room = rows
         self._size = size
-        self._slices: list[pa.RecordBatch] = []
+        self.slices: list[pa.RecordBatch] = []
         self.nbytes = 0
         self.full = False
 
@@ -83,15 +85,12 @@ class _RowGroup:
         if head.nbytes > self._size - self.nbytes:
             count = max(1, bisect_right(range(1, count + 1), self._size - self.nbytes, key=lambda n: batch[:n].nbytes))
             head = batch.slice(0, count)
-        self._slices.append(head)
+        self.slices.append(head)
         self._room -= count
         self.nbytes += head.nbytes
         rest = batch.slice(count)
         self.full = self._room == 0 or self.nbytes >= self._size or rest.num_rows > 0
         return rest
-
-    def table(self, schema: pa.Schema) -> pa.Table:
-        return pa.Table.from_batches(self._slices, schema)
 
 
 class RollingFiles:
@@ -157,7 +156,8 @@ class RollingFiles:
 
     def _flush(self, group: _RowGroup) -> None:
         """Write the row group; close the file if it is full."""
-        rows = group.table(self._writer.file_schema)
+        first = self._file.schema if self._file else None
+        rows = row_group(group.slices, self._writer.file_schema, first, self._writer.bloom_filters)
         file = self._file = self._file or self._new_file(rows)
         before = file.written
         file.append(rows)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from volley._registry import SINKS, load
 from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.modes import Upsert
 from volley.sink import Committer, Sink, SinkContext
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ class IcebergSink(Sink):
     @property
     def batch_size(self) -> int:
         return self.config.batch_size
+
+    @property
+    def takes_dictionaries(self) -> bool:
+        """Data files have them too; who upserts compares keys."""
+        return not isinstance(self.config.commit_mode, Upsert)
 
     @property
     def dead_letter(self) -> Sink | None:

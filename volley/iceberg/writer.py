@@ -25,6 +25,7 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.typedef import Record
 
+from volley._encoded import encoded_schema, plain_batch
 from volley._types import conform
 from volley.errors import ConfigError, SchemaMismatchError, near
 from volley.iceberg._clusters import Clusters
@@ -175,7 +176,9 @@ class IcebergWriter:
         plain = without_dictionary(first, self.parquet_options.get("dictionary_pagesize_limit", DICTIONARY_BYTES))
         return pq.ParquetWriter(
             file,
-            self.file_schema,
+            first.schema,
+            # It would tell Arrow's readers of dictionaries; all else they need is in Parquet's own schema.
+            store_schema=False,
             use_dictionary=[path for path in self.paths if path not in plain] if plain else True,
             compression=self.compression,
             compression_level=self.compression_level,
@@ -193,18 +196,20 @@ class IcebergWriter:
     def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in the files' schema: the table's columns in its order; nothing is copied unless types differ.
 
+        A column that is a dictionary stays one.
+
         Raises:
             SchemaMismatchError: If a column that the table requires has nulls.
             SourceError: If a value can't be cast without loss.
         """
-        rows = conform(batch, self.rows_schema)
+        rows = conform(batch, self.rows_schema, dictionaries=True)
         for column, values in zip(self.rows_schema, rows.columns, strict=True):
             if not column.nullable and values.null_count:
                 raise SchemaMismatchError(
                     f"column {column.name!r} has {values.null_count} nulls, the table requires values",
                     hint="filter those rows out before the sink, or make the table's column optional",
                 )
-        return pa.record_batch(_Renamed(rows, self.file_schema))
+        return pa.record_batch(_Renamed(rows, encoded_schema(self.file_schema, rows.schema.types)))
 
     def data_file(self, path: str, size: int, metadata: pq.FileMetaData, partition: PartitionKey | None) -> WrittenFile:
         """What the committer needs of a closed file; its statistics come from the Parquet footer, not from a read."""
@@ -310,7 +315,7 @@ class _Task:
         began = time.perf_counter()
         rows = self._writer.fitted(batch)
         if self._clusters:
-            self._clusters.add(rows)
+            self._clusters.add(plain_batch(rows))
         else:
             self._files.write(rows)
         self._result = self._result.with_batch(batch.num_rows)
