@@ -7,12 +7,25 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["assembled", "encoded_schema", "is_encoded", "plain", "plain_batch"]
+__all__ = ["assembled", "encoded_schema", "is_encoded", "is_few", "plain", "plain_batch", "stays"]
+
+_VALUES = 256
+_BYTES = 16 << 10
 
 
 def is_encoded(kind: pa.DataType, values: pa.DataType) -> bool:
     """True if the type is that of a dictionary of such values, as Arrow reads it from Parquet."""
     return bool(pa.types.is_dictionary(kind) and kind == pa.dictionary(pa.int32(), values))
+
+
+def is_few(values: pa.Array) -> bool:
+    """True if a dictionary of these values costs next to nothing, however many batches and files its rows go to."""
+    return bool(len(values) <= _VALUES and values.nbytes <= _BYTES and not values.null_count)
+
+
+def stays(column: pa.Array, values: pa.DataType) -> bool:
+    """True if a column of such values may stay the dictionary that it is."""
+    return is_encoded(column.type, values) and is_few(column.dictionary)
 
 
 def plain(column: Any) -> Any:

@@ -328,7 +328,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool = False
     Args:
         batch: The batch.
         schema: The wanted columns.
-        dictionaries: True: a column that is a dictionary of the wanted type stays one.
+        dictionaries: True: a column that is a dictionary of a few values of the wanted type stays one.
 
     Raises:
         SourceError: If a value can't be cast without loss; names the column.
@@ -343,13 +343,13 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool = False
 def _column(batch: pa.RecordBatch, field: pa.Field, dictionaries: bool) -> pa.Array:
     import pyarrow as pa
 
-    from volley._encoded import is_encoded
+    from volley._encoded import stays
 
     index = batch.schema.get_field_index(field.name)
     if index < 0:
         return pa.nulls(batch.num_rows, field.type)
     column = batch.column(index)
-    if column.type == field.type or (dictionaries and is_encoded(column.type, field.type)):
+    if column.type == field.type or (dictionaries and stays(column, field.type)):
         return column
     try:
         return column.cast(field.type)

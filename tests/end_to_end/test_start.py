@@ -39,3 +39,28 @@ def test_the_cause_is_named(master: str, python: str, message: str, tmp_path: Pa
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert message in ran.stdout
     assert ran.stderr == ""
+
+
+COMPILER = """
+import os
+
+from volley._session import open_session
+
+jvm = open_session("local[1]").sparkContext._jvm
+bean = jvm.java.lang.Class.forName("com.sun.management.HotSpotDiagnosticMXBean")
+print(jvm.java.lang.management.ManagementFactory.getPlatformMXBean(bean).getVMOption("CompileThresholdScaling").getValue())
+print(jvm.java.lang.System.getProperty("mine"), os.environ.get("SPARK_SUBMIT_OPTS"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "scaling", "property"),
+    [("", "10.0", "None"), ("-XX:CompileThresholdScaling=2 -Dmine=1", "2.0", "1")],
+)
+def test_the_jvm_compiles_late_unless_the_user_has_said_otherwise(
+    given: str, scaling: str, property: str, tmp_path: Path
+) -> None:
+    environment = plain_environment(**({"SPARK_SUBMIT_OPTS": given} if given else {}))
+    command = [sys.executable, "-c", COMPILER]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert ran.stdout.splitlines() == [scaling, f"{property} {given or None}"], ran.stderr

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from pyspark import cloudpickle
 
 from volley import Environment, Expr, ExpressionError, JobError, MemorySource, col, lit
 from volley._arrow import Stage, lower, output_type
+from volley._encoded import plain_batch
 from volley._plan import Node, walk
 from volley.stream import DataStream
 
@@ -273,3 +275,68 @@ def test_rows_that_python_has_no_values_for_say_so() -> None:
     with pytest.raises(JobError, match="no object for") as caught:
         stage(stream, far.schema)(far)
     assert "map_batches" in str(caught.value.hint)
+
+
+# Columns that are dictionaries
+
+ENCODED = pa.schema({"id": pa.int64(), "kind": pa.string(), "raw": pa.binary()})
+EVENTS = Environment().from_source(MemorySource([], schema=ENCODED))
+
+
+def events(rows: list[tuple[int, str | None, bytes | None]]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """A batch, and the same with dictionaries."""
+    batch = pa.RecordBatch.from_pylist([dict(zip(ENCODED.names, row, strict=True)) for row in rows], ENCODED)
+    columns = [batch["id"], batch["kind"].dictionary_encode(), batch["raw"].dictionary_encode()]
+    return batch, pa.record_batch(columns, names=ENCODED.names)
+
+
+def in_capitals(batch: pa.RecordBatch) -> pa.RecordBatch:
+    assert batch.schema == ENCODED, "a user's function is given plain columns"
+    return batch.set_column(1, "kind", pc.utf8_upper(batch["kind"]))
+
+
+STEPS: dict[str, Callable[[DataStream], DataStream]] = {
+    "filter": lambda stream: stream.filter_expr(col("kind") == "view"),
+    "filter by another": lambda stream: stream.filter_expr(col("id") > 2),
+    "keep all": lambda stream: stream.filter_expr(col("id") > -1),
+    "select": lambda stream: stream.select(col("kind"), col("raw").alias("bytes"), (col("id") + 1).alias("next")),
+    "test": lambda stream: stream.select(
+        col("kind").is_null().alias("none"),
+        col("kind").is_in("view").alias("views"),
+        col("kind").starts_with("v").alias("begins"),
+    ),
+    "cast": lambda stream: stream.with_column("raw", col("kind").cast("string")),
+    "with_column": lambda stream: stream.with_column("kind", lit("x")).with_column("copy", col("raw")),
+    "rename": lambda stream: stream.rename({"kind": "sort"}).drop("raw"),
+    "map": lambda stream: stream.map(lambda row: {**row, "kind": f"{row['kind']}!"}),
+    "map_batches": lambda stream: stream.map_batches(in_capitals),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.sampled_from(["view", "click", None]), st.sampled_from([b"", b"\xff", None]))
+    )
+)
+def test_dictionaries_are_the_same_rows(name: str, rows: list[tuple[int, str | None, bytes | None]]) -> None:
+    plain, encoded = events(rows)
+    steps = stage(STEPS[name](EVENTS), ENCODED)
+    found = steps(encoded)
+    assert plain_batch(found) == steps(plain)
+    found.validate(full=True)
+    assert plain_batch(found).schema == steps.schema
+
+
+def test_columns_that_nobody_looks_into_stay_dictionaries() -> None:
+    _, encoded = events([(1, "view", b"x"), (2, "click", b"y")])
+    untouched = EVENTS.filter_expr(col("kind") != "order").rename({"kind": "sort"}).with_column("n", col("id") * 2)
+    found = stage(untouched.select(col("n"), col("sort").alias("kind"), col("raw")), ENCODED)(encoded)
+    assert [pa.types.is_dictionary(kind) for kind in found.schema.types] == [False, True, True]
+
+
+def test_a_dictionary_does_not_tell_of_rows_that_were_dropped() -> None:
+    _, encoded = events([(1, "view", b"x"), (2, "secret", b"y")])
+    found = stage(EVENTS.filter_expr(col("id") == 1), ENCODED)(encoded)
+    assert found.schema == ENCODED
+    assert found.to_pylist() == [{"id": 1, "kind": "view", "raw": b"x"}]

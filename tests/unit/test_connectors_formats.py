@@ -36,11 +36,14 @@ class Files:
         (file,) = self.folder.iterdir()
         return FileSource(file, **settings).open(f"{self.folder}-state")
 
-    def batches(self, **settings: Any) -> list[pa.RecordBatch]:
+    def splits(self, **settings: Any) -> list[Any]:
         source = self.open(**settings)
         start = source.initial_offset()
-        splits = source.splits(start, source.latest_offset(start, None, None))
-        return [batch for split in splits for batch in source.read(split)]
+        return source.splits(start, source.latest_offset(start, None, None))
+
+    def batches(self, **settings: Any) -> list[pa.RecordBatch]:
+        source = self.open(**settings)
+        return [batch for split in self.splits(**settings) for batch in source.read(split)]
 
     def rows(self, **settings: Any) -> list[dict[str, Any]]:
         return [row for batch in self.batches(**settings) for row in batch.to_pylist()]
@@ -353,6 +356,31 @@ def test_a_large_parquet_file_is_read_batch_by_batch(files: Files) -> None:
     parquet(files, pa.table({"id": range(200_000)}))
     batches = files.batches()
     assert [batch.num_rows for batch in batches] == [65_536, 65_536, 65_536, 3_392]
+
+
+def test_parquet_keeps_dictionaries_of_few_values_for_sinks_that_take_them(files: Files) -> None:
+    kinds = pa.array([None, "view", "click"]).take(pa.array([number % 3 for number in range(1000)]))
+    table = pa.table(
+        {
+            "kind": kinds,
+            "raw": kinds.cast(pa.binary()),
+            "large": kinds.cast(pa.large_string()),
+            "own": kinds.dictionary_encode(),
+            "many": [f"{number:03}" for number in range(1000)],
+            "its own many": pa.array([f"{number:03}" for number in range(1000)]).dictionary_encode(),
+            "long": ["x" * 20_000] * 1000,
+            "a.b": kinds,
+            "in": pa.StructArray.from_arrays([kinds], ["kind"]),
+        }
+    )
+    parquet(files, table, row_group_size=500)
+    kept = [batch for split in files.splits() for batch in files.open().with_dictionaries().read(split)]
+    for batch in kept:
+        encoded = {field.name for field in batch.schema if pa.types.is_dictionary(field.type)}
+        assert encoded == {"kind", "raw", "large", "own"}
+        batch.validate(full=True)
+    assert [row for batch in kept for row in batch.to_pylist()] == files.rows() == table.to_pylist()
+    assert {batch.schema for batch in files.batches()} == {files.open().schema}
 
 
 @pytest.mark.parametrize("keep", [0, 3, 100, -1, -9])

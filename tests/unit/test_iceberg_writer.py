@@ -422,6 +422,103 @@ def test_every_type_is_sampled(make: Make) -> None:
     assert rows_of_file(write(make(ROWS.schema), rows)) == rows.num_rows
 
 
+# Dictionaries that come with the rows
+
+
+def kinds_of(*values: str | None, rows: int, encode: bool = True) -> pa.RecordBatch:
+    """Rows with a number, and with these kinds in turn."""
+    kinds = pa.array([values[number % len(values)] for number in range(rows)], pa.string())
+    return pa.record_batch({"id": pa.array(range(rows)), "kind": kinds.dictionary_encode() if encode else kinds})
+
+
+def dictionary_of(path: str, column: str) -> list[Any]:
+    """What stands in the dictionary page of the first row group."""
+    file = pq.ParquetFile(path, read_dictionary=[column])
+    found: list[Any] = next(file.iter_batches(1, [0], [column])).column(0).dictionary.to_pylist()
+    return found
+
+
+def test_dictionaries_go_into_the_files_as_they_are(make: Make) -> None:
+    """Two batches with different dictionaries, with nulls, in two row groups: rows and statistics are the same."""
+    batches = [kinds_of("view", None, "click", rows=3000), kinds_of("cart", "click", rows=3000)]
+    table, changes = make("id long, kind string"), {"row_group_rows": 4000}
+    task, plain = writer_for(table, **changes).open(0), writer_for(table, **changes).open(1)
+    for batch in batches:
+        task.write(batch)
+        plain.write(pa.record_batch({"id": batch["id"], "kind": batch["kind"].cast(pa.string())}))
+    result, expected = task.close(), plain.close()
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    (path,) = paths(result)
+    assert pq.read_table(path).to_pylist() == rows
+    assert pq.read_table(path).schema.field("kind").type == pa.string()
+    assert sorted(dictionary_of(path, "kind")) == ["cart", "click", "view"]
+    footer = pq.read_metadata(path)
+    assert all("PLAIN" not in footer.row_group(group).column(1).encodings[1:] for group in range(2))
+    (file,), (other,) = (each.committables for each in (result, expected))
+    for name in ("value_counts", "null_value_counts", "lower_bounds", "upper_bounds", "record_count"):
+        assert getattr(file.data_file, name) == getattr(other.data_file, name)
+    with duckdb.connect() as duck:
+        counted = duck.execute(f"select kind, count(*) from '{path}' group by all order by kind").fetchall()
+    assert counted == [("cart", 1500), ("click", 2500), ("view", 1000), (None, 1000)]
+
+
+@pytest.mark.parametrize("first_is_encoded", [True, False])
+def test_row_groups_with_and_without_dictionaries_share_a_file(make: Make, first_is_encoded: bool) -> None:
+    batches = [kinds_of("a", "b", rows=1000, encode=encode) for encode in (first_is_encoded, not first_is_encoded) * 2]
+    table = make("id long, kind string")
+    task = writer_for(table, row_group_rows=1000).open(0)
+    for batch in batches:
+        task.write(batch)
+    result = task.close()
+    assert rows_of_file(result) == 4000
+    assert commit(table, result).scan().to_arrow().to_pylist() == [
+        row for batch in batches for row in batch.to_pylist()
+    ]
+
+
+def test_a_row_group_of_batches_with_and_without_dictionaries(make: Make) -> None:
+    batches = [kinds_of("a", "b", rows=100), kinds_of("b", "c", rows=100, encode=False)]
+    table = make("id long, kind string")
+    task = writer_for(table).open(0)
+    for batch in batches:
+        task.write(batch)
+    (path,) = paths(task.close())
+    assert pq.read_table(path).to_pylist() == [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_a_dictionary_that_few_rows_use_is_left_behind(make: Make) -> None:
+    batch = kinds_of(*(f"kind {number}" for number in range(200)), rows=400).slice(0, 50)
+    task = writer_for(make("id long, kind string")).open(0)
+    task.write(batch)
+    (path,) = paths(task.close())
+    assert pq.read_table(path).to_pylist() == batch.to_pylist()
+    assert len(dictionary_of(path, "kind")) == 50
+
+
+def test_partitioned_rows_and_bloom_filters_have_their_values(make: Make) -> None:
+    batch = kinds_of("view", "click", rows=1000)
+    table = make("id long, kind string", **{"write_parquet_bloom-filter-enabled_column_kind": "true"})
+    task = writer_for(table).open(0)
+    task.write(batch)
+    (path,) = paths(task.close())
+    with duckdb.connect() as duck:
+        probe = f"select bloom_filter_excludes from parquet_bloom_probe('{path}', 'kind', ?)"
+        assert [duck.execute(probe, [kind]).fetchone() for kind in ("view", "order")] == [(False,), (True,)]
+    with table.update_spec() as update:
+        update.add_identity("kind")
+    result = write(table.refresh(), pa.Table.from_batches([batch]))
+    counted = {file.data_file.partition[0]: file.data_file.record_count for file in result.committables}
+    assert counted == {"view": 500, "click": 500}
+    assert commit(table, result).scan("kind == 'click'").to_arrow().num_rows == 500
+
+
+def test_a_required_column_with_a_dictionary_takes_no_nulls(make: Make) -> None:
+    table = make(Schema(NestedField(1, "kind", StringType(), required=True)))
+    task = writer_for(table).open(0)
+    with pytest.raises(SchemaMismatchError, match="'kind' has 5 nulls"):
+        task.write(kinds_of("a", None, rows=10).select(["kind"]))
+
+
 def rows_of_file(result: WriteResult) -> int:
     return sum(pq.read_table(path).num_rows for path in paths(result))
 

@@ -23,9 +23,6 @@ _PROBE_BUFFER = 64 << 10
 # Values that share what they begin with take next to nothing in the file: what one of them holds is not known.
 _GUESS = 1 << 20
 _FIXED_BYTES = 16
-# So few values that a dictionary of them costs nothing, wherever its rows go and however they are cut.
-_FEW_VALUES = 256
-_FEW_BYTES = 16 << 10
 
 
 def check(schema: pa.Schema) -> None:
@@ -117,7 +114,7 @@ def _batches(
                 chunks = _chunks(source.metadata, group, set(columns))
                 stored = _stored(stream, source.metadata, group, chunks)
                 rows = _rows_of_a_batch(file, source.metadata, group, chunks, stored)
-                few = [path for path in stored if dictionaries and _is_few(path, stored[path], schema)]
+                few = [path for path in stored if dictionaries and _stays(path, stored[path], schema)]
                 reader = pq.ParquetFile(stream, metadata=source.metadata, read_dictionary=few) if few else source
                 for batch in reader.iter_batches(rows, [group], columns, use_threads=False):
                     yield batch, before
@@ -174,10 +171,11 @@ def _bytes_of_a_value(metadata: pq.FileMetaData, chunk: pq.ColumnChunkMetaData) 
     return float(chunk.total_uncompressed_size / max(1, chunk.num_values) + _FIXED_BYTES)
 
 
-def _is_few(path: str, values: pa.Array, schema: pa.Schema) -> bool:
+def _stays(path: str, values: pa.Array, schema: pa.Schema) -> bool:
     """True if this dictionary can be that of one of the columns in memory, too."""
-    wanted = path in schema.names and "." not in path and schema.field(path).type == values.type
-    return wanted and len(values) <= _FEW_VALUES and values.nbytes <= _FEW_BYTES
+    from volley._encoded import is_few
+
+    return path in schema.names and "." not in path and schema.field(path).type == values.type and is_few(values)
 
 
 def _stored(
