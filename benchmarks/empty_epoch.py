@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from benchmarks.comparison import compared
 from benchmarks.files_to_iceberg import Sizes, one_run
 from benchmarks.measure import Result
 from benchmarks.peers.runtime import missing
-from benchmarks.report import Report
+from benchmarks.report import Figure, Report
+from volley._session import open_session
+from volley._spark import Task, run_splits
 
 SUMMARY = "wall and CPU time of an epoch with ten rows, beside Iceberg's Spark runtime"
 
 _ROWS = 10
+_BOUND_MS = 60
+_WARM_JOBS = 20
+_JOBS = 100
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,19 @@ class Cost:
     cpu_ms: float
 
 
+@dataclass(frozen=True)
+class Job:
+    """What a job of one task with nothing to do takes, through a Python worker that is warm; the median of many.
+
+    Args:
+        how: How it is run.
+        wall_ms: Time.
+    """
+
+    how: str
+    wall_ms: float
+
+
 def run(arguments: list[str]) -> None:
     """A short and a long run of each peer in turn: their difference has no start of a query in it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks empty_epoch", description=SUMMARY)
@@ -47,7 +70,33 @@ def run(arguments: list[str]) -> None:
     for short, long in zip(rows[::2], rows[1::2], strict=True):
         cost = _cost(short, long)
         report.add(cost, cost.peer, f"{cost.wall_ms:.0f}", f"{cost.cpu_ms:.0f}")
+    jobs = [_empty_job("Volley's", _splits), _empty_job("PySpark's mapInArrow", _map_in_arrow)]
+    for job in jobs:
+        report.add(job, f"{job.how}, an empty job", f"{job.wall_ms:.0f}", "–")
+    report.figure(Figure.below("an empty job through a warm Python worker", jobs[0].wall_ms, _BOUND_MS, "ms"))
     report.print()
+
+
+def _empty_job(how: str, job: Callable[[SparkSession], object]) -> Job:
+    session = open_session("local[2]")
+    seconds = []
+    for _ in range(_WARM_JOBS + _JOBS):
+        began = time.perf_counter()
+        job(session)
+        seconds.append(time.perf_counter() - began)
+    return Job(how, statistics.median(seconds[_WARM_JOBS:]) * 1e3)
+
+
+def _splits(session: SparkSession) -> object:
+    return run_splits(session, Task(0, None, (), ()), [None])
+
+
+def _map_in_arrow(session: SparkSession) -> object:
+    return session.range(1, numPartitions=1).mapInArrow(_same, "id long").collect()
+
+
+def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches
 
 
 def _cost(short: list[Result], long: list[Result]) -> Cost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 import uuid
 from collections.abc import Mapping
@@ -49,8 +50,11 @@ _BLOOM_BITS = 10
 _PARQUET_OPTIONS = {
     TableProperties.PARQUET_PAGE_SIZE_BYTES: "data_page_size",
     TableProperties.PARQUET_DICT_SIZE_BYTES: "dictionary_pagesize_limit",
-    TableProperties.PARQUET_PAGE_ROW_LIMIT: "write_batch_size",
+    TableProperties.PARQUET_PAGE_ROW_LIMIT: "max_rows_per_page",
 }
+# pyarrow got the option together with a limit of 20,000 rows, which costs a tenth of the writing and, as files have no
+# page index, saves no reader anything; before, it had neither.
+_LIMITS_PAGES = "max_rows_per_page" in inspect.signature(pq.ParquetWriter).parameters
 
 
 @dataclass(frozen=True)
@@ -184,8 +188,13 @@ class IcebergWriter:
             compression_level=self.compression_level,
             store_decimal_as_integer=True,  # as Iceberg's specification has it
             **self._bloom_options,
-            **self.parquet_options,
+            **self._page_options,
         )
+
+    @property
+    def _page_options(self) -> dict[str, int]:
+        known = {"max_rows_per_page": _ROW_GROUP_ROWS} | self.parquet_options
+        return {name: value for name, value in known.items() if _LIMITS_PAGES or name != "max_rows_per_page"}
 
     @property
     def _bloom_options(self) -> dict[str, Any]:
