@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from benchmarks.comparison import compared
 from benchmarks.files_to_iceberg import Sizes, one_run
-from benchmarks.measure import Result
+from benchmarks.measure import Result, measured
 from benchmarks.peers.runtime import missing
 from benchmarks.report import Figure, Report
 from volley._session import open_session
@@ -23,13 +23,12 @@ SUMMARY = "wall and CPU time of an epoch with ten rows, beside Iceberg's Spark r
 
 _ROWS = 10
 _BOUND_MS = 60
-_WARM_JOBS = 20
 _JOBS = 100
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one more epoch costs, from the difference of a long and a short run; medians.
+    """What one more epoch costs, by the difference of a long and a short run (medians), or one more job (a mean).
 
     Args:
         peer: Whose.
@@ -40,19 +39,6 @@ class Cost:
     peer: str
     wall_ms: float
     cpu_ms: float
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a job of one task with nothing to do takes, through a Python worker that is warm; the median of many.
-
-    Args:
-        how: How it is run.
-        wall_ms: Time.
-    """
-
-    how: str
-    wall_ms: float
 
 
 def run(arguments: list[str]) -> None:
@@ -70,21 +56,28 @@ def run(arguments: list[str]) -> None:
     for short, long in zip(rows[::2], rows[1::2], strict=True):
         cost = _cost(short, long)
         report.add(cost, cost.peer, f"{cost.wall_ms:.0f}", f"{cost.cpu_ms:.0f}")
-    jobs = [_empty_job("Volley's", _splits), _empty_job("PySpark's mapInArrow", _map_in_arrow)]
+    jobs = [
+        _empty_job("Volley, an empty job", _splits),
+        _empty_job("PySpark's mapInArrow, an empty job", _map_in_arrow),
+    ]
     for job in jobs:
-        report.add(job, f"{job.how}, an empty job", f"{job.wall_ms:.0f}", "–")
+        report.add(job, job.peer, f"{job.wall_ms:.0f}", f"{job.cpu_ms:.0f}")
     report.figure(Figure.below("an empty job through a warm Python worker", jobs[0].wall_ms, _BOUND_MS, "ms"))
     report.print()
 
 
-def _empty_job(how: str, job: Callable[[SparkSession], object]) -> Job:
+def _empty_job(name: str, job: Callable[[SparkSession], object]) -> Cost:
+    """What a job of one task with nothing to do costs, when all it needs is warm; the mean of many."""
     session = open_session("local[2]")
-    seconds = []
-    for _ in range(_WARM_JOBS + _JOBS):
-        began = time.perf_counter()
-        job(session)
-        seconds.append(time.perf_counter() - began)
-    return Job(how, statistics.median(seconds[_WARM_JOBS:]) * 1e3)
+
+    def jobs() -> dict[str, Any]:
+        for _ in range(_JOBS):
+            job(session)
+        return {}
+
+    jobs()
+    ran = measured(name, _JOBS, jobs)
+    return Cost(name, 1e3 * ran.seconds / _JOBS, 1e3 * ran.cpu_seconds / _JOBS)
 
 
 def _splits(session: SparkSession) -> object:

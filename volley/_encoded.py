@@ -10,7 +10,7 @@ import pyarrow as pa
 __all__ = ["assembled", "encoded_schema", "is_encoded", "is_few", "plain", "plain_batch", "stays"]
 
 _VALUES = 256
-_BYTES = 16 << 10
+_BYTES = 4 << 10
 
 
 def is_encoded(kind: pa.DataType, values: pa.DataType) -> bool:
