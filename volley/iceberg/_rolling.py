@@ -12,6 +12,7 @@ from pyiceberg.partitioning import PartitionKey
 from pyiceberg.table.locations import load_location_provider
 
 from volley.iceberg._dictionaries import row_group
+from volley.iceberg._uploads import uploaded
 from volley.iceberg.storage import storage_errors
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class _OpenFile:
         self._footer = 0
         self._footer_step = _FOOTER_BYTES * len(writer.statistics_plan)
         with storage_errors(path):
-            self._stream: Any = writer.io.new_output(path).create(overwrite=True)
+            self._stream: Any = uploaded(writer.io.new_output(path).create(overwrite=True))
             self._parquet = writer.parquet(self._stream, first)
 
     @property
