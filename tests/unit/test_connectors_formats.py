@@ -36,14 +36,13 @@ class Files:
         (file,) = self.folder.iterdir()
         return FileSource(file, **settings).open(f"{self.folder}-state")
 
-    def splits(self, **settings: Any) -> list[Any]:
-        source = self.open(**settings)
+    def read(self, source: FileSource) -> list[pa.RecordBatch]:
         start = source.initial_offset()
-        return source.splits(start, source.latest_offset(start, None, None))
+        splits = source.splits(start, source.latest_offset(start, None, None))
+        return [batch for split in splits for batch in source.read(split)]
 
     def batches(self, **settings: Any) -> list[pa.RecordBatch]:
-        source = self.open(**settings)
-        return [batch for split in self.splits(**settings) for batch in source.read(split)]
+        return self.read(self.open(**settings))
 
     def rows(self, **settings: Any) -> list[dict[str, Any]]:
         return [row for batch in self.batches(**settings) for row in batch.to_pylist()]
@@ -374,7 +373,7 @@ def test_parquet_keeps_dictionaries_of_few_values_for_sinks_that_take_them(files
         }
     )
     parquet(files, table, row_group_size=500)
-    kept = [batch for split in files.splits() for batch in files.open().with_dictionaries().read(split)]
+    kept = files.read(files.open().with_dictionaries())
     for batch in kept:
         encoded = {field.name for field in batch.schema if pa.types.is_dictionary(field.type)}
         assert encoded == {"kind", "raw", "large", "own"}

@@ -79,7 +79,7 @@ def test_a_writer_that_is_too_far_ahead_waits() -> None:
 
 
 def test_what_fails_is_raised_and_nothing_is_written_behind_it() -> None:
-    writes = iter([None, OSError("the storage is full")])
+    writes = iter([None, OSError("the storage is full"), None, None])
 
     def at_write() -> None:
         if error := next(writes):

@@ -44,13 +44,14 @@ class Upload:
         self._ahead: deque[tuple[Future[Any], int]] = deque()
         self._waiting = 0
         self._written = 0
+        self._failed = False
         self.closed = False
 
     def write(self, data: Any) -> int:
         """Take bytes, or a buffer of them that nobody changes any more; returns how many."""
         size = memoryview(data).nbytes
         self._wait(self._most)
-        self._ahead.append((self._thread.submit(self._stream.write, data), size))
+        self._ahead.append((self._thread.submit(self._send, data), size))
         self._waiting += size
         self._written += size
         return size
@@ -73,6 +74,16 @@ class Upload:
         finally:
             self._thread.shutdown(cancel_futures=True)
             self._stream.close()
+
+    def _send(self, data: Any) -> None:
+        """On its thread: behind a write that failed there are no others."""
+        if self._failed:
+            return
+        try:
+            self._stream.write(data)
+        except BaseException:
+            self._failed = True
+            raise
 
     def _wait(self, most: int) -> None:
         """Until no more bytes than these are ahead."""
