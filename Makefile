@@ -3,6 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
+CLASSES := $(VENV)/classes.jsa
 
 # Not chaos, which counts rows and has a target of its own.
 BENCHMARKS ?= files_to_iceberg general_path kafka_to_iceberg write_10k write_100k write_1m write_10m read_10k read_100k read_1m read_10m \
@@ -15,10 +16,11 @@ demo: $(STAMP)
 	@echo "demo: a year of New York flights into an Iceberg table, with a crash on the way"
 	@$(BIN)/python -m examples.flights .volley/flights
 
-test: lint
-	@echo "test: all tests, with coverage over Spark's workers too"
+# Two processes, each with servers and a Spark session of its own: most tests wait for one thing after another.
+test: lint $(CLASSES)
+	@echo "test: all tests in two processes, with coverage over Spark's workers too"
 	@rm -f .coverage .coverage.*
-	@$(BIN)/coverage run -m pytest
+	@$(BIN)/coverage run -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
@@ -48,6 +50,10 @@ chaos: $(STAMP)
 dist: $(STAMP)
 	@echo "dist: wheel and sdist"
 	@$(BIN)/python -m build --outdir dist .
+
+$(CLASSES): $(STAMP)
+	@echo "classes: what the tests' JVMs load, written down once (a minute)"
+	@$(BIN)/python -m tests.classes
 
 $(STAMP): setup.cfg pyproject.toml constraints.txt
 	@echo "set-up: installing pinned versions into $(VENV) (a few minutes the first time)"

@@ -1,4 +1,4 @@
-"""One Spark session for all tests: Volley's own, with two cores."""
+"""One Spark session for all tests of a process: Volley's own, with two cores."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from tests.classes import java_options
+
 settings.register_profile("quick", max_examples=25, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
-# Each test's JVM lives for seconds: compiling less, and collecting with one thread, halves what it costs.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("JAVA_TOOL_OPTIONS", java_options())
 
 
 @pytest.fixture(scope="session")

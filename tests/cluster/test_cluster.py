@@ -123,6 +123,7 @@ def test_the_host_was_really_lost(done: Done) -> None:
 def test_the_terminal_shows_the_jobs_and_nothing_of_spark(done: Done) -> None:
     shown = [re.sub(r" ·.*| \d.*", "", line) for line in done.log.splitlines()]
     finished = [f"{job}: finished" for job in ("recovery", "recovery", "remote")]
+    shown = [line for line in shown if not line.endswith(": running")]  # one each 30 seconds
     assert shown == [*finished, *(["faults: attempts of epoch", "faults: finished"] * 2)]
 
 

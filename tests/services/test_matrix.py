@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,8 @@ def matrix(request: pytest.FixtureRequest) -> Iterator[set[tuple[str, str]]]:
     yield passed
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        print("\n" + table(passed))
+        # A process that pytest-xdist starts has no standard output.
+        print("\n" + table(passed), file=sys.stderr)
 
 
 def table(passed: set[tuple[str, str]]) -> str:
