@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from volley._java import find_java
+from volley._worker_python import choose_worker_python
 from volley.errors import ConfigError, JobError
 
 if TYPE_CHECKING:
@@ -124,14 +124,15 @@ def _start(master: str | None) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ["JAVA_HOME"] = str(find_java())
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # What fails in an epoch reaches the caller as our error; py4j and PySpark would print it a second time.
     for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     chosen = {} if submitted and master is None else {"spark.master": master or "local[*]"}
     try:
-        if SparkContext._gateway is None:
+        starts = SparkContext._gateway is None
+        choose_worker_python(chosen.get("spark.master"), starts)
+        if starts:
             _launch(_AT_LAUNCH | chosen)
         return SparkSession(SparkContext.getOrCreate(_completed(SparkConf().setAll(list(chosen.items())))))
     except (PySparkException, Py4JError, OSError) as error:

@@ -64,3 +64,28 @@ def test_the_jvm_compiles_late_unless_the_user_has_said_otherwise(
     command = [sys.executable, "-c", COMPILER]
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert ran.stdout.splitlines() == [scaling, f"{property} {given or None}"], ran.stderr
+
+
+WORKERS = """
+from volley._session import open_session
+
+def where(_):
+    import os
+    import pyspark
+    return pyspark.__file__, os.environ["PYTHONPATH"].split(os.pathsep)
+
+spark = open_session("local[1]")
+import pyspark
+(loaded, path), = spark.sparkContext.parallelize([0], 1).map(where).collect()
+print(loaded == pyspark.__file__, "/mine" in path, [each for each in path if each.endswith((".zip", ".jar"))])
+"""
+
+
+def test_workers_load_the_installed_pyspark_and_not_sparks_archive(tmp_path: Path) -> None:
+    environment = plain_environment(PYSPARK_PYTHON=sys.executable)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.executorEnv.PYTHONPATH /mine")
+    environment["SPARK_CONF_DIR"] = str(tmp_path / "conf")
+    command = [sys.executable, "-c", WORKERS]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert ran.stdout.splitlines() == ["True True []"], ran.stderr
