@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
+from zipimport import zipimporter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,16 +24,20 @@ _preloaded: set[tuple[str, str]] = set()
 
 
 def settle() -> None:
-    """Take what this process has loaded by now out of the garbage collector's sight, once.
+    """Have the next task of this process pay for its rows, and not for what is loaded.
 
-    Spark has a worker collect garbage after each task. With pyarrow and pyiceberg loaded that takes tens of
-    milliseconds, all of them spent on modules and classes that live as long as the process does.
+    Before each task Spark has a worker look at the archives in its path again, and after it collect garbage. With
+    Spark's own archives, pyarrow and pyiceberg that is tens of milliseconds each, spent on what lives as long as the
+    process does: it is taken out of the collector's sight, once, and archives are forgotten until the next import.
     """
     global _settled
     if not _settled:
         _settled = True
         gc.collect()
         gc.freeze()
+    for entry, importer in list(sys.path_importer_cache.items()):
+        if isinstance(importer, zipimporter):
+            del sys.path_importer_cache[entry]
 
 
 def peak_memory() -> int:
