@@ -74,7 +74,8 @@ class Kafka:
         home = jars("kafka-4.1.1", *_ARTIFACTS)
         run = [java(), "-Xmx384m", "-XX:+UseSerialGC", "-cp", class_path(home)]
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        format_ = [*run, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)]
+        # With "=", since it may begin with "-".
+        format_ = [*run, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(settings)]
         done = subprocess.run(format_, capture_output=True, text=True)
         if done.returncode:
             pytest.fail(f"Kafka's storage can't be formatted: {done.stderr[-2000:]}")
