@@ -19,7 +19,7 @@ demo: $(STAMP)
 	@echo "demo: a year of New York flights into an Iceberg table, with a crash on the way"
 	@$(BIN)/python -m examples.flights .volley/flights
 
-# Two processes, each with servers and a Spark session of its own: most tests wait for one thing after another.
+# Two processes, each with servers and a Spark session of its own: one alone leaves a core idle half of the time.
 test: lint $(CLASSES)
 	@echo "test: all tests in two processes, with coverage over Spark's workers too"
 	@rm -f .coverage .coverage.*

@@ -130,9 +130,9 @@ def _start(master: str | None) -> SparkSession:
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     chosen = {} if submitted and master is None else {"spark.master": master or "local[*]"}
     try:
-        starts = SparkContext._gateway is None
-        choose_worker_python(chosen.get("spark.master"), starts)
-        if starts:
+        connected = SparkContext._gateway is not None
+        choose_worker_python(chosen.get("spark.master"), starts=not connected and not submitted)
+        if not connected:
             _launch(_AT_LAUNCH | chosen)
         return SparkSession(SparkContext.getOrCreate(_completed(SparkConf().setAll(list(chosen.items())))))
     except (PySparkException, Py4JError, OSError) as error:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from tests.processes import plain_environment
@@ -89,3 +90,16 @@ def test_workers_load_the_installed_pyspark_and_not_sparks_archive(tmp_path: Pat
     command = [sys.executable, "-c", WORKERS]
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert ran.stdout.splitlines() == ["True True []"], ran.stderr
+
+
+def test_spark_submit_on_this_machine_has_its_own_python(tmp_path: Path) -> None:
+    """Its JVM runs before Volley does, and can't be told of anything."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    environment = plain_environment(PYSPARK_PYTHON=sys.executable)
+    environment.pop("VOLLEY_PYTHON", None)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    command = [str(submit), "--master", "local[1]", str(script), "local[1]"]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("start: finished")
