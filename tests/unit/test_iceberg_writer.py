@@ -241,6 +241,15 @@ def test_a_higher_level_compresses_more(make: Make) -> None:
     assert high < low
 
 
+def test_gzip_has_the_level_of_zlib_where_none_is_set(make: Make) -> None:
+    rows = pa.table({"text": [f"{n * 7919 % 10007:x}" for n in range(20_000)]})
+    table = make(rows.schema)
+    unset, zlibs, highest = (
+        write(table, rows, compression="gzip", compression_level=level).bytes for level in (None, 6, 9)
+    )
+    assert unset == zlibs > highest
+
+
 # Statistics
 
 

@@ -207,7 +207,10 @@ class IcebergSinkConfig:
         return replace(self, target_file_size_mb=megabytes)
 
     def with_compression(self, compression: str, level: int | None = None) -> IcebergSinkConfig:
-        """The Parquet codec: none, snappy, gzip (levels 1–9), lz4 (1–12), zstd (1–22) or brotli (0–11)."""
+        """The Parquet codec: none, snappy, gzip (levels 1–9), lz4 (1–12), zstd (1–22) or brotli (0–11).
+
+        Without a level the codec's default holds, zlib's 6 for gzip.
+        """
         return replace(self, compression=compression, compression_level=level)
 
     def with_partitioning(self, strategy: Partitioning | str | Iterable[Partitioning]) -> IcebergSinkConfig:
