@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import fastavro
@@ -185,6 +186,21 @@ def test_values_that_are_not_one_object_each_are_refused(values: list[bytes | No
     with pytest.raises((SourceError, pa.ArrowInvalid)) as caught:
         decoder.decode([b'{"id": 0}', *values])
     assert decoder.fault(values[-1], caught.value)
+
+
+PIECES = (b'{"id":', b"3}", b"{}", b"{}{}", b' {"id": 4}\n', b"", None)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_batch_has_the_rows_that_its_values_have_by_themselves(count: int) -> None:
+    for values in product(PIECES, repeat=count):
+        try:
+            objects = [{} if value is None else json.loads(value) for value in values]
+        except ValueError:
+            with pytest.raises((SourceError, pa.ArrowInvalid)):
+                rows_of_json([*values])
+        else:
+            assert rows_of_json([*values]) == [{"id": None, "name": None} | each for each in objects]
 
 
 def test_unknown_fields_are_kept_as_json_or_refused() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from volley.connectors._json_text import fault, parsed
 from volley.connectors._kafka_reader import Messages
@@ -25,9 +24,7 @@ UNKNOWN = "kafka_unknown"
 
 Values = Sequence[bytes | None]
 
-_FIRST: Callable[[Any], Any] = itemgetter(0)
-_LAST: Callable[[Any], Any] = itemgetter(-1)
-_OPENED, _CLOSED = {ord("{")}, {ord("}")}
+_OPENED, _CLOSED = b"{}"
 
 
 class Decoder(Protocol):
@@ -68,8 +65,7 @@ class JsonValues:
         return self.columns.append(pa.field(UNKNOWN, pa.string())) if self.on_unknown == "keep" else self.columns
 
     def decode(self, values: Values) -> pa.RecordBatch:
-        objects = _objects(values)
-        text = b"\n".join(objects)
+        objects, text = _objects(values)
         if self.on_unknown == "keep":
             return self._with_unknown(objects, text)
         return self._batch(text, len(values), "ignore" if self.on_unknown == "ignore" else "error")
@@ -132,21 +128,36 @@ class PlainValues:
         return "not UTF-8" if self.text else _message(error)
 
 
-def _objects(values: Values) -> Sequence[bytes]:
-    """The values, if each begins and ends as an object does: then none of them can be a part of its neighbour."""
-    found = [b"{}" if value is None else value for value in values] if None in values else values
-    if not _are_objects(found):
-        found = [value.strip() for value in found if value is not None]
-        if not _are_objects(found):
-            raise SourceError("not a JSON object")
-    return found
+def _objects(values: Values) -> tuple[Sequence[bytes], bytes]:
+    """The values and the text of them all; each begins and ends as an object does, so none is a part of its neighbour.
 
-
-def _are_objects(values: Values) -> TypeGuard[Sequence[bytes]]:
+    Raises:
+        SourceError: If one of them does not.
+    """
     try:
-        return set(map(_FIRST, values)) == _OPENED and set(map(_LAST, values)) == _CLOSED
+        objects = cast(Sequence[bytes], values)
+        text = b"\n".join(objects)
+    except TypeError:
+        return _objects([b"{}" if value is None else value for value in values])
+    if not _are_objects(objects, text):
+        objects = [value.strip() for value in objects]
+        text = b"\n".join(objects)
+        if not _are_objects(objects, text):
+            raise SourceError("not a JSON object")
+    return objects, text
+
+
+def _are_objects(values: Sequence[bytes], text: bytes) -> bool:
+    """Looks at the ends of the values in their text: a third of what it costs to look at each value by itself."""
+    import numpy as np
+
+    behind = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)) + 1)
+    letters = np.frombuffer(text, np.uint8)
+    try:
+        opened = letters[np.concatenate(([0], behind[:-1]))] == _OPENED
     except IndexError:
-        return False
+        return False  # the last value is empty
+    return bool(opened.all() and (letters[behind - 2] == _CLOSED).all())
 
 
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
