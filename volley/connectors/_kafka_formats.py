@@ -134,10 +134,10 @@ def _objects(values: Values) -> tuple[Sequence[bytes], bytes]:
     Raises:
         SourceError: If one of them does not.
     """
+    objects = cast(Sequence[bytes], values)
     try:
-        objects = cast(Sequence[bytes], values)
         text = b"\n".join(objects)
-    except TypeError:
+    except TypeError:  # a tombstone
         return _objects([b"{}" if value is None else value for value in values])
     if not _are_objects(objects, text):
         objects = [value.strip() for value in objects]
