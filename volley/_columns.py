@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import date
+from datetime import date, time
 from functools import reduce
 from typing import Any
 
@@ -95,7 +95,7 @@ def _column(node: ExprNode, schema: pa.Schema) -> SparkColumn:
 
 def _literal(node: Literal) -> SparkColumn:
     value, kind = node.value, literal_type(node)
-    if isinstance(value, date):
+    if isinstance(value, date | time):
         # As text: java.sql.Date and Timestamp shift with the process's time zone, and all of them before 1582.
         value = pa.scalar(value, kind).cast(pa.string()).as_py()
     return _of_type(F.lit(value), kind)

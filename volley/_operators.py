@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -88,7 +88,7 @@ def literal_type(node: Literal) -> pa.DataType:
             return _decimal_of(value)
         case datetime():
             return pa.timestamp("us", None if value.tzinfo is None else "UTC")
-    plain = {float: pa.float64(), str: pa.string(), bytes: pa.binary(), date: pa.date32()}
+    plain = {float: pa.float64(), str: pa.string(), bytes: pa.binary(), date: pa.date32(), time: pa.time64("us")}
     return plain[type(value)]
 
 

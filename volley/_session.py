@@ -33,6 +33,8 @@ _MEANING = {
     "spark.sql.ansi.enabled": "true",
     # Arrow and Iceberg tell "A" from "a".
     "spark.sql.caseSensitive": "true",
+    # Without it Spark refuses every plan that has a column of type time.
+    "spark.sql.timeType.enabled": "true",
 }
 
 _LOCAL_CHECKPOINT = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -51,7 +51,7 @@ OPERATIONS: dict[str, str] = {
 }
 """Every operation a Call can have, and the Python operator that stands for it, if any; each backend lowers them all."""
 
-_LITERALS = (bool, int, float, str, bytes, Decimal, date, datetime)
+_LITERALS = (bool, int, float, str, bytes, Decimal, date, datetime, time)
 
 
 class ExprNode:
@@ -296,7 +296,7 @@ def col(name: str) -> Expr:
 
 
 def lit(value: Any) -> Expr:
-    """A constant: None, bool, int (64 bits), float, str, bytes, Decimal, date or datetime (aware = an instant).
+    """A constant: None, bool, int (64 bits), float, str, bytes, Decimal, date, datetime (aware = an instant) or time.
 
     An int takes the type of the number it is combined with; alone it is an int, or a long if it needs to be.
 
@@ -306,10 +306,12 @@ def lit(value: Any) -> Expr:
     if value is not None and not isinstance(value, _LITERALS):
         raise ExpressionError(
             f"{value!r} of type {type(value).__name__} can't be a constant",
-            hint="None, bool, int, float, str, bytes, Decimal, date and datetime can",
+            hint="None, bool, int, float, str, bytes, Decimal, date, datetime and time can",
         )
     if type(value) is int and not -(2**63) <= value < 2**63:
         raise ExpressionError(f"{value} does not fit 64 bits", hint="use Decimal for it")
+    if isinstance(value, time) and value.tzinfo is not None:
+        raise ExpressionError(f"{value!r} has a time zone, but columns of type time have none", hint="leave tzinfo out")
     return Expr(Literal(value))
 
 

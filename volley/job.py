@@ -157,15 +157,12 @@ class Job:
         return f"Job({self.name!r}, {seen.state.value}, epoch {seen.epoch}, {seen.rows:,} rows)"
 
     def _start(self, checkpoint: str, interval: timedelta, bounded: bool) -> None:
-        writer = self._epochs.program.frame.writeStream.foreachBatch(self._epoch).queryName(self.name)
-        writer = writer.option("checkpointLocation", checkpoint)
-        trigger = (
-            writer.trigger(availableNow=True)
-            if bounded
-            else writer.trigger(processingTime=f"{round(interval.total_seconds() * 1000)} milliseconds")
-        )
+        every = f"{round(interval.total_seconds() * 1000)} milliseconds"
         try:
-            self._query = trigger.start()
+            writer = self._epochs.program.frame.writeStream.foreachBatch(self._epoch).queryName(self.name)
+            writer = writer.option("checkpointLocation", checkpoint)
+            writer = writer.trigger(availableNow=True) if bounded else writer.trigger(processingTime=every)
+            self._query = writer.start()
         except Exception as error:
             raise translate(error, self.name) from error
         threading.Thread(target=self._watch, name=f"volley-{self.name}", daemon=True).start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,8 @@ def test_every_type_survives(environment: Environment, config: IcebergSinkConfig
             "day": pa.array([date(1900, 1, 1), None, date(2024, 2, 29)]),
             "at": pa.array([datetime(1969, 12, 31, 23, 59, 59, 999999, UTC), None, datetime(2024, 1, 1, tzinfo=UTC)]),
             "local": pa.array([datetime(1969, 1, 1), None, datetime(2024, 1, 1, 0, 0, 0, 1)], pa.timestamp("us")),
+            "clock": pa.array([time(23, 59, 59, 999999), None, time(0)]),
+            "shifts": pa.array([[time(6), None], [], None], pa.list_(pa.time64("us"))),
             "tags": pa.array([["a", None], [], None], pa.list_(pa.string())),
             "point": pa.array(
                 [{"x": 1, "y": None}, None, {"x": None, "y": 2.5}], pa.struct({"x": pa.int32(), "y": pa.float64()})

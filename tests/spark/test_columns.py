@@ -138,6 +138,7 @@ def test_columns_of_every_type_pass_through(job_session: SparkSession) -> None:
     kinds: dict[pa.DataType, Any] = {
         pa.binary(): b"\x00\xff",
         pa.binary(2): b"ab",
+        pa.time64("us"): datetime.max.time(),
         pa.list_(pa.int32()): [1, None],
         pa.map_(pa.string(), pa.int64()): [("a", 1)],
         pa.struct([("x.y", pa.int64()), ("at", pa.timestamp("us", "UTC"))]): {"x.y": None, "at": datetime.now(UTC)},

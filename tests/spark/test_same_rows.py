@@ -32,10 +32,11 @@ VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "y": (pa.date32(), st.dates()),
     "t": (pa.timestamp("us", "UTC"), st.datetimes(timezones=st.just(UTC))),
     "n": (pa.timestamp("us"), st.datetimes()),
+    "k": (pa.time64("us"), st.times()),
 }
 SCHEMA = pa.schema([(name, kind) for name, (kind, _) in VALUES.items()])
 NUMBERS = "ildfmw"
-GROUPS = (NUMBERS, "s", "b", "y", "t", "n")
+GROUPS = (NUMBERS, "s", "b", "y", "t", "n", "k")
 
 rows = st.lists(
     st.fixed_dictionaries({name: st.none() | of for name, (_, of) in VALUES.items()}), min_size=3, max_size=10

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -27,6 +27,7 @@ literals = st.one_of(
     st.dates(),
     st.datetimes(timezones=st.just(UTC)),
     st.datetimes(),
+    st.times(),
 ).map(Literal)
 columns = st.sampled_from(["a", "b c", "ü", "x'y"]).map(Column)
 
@@ -135,3 +136,6 @@ def test_names() -> None:
 def test_dates_and_times_are_constants() -> None:
     assert repr(lit(date(2024, 1, 1))) == "lit(datetime.date(2024, 1, 1))"
     assert lit(datetime(2024, 1, 1, tzinfo=UTC)).node != lit(datetime(2024, 1, 1)).node
+    assert repr(col("at") > time(12, 30)) == "col('at') > lit(datetime.time(12, 30))"
+    with pytest.raises(ExpressionError, match="time zone"):
+        lit(time(12, 30, tzinfo=UTC))
