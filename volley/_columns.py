@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from volley import _plan
@@ -56,8 +56,11 @@ def apply(frame: DataFrame, node: _plan.Node, schema: pa.Schema) -> DataFrame:
             new = dict(names)
             return frame.select(*(_named(name).alias(new.get(name, name)) for name in schema.names))
     stage = lower([node], schema)
+    made = to_spark_schema(stage.schema)
+    # Spark's times are nanoseconds in Arrow, ours microseconds.
+    rows = to_arrow_schema(made, timezone="UTC")
     return map_in_arrow(
-        frame, lambda batches: (stage(conform(batch, stage.input)) for batch in batches), to_spark_schema(stage.schema)
+        frame, lambda batches: (conform(stage(conform(batch, stage.input)), rows) for batch in batches), made
     )
 
 

@@ -153,8 +153,15 @@ ROWS = pa.record_batch([pa.array([1, 2, 3]), pa.array(["a", None, "ü"])], names
 FUNCTIONS = {
     "map": lambda stream: stream.map(lambda row: {"id": row["id"] + 1, "name": row["name"]}),
     "map with a schema": lambda stream: stream.map(
-        lambda row: {"at": datetime(1500, 1, row["id"], tzinfo=UTC), "m": Decimal("1.5"), "tags": [row["name"]]},
-        schema="at timestamp, m decimal(5,2), tags array<string>, more long",
+        lambda row: {
+            "at": datetime(1500, 1, row["id"], tzinfo=UTC),
+            "m": Decimal("1.5"),
+            "tags": [row["name"]],
+            "clock": datetime.max.time(),
+            "shifts": {"first": [datetime.min.time(), None]},
+        },
+        schema="at timestamp, m decimal(5,2), tags array<string>, more long, "
+        "clock time, shifts map<string, array<time>>",
     ),
     "flat_map": lambda stream: stream.flat_map(lambda row: [row] * (row["id"] - 1)),
     "map_batches": lambda stream: stream.map_batches(
