@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from volley import ConfigError, FileSource, MissingDependencyError, SourceError
@@ -155,6 +155,13 @@ def test_the_driver_knows_files_that_the_planner_has_found_since(folder: Path, t
         start = end
 
 
+def test_an_empty_file_gives_no_rows_wherever_it_stands(folder: Path, tmp_path: Path) -> None:
+    for number, rows in enumerate([(), (1,), (), (2,), ()]):
+        put(folder, f"{number}.json", *rows)
+    source = opened(folder, tmp_path / "state")
+    assert ids(source, START, source.latest_offset(START, None, None)) == [1, 2]
+
+
 @pytest.mark.parametrize("change", ["removed", "grown"])
 def test_a_file_that_changed_is_an_error(folder: Path, tmp_path: Path, change: str) -> None:
     path = put(folder, "a.json", 1)
@@ -186,7 +193,8 @@ def test_small_files_share_a_split_and_large_parquet_files_are_cut(
     assert max(sizes) - min(sizes) <= 110
 
 
-@given(st.lists(st.integers(0, 300 << 20), max_size=30), st.integers(1, 16), st.booleans())
+@given(st.lists(st.integers(0, 300 << 20) | st.integers(0, 1), max_size=30), st.integers(1, 16), st.booleans())
+@example([1, 0], 1, False)
 def test_splits_are_alike_in_size_and_keep_the_order_of_files(
     sizes: list[int], parallelism: int, divisible: bool
 ) -> None:

@@ -248,7 +248,9 @@ def _packed(files: Sequence[LoggedFile], divisible: bool, parallelism: int) -> l
         parts = max(1, round(file.size / size)) if divisible else 1
         for part in range(parts):
             middle = before + file.size / parts / 2
-            splits[int(middle / max(1, total) * len(splits))].append((file, (part, parts)))
+            # An empty file at the end has its middle on the last border.
+            place = min(int(middle / max(1, total) * len(splits)), len(splits) - 1)
+            splits[place].append((file, (part, parts)))
             before += file.size / parts
     return [split for split in splits if split]
 
