@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import pickle
@@ -221,8 +222,28 @@ def test_the_schema_is_inferred_once(folder: Path, tmp_path: Path) -> None:
     assert FileSource(folder, format="json").open(str(tmp_path / "state")).schema == pa.schema({"id": pa.int64()})
 
 
+@pytest.mark.parametrize(
+    ("name", "empty", "rows"),
+    [
+        ("json", "\ufeff\n \n", '{"id": 1}\n'),
+        ("json.gz", "", '{"id": 1}\n'),
+        ("csv", "id", "id\n1\n"),
+        ("csv", "id,name\n", "id\n1\n"),
+    ],
+)
+def test_a_file_without_rows_says_nothing_about_the_types(
+    folder: Path, tmp_path: Path, name: str, empty: str, rows: str
+) -> None:
+    for number, text in enumerate([empty, rows, empty]):
+        data = text.encode()
+        (folder / f"{number}.{name}").write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    source = FileSource(folder, format=name.removesuffix(".gz")).open(str(tmp_path / "state"))
+    assert source.schema == pa.schema({"id": pa.int64()})
+    assert ids(source, START, source.latest_offset(START, None, None)) == [1]
+
+
 def test_nothing_to_infer_a_schema_from(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="no files to infer") as caught:
+    with pytest.raises(SourceError, match="no rows to infer") as caught:
         FileSource(folder, format="json").open(str(tmp_path / "state"))
     assert "declare" in str(caught.value.hint)
 

@@ -238,6 +238,11 @@ def test_csv_types(files: Files) -> None:
     assert files.rows(schema=TYPES, options={"delimiter": ";"}) == [VALUES, NULLS]
 
 
+@pytest.mark.parametrize("text", ["", "\n", "id", "id\n", "\ufeffid", "id,name\r\n\r\n"])
+def test_a_csv_file_without_rows(files: Files, text: str) -> None:
+    assert files.put("a.csv", text).rows(schema="id long") == []
+
+
 def test_csv_columns_are_taken_by_name(files: Files) -> None:
     files.put("a.csv", 'other,name,id\nx,"a, ""b""\nc",1\n' + "y,,2\n" * 3 + 'z,"",3\n')
     rows = files.rows(schema="id long, name string, missing double")

@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from volley._halving import first_failing
@@ -45,15 +46,26 @@ def check(schema: pa.Schema) -> None:
             )
 
 
-def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
-    """The schema of the file's first block of rows."""
+def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema | None:
+    """The schema of the file's first block of rows; None if it has none."""
     import pyarrow as pa
 
+    if not _has_rows(file, options):
+        return None
     try:
         with file.open() as stream, _reader(stream, None, options) as reader:
             return reader.schema
     except pa.ArrowInvalid as error:
         raise _bad_row(file, error, options) from error
+
+
+def _has_rows(file: InputFile, options: Mapping[str, Any]) -> bool:
+    """Whether a row stands in the file beside its header; one too long for Python's reader does."""
+    lines = 2 if options.get("header", True) else 1
+    try:
+        return len(list(islice(records(file, options), lines))) == lines
+    except csv.Error:
+        return True
 
 
 def read(
@@ -221,13 +233,14 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def header(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> list[str] | None:
-    """The names of the file's columns; None if it is empty.
+    """The names of the file's columns; None if it has no rows.
 
     Raises:
         SourceError: If none of the wanted columns is there, or one of them is there twice.
     """
+    rows = (row for _, row in records(file, options))
     try:
-        first = next((row for _, row in records(file, options)), None)
+        first = next(rows, None)
     except csv.Error as error:
         # Arrow takes values that Python's reader finds too long; names of columns they are not.
         if options.get("header", True):
@@ -242,6 +255,9 @@ def header(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> li
         )
     if twice := [name for name in schema.names if first.count(name) > 1]:
         raise file.fault(f"column {twice[0]!r} stands twice in the header", 1)
+    # Arrow refuses a header that nothing follows, not even the end of its line.
+    with suppress(csv.Error):
+        return first if next(rows, None) else None
     return first
 
 

@@ -29,7 +29,7 @@ class Format:
     Args:
         extensions: The file names it is recognised by.
         check: Refuses a schema that the format can't be read into.
-        infer: From a file and the format's options to a schema.
+        infer: From a file and the format's options to a schema; None = the file has no rows to infer it from.
         read: From a file, the schema, the part of it to read and the options to batches, in bounded memory.
         read_tolerant: The same, with the place of each row, and with the rows that can't be read.
         read_encoded: As `read`, but a column that is stored as dictionary and indices may stay so; None = there are
@@ -40,7 +40,7 @@ class Format:
 
     extensions: tuple[str, ...]
     check: Callable[[pa.Schema], None]
-    infer: Callable[[InputFile, Mapping[str, Any]], pa.Schema]
+    infer: Callable[[InputFile, Mapping[str, Any]], pa.Schema | None]
     read: Read
     read_tolerant: Callable[[InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[Located | BadRow]]
     read_encoded: Read | None = None

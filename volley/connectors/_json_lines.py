@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from itertools import accumulate
@@ -26,14 +27,16 @@ _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKETS = re.compile(rb"[\[\]{}]")
 
 
-def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
-    """The schema of the lines in the file's first megabyte."""
+def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema | None:
+    """The schema of the lines in the file's first megabyte; None if they are empty."""
     import pyarrow as pa
     import pyarrow.json as pj
 
     with file.open() as stream:
         sample = stream.read(_SAMPLE)
         whole = sample[: sample.rfind(b"\n") + 1] if stream.read(1) else sample
+    if not sample.removeprefix(BOM_UTF8).strip():
+        return None
     for number, line in enumerate(whole.splitlines(), 1):
         if _depth(line) > _DEEPEST:
             raise file.fault(f"nested more than {_DEEPEST} deep", number, line[:80].decode(errors="replace"))

@@ -50,7 +50,7 @@ class FileSource(SplitSource):
         format: ``"json"`` (one object a line; .gz, .bz2, .zst too), ``"csv"`` or ``"parquet"``;
             None = by the path's extension.
         schema: The columns: an Arrow schema, ``"id long, name string"`` or a dict; missing ones are null, others
-            ignored. None = inferred from the first file, once for the life of the checkpoint; better declare it.
+            ignored. None = inferred from the first file with rows, once for a checkpoint's life; better declare it.
         max_files_per_epoch: The most files of one epoch; None = all.
         bounded: True: read what is there when the run starts, then stop; the next run with the same checkpoint
             reads what has come since. False: keep watching for new files.
@@ -192,19 +192,21 @@ class FileSource(SplitSource):
         def infer() -> bytes:
             log = self._logged()
             log.append(list_files(self._url, self.storage_options))
-            first = next((entry for entry in log.entries if entry.size), None)
-            if first is None:
+            found = (self._schema_of(entry) for entry in log.entries if entry.size)
+            schema = next((each for each in found if each is not None), None)
+            if schema is None:
                 raise SourceError(
-                    f"{mask_uri(self._url)} has no files to infer a schema from", hint="declare it: schema=…"
+                    f"{mask_uri(self._url)} has no rows to infer a schema from", hint="declare it: schema=…"
                 )
-            text: bytes = self._schema_of(first).serialize().to_pybytes()
+            text: bytes = schema.serialize().to_pybytes()
             return text
 
         return pa.ipc.read_schema(pa.py_buffer(kept(saved, infer)))
 
-    def _schema_of(self, logged: LoggedFile) -> pa.Schema:
+    def _schema_of(self, logged: LoggedFile) -> pa.Schema | None:
         try:
-            return canonical_schema(self._format.infer(self._input(logged), self.options))
+            found = self._format.infer(self._input(logged), self.options)
+            return None if found is None else canonical_schema(found)
         except OSError as error:
             raise _unreadable(logged.path, error) from presentable(error)
         except VolleyError as error:
