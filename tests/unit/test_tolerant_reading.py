@@ -101,6 +101,14 @@ def test_csv_times_that_are_none_are_bad_rows(tmp_path: Path) -> None:
     assert letters == [("a.csv, line 3", "yesterday")]
 
 
+def test_a_very_long_first_csv_row_is_a_bad_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_csv_rows, "LARGEST_VALUE", 50)
+    row = f"x,{'n' * 100}"
+    rows, letters = read_text(tmp_path, "a.csv", f"id,name\n{row}\n2,b\n", "id long, name string")
+    assert rows == [("a.csv, line 3", 2)]
+    assert letters == [("a.csv, line 2", row)]
+
+
 def test_csv_bytes_that_are_no_text_are_a_bad_row(tmp_path: Path) -> None:
     rows, letters = read_text(tmp_path, "a.csv", "name\nä\n\udcff\nb\n", "name string")
     assert rows == [("a.csv, line 2", "ä"), ("a.csv, line 4", "b")]

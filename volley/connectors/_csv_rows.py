@@ -64,7 +64,7 @@ def _has_rows(file: InputFile, options: Mapping[str, Any]) -> bool:
     lines = 2 if options.get("header", True) else 1
     try:
         return len(list(islice(records(file, options), lines))) == lines
-    except csv.Error:
+    except (csv.Error, SourceError):
         return True
 
 
@@ -255,8 +255,9 @@ def header(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> li
         )
     if twice := [name for name in schema.names if first.count(name) > 1]:
         raise file.fault(f"column {twice[0]!r} stands twice in the header", 1)
-    # Arrow refuses a header that nothing follows, not even the end of its line.
-    with suppress(csv.Error):
+    # Arrow refuses a header that nothing follows, not even the end of its line. What is wrong with the first row, if
+    # anything, is not judged here.
+    with suppress(csv.Error, SourceError):
         return first if next(rows, None) else None
     return first
 
