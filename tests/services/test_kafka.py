@@ -133,7 +133,7 @@ def test_what_an_open_transaction_wrote_is_read_when_it_is_committed(kafka: Kafk
     kafka.produce(topic, numbers(3, 4))
     run = Run(of_numbers(kafka, topic), tmp_path)
     assert (run.ids(), run.ids()) == ([0, 1], [])
-    open_one.commit_transaction(30)
+    kafka.end_transaction(open_one, topic)
     assert run.ids() == [2, 3]
 
 

@@ -122,14 +122,26 @@ class Kafka:
         assert producer.flush(30) == 0
 
     def transaction(self, topic: str, messages: Sequence[Message], *, commit: bool = True) -> None:
-        """Send messages in one transaction."""
+        """Send messages to partition 0 in one transaction."""
         producer = self.producer(**{"transactional.id": uuid.uuid4().hex})
         producer.init_transactions(30)
         producer.begin_transaction()
         for message in messages:
-            producer.produce(topic, **{"partition": 0, **message})
+            producer.produce(topic, partition=0, **message)
         assert producer.flush(30) == 0
+        self.end_transaction(producer, topic, commit=commit)
+
+    def end_transaction(self, producer: Any, topic: str, *, commit: bool = True) -> None:
+        """End the topic's only open transaction, and wait until that shows: the broker answers milliseconds before."""
+        from confluent_kafka import IsolationLevel
+
+        written = self._end(topic, IsolationLevel.READ_UNCOMMITTED)
         (producer.commit_transaction if commit else producer.abort_transaction)(30)
+        # The mark of its end takes an offset of its own.
+        deadline = time.monotonic() + 30
+        while self._end(topic, IsolationLevel.READ_COMMITTED) <= written:
+            if time.monotonic() > deadline:
+                pytest.fail(f"the end of the transaction does not show in topic {topic}")
 
     def compacted(self, topic: str) -> list[int]:
         """The offsets that a topic has left when the cleaner has been there: one of each key."""
@@ -167,6 +179,15 @@ class Kafka:
         from confluent_kafka.admin import AdminClient
 
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def _end(self, topic: str, level: Any) -> int:
+        """The offset behind the last message of partition 0."""
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        asked = {TopicPartition(topic, 0): OffsetSpec.latest()}
+        (future,) = self.admin.list_offsets(asked, isolation_level=level).values()
+        return int(future.result(30).offset)
 
     @staticmethod
     def _done(futures: Mapping[Any, Any]) -> None:
