@@ -27,7 +27,6 @@ from tests.services.servers.process import free_ports
 from volley import ConfigError, JobError, KafkaSource, SourceError
 from volley.source import BadRow, Located, Offset
 
-SHORT = timedelta(seconds=3)
 NUMBERS = "id long"
 
 
@@ -60,7 +59,7 @@ class Run:
 
 
 def of_numbers(kafka: Kafka, topic: str, **settings: Any) -> KafkaSource:
-    return KafkaSource(kafka.bootstrap, topic, **{"schema": NUMBERS, "timeout": SHORT, **settings})
+    return KafkaSource(kafka.bootstrap, topic, schema=NUMBERS, **settings)
 
 
 def test_a_message_has_all_its_parts(kafka: Kafka, tmp_path: Path) -> None:
@@ -223,7 +222,7 @@ def test_a_topic_that_was_made_again_is_an_error(kafka: Kafka, tmp_path: Path) -
 def test_offsets_that_went_back_are_an_error(kafka: Kafka, tmp_path: Path) -> None:
     topic = kafka.topic()
     kafka.produce(topic, numbers(0, 3))
-    run = Run(of_numbers(kafka, topic, on_lost_offsets="skip"), tmp_path)
+    run = Run(of_numbers(kafka, topic, on_lost_offsets="skip", timeout=timedelta(seconds=3)), tmp_path)
     ahead = {**run.at, "offsets": {topic: {"0": 5}}}
     with pytest.raises(SourceError, match="ends at offset 3 now, it reached 5"):
         run.planner.source.latest_offset(ahead, None, None)

@@ -83,7 +83,7 @@ def test_a_message_that_is_not_delivered_fails_its_task(kafka: Kafka) -> None:
     # What librdkafka itself refuses, and a topic that goes away between check and write.
     with pytest.raises(StorageError, match=r"not delivered: .*too large"):
         send(KafkaSink(kafka.bootstrap, topic), [{"id": 1, "text": LARGE}], JSON)
-    committer = KafkaSink(kafka.bootstrap, topic, timeout=timedelta(seconds=2)).open(
+    committer = KafkaSink(kafka.bootstrap, topic, timeout=timedelta(seconds=5)).open(
         SinkContext("job", JSON, Metrics())
     )
     kafka.delete_topic(topic)

@@ -6,7 +6,7 @@ import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -95,16 +95,19 @@ class Kafka:
         name = name or f"t{uuid.uuid4().hex}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
         self._done(self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)]))
+        self._wait_for_partitions(name, partitions)
         return name
 
     def delete_topic(self, topic: str) -> None:
         self._done(self.admin.delete_topics([topic]))
+        self._wait_for_partitions(topic, 0)
 
     def add_partitions(self, topic: str, count: int) -> None:
         """Let the topic have `count` partitions in all."""
         from confluent_kafka.admin import NewPartitions
 
         self._done(self.admin.create_partitions([NewPartitions(topic, count)]))
+        self._wait_for_partitions(topic, count)
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """What retention does."""
@@ -132,16 +135,13 @@ class Kafka:
         self.end_transaction(producer, topic, commit=commit)
 
     def end_transaction(self, producer: Any, topic: str, *, commit: bool = True) -> None:
-        """End the topic's only open transaction, and wait until that shows: the broker answers milliseconds before."""
+        """End the topic's only open transaction, and wait until readers see that."""
         from confluent_kafka import IsolationLevel
 
         written = self._end(topic, IsolationLevel.READ_UNCOMMITTED)
         (producer.commit_transaction if commit else producer.abort_transaction)(30)
         # The mark of its end takes an offset of its own.
-        deadline = time.monotonic() + 30
-        while self._end(topic, IsolationLevel.READ_COMMITTED) <= written:
-            if time.monotonic() > deadline:
-                pytest.fail(f"the end of the transaction does not show in topic {topic}")
+        self._wait(lambda: self._end(topic, IsolationLevel.READ_COMMITTED) > written)
 
     def compacted(self, topic: str) -> list[int]:
         """The offsets that a topic has left when the cleaner has been there: one of each key."""
@@ -179,6 +179,23 @@ class Kafka:
         from confluent_kafka.admin import AdminClient
 
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def _wait_for_partitions(self, topic: str, count: int) -> None:
+        """Wait until the broker tells of a topic with `count` partitions; 0 = of none of this name."""
+
+        def told() -> int:
+            found = self.admin.list_topics(timeout=30).topics.get(topic)
+            return 0 if found is None else len(found.partitions)
+
+        self._wait(lambda: told() == count)
+
+    @staticmethod
+    def _wait(shows: Callable[[], bool]) -> None:
+        """Wait until a change shows: the broker answers milliseconds before."""
+        deadline = time.monotonic() + 30
+        while not shows():
+            if time.monotonic() > deadline:
+                pytest.fail("Kafka has acknowledged a change that does not show")
 
     def _end(self, topic: str, level: Any) -> int:
         """The offset behind the last message of partition 0."""
