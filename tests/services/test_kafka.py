@@ -25,6 +25,8 @@ from tests.services.servers.certificates import self_signed
 from tests.services.servers.kafka import Kafka
 from tests.services.servers.process import free_ports
 from volley import ConfigError, JobError, KafkaSource, SourceError
+from volley.connectors._kafka_client import Client, Reports
+from volley.connectors._kafka_cluster import Cluster
 from volley.source import BadRow, Located, Offset
 
 NUMBERS = "id long"
@@ -271,6 +273,48 @@ def test_messages_outlive_a_broker_that_is_killed_while_they_are_read(kafka: Kaf
         kafka.start()
         found += [row for batch in batches for row in batch["id"].to_pylist()]
     assert found == list(range(20_000))
+
+
+def test_offsets_are_asked_for_again_when_the_broker_dies_that_was_asked(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kafka.topic()
+    run = Run(of_numbers(kafka, topic), tmp_path)
+    kafka.produce(topic, numbers(0, 3))
+    (broker,) = kafka.brokers.values()
+    latest, result = Cluster.latest, Client.result
+
+    def result_of_another(client: Client, future: Any, reports: Reports, seconds: float) -> Any:
+        monkeypatch.undo()
+        reports.hear(0.2)
+        assert not future.done()
+        broker.stop()
+        kafka.start()
+        return result(client, future, reports, seconds)
+
+    def ask_nobody(*arguments: Any) -> Any:
+        broker.freeze()
+        monkeypatch.setattr(Client, "result", result_of_another)
+        return latest(*arguments)
+
+    monkeypatch.setattr(Cluster, "latest", ask_nobody)
+    assert run.ids() == [0, 1, 2]
+
+
+def test_a_job_goes_on_when_the_leader_of_its_partition_dies(tmp_path: Path) -> None:
+    kafka = Kafka(tmp_path, size=3)
+    try:
+        topic = kafka.start().topic()
+        run = Run(of_numbers(kafka, topic), tmp_path)
+        for number in range(2):
+            kafka.produce(topic, numbers(number, number + 1))
+            assert run.ids() == [number]
+            kafka.leader(topic).stop()
+            kafka.produce(topic, numbers(number + 10, number + 11))
+            assert run.ids() == [number + 10]
+            kafka.start()
+    finally:
+        kafka.stop()
 
 
 def test_a_broker_that_is_not_there_is_an_error_in_time(tmp_path: Path) -> None:

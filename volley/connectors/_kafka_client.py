@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import wait
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
 from volley._secrets import hide, secrets_in
 from volley.errors import ConfigError, MissingDependencyError, SourceError, VolleyError
@@ -30,6 +34,30 @@ _OURS = {
     "error_cb": "what it would be told is in Volley's errors",
 }
 _HEARD_SECONDS = 0.1
+# A question to a broker that has gone away is only given up when its time is over, while others would know the answer.
+_FIRST_TRY_SECONDS = 2.0
+# Of the errors that our questions can meet: those that Kafka's protocol calls retriable (kafka.apache.org/protocol,
+# "Error Codes"), and what the client says when a broker goes away that was asked.
+_PASSING = frozenset(
+    {
+        "FENCED_LEADER_EPOCH",
+        "KAFKA_STORAGE_ERROR",
+        "LEADER_NOT_AVAILABLE",
+        "LISTENER_NOT_FOUND",
+        "NETWORK_EXCEPTION",
+        "NOT_LEADER_FOR_PARTITION",
+        "OFFSET_NOT_AVAILABLE",
+        "REPLICA_NOT_AVAILABLE",
+        "REQUEST_TIMED_OUT",
+        "UNKNOWN_LEADER_EPOCH",
+        "UNKNOWN_TOPIC_OR_PART",
+        "_ALL_BROKERS_DOWN",
+        "_DESTROY_BROKER",
+        "_TIMED_OUT",
+        "_TRANSPORT",
+        "_UNKNOWN_PARTITION",
+    }
+)
 
 
 def check_properties(properties: Mapping[str, Any]) -> None:
@@ -128,31 +156,61 @@ class Client:
         reports.hear = made.poll
         return made
 
-    def result(self, future: Future[T], reports: Reports) -> T:
-        """The answer to a question, or why there is none.
+    def answer(self, ask: Callable[[float], T], reports: Reports, patience: float | None = None) -> T:
+        """The answer to a question, asked again while what stands in its way passes: an election, a restart.
+
+        Args:
+            ask: Asks it, and waits for so many seconds; changes nothing.
+            reports: What the client says.
+            patience: The seconds after which it is not asked again; None = those of an answer.
 
         Raises:
-            VolleyError: If the broker does not answer in time, refuses, or answers with an error.
+            VolleyError: If there is none in time, the broker refuses, or answers with an error.
         """
         from confluent_kafka import KafkaException
 
-        self.settle(future, reports)
+        patience = self.timeout if patience is None else patience
+        deadline = time.monotonic() + patience
+        tries = count()
+
+        def passes(error: BaseException) -> bool:
+            reports.hear(0)
+            return isinstance(error, KafkaException) and error.args[0].name() in _PASSING and not reports.refused
+
+        def attempt() -> T:
+            left = max(_HEARD_SECONDS, deadline - time.monotonic())
+            return ask(min(left, _FIRST_TRY_SECONDS * 2 ** next(tries)))
+
+        patient = Retrying(
+            retry=retry_if_exception(passes),
+            wait=wait_exponential(multiplier=0.05, max=1),
+            stop=stop_after_delay(patience),
+            reraise=True,
+        )
         try:
-            return future.result()
+            return patient(attempt)
         except KafkaException as error:
             raise self.failure(error.args[0], reports) from None
 
-    def settle(self, future: Future[Any], reports: Reports) -> None:
-        """Wait for an answer, whatever it is.
+    def result(self, future: Future[T], reports: Reports, seconds: float) -> T:
+        """What comes of a request within some seconds.
 
         Raises:
-            VolleyError: If there is none in time, or the broker refuses the connection.
+            VolleyError: If the broker refuses the connection.
+            KafkaException: If nothing comes, or an error.
         """
-        deadline = time.monotonic() + self.timeout
-        while not future.done() and not reports.refused and time.monotonic() < deadline:
-            reports.hear(_HEARD_SECONDS)
-        if not future.done():
-            raise self.silence(reports)
+        from confluent_kafka import KafkaError, KafkaException
+
+        deadline = time.monotonic() + seconds
+        while not future.done():
+            left = deadline - time.monotonic()
+            wait([future], max(0, min(left, _HEARD_SECONDS)))
+            reports.hear(0)
+            if reports.refused:
+                raise self.silence(reports)
+            if left < 0:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return future.result()
 
     def failure(self, error: Any, reports: Reports) -> VolleyError:
         """What a broker or the client answered, as one of our errors."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from volley.connectors._kafka_client import Client, Reports
 from volley.connectors._kafka_offsets import Partition, offsets_of
@@ -15,6 +15,8 @@ from volley.errors import SourceError, near
 from volley.source import Offset
 
 __all__ = ["Cluster", "check_ends", "check_ids", "gone_back"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -117,14 +119,12 @@ class Cluster:
             _log.warning("the offsets could not be published as consumer group %r: %s", self.group, reason)
 
     def _matching(self) -> list[str]:
-        from confluent_kafka import KafkaException
-
         assert self.pattern is not None
-        try:
-            names = self._admin.list_topics(timeout=self.client.timeout).topics
-        except KafkaException as error:
-            raise self.client.failure(error.args[0], self._reports) from None
-        return sorted(name for name in names if re.fullmatch(self.pattern, name))
+        return sorted(name for name in self._names() if re.fullmatch(self.pattern, name))
+
+    def _names(self) -> list[str]:
+        """The names of all topics there are."""
+        return self._answer(lambda seconds: list(self._admin.list_topics(timeout=seconds).topics))
 
     def _described(self, names: Iterable[str]) -> dict[str, Any]:
         from confluent_kafka import TopicCollection
@@ -132,34 +132,55 @@ class Cluster:
         asked = list(names)
         if not asked:
             return {}
-        timeout = self.client.timeout
-        futures = self._admin.describe_topics(TopicCollection(asked), request_timeout=timeout)
-        return {name: self._topic(name, future) for name, future in futures.items()}
 
-    def _topic(self, name: str, future: Any) -> Any:
+        def ask(seconds: float) -> dict[str, Any]:
+            topics = self._admin.describe_topics(TopicCollection(asked), request_timeout=seconds)
+            return {name: self._topic(name, future, seconds) for name, future in topics.items()}
+
+        return self._answer(ask)
+
+    def _topic(self, name: str, future: Any, seconds: float) -> Any:
         from confluent_kafka import KafkaError, KafkaException
 
-        self.client.settle(future, self._reports)
-        error = future.exception()
-        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            known = [each for each in self._admin.list_topics(timeout=self.client.timeout).topics if each[0] != "_"]
-            raise SourceError(f"Kafka at {self.client.bootstrap} has no topic {name!r}", hint=near(name, known))
-        return self.client.result(future, self._reports)
+        try:
+            return self.client.result(future, self._reports, seconds)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+        known = [each for each in self._names() if each[0] != "_"]
+        raise SourceError(f"Kafka at {self.client.bootstrap} has no topic {name!r}", hint=near(name, known))
 
     def _offsets(self, asked: Mapping[Partition, Any]) -> dict[Partition, int]:
-        from confluent_kafka import IsolationLevel, TopicPartition
+        return self._answer(lambda seconds: self._offsets_now(asked, seconds)) if asked else {}
 
-        if not asked:
-            return {}
+    def _offsets_now(self, asked: Mapping[Partition, Any], seconds: float) -> dict[Partition, int]:
+        from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicPartition
+
         wanted = {TopicPartition(*partition): spec for partition, spec in asked.items()}
         # What an open transaction has written is not to be read yet, nor what lies behind it.
-        futures = self._admin.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self.client.timeout
-        )
-        return {
-            Partition(at.topic, at.partition): self.client.result(future, self._reports).offset
+        level = IsolationLevel.READ_COMMITTED
+        futures = self._admin.list_offsets(wanted, isolation_level=level, request_timeout=seconds)
+        found = {
+            Partition(at.topic, at.partition): self.client.result(future, self._reports, seconds).offset
             for at, future in futures.items()
         }
+        if OFFSET_INVALID in found.values():
+            # What librdkafka gives, as no error, when the leader has gone away.
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+        return found
+
+    def _answer(self, ask: Callable[[float], T]) -> T:
+        from confluent_kafka import KafkaException
+
+        def ask_who_is_there(seconds: float) -> T:
+            try:
+                return ask(seconds)
+            except KafkaException:
+                # Until it asks for topics, librdkafka goes on with the controller and the leaders that it knows.
+                self._admin.list_topics(timeout=seconds)
+                raise
+
+        return self.client.answer(ask_who_is_there, self._reports)
 
     @cached_property
     def _reports(self) -> Reports:

@@ -173,13 +173,12 @@ class RangeReader:
 
     def _bounds(self, asked: Range, timeout: float) -> int:
         """Where the partition begins now; raises SourceError if it ends before the range does."""
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import TopicPartition
 
         partition = TopicPartition(asked.topic, asked.partition)
-        try:
-            first, last = self._consumer.get_watermark_offsets(partition, timeout)
-        except KafkaException as error:
-            raise self._client.failure(error.args[0], self._reports) from None
+        first, last = self._client.answer(
+            lambda seconds: self._consumer.get_watermark_offsets(partition, seconds), self._reports, timeout
+        )
         if last < asked.end:
             raise gone_back(Partition(asked.topic, asked.partition), asked.end, last)
         return int(first)

@@ -61,14 +61,9 @@ class Target:
         self._check_topic()
 
     def _check_topic(self) -> None:
-        from confluent_kafka import KafkaException
-
         reports = Reports()
         admin = self.client.admin(reports)
-        try:
-            topics = admin.list_topics(timeout=self.client.timeout).topics
-        except KafkaException as error:
-            raise self.client.failure(error.args[0], reports) from None
+        topics = self.client.answer(lambda seconds: admin.list_topics(timeout=seconds).topics, reports)
         if self.topic not in topics:
             known = [name for name in topics if not name.startswith("__")]
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Kafka 4.1.1 in one process: listeners without SASL, with it, and over TLS; it can be killed and started again."""
+"""Kafka 4.1.1, a process a broker: listeners without SASL, with it, over TLS; brokers can be killed and come again."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ from tests.services.servers.process import ServerProcess, free_ports
 _ARTIFACTS = ("org.apache.kafka:kafka_2.13:4.1.1", "org.slf4j:slf4j-simple:1.7.36")
 _PROPERTIES = """
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
+node.id={node}
+controller.quorum.voters={voters}
 listeners=PLAIN://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},TLS://127.0.0.1:{tls},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAIN://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},TLS://127.0.0.1:{tls}
 controller.listener.names=CONTROLLER
@@ -32,14 +33,14 @@ listener.name.sasl.plain.sasl.jaas.config={login}
 listener.name.tls.plain.sasl.jaas.config={login}
 listener.name.tls.ssl.keystore.type=PEM
 listener.name.tls.ssl.keystore.location={keystore}
-log.dirs={folder}/data
+log.dirs={data}
 auto.create.topics.enable=false
-offsets.topic.replication.factor=1
+offsets.topic.replication.factor={copies}
 offsets.topic.num.partitions=1
-transaction.state.log.replication.factor=1
+transaction.state.log.replication.factor={copies}
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
-share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor={copies}
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 log.cleaner.backoff.ms=200
@@ -52,41 +53,57 @@ Message = Mapping[str, Any]
 
 
 class Kafka:
-    """A broker, and what a test does to its topics.
+    """A cluster, by default of one broker, and what a test does to its topics, of which each broker has a copy.
 
     Args:
-        folder: Where it keeps its data and its log.
+        folder: Where it keeps its data and its logs.
+        size: How many brokers it has.
     """
 
     user = "volley"
     password = "k4fka-s3cret"
 
-    def __init__(self, folder: Path) -> None:
-        plain, sasl, tls, controller = free_ports(4)
-        self.bootstrap, self.sasl_bootstrap = f"127.0.0.1:{plain}", f"127.0.0.1:{sasl}"
-        self.tls_bootstrap, self.certificate = f"127.0.0.1:{tls}", self_signed(folder)
+    def __init__(self, folder: Path, size: int = 1) -> None:
+        self._size, self.certificate = size, self_signed(folder)
         keystore = folder / "keystore.pem"
         keystore.write_bytes(self.certificate.key_file.read_bytes() + self.certificate.file.read_bytes())
-        settings = folder / "server.properties"
-        ports = {"plain": plain, "sasl": sasl, "tls": tls, "controller": controller}
+        listeners = ("plain", "sasl", "tls", "controller")
+        ports = {name: free_ports(size) for name in listeners}
+        self.bootstrap, self.sasl_bootstrap, self.tls_bootstrap, _ = (
+            ",".join(f"127.0.0.1:{port}" for port in ports[name]) for name in listeners
+        )
+        voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(ports["controller"], 1))
         login = _LOGIN.format(user=self.user, password=self.password)
-        settings.write_text(_PROPERTIES.format(folder=folder, keystore=keystore, login=login, **ports))
+        common = {"keystore": keystore, "login": login, "voters": voters, "copies": size}
         home = jars("kafka-4.1.1", *_ARTIFACTS)
         run = [java(), "-Xmx384m", "-XX:+UseSerialGC", "-cp", class_path(home)]
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # With "=", since it may begin with "-".
-        format_ = [*run, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(settings)]
-        done = subprocess.run(format_, capture_output=True, text=True)
-        if done.returncode:
-            pytest.fail(f"Kafka's storage can't be formatted: {done.stderr[-2000:]}")
-        self._process = ServerProcess("Kafka", [*run, "kafka.Kafka", str(settings)], folder / "log")
+        self.brokers: dict[int, ServerProcess] = {}
+        for node, own in enumerate(zip(*ports.values(), strict=True), 1):
+            settings = folder / f"broker-{node}.properties"
+            mine = {"node": node, "data": folder / f"data-{node}", **dict(zip(listeners, own, strict=True))}
+            settings.write_text(_PROPERTIES.format(**common, **mine))
+            # With "=", since it may begin with "-".
+            format_ = [*run, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(settings)]
+            done = subprocess.run(format_, capture_output=True, text=True)
+            if done.returncode:
+                pytest.fail(f"Kafka's storage can't be formatted: {done.stderr[-2000:]}")
+            command = [*run, "kafka.Kafka", str(settings)]
+            self.brokers[node] = ServerProcess(f"Kafka {node}", command, folder / f"log-{node}")
 
     def start(self) -> Kafka:
-        self._process.start(self._process.says("Kafka Server started"))
+        """Start the brokers that do not run; together, since one alone waits for most of them."""
+        with ThreadPoolExecutor(self._size) as pool:
+            list(pool.map(lambda broker: broker.start(broker.says("Kafka Server started")), self.brokers.values()))
         return self
 
     def stop(self) -> None:
-        self._process.stop()
+        for broker in self.brokers.values():
+            broker.stop()
+
+    def leader(self, topic: str) -> ServerProcess:
+        """The broker that leads a topic's partition 0."""
+        return self.brokers[self.admin.list_topics(timeout=30).topics[topic].partitions[0].leader]
 
     def topic(self, partitions: int = 1, name: str | None = None, **config: str) -> str:
         """Make a topic; by default one of this test's own."""
@@ -94,7 +111,7 @@ class Kafka:
 
         name = name or f"t{uuid.uuid4().hex}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        self._done(self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)]))
+        self._done(self.admin.create_topics([NewTopic(name, partitions, self._size, config=settings)]))
         self._wait_for_partitions(name, partitions)
         return name
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -131,6 +132,11 @@ class ServerProcess:
 
     def _printed(self) -> str:
         return self._log.read_text(errors="replace")
+
+    def freeze(self) -> None:
+        """Let it answer nobody any more; it still can be stopped."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
 
     def stop(self) -> None:
         """End it at once: asked politely, some wait for connections that Spark's workers keep open."""
