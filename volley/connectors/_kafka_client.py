@@ -216,8 +216,10 @@ class Client:
         """What a broker or the client answered, as one of our errors."""
         if error.code() in (error._TRANSPORT, error._TIMED_OUT, error._ALL_BROKERS_DOWN):
             return self.silence(reports)
+        mends = "check that all brokers run; timeout=… waits longer"
         return self.kind(
-            f"Kafka at {self.bootstrap}: {self._hidden(error.str())}", hint="the broker's log says more, if it refused"
+            f"Kafka at {self.bootstrap}: {self._hidden(error.str())}",
+            hint=mends if error.name() in _PASSING else "the broker's log says more, if it refused",
         )
 
     def silence(self, reports: Reports) -> VolleyError:

@@ -19,6 +19,7 @@ __all__ = ["Cluster", "check_ends", "check_ids", "gone_back"]
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+_WHO_IS_THERE_SECONDS = 2.0
 
 
 def check_ids(ids: Mapping[str, str], known: Mapping[str, str]) -> None:
@@ -164,9 +165,10 @@ class Cluster:
             Partition(at.topic, at.partition): self.client.result(future, self._reports, seconds).offset
             for at, future in futures.items()
         }
-        if OFFSET_INVALID in found.values():
-            # What librdkafka gives, as no error, when the leader has gone away.
-            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+        # What librdkafka gives, as no error, when the leader has gone away.
+        if lost := [each for each, offset in found.items() if offset == OFFSET_INVALID]:
+            reason = f"topic {lost[0].topic!r}, partition {lost[0].number} has no leader that answers"
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, reason))
         return found
 
     def _answer(self, ask: Callable[[float], T]) -> T:
@@ -177,7 +179,7 @@ class Cluster:
                 return ask(seconds)
             except KafkaException:
                 # Until it asks for topics, librdkafka goes on with the controller and the leaders that it knows.
-                self._admin.list_topics(timeout=seconds)
+                self._admin.list_topics(timeout=min(seconds, _WHO_IS_THERE_SECONDS))
                 raise
 
         return self.client.answer(ask_who_is_there, self._reports)
