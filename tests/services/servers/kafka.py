@@ -9,6 +9,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ class Kafka:
         keystore = folder / "keystore.pem"
         keystore.write_bytes(self.certificate.key_file.read_bytes() + self.certificate.file.read_bytes())
         listeners = ("plain", "sasl", "tls", "controller")
-        ports = {name: free_ports(size) for name in listeners}
+        free = iter(free_ports(len(listeners) * size))
+        ports = {name: list(islice(free, size)) for name in listeners}
         self.bootstrap, self.sasl_bootstrap, self.tls_bootstrap, _ = (
             ",".join(f"127.0.0.1:{port}" for port in ports[name]) for name in listeners
         )
