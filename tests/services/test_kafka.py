@@ -283,13 +283,15 @@ def test_offsets_are_asked_for_again_when_the_broker_dies_that_was_asked(
     kafka.produce(topic, numbers(0, 3))
     (broker,) = kafka.brokers.values()
     latest, result = Cluster.latest, Client.result
+    starting = Thread(target=kafka.start)
 
     def result_of_another(client: Client, future: Any, reports: Reports, seconds: float) -> Any:
         monkeypatch.undo()
         reports.hear(0.2)
         assert not future.done()
         broker.stop()
-        kafka.start()
+        # What is asked again meanwhile is asked of nobody.
+        starting.start()
         return result(client, future, reports, seconds)
 
     def ask_nobody(*arguments: Any) -> Any:
@@ -299,6 +301,7 @@ def test_offsets_are_asked_for_again_when_the_broker_dies_that_was_asked(
 
     monkeypatch.setattr(Cluster, "latest", ask_nobody)
     assert run.ids() == [0, 1, 2]
+    starting.join()
 
 
 def test_a_job_goes_on_when_the_leader_of_its_partition_dies(tmp_path: Path) -> None:

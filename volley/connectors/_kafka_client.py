@@ -37,7 +37,7 @@ _HEARD_SECONDS = 0.1
 # A question to a broker that has gone away is only given up when its time is over, while others would know the answer.
 _FIRST_TRY_SECONDS = 2.0
 # Of the errors that our questions can meet: those that Kafka's protocol calls retriable (kafka.apache.org/protocol,
-# "Error Codes"), and what the client says when a broker goes away that was asked.
+# "Error Codes"), and what the client says when a broker goes away that was asked (_NOENT: it knows of no leader).
 _PASSING = frozenset(
     {
         "FENCED_LEADER_EPOCH",
@@ -53,9 +53,12 @@ _PASSING = frozenset(
         "UNKNOWN_TOPIC_OR_PART",
         "_ALL_BROKERS_DOWN",
         "_DESTROY_BROKER",
+        "_NOENT",
         "_TIMED_OUT",
+        "_TIMED_OUT_QUEUE",
         "_TRANSPORT",
         "_UNKNOWN_PARTITION",
+        "_UNKNOWN_TOPIC",
     }
 )
 
