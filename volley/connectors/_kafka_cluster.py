@@ -125,7 +125,7 @@ class Cluster:
 
     def _names(self) -> list[str]:
         """The names of all topics there are."""
-        return self._answer(lambda seconds: list(self._admin.list_topics(timeout=seconds).topics))
+        return self.client.answer(lambda seconds: list(self._admin.list_topics(timeout=seconds).topics), self._reports)
 
     def _described(self, names: Iterable[str]) -> dict[str, Any]:
         from confluent_kafka import TopicCollection
