@@ -97,7 +97,7 @@ def test_a_table_dropped_between_two_runs_is_neither_made_nor_filled_from_the_mi
     catalog.drop_table("db.events")
     expected: type[VolleyError] = TableNotFoundError
     if made_again:
-        catalog.create_table("db.events", schema)
+        catalog.create_table("db.events", schema, location=f"file://{tmp_path}/lake/again")
         expected = PlanError
     catalog.close()
     with pytest.raises(expected, match=r"db\.events.* (is gone|was dropped and made again)") as caught:
