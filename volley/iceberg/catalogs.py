@@ -430,7 +430,11 @@ def _sql_catalog(properties: dict[str, Any]) -> Catalog:
 
 
 def _prepare_sqlite(file: str) -> None:
-    """Make the file and its folder; write-ahead logging lets readers and a writer work side by side."""
+    """Make the file and its folder; write-ahead logging lets readers and a writer work side by side.
+
+    SQLite does not wait to switch it on. If the file is locked, another process is switching it on now, or the next
+    start will.
+    """
     import sqlite3
 
     with storage_errors(file, "opening the catalog"):
@@ -438,5 +442,8 @@ def _prepare_sqlite(file: str) -> None:
         connection = sqlite3.connect(file, timeout=_SQLITE_SECONDS)
         try:
             connection.execute("pragma journal_mode=wal")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
         finally:
             connection.close()
