@@ -154,3 +154,24 @@ assert not heavy, heavy
 def test_building_a_pipeline_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", PIPELINE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+PLANNER = """
+import sys
+import pyspark.sql.streaming.python_streaming_source_runner
+import volley._datasource, volley.connectors.{source}
+rooms = {{"volley." + name for name in ("environment", "stream", "expressions", "metrics", "job", "_plan", "_spark")}}
+others = {{"volley.connectors." + name for name in {others}}}
+needless = ({{"pandas", "pyiceberg", "rich", "prometheus_client", "IPython"}} | rooms | others) & set(sys.modules)
+assert not needless, needless
+"""
+SOURCES = ["files", "kafka", "memory"]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_process_that_plans_epochs_imports_its_source_and_little_else(source: str) -> None:
+    """Spark gives it ten seconds to start, imports included."""
+    others = [each for each in [*SOURCES, "console", "rate"] if each != source]
+    script = PLANNER.format(source=source, others=others)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
