@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from volley import _plan
+from volley import _checks, _plan
 from volley._prometheus import Endpoint
 from volley.errors import ConfigError, PlanError
 from volley.metrics import Metrics
@@ -34,32 +35,32 @@ class Environment:
         spark: A session to use instead of making one.
         checkpoint_dir: The folder (a path or URL that Spark can reach) below which each job keeps its checkpoint,
             under its name; None = ``.volley/checkpoints``.
-        checkpoint_interval: The time from one epoch's begin to the next one's, for unbounded sources;
-            a sink's `flush_interval` shortens it.
+        checkpoint_interval: The time from the start of one epoch to the start of the next, for unbounded sources:
+            a timedelta, seconds or a text such as ``"5s"``; 0 = as fast as it can. A sink's `flush_interval`
+            shortens it.
         arrow_native: False forces the general path, through Spark's own operators.
 
     Raises:
         ConfigError: If a setting is wrong.
 
     Example:
-        >>> from datetime import timedelta
-        >>> Environment(checkpoint_dir="/tmp/checkpoints", checkpoint_interval=timedelta(seconds=10)).arrow_native
-        True
+        >>> Environment(checkpoint_dir="/tmp/checkpoints", checkpoint_interval="10s").checkpoint_interval
+        datetime.timedelta(seconds=10)
     """
 
     master: str | None = None
     spark: SparkSession | None = field(default=None, repr=False)
-    checkpoint_dir: str | None = None
-    checkpoint_interval: timedelta = timedelta(seconds=60)
+    checkpoint_dir: str | os.PathLike[str] | None = None
+    checkpoint_interval: _checks.Duration = timedelta(seconds=60)
     arrow_native: bool = True
 
     def __post_init__(self) -> None:
+        optional = _checks.optional
+        _checks.keep(self, master=optional(_checks.text), checkpoint_dir=optional(_checks.path))
+        _checks.keep(self, checkpoint_interval=_checks.duration_or_zero, arrow_native=_checks.flag)
+        _check_session(self.spark)
         if self.master is not None and self.spark is not None:
             raise ConfigError("both master and spark are given", hint="a given session already has its master")
-        if self.checkpoint_interval < timedelta(0):
-            raise ConfigError(
-                f"checkpoint_interval {self.checkpoint_interval} is negative", hint="0 = as fast as it can"
-            )
 
     def from_source(self, source: Source) -> DataStream:
         """A stream of the source's rows. Nothing is opened yet.
@@ -81,7 +82,10 @@ class Environment:
 
         path = _plan.choose_path(plan, self.arrow_native)
         _check(plan, name, path)
-        checkpoint, metrics = locate(self.checkpoint_dir, name), Metrics({"job_name": name})
+        _checks.optional(_port)("metrics_port", metrics_port)
+        _checks.text("metrics_host", metrics_host)
+        folder = None if self.checkpoint_dir is None else os.fspath(self.checkpoint_dir)
+        checkpoint, metrics = locate(folder, name), Metrics({"job_name": name})
         endpoint = None if metrics_port is None else Endpoint(metrics, metrics_host, metrics_port)
         with ExitStack() as on_failure:
             if endpoint:
@@ -122,8 +126,21 @@ class Environment:
         return Epochs(name, program, planned, committers, chores, targets, tally, metrics, unfinished, speculative)
 
     def _interval(self, sinks: list[Sink]) -> timedelta:
+        assert isinstance(self.checkpoint_interval, timedelta)
         waits = [sink.flush_interval for sink in sinks if sink.flush_interval is not None]
         return min([self.checkpoint_interval, *waits])
+
+
+def _check_session(spark: object) -> None:
+    if spark is not None:
+        from pyspark.sql import SparkSession
+
+        _checks.of_type(SparkSession, "SparkSession.builder.getOrCreate(), or leave it out")("spark", spark)
+
+
+def _port(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 16:
+        raise ConfigError(f"{name} {value!r} is not valid", hint="0 to 65535; 0 = a free port, None = no metrics")
 
 
 def _sinks(plan: _plan.Node) -> list[Sink]:
@@ -131,7 +148,7 @@ def _sinks(plan: _plan.Node) -> list[Sink]:
 
 
 def _check(plan: _plan.Node, name: str, path: _plan.Path) -> None:
-    if not name or not name.strip():
+    if not isinstance(name, str) or not name.strip():
         raise ConfigError("a job needs a name", hint='its checkpoint is kept under it: execute("orders-to-lake")')
     if not isinstance(plan, _plan.Write):
         raise PlanError(f"the pipeline ends in {plan.label()}, not in a sink", hint="end it with .to_sink(...)")

@@ -17,7 +17,7 @@ ROOT = Path(volley.__file__).parent
 
 LAYERS = {
     0: ["errors", "_failpoints", "_halving", "_secrets"],
-    1: ["_types", "_java", "_worker_python", "expressions", "windows", "_casts", "_encoded"],
+    1: ["_checks", "_types", "_java", "_worker_python", "expressions", "windows", "_casts", "_encoded"],
     2: ["_plan", "source", "sink", "metrics", "_prometheus", "_registry", "_operators"],
     3: ["stream", "connectors", "iceberg"],
     4: [
