@@ -32,6 +32,7 @@ __all__ = [
     "Task",
     "compile_plan",
     "evaluate",
+    "is_slow_start",
     "run_chores",
     "run_rows",
     "run_splits",
@@ -391,7 +392,13 @@ def _deduplicate(frame: DataFrame, schema: pa.Schema, node: _plan.Deduplicate) -
 _OURS = re.compile(
     r"volley\.errors\.(\w+): (.*?)(?=\n\n|\n\s*at |\nDriver stacktrace|\nSQLSTATE|\s*$|\nTraceback)", re.S
 )
+_SLOW_START = "Python worker failed to connect back"
 _LAST_LINE = re.compile(r"^(?:: )?(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.*)$", re.M)
+
+
+def is_slow_start(error: BaseException) -> bool:
+    """Whether Spark gave up on a Python process that it had just started."""
+    return _SLOW_START in str(error)
 
 
 def translate(error: BaseException, job: str) -> VolleyError:
@@ -409,6 +416,11 @@ def translate(error: BaseException, job: str) -> VolleyError:
         kind = getattr(errors, name, JobError)
         made: VolleyError = kind.from_text(message)
         return made
+    if is_slow_start(error):
+        return JobError(
+            f"job {job!r} failed: Python did not start within the 10 seconds that Spark waits for it",
+            hint="the CPU is probably starved: run less beside the job or give it more cores, then start it again",
+        )
     lines = _LAST_LINE.findall(text.partition("JVM stacktrace")[0])
     cause = lines[-1] if lines else text.partition("\n")[0]
     return JobError(f"job {job!r} failed: {cause}", hint="the whole trace is in this error's __cause__")

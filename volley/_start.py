@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from volley.errors import ConfigError, near
+from volley import _checks
+from volley.errors import ConfigError
 
 __all__ = ["Into", "Start"]
 
@@ -27,10 +28,18 @@ class Start:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise ConfigError("a job needs a name", hint='its checkpoint is kept under it: execute("orders-to-lake")')
-        if self.into not in (None, "append", "replace"):
-            raise ConfigError(f"into {self.into!r} is unknown", hint=near(str(self.into), ("append", "replace")))
+        _checks.flag("fresh", self.fresh)
+        _checks.flag("backfill", self.backfill)
+        _checks.optional(_checks.one_of(("append", "replace")))("into", self.into)
+        _checks.optional(_port)("metrics_port", self.metrics_port)
+        _checks.text("metrics_host", self.metrics_host)
         if self.fresh and self.backfill:
             raise ConfigError(
                 "fresh and backfill are both given",
-                hint="fresh fills every sink from the beginning: leave backfill out",
+                hint="leave backfill out: fresh fills every sink from the beginning",
             )
+
+
+def _port(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 16:
+        raise ConfigError(f"{name} {value!r} is not valid", hint="0 to 65535; 0 = a free port, None = no metrics")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from volley import _plan
+from volley import _checks, _plan
 from volley._prometheus import Endpoint
 from volley._start import Start
 from volley.errors import ConfigError, PlanError
@@ -33,32 +34,32 @@ class Environment:
         spark: A session to use instead of making one.
         checkpoint_dir: The folder (a path or URL that Spark can reach) below which each job keeps its checkpoint,
             under its name; None = ``.volley/checkpoints``.
-        checkpoint_interval: The time from one epoch's begin to the next one's, for unbounded sources;
-            a sink's `flush_interval` shortens it.
+        checkpoint_interval: The time from the start of one epoch to the start of the next, for unbounded sources:
+            a timedelta, seconds or a text such as ``"5s"``; 0 = as fast as it can. A sink's `flush_interval`
+            shortens it.
         arrow_native: False forces the general path, through Spark's own operators.
 
     Raises:
         ConfigError: If a setting is wrong.
 
     Example:
-        >>> from datetime import timedelta
-        >>> Environment(checkpoint_dir="/tmp/checkpoints", checkpoint_interval=timedelta(seconds=10)).arrow_native
-        True
+        >>> Environment(checkpoint_dir="/tmp/checkpoints", checkpoint_interval="10s").checkpoint_interval
+        datetime.timedelta(seconds=10)
     """
 
     master: str | None = None
     spark: SparkSession | None = field(default=None, repr=False)
-    checkpoint_dir: str | None = None
-    checkpoint_interval: timedelta = timedelta(seconds=60)
+    checkpoint_dir: str | os.PathLike[str] | None = None
+    checkpoint_interval: _checks.Duration = timedelta(seconds=60)
     arrow_native: bool = True
 
     def __post_init__(self) -> None:
+        optional = _checks.optional
+        _checks.keep(self, master=optional(_checks.text), checkpoint_dir=optional(_checks.path))
+        _checks.keep(self, checkpoint_interval=_checks.duration_or_zero, arrow_native=_checks.flag)
+        _check_session(self.spark)
         if self.master is not None and self.spark is not None:
             raise ConfigError("both master and spark are given", hint="a given session already has its master")
-        if self.checkpoint_interval < timedelta(0):
-            raise ConfigError(
-                f"checkpoint_interval {self.checkpoint_interval} is negative", hint="0 = as fast as it can"
-            )
 
     def from_source(self, source: Source) -> DataStream:
         """A stream of the source's rows. Nothing is opened yet.
@@ -89,7 +90,8 @@ class Environment:
         from volley._session import open_session
         from volley.job import Job
 
-        folder, metrics = locate(self.checkpoint_dir, start.name), Metrics({"job_name": start.name})
+        parent = None if self.checkpoint_dir is None else os.fspath(self.checkpoint_dir)
+        folder, metrics = locate(parent, start.name), Metrics({"job_name": start.name})
         reserve(folder, start.name)
         on_failure.callback(release, folder)
         endpoint = None if start.metrics_port is None else Endpoint(metrics, start.metrics_host, start.metrics_port)
@@ -105,8 +107,16 @@ class Environment:
         return job
 
     def _interval(self, plan: _plan.Node) -> timedelta:
+        assert isinstance(self.checkpoint_interval, timedelta)
         waits = (write.sink.flush_interval for write in _plan.writes(plan))
         return min([self.checkpoint_interval, *(wait for wait in waits if wait is not None)])
+
+
+def _check_session(spark: object) -> None:
+    if spark is not None:
+        from pyspark.sql import SparkSession
+
+        _checks.of_type(SparkSession, "SparkSession.builder.getOrCreate(), or leave it out")("spark", spark)
 
 
 def _check(plan: _plan.Node, path: _plan.Path) -> None:

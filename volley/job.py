@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -17,7 +19,7 @@ from volley._epochs import Done, Epochs
 from volley._failpoints import reach
 from volley._prometheus import Endpoint
 from volley._running import release
-from volley._spark import translate
+from volley._spark import is_slow_start, translate
 from volley.errors import JobError, VolleyError
 from volley.metrics import EpochProgress
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["Job", "Progress", "State"]
+
+_log = logging.getLogger(__name__)
+_RESTARTS = 2
 
 
 class State(Enum):
@@ -111,6 +116,7 @@ class Job:
         self._progress = Progress()
         self._began = time.monotonic()
         self._gate = threading.Condition()
+        self._begun = False
         self._in_epoch = False
         self._stopping = False
         self._failure: VolleyError | None = None
@@ -167,13 +173,12 @@ class Job:
         except Exception as error:
             raise self._explained(error) from error
         self._ends = State.FINISHED if bounded else State.STOPPED
-        threading.Thread(target=self._watch, name=f"volley-{self.name}", daemon=True).start()
+        threading.Thread(target=self._watch, args=[writer.start], name=f"volley-{self.name}", daemon=True).start()
 
-    def _watch(self) -> None:
-        assert self._query is not None
+    def _watch(self, start: Callable[[], StreamingQuery]) -> None:
         state = self._ends
         try:
-            self._query.awaitTermination()
+            self._await_end(start)
         except Exception as error:
             if self._failure is None and not self._stopping:
                 self._failure = self._explained(error)
@@ -195,12 +200,27 @@ class Job:
             return found
         return self._epochs.log.fault(str(error), found, self._in_epoch) or found
 
+    def _await_end(self, start: Callable[[], StreamingQuery]) -> None:
+        """Wait for the query's end; start it again if Python was too slow to start, while no epoch has begun."""
+        assert self._query is not None
+        for _ in range(_RESTARTS):
+            try:
+                self._query.awaitTermination()
+                return
+            except Exception as error:
+                with self._gate:
+                    if self._begun or self._stopping or not is_slow_start(error):
+                        raise
+                    _log.warning("%s: Python did not start in time, starting the query again", self.name)
+                    self._query = start()
+        self._query.awaitTermination()
+
     def _epoch(self, frame: DataFrame, number: int) -> None:
         """What Spark calls for each epoch."""
         with self._gate:
             if self._stopping:
                 raise _Stopping
-            self._in_epoch = True
+            self._begun = self._in_epoch = True
         self._epochs.tally.begin(number)
         try:
             reach("before-planning", number)

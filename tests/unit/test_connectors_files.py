@@ -325,7 +325,7 @@ def test_cached_listings_do_not_hide_new_files(folder: Path, tmp_path: Path) -> 
         ({"path": "in.json", "options": {"delimiter": ";"}}, "json files have no option 'delimiter'"),
         ({"path": "in.csv", "options": {"delimeter": ";"}}, "no option 'delimeter'"),
         ({"path": "in.csv", "options": {"delimiter": "::"}}, "not one character"),
-        ({"path": "in.csv", "max_files_per_epoch": 0}, "max_files_per_epoch is 0"),
+        ({"path": "in.csv", "max_files_per_epoch": 0}, "max_files_per_epoch 0"),
         ({"path": "in.csv", "schema": "id lng"}, "lng"),
     ],
 )

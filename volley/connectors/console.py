@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from volley.errors import ConfigError
+from volley._checks import count, keep
 from volley.sink import Committer, Epoch, Sink, SinkContext, WriteResult
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ class ConsoleSink(Sink):
     rows: int = 20
 
     def __post_init__(self) -> None:
-        if self.rows < 1:
-            raise ConfigError(f"rows is {self.rows}", hint="at least 1")
+        keep(self, rows=count)
 
     def open(self, context: SinkContext) -> Committer:
         return _ConsoleCommitter(self.rows, context)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from volley._types import check_schema
+from volley._checks import count, keep, optional, text
+from volley._types import schema_setting
 from volley.connectors._memory_table import checked, conformed, table_of
 from volley.connectors._paths import filesystem
 from volley.errors import ConfigError, SourceError
@@ -77,9 +78,9 @@ class MemorySource(SplitSource):
     """Rows given as Python values or Arrow data; bounded.
 
     Args:
-        rows: Dicts (with ABORT and EOF between them, if wanted), a `pyarrow.Table`, or one or more
-            `pyarrow.RecordBatch`.
-        schema: Their columns; None = taken from the Arrow data, or inferred from the dicts.
+        rows: Dicts (with ABORT and EOF between them, if wanted), a `pyarrow.Table`, one or more
+            `pyarrow.RecordBatch`, or a frame of pandas (NaN is null, an index with a name a column) or polars.
+        schema: Their columns; None = taken from the Arrow data or frame, or inferred from the dicts.
         rows_per_epoch: The most rows of one epoch; None = all.
         name: What tells it from other sources in memory: a checkpoint is bound to it.
 
@@ -101,10 +102,7 @@ class MemorySource(SplitSource):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", checked(self.rows, Marker))
-        if self.rows_per_epoch is not None and self.rows_per_epoch < 1:
-            raise ConfigError(f"rows_per_epoch is {self.rows_per_epoch}", hint="at least 1, or None for all rows")
-        if self.schema is not None:
-            object.__setattr__(self, "schema", check_schema(self.schema))
+        keep(self, schema=optional(schema_setting), rows_per_epoch=optional(count), name=text)
 
     @property
     def bounded(self) -> bool:
@@ -212,6 +210,9 @@ class MemorySink(Sink):
 
     name: str = "memory"
     _epochs: dict[Epoch, pa.Table] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        keep(self, name=text)
 
     def open(self, context: SinkContext) -> Committer:
         return _MemoryCommitter(self._epochs, context.schema)

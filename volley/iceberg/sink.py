@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from volley._checks import keep, of_type
 from volley._registry import SINKS, load
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Upsert
@@ -24,6 +25,9 @@ class IcebergSink(Sink):
     Args:
         config: Which table, in which catalog and storage, and how.
 
+    Raises:
+        ConfigError: If that is something else.
+
     Example:
         >>> from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergStorage
         >>> storage = IcebergStorage.Local("/tmp/warehouse")
@@ -33,6 +37,9 @@ class IcebergSink(Sink):
     """
 
     config: IcebergSinkConfig
+
+    def __post_init__(self) -> None:
+        keep(self, config=of_type(IcebergSinkConfig, 'IcebergSinkConfig(namespace="db", table="events", storage=…)'))
 
     @property
     def label(self) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from tenacity import retry_if_exception_type
 
 from volley.errors import ConfigError, TableNotFoundError
 from volley.iceberg._evolution import plan
-from volley.iceberg._patience import patiently
+from volley.iceberg._patience import patient, patiently
 from volley.iceberg._schema_changes import Evolution
 from volley.iceberg._specs import check_spec, spec_of
 from volley.iceberg._staging import check_named
@@ -107,10 +108,19 @@ def _open(config: IcebergSinkConfig, stream: pa.Schema, create: bool) -> tuple[C
 
 
 def _rooted(table: Table, branch: str) -> Table:
-    """The table with a snapshot, empty if need be, for a branch to begin at: pyiceberg's catalogs can't without."""
-    if branch != MAIN_BRANCH and not table.metadata.snapshots:
-        with table.transaction() as transaction:
-            transaction.update_snapshot().fast_append().commit()
+    """The table with a snapshot, an empty one if it has none, for a branch to begin at: pyiceberg needs one."""
+    if branch == MAIN_BRANCH or table.metadata.snapshots:
+        return table
+    return patient(retry=retry_if_exception_type(CommitFailedException), reraise=True)(_with_snapshot, table)
+
+
+def _with_snapshot(table: Table) -> Table:
+    table.refresh()
+    if not table.metadata.snapshots:
+        transaction = table.transaction()
+        transaction.update_snapshot().fast_append().commit()
+        # Not commit_transaction(): its own retry would add a second snapshot after another job's.
+        table._do_commit(transaction._updates, transaction._requirements)
     return table
 
 
