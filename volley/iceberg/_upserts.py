@@ -10,7 +10,7 @@ from itertools import chain
 from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import BooleanType, NestedField, PrimitiveType, UUIDType
 
@@ -127,8 +127,13 @@ def _seen(task: FileScanTask) -> _Seen:
 
 def _without_history(metadata: TableMetadata) -> TableMetadata:
     """What an executor needs of the metadata, which may have thousands of snapshots."""
+    kept = TableProperties.DEFAULT_NAME_MAPPING
+    properties = {name: value for name, value in metadata.properties.items() if name == kept}
     return metadata.model_copy(
-        update={"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "properties": {}, "statistics": []}
+        update={
+            **{"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "statistics": []},
+            "properties": properties,
+        }
     )
 
 
