@@ -35,9 +35,10 @@ THIRD_PARTIES = {
         *("_arrow", "_casts", "_columns", "_datasource", "_dead_letters", "_encoded", "_operators", "_spark"),
         *("iceberg.writer", "iceberg.schema", "iceberg.tables", "iceberg._upsert_chores", "iceberg._upsert_staging"),
         *("iceberg._clusters", "iceberg._dictionaries", "iceberg._evolution", "iceberg._layout", "iceberg._rolling"),
-        "iceberg._transforms",
+        *("iceberg._data_files", "iceberg._statistics", "iceberg._transforms"),
     },
     "pyiceberg": {
+        *("iceberg._bounds", "iceberg._data_files", "iceberg._manifests", "iceberg._partitions", "iceberg._statistics"),
         "iceberg._clients",
         "iceberg._evolution",
         "iceberg._files",
