@@ -242,8 +242,19 @@ def test_a_file_without_rows_says_nothing_about_the_types(
     assert ids(source, START, source.latest_offset(START, None, None)) == [1]
 
 
+@pytest.mark.parametrize("format", ["json", "parquet"])
+def test_rows_without_columns_say_nothing_about_the_schema(folder: Path, tmp_path: Path, format: str) -> None:
+    if format == "json":
+        (folder / "a.json").write_text("{}\n{}\n")
+    else:
+        pq.write_table(pa.table({}), folder / "a.parquet")
+    with pytest.raises(SourceError, match="no rows with columns to infer a schema from") as caught:
+        FileSource(folder, format=format).open(str(tmp_path / "state"))
+    assert "declare" in str(caught.value.hint)
+
+
 def test_nothing_to_infer_a_schema_from(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="no rows to infer") as caught:
+    with pytest.raises(SourceError, match="no rows with columns to infer") as caught:
         FileSource(folder, format="json").open(str(tmp_path / "state"))
     assert "declare" in str(caught.value.hint)
 

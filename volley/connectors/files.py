@@ -196,7 +196,8 @@ class FileSource(SplitSource):
             schema = next((each for each in found if each is not None), None)
             if schema is None:
                 raise SourceError(
-                    f"{mask_uri(self._url)} has no rows to infer a schema from", hint="declare it: schema=…"
+                    f"{mask_uri(self._url)} has no rows with columns to infer a schema from",
+                    hint="declare it: schema=…",
                 )
             text: bytes = schema.serialize().to_pybytes()
             return text
@@ -206,7 +207,8 @@ class FileSource(SplitSource):
     def _schema_of(self, logged: LoggedFile) -> pa.Schema | None:
         try:
             found = self._format.infer(self._input(logged), self.options)
-            return None if found is None else canonical_schema(found)
+            # Objects without fields are rows, but say nothing about columns.
+            return canonical_schema(found) if found else None
         except OSError as error:
             raise _unreadable(logged.path, error) from presentable(error)
         except VolleyError as error:
