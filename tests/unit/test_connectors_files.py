@@ -336,6 +336,8 @@ def test_cached_listings_do_not_hide_new_files(folder: Path, tmp_path: Path) -> 
         ({"path": "in.json", "options": {"delimiter": ";"}}, "json files have no option 'delimiter'"),
         ({"path": "in.csv", "options": {"delimeter": ";"}}, "no option 'delimeter'"),
         ({"path": "in.csv", "options": {"delimiter": "::"}}, "not one character"),
+        ({"path": "in.csv", "options": {"null_values": "NA"}}, "null_values 'NA' is not a list"),
+        ({"path": "in.csv", "options": {"null_values": [None]}}, "is not a list of texts"),
         ({"path": "in.csv", "max_files_per_epoch": 0}, "max_files_per_epoch is 0"),
         ({"path": "in.csv", "schema": "id lng"}, "lng"),
     ],

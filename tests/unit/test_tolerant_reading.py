@@ -145,6 +145,13 @@ def test_bad_in_csv_is(text: str, good: list[int], bad: list[int], tmp_path: Pat
     assert letters == [(f"a.csv, line {number}", payloads[number - 1]) for number in bad]
 
 
+def test_csv_numbers_too_large_for_their_column_are_bad_rows(tmp_path: Path) -> None:
+    text = "id,name\ninf,a\n1e400,b\n2.5,c\n-1e999,d\n-inf,e\n"
+    rows, letters = read_text(tmp_path, "a.csv", text, "id double, name string")
+    assert rows == [("a.csv, line 2", math.inf), ("a.csv, line 4", 2.5), ("a.csv, line 6", -math.inf)]
+    assert letters == [("a.csv, line 3", "1e400,b"), ("a.csv, line 5", "-1e999,d")]
+
+
 def test_csv_times_that_are_none_are_bad_rows(tmp_path: Path) -> None:
     text = "at\n2024-01-01T00:00:00Z\nyesterday\n2024-01-02\n"
     rows, letters = read_text(tmp_path, "a.csv", text, "at timestamp")

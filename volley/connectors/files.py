@@ -54,7 +54,8 @@ class FileSource(SplitSource):
         max_files_per_epoch: The most files of one epoch; None = all.
         bounded: True: read what is there when the run starts, then stop; the next run with the same checkpoint
             reads what has come since. False: keep watching for new files.
-        options: CSV's ``{"header": False, "delimiter": ";"}``.
+        options: CSV's ``{"header": False, "delimiter": ";", "null_values": ["NA"]}``. An empty field without quotes
+            is null, and so is a text of `null_values`, in columns of any type; there are none by default.
         storage_options: For fsspec; secrets in it are never shown.
 
     Raises:
@@ -233,6 +234,9 @@ def _check_options(format: str, options: Mapping[str, Any]) -> None:
     delimiter = options.get("delimiter", ",")
     if not isinstance(delimiter, str) or len(delimiter) != 1:
         raise ConfigError(f"delimiter {delimiter!r} is not one character", hint='for example ";" or "\\t"')
+    nulls = options.get("null_values", [])
+    if not isinstance(nulls, list | tuple) or not all(isinstance(text, str) for text in nulls):
+        raise ConfigError(f"null_values {nulls!r} is not a list of texts", hint='for example ["NA", "NULL"]')
 
 
 def _unreadable(path: str, error: Exception) -> SourceError:
