@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 
 from volley.connectors._paths import filesystem
@@ -52,6 +52,11 @@ class FileLog:
             self._entries = []
             self._read_on()
         return self._entries
+
+    @property
+    def paths(self) -> Collection[str]:
+        """The paths of all files seen so far."""
+        return self._seen if self.entries else ()
 
     def check(self, count: int) -> None:
         """Raise SourceError if the log has fewer entries than this: such an offset is of another log."""

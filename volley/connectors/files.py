@@ -13,7 +13,7 @@ from volley._secrets import mask_uri, presentable, show
 from volley._types import arrow_schema, canonical_schema, check_schema
 from volley.connectors._file_encoders import ENCODERS, check_columns
 from volley.connectors._file_formats import FORMATS, Format, format_of
-from volley.connectors._file_listing import check_exists, list_files
+from volley.connectors._file_listing import check_exists, check_not_empty, list_files
 from volley.connectors._file_log import FileLog, LoggedFile
 from volley.connectors._file_sink import FileCommitter
 from volley.connectors._input_file import InputFile
@@ -102,10 +102,10 @@ class FileSource(SplitSource):
 
     def open(self, state: str, parallelism: int = 1) -> FileSource:
         opened = replace(self, path=absolute(self._url), _log=FileLog(f"{state}/files"), _parallelism=parallelism)
+        opened._check_found()
         if self.schema is None:
             schema = opened._inferred(f"{state}/schema.arrow")
         else:
-            check_exists(opened._url, self.storage_options)
             schema = canonical_schema(arrow_schema(self.schema))
         self._format.check(schema)
         return replace(opened, schema=schema)
@@ -119,7 +119,7 @@ class FileSource(SplitSource):
     def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
         log, first = self._logged(), int(start["files"])
         if target is None and (limit is None or first + limit > len(log.entries)):
-            log.append(list_files(self._url, self.storage_options))
+            log.append(list_files(self._url, self.storage_options, log.paths))
         last = len(log.entries) if target is None else int(target["files"])
         log.check(max(first, last))
         return {"files": max(first, last if limit is None else min(last, first + limit))}
@@ -135,6 +135,13 @@ class FileSource(SplitSource):
 
     def read_tolerant(self, split: FileSplit) -> Iterator[Located | BadRow]:
         return self._each_file(split, self._format.read_tolerant)
+
+    def _check_found(self) -> None:
+        """Raise SourceError if there is nothing to read where there should be: most likely the path is wrong."""
+        known = self._logged().paths
+        check_exists(self._url, self.storage_options, known)
+        if self.bounded and not known:
+            check_not_empty(self._url, self.storage_options)
 
     def _each_file(
         self, split: FileSplit, read: Callable[[InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[T]]
@@ -192,7 +199,7 @@ class FileSource(SplitSource):
 
         def infer() -> bytes:
             log = self._logged()
-            log.append(list_files(self._url, self.storage_options))
+            log.append(list_files(self._url, self.storage_options, log.paths))
             found = (self._schema_of(entry) for entry in log.entries if entry.size)
             schema = next((each for each in found if each is not None), None)
             if schema is None:
