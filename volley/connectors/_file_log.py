@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 
 from volley._durable import write_durably
@@ -53,6 +53,11 @@ class FileLog:
             self._entries = []
             self._read_on()
         return self._entries
+
+    @property
+    def paths(self) -> Collection[str]:
+        """The paths of all files seen so far."""
+        return self._seen if self.entries else ()
 
     def check(self, count: int) -> None:
         """Raise StorageError if the log has fewer entries than this: a file of it is missing."""
