@@ -14,9 +14,9 @@ from volley import PlanError
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-def forget(folder: Path, log: str, *epochs: int) -> None:
+def forget(folder: Path, log: str, *epochs: int, job: str = "recovery") -> None:
     """Delete entries of one of Spark's logs, with their checksums."""
-    entries = folder / "checkpoints" / "recovery" / log
+    entries = folder / "checkpoints" / job / log
     for epoch in epochs:
         (entries / str(epoch)).unlink()
         (entries / f".{epoch}.crc").unlink(missing_ok=True)
