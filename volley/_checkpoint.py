@@ -168,8 +168,10 @@ def _usable(checkpoint: str) -> Iterator[None]:
 
 
 def _pipeline(plan: _plan.Node) -> dict[str, Any]:
-    stateful = [step.label() for step in _plan.walk(plan) if isinstance(step, _plan.Deduplicate)]
-    return {"sources": [source.identity for source in _plan.sources(plan)], "stateful": stateful}
+    return {
+        "sources": [source.identity for source in _plan.sources(plan)],
+        "stateful": [step.label() for step in _plan.stateful(plan)],
+    }
 
 
 def _compare(old: dict[str, Any], new: dict[str, Any], checkpoint: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from volley._checkpoint import PlannedEpochs
 from volley._dead_letters import Targets
 from volley._failpoints import reach
-from volley._spark import Program, Task, run_chores, run_rows, run_splits
+from volley._spark import Program, Task, evaluate, run_chores, run_rows, run_splits
 from volley._tally import Reports, Tally
 from volley.errors import CommitStateUnknownError, LayoutChangedError, VolleyError
 from volley.metrics import Metrics
@@ -121,6 +121,8 @@ class Epochs:
         results: list[list[WriteResult]] = [[] for _ in self._all]
         if skipped:
             reach("in-recovery", epoch.number)
+            if self.program.stateful:
+                evaluate(frame)
         else:
             reach("before-files", epoch.number)
             self._land(frame, epoch, due, results)

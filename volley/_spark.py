@@ -26,7 +26,17 @@ from volley.source import SparkSource, Split, SplitSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Program", "Segment", "Task", "compile_plan", "run_chores", "run_rows", "run_splits", "translate"]
+__all__ = [
+    "Program",
+    "Segment",
+    "Task",
+    "compile_plan",
+    "evaluate",
+    "run_chores",
+    "run_rows",
+    "run_splits",
+    "translate",
+]
 
 T = TypeVar("T")
 
@@ -68,11 +78,13 @@ class Program:
         frame: The streaming DataFrame that Spark runs.
         source: The source whose splits `frame` carries, on the Arrow-native path; None: it carries rows.
         segments: One for each sink, in plan order; the rows of one go on to the next.
+        stateful: True if Spark may keep state for `frame`, which it then must evaluate in every epoch.
     """
 
     frame: DataFrame
     source: SplitSource | None
     segments: tuple[Segment, ...]
+    stateful: bool = False
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
@@ -182,6 +194,11 @@ def run_rows(frame: DataFrame, task: Task) -> list[tuple[WriteResult, ...]]:
     return [pickle.loads(row.result) for row in _columns.map_in_arrow(frame, work, "result binary").collect()]
 
 
+def evaluate(frame: DataFrame) -> None:
+    """Compute an epoch's rows and drop them, so that Spark commits the state of its stateful operators."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
 def run_chores(spark: SparkSession, job: str, reports: Reports, chores: Sequence[Chore]) -> list[WriteResult]:
     """Have each chore done by a Spark task of its own; the results in their order.
 
@@ -267,7 +284,7 @@ class _Compiler:
         frame, schema = self._frame(head)
         segments = _segments(steps, schema, dictionaries=False)
         self._size_batches([segment.batch_size for segment in segments if segment.batch_size])
-        return Program(frame, None, segments)
+        return Program(frame, None, segments, _keeps_state(plan))
 
     def _size_batches(self, sizes: list[int]) -> None:
         """Have Spark make Arrow batches of what the sinks want."""
@@ -313,6 +330,11 @@ class _Compiler:
         assert isinstance(node.source, SplitSource)
         source, name = self._open(node.source)
         return self._stream(name, source, source.schema), source.schema
+
+
+def _keeps_state(plan: _plan.Node) -> bool:
+    """Whether Spark keeps state for the plan, as far as we know: the frame that a SparkSource loads may keep some."""
+    return bool(_plan.stateful(plan)) or any(isinstance(source, SparkSource) for source in _plan.sources(plan))
 
 
 def _cut(plan: _plan.Node, path: _plan.Path) -> tuple[_plan.Node, list[_plan.Node]]:
