@@ -25,7 +25,7 @@ from tests.recovery.kinds import DEAD, KINDS
 from tests.recovery.rows import Difference, Row, compare, read_back, read_input, write_file
 from volley import VolleyError
 from volley._checkpoint import unfinished_epoch
-from volley._failpoints import LOG, POINTS, TASK_POINTS, VARIABLE
+from volley._failpoints import LOG, POINTS, VARIABLE
 from volley.iceberg import remove_orphan_files
 
 SUMMARY = "rows lost, doubled and changed after 300 kills and as many other faults, by a seed that repeats"
@@ -35,7 +35,6 @@ _AHEAD = 10
 _RUN_SECONDS = 300
 _AT_ONCE = timedelta(0)
 _RECOVERY = "in-recovery"
-_POINTS = (*POINTS, _RECOVERY, *TASK_POINTS)
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,11 @@ class _Campaign:
 
     def __post_init__(self) -> None:
         self._dice = random.Random(f"{self.seed}-{self.kind}")
-        # The driver dies once at every point, in some order, and then again.
-        self._points = cycle(self._dice.sample(_POINTS, len(_POINTS)))
+        self._task_points = KINDS[self.kind].task_points
+        points = [*POINTS, _RECOVERY, *self._task_points]
+        self._dice.shuffle(points)
+        # The driver dies once at every point, and then again.
+        self._points = cycle(points)
 
     @property
     def deaths(self) -> Counter[str]:
@@ -106,10 +108,12 @@ class _Campaign:
             self._forget_the_last_commit()
         epoch = self._next_epoch()
         self._feed(epoch + _AHEAD)
-        from_a_task, two = point in TASK_POINTS, dice.random() < 0.05
+        from_a_task, two = point in self._task_points, dice.random() < 0.05
         # No worker dies before a driver that dies from a task: its start would be dear for a single death.
         dies_at = f"{point}@{epoch + dice.randrange({_RECOVERY: 1}.get(point, 3 if from_a_task else _AHEAD))}"
-        workers = [f"{dice.choice(TASK_POINTS)}@{epoch + ahead}" for ahead in range(_AHEAD) if dice.random() < 0.7]
+        workers = [
+            f"{dice.choice(self._task_points)}@{epoch + ahead}" for ahead in range(_AHEAD) if dice.random() < 0.7
+        ]
         if two:
             self._note("two drivers at once")
         options = ["--kill-driver"] if from_a_task else []
@@ -220,10 +224,9 @@ def chaos(folder: Path, seed: int, kills: int, kinds: tuple[str, ...] = tuple(KI
         kinds: The kinds of jobs.
     """
     campaigns = [_Campaign(folder, kind, seed) for kind in kinds]
-    for campaign in cycle(campaigns):
-        campaign.run()
-        if sum(each.deaths.total() for each in campaigns) >= kills:
-            break
+    while sum(campaign.deaths.total() for campaign in campaigns) < kills:
+        for campaign in campaigns:
+            campaign.run()
     for campaign in campaigns:
         campaign.finish()
     return [campaign.verdict() for campaign in campaigns]

@@ -108,7 +108,7 @@ class Environment:
         sinks = _sinks(plan)
         tally = Tally(spark.sparkContext, len(sinks))
         metrics.follow(lambda: tally.progress)
-        chores = [Chores(spark, name, tally.reports, metrics.of_sink(sink.label)) for sink in sinks]
+        chores = [Chores(spark, name, tally, metrics.of_sink(sink.label)) for sink in sinks]
         committers = [
             sink.open(SinkContext(name, schema, run.metrics, run))
             for sink, schema, run in zip(sinks, program.schemas, chores, strict=True)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tests.recovery.rows import SCHEMA, START, Row, nested
 from volley import DataStream, col, lit
+from volley._failpoints import CHORE_POINT, TASK_POINTS
 from volley.iceberg import Append, Upsert
 from volley.iceberg.modes import CommitMode
 
@@ -46,6 +47,11 @@ class Kind:
     mode: CommitMode = Append()  # noqa: RUF009 (it is frozen)
     bad: Callable[[Row], bool] | None = None
     more: tuple[tuple[str, pa.DataType], ...] = ()
+
+    @property
+    def task_points(self) -> tuple[str, ...]:
+        """The failpoints that its executors reach."""
+        return (*TASK_POINTS, *([CHORE_POINT] if isinstance(self.mode, Upsert) else []))
 
 
 def _new(dice: random.Random, number: int) -> list[Row]:

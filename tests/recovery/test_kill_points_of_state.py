@@ -16,7 +16,7 @@ from tests.recovery.kinds import KINDS
 from tests.recovery.rows import SCHEMA, Row, compare, read_back, write_file
 from tests.recovery.runs import RUN_SECONDS, load
 from tests.recovery.test_checkpoint_replay import forget
-from volley._failpoints import POINTS, TASK_POINTS, VARIABLE
+from volley._failpoints import CHORE_POINT, POINTS, TASK_POINTS, VARIABLE
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -61,7 +61,7 @@ BEFORE_COMMITS = [
 ]
 # The first of two sinks has epoch 3, then both have it; both have epoch 4, which Spark does not know.
 AT_COMMITS = [
-    *("between-commits@1", "before-commit@2", "after-commit@3", "after-commit@3"),
+    *("after-chore@0,between-commits@1", "before-commit@2", "after-commit@3", "after-commit@3"),
     *("in-recovery@3", "before-checkpoint@4"),
 ]
 
@@ -84,7 +84,7 @@ def test_killed_at_commits(tmp_path: Path) -> None:
 
 def test_killed_in_tasks(tmp_path: Path) -> None:
     write_input(tmp_path)
-    for epoch, point in enumerate(TASK_POINTS, start=1):
+    for epoch, point in enumerate((*TASK_POINTS, CHORE_POINT), start=1):
         die(tmp_path, f"{point}@{epoch}", "--kill-driver")
     stateful.main(tmp_path)
     check(tmp_path)
