@@ -24,8 +24,8 @@ from tests.classes import java_options
 from tests.recovery.kinds import DEAD, KINDS
 from tests.recovery.rows import Difference, Row, compare, read_back, read_input, write_file
 from volley import VolleyError
-from volley._checkpoint import unfinished_epoch
 from volley._failpoints import LOG, POINTS, VARIABLE
+from volley._spark_log import COMMITS, SparkLog
 from volley.iceberg import remove_orphan_files
 
 SUMMARY = "rows lost, doubled and changed after 300 kills and as many other faults, by a seed that repeats"
@@ -109,7 +109,7 @@ class _Campaign:
         epoch = self._next_epoch()
         self._feed(epoch + _AHEAD)
         from_a_task, two = point in self._task_points, dice.random() < 0.05
-        # No worker dies before a driver that dies from a task: its start would be dear for a single death.
+        # No worker dies before a driver that dies in a task: it dies soon, as its start is dear.
         dies_at = f"{point}@{epoch + dice.randrange({_RECOVERY: 1}.get(point, 3 if from_a_task else _AHEAD))}"
         workers = [
             f"{dice.choice(self._task_points)}@{epoch + ahead}" for ahead in range(_AHEAD) if dice.random() < 0.7
@@ -183,28 +183,25 @@ class _Campaign:
 
     def _forget_the_last_commit(self) -> None:
         """Have Spark repeat an epoch that is done."""
-        log = self._checkpoint / "commits"
-        epochs = [int(path.name) for path in log.glob("[0-9]*")]
-        if not epochs or unfinished_epoch(str(self._checkpoint)) is not None:
+        epochs = self._log.epochs(COMMITS)
+        if not epochs or self._log.unfinished is not None:
             return
-        (log / str(max(epochs))).unlink()
-        (log / f".{max(epochs)}.crc").unlink(missing_ok=True)
+        for name in (f"{epochs[-1]}", f".{epochs[-1]}.crc"):
+            (self.folder / "checkpoints" / self.kind / COMMITS / name).unlink(missing_ok=True)
         self._note("Spark's last commit forgotten")
 
     def _next_epoch(self) -> int:
         """The epoch that the next run begins with."""
-        unfinished = unfinished_epoch(str(self._checkpoint))
-        if unfinished is not None:
-            return unfinished
-        return max((int(path.name) for path in (self._checkpoint / "offsets").glob("[0-9]*")), default=-1) + 1
+        unfinished, planned = self._log.unfinished, self._log.last_planned
+        return unfinished if unfinished is not None else 0 if planned is None else planned + 1
 
     def _note(self, fault: str) -> None:
         with self._path("faults").open("a") as log:
             log.write(f"{fault}\n")
 
     @property
-    def _checkpoint(self) -> Path:
-        return self.folder / "checkpoints" / self.kind
+    def _log(self) -> SparkLog:
+        return SparkLog(str(self.folder / "checkpoints" / self.kind))
 
     @property
     def _input(self) -> Path:

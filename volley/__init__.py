@@ -37,6 +37,7 @@ from volley.source import Source, SparkSource, SplitSource
 from volley.stream import DataStream
 
 if TYPE_CHECKING:
+    from volley._repair import repair
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergStorage
     from volley.job import Job, Progress, State
 
@@ -95,6 +96,7 @@ __all__ = [
     "Writer",
     "col",
     "lit",
+    "repair",
 ]
 
 _LAZY = {
@@ -104,6 +106,7 @@ _LAZY = {
     "Job": "volley.job",
     "Progress": "volley.job",
     "State": "volley.job",
+    "repair": "volley._repair",
 }
 
 

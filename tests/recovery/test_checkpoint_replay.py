@@ -7,18 +7,29 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyspark.sql import SparkSession
 
 from tests.recovery import pipeline
 from tests.recovery.runs import FILES, check_exactly_once, load, write_input
-from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource, PlanError, Progress
+from volley import (
+    Environment,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    MemorySource,
+    PlanError,
+    Progress,
+    TableNotFoundError,
+    VolleyError,
+)
 
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-def forget(folder: Path, log: str, *epochs: int, job: str = "recovery") -> None:
+def forget(folder: Path, log: str, *epochs: int) -> None:
     """Delete entries of one of Spark's logs, with their checksums."""
-    entries = folder / "checkpoints" / job / log
+    entries = folder / "checkpoints" / "recovery" / log
     for epoch in epochs:
         (entries / str(epoch)).unlink()
         (entries / f".{epoch}.crc").unlink(missing_ok=True)
@@ -75,13 +86,25 @@ def test_a_skipped_epoch_keeps_the_state_of_its_stateful_step(
     assert sorted(load(tmp_path).scan().to_arrow()["id"].to_pylist()) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_table_made_again_between_two_runs_is_not_filled_from_the_middle(tmp_path: Path) -> None:
+@pytest.mark.parametrize("made_again", [False, True], ids=["gone", "made again"])
+def test_a_table_dropped_between_two_runs_is_neither_made_nor_filled_from_the_middle(
+    made_again: bool, tmp_path: Path
+) -> None:
     write_input(tmp_path)
     pipeline.main(tmp_path, arrow_native=True)
     catalog = SqlCatalog("volley", uri=f"sqlite:///{tmp_path}/lake/catalog.db")
+    schema = catalog.load_table("db.events").schema()
     catalog.drop_table("db.events")
+    expected: type[VolleyError] = TableNotFoundError
+    if made_again:
+        catalog.create_table("db.events", schema)
+        expected = PlanError
     catalog.close()
-    with pytest.raises(PlanError, match=r"db\.events was dropped and made again") as caught:
+    with pytest.raises(expected, match=r"db\.events.* (is gone|was dropped and made again)") as caught:
         pipeline.main(tmp_path, arrow_native=True)
-    assert "another job name" in str(caught.value.hint)
-    assert load(tmp_path).snapshots() == []
+    assert "fresh=True" in str(caught.value.hint)
+    if made_again:
+        assert load(tmp_path).snapshots() == []
+    else:
+        with pytest.raises(NoSuchTableError):
+            load(tmp_path)

@@ -15,7 +15,6 @@ from tests.recovery import stateful
 from tests.recovery.kinds import KINDS
 from tests.recovery.rows import SCHEMA, Row, compare, read_back, write_file
 from tests.recovery.runs import RUN_SECONDS, load
-from tests.recovery.test_checkpoint_replay import forget
 from volley._failpoints import CHORE_POINT, POINTS, TASK_POINTS, VARIABLE
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -93,14 +92,3 @@ def test_killed_in_tasks(tmp_path: Path) -> None:
 def test_every_point_is_met() -> None:
     met = {each.partition("@")[0] for points in (*BEFORE_COMMITS, *AT_COMMITS) for each in points.split(",")}
     assert met >= {*POINTS, "in-recovery"}
-
-
-def test_an_epoch_that_spark_has_forgotten_is_remembered_once(tmp_path: Path) -> None:
-    write_input(tmp_path, range(FILES - 2))
-    # The last epoch has no rows: Spark adds it to forget keys that are behind the watermark.
-    assert stateful.main(tmp_path).progress.epoch == FILES - 2
-    forget(tmp_path, "offsets", FILES - 2, job="stateful")
-    forget(tmp_path, "commits", FILES - 3, FILES - 2, job="stateful")
-    write_input(tmp_path, range(FILES - 2, FILES))
-    assert stateful.main(tmp_path).progress.skipped == 1
-    check(tmp_path)

@@ -201,7 +201,13 @@ class FileSource(SplitSource):
             text: bytes = schema.serialize().to_pybytes()
             return text
 
-        return pa.ipc.read_schema(pa.py_buffer(kept(saved, infer)))
+        def parse(data: bytes) -> pa.Schema:
+            try:
+                return pa.ipc.read_schema(pa.py_buffer(data))
+            except OSError as error:
+                raise ValueError(str(error)) from error
+
+        return kept(saved, infer, parse)
 
     def _schema_of(self, logged: LoggedFile) -> pa.Schema | None:
         try:
@@ -285,9 +291,13 @@ class FileSink(Sink):
         if self.format not in ENCODERS:
             raise ConfigError(f"FileSink format {self.format!r} is unknown", hint=near(str(self.format), ENCODERS))
 
+    @property
+    def target(self) -> str | None:
+        return f"files:{mask_uri(absolute(os.fspath(self.path)))}"
+
     def open(self, context: SinkContext) -> Committer:
         check_columns(self.format, context.schema)
-        return FileCommitter(absolute(os.fspath(self.path)), self.format, dict(self.storage_options), context.schema)
+        return FileCommitter(absolute(os.fspath(self.path)), self.format, dict(self.storage_options), context)
 
     def __repr__(self) -> str:
         return show(self)
