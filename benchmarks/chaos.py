@@ -106,14 +106,13 @@ class _Campaign:
         point, dice = next(self._points), self._dice
         if point == _RECOVERY or dice.random() < 0.1:
             self._forget_the_last_commit()
-        epoch = self._next_epoch()
-        self._feed(epoch + _AHEAD)
+        epochs = range(first := self._next_epoch(), first + _AHEAD)
+        self._feed(epochs.stop)
         from_a_task, two = point in self._task_points, dice.random() < 0.05
         # No worker dies before a driver that dies in a task: it dies soon, as its start is dear.
-        dies_at = f"{point}@{epoch + dice.randrange({_RECOVERY: 1}.get(point, 3 if from_a_task else _AHEAD))}"
-        workers = [
-            f"{dice.choice(self._task_points)}@{epoch + ahead}" for ahead in range(_AHEAD) if dice.random() < 0.7
-        ]
+        ahead = 1 if point == _RECOVERY else 3 if from_a_task else _AHEAD
+        dies_at = f"{point}@{dice.choice(epochs[:ahead])}"
+        workers = [f"{dice.choice(self._task_points)}@{epoch}" for epoch in epochs if dice.random() < 0.5]
         if two:
             self._note("two drivers at once")
         options = ["--kill-driver"] if from_a_task else []
