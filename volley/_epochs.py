@@ -13,7 +13,7 @@ from volley._dead_letters import Targets
 from volley._failpoints import reach
 from volley._spark import Program, Task, evaluate, run_chores, run_rows, run_splits
 from volley._spark_log import SparkLog
-from volley._tally import Reports, Tally
+from volley._tally import Tally
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, StorageError, VolleyError
 from volley.metrics import Metrics
 from volley.sink import Chore, Committer, Epoch, WriteResult
@@ -54,18 +54,18 @@ class Chores:
     Args:
         spark: The job's session.
         job: The job's name.
-        reports: Where each tells what it wrote before all are done.
+        tally: Where each tells what it wrote before all are done.
         metrics: The sink's counters.
     """
 
     spark: SparkSession
     job: str
-    reports: Reports
+    tally: Tally
     metrics: Metrics
     _done: list[WriteResult] = field(default_factory=list)
 
     def __call__(self, chores: Sequence[Chore]) -> list[WriteResult]:
-        results = run_chores(self.spark, self.job, self.reports, chores)
+        results = run_chores(self.spark, self.job, self.tally, chores)
         # Their rows were counted when tasks took them.
         written = [WriteResult(files=each.files, bytes=each.bytes, seconds=each.seconds) for each in results]
         for each in written:

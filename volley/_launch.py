@@ -70,7 +70,7 @@ def launch(
     planned = None if program.source is None else PlannedEpochs(checkpoint.log, program.source)
     tally = Tally(spark.sparkContext, len(sinks))
     metrics.follow(lambda: tally.progress)
-    chores = [Chores(spark, start.name, tally.reports, metrics.of_sink(sink.label)) for sink in sinks]
+    chores = [Chores(spark, start.name, tally, metrics.of_sink(sink.label)) for sink in sinks]
     committers = [
         sink.open(SinkContext(start.name, schema, run.metrics, run, sink.target in known))
         for sink, schema, run in zip(sinks, program.schemas, chores, strict=True)

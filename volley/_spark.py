@@ -15,8 +15,8 @@ from volley import _columns, _plan, errors
 from volley._arrow import Stage, lower
 from volley._datasource import data_source
 from volley._dead_letters import DATA_ERRORS, DeadLetters, Sorter, blamed
-from volley._failpoints import reach
-from volley._tally import Reports
+from volley._failpoints import CHORE_POINT, reach
+from volley._tally import Reports, Tally
 from volley._types import canonical_schema, conform
 from volley._workers import peak_memory, settle
 from volley.errors import JobError, PlanError, VolleyError
@@ -118,19 +118,18 @@ class Task:
         Args:
             given: The splits, or without a source the batches.
         """
-        context = TaskContext.get()
-        number, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
+        number, attempt = _place()
         targets = self.letters.writers if self.letters else ()
         writers = [writer.open(number) if writer else None for writer in (*self.writers, *targets)]
         try:
             self._run(given, writers)
-            self._reach("in-task", attempt)
+            _reach("in-task", self.epoch)
             closed = [writer.close() if writer else None for writer in writers]
             memory = peak_memory()
             results = tuple(
                 replace(each, attempt=attempt, worker_memory=memory) if each else WriteResult() for each in closed
             )
-            self._reach("after-task", attempt)
+            _reach("after-task", self.epoch)
             if self.reports:
                 self.reports.task(results)
         except BaseException:
@@ -139,10 +138,6 @@ class Task:
                     writer.abort()
             raise
         yield results
-
-    def _reach(self, point: str, attempt: int) -> None:
-        if attempt == 0:
-            reach(point, self.epoch)
 
     def _run(self, given: Iterator[Any], writers: Sequence[TaskWriter | None]) -> None:
         if self.letters:
@@ -179,6 +174,18 @@ class Task:
                 segment.write(batch, writer)
 
 
+def _place() -> tuple[int, int]:
+    """The number of the Spark task that this is part of, and that of its attempt; outside of Spark both are 0."""
+    context = TaskContext.get()
+    return (context.partitionId(), context.attemptNumber()) if context else (0, 0)
+
+
+def _reach(point: str, epoch: int) -> None:
+    """Reach a failpoint in the first attempt of a task."""
+    if _place()[1] == 0:
+        reach(point, epoch)
+
+
 def run_splits(spark: SparkSession, task: Task, splits: Sequence[Split]) -> list[tuple[WriteResult, ...]]:
     """Run the task over an epoch's splits, each by a Spark task of its own; one entry for each, one result a sink."""
     return _in_tasks(spark, task, splits)
@@ -200,22 +207,25 @@ def evaluate(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def run_chores(spark: SparkSession, job: str, reports: Reports, chores: Sequence[Chore]) -> list[WriteResult]:
+def run_chores(spark: SparkSession, job: str, tally: Tally, chores: Sequence[Chore]) -> list[WriteResult]:
     """Have each chore done by a Spark task of its own; the results in their order.
 
     Args:
         spark: The session.
         job: The job's name.
-        reports: Where each tells what it wrote before all are done.
+        tally: Where each tells what it wrote before all are done.
         chores: What to do.
 
     Raises:
         VolleyError: If one fails for good.
     """
 
+    epoch, reports = tally.epoch, tally.reports
+
     def work(given: Iterator[Chore]) -> Iterator[WriteResult]:
         for chore in given:
             done = chore()
+            _reach(CHORE_POINT, epoch)
             reports.chore(done)
             yield done
 
