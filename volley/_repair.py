@@ -8,6 +8,7 @@ import posixpath
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from volley import _checks
 from volley._checkpoint import PIPELINE, Binding
 from volley._durable import write_durably
 from volley._running import claim
@@ -72,13 +73,14 @@ def repair(checkpoint: str | os.PathLike[str]) -> list[str]:
     Raises:
         StorageError: If a damaged file can't be made anew, or the folder can't be used. What was repaired stays so.
         PlanError: If the job runs in this process.
+        ConfigError: If `checkpoint` is not a path.
 
     Example:
         >>> from tempfile import mkdtemp
         >>> repair(mkdtemp())
         []
     """
-    url = os.fspath(checkpoint).rstrip("/")
+    url = _checks.path("checkpoint", checkpoint).rstrip("/")
     log = SparkLog(url)
     done: list[str] = []
     with claim(url, posixpath.basename(url)), usable(url):
