@@ -49,6 +49,7 @@ class SparkLog:
         self.checkpoint = checkpoint
         with usable(checkpoint):
             self.files, self.root = fsspec.core.url_to_fs(checkpoint)
+        self._read: dict[int, list[str]] = {}
 
     def epochs(self, log: str) -> list[int]:
         """The numbers of the epochs that a log has, in order.
@@ -81,6 +82,12 @@ class SparkLog:
         Raises:
             StorageError: If the entry is missing or in a form that is not known.
         """
+        if epoch not in self._read:
+            # The digest and the splits of an epoch need the same entry.
+            self._read = {epoch: self._lines(epoch)}
+        return self._read[epoch]
+
+    def _lines(self, epoch: int) -> list[str]:
         with usable(self.checkpoint):
             # Spark's settings stand behind the version, then a line for each source.
             version, _, *lines = self.files.cat_file(f"{self.root}/{OFFSETS}/{epoch}").decode().splitlines()
