@@ -31,6 +31,7 @@ from volley import (
     IcebergSinkConfig,
     IcebergStorage,
     StorageError,
+    VolleyError,
 )
 from volley._failpoints import VICTIM
 from volley.iceberg._clients import ThriftySqlCatalog
@@ -40,6 +41,7 @@ __all__ = ["STOPPED", "config", "load_table", "stream"]
 
 STOPPED = 3
 """The exit status of a job that a fault has stopped, as it should."""
+_VANISHED = "data file vanished"
 _OFTEN = 0.08
 _SELDOM = 0.015  # faults that stop the job: most of its ends are to be deaths
 
@@ -81,6 +83,7 @@ class Tormentor:
         self._folder = folder
         self._kind = kind
         self._dice = dice
+        self._met: set[str] = set()
         self._rivals = folder / f"{kind}.rivals"
 
     def torment(self) -> None:
@@ -101,13 +104,17 @@ class Tormentor:
 
         def commit_with_loss(committer: IcebergCommitter, epoch: Any, results: Any) -> None:
             files = [file for result in results for file in result.committables]
-            if files and self._chosen("data file vanished", _SELDOM):
+            if files and self._chosen(_VANISHED, _SELDOM):
                 os.remove(files[0].path.removeprefix("file://"))
             commit(committer, epoch, results)
 
         ThriftySqlCatalog.commit_table = commit_with_faults  # type: ignore[method-assign, assignment]
         ThriftySqlCatalog.load_table = load_with_faults  # type: ignore[method-assign, assignment]
         IcebergCommitter.commit = commit_with_loss  # type: ignore[method-assign, assignment]
+
+    def explains(self, error: VolleyError) -> bool:
+        """Whether a fault that was met can be the reason for this end of the job."""
+        return _VANISHED in self._met if isinstance(error, StorageError) else bool(self._met)
 
     def _commit(self, table: Table, commit: Callable[[], Any]) -> Any:
         if self._chosen("commit refused"):
@@ -141,6 +148,7 @@ class Tormentor:
     def _chosen(self, fault: str, share: float = _OFTEN) -> bool:
         if self._dice.random() >= share:
             return False
+        self._met.add(fault)
         with (self._folder / f"{self._kind}.faults").open("a") as log:
             log.write(f"{fault}\n")
         return True
@@ -201,10 +209,13 @@ def main() -> None:
     given = asked.parse_args()
     if given.kill_driver:
         os.environ[VICTIM] = str(os.getpid())
-    Tormentor(given.folder, given.kind, random.Random(given.seed)).torment()
+    tormentor = Tormentor(given.folder, given.kind, random.Random(given.seed))
+    tormentor.torment()
     try:
         stream(given.folder, given.kind, "local[2,8]").execute(given.kind)
     except (CatalogError, CommitError, StorageError) as error:
+        if not tormentor.explains(error):
+            raise
         print(f"{given.kind}: {type(error).__name__}: {error.message}")
         sys.exit(STOPPED)
 
