@@ -170,7 +170,8 @@ class Job:
             writer = writer.trigger(availableNow=True) if bounded else writer.trigger(processingTime=every)
             self._query = writer.start()
         except Exception as error:
-            raise translate(error, self.name) from error
+            made = translate(error, self.name)
+            raise made from made.__cause__
         threading.Thread(target=self._watch, args=[writer.start], name=f"volley-{self.name}", daemon=True).start()
 
     def _watch(self, start: Callable[[], StreamingQuery]) -> None:
@@ -180,7 +181,6 @@ class Job:
         except Exception as error:
             if self._failure is None and not self._stopping:
                 self._failure = translate(error, self.name)
-                self._failure.__cause__ = error
         if self._failure is not None:
             state = State.FAILED
         elif self._stopping:
@@ -221,7 +221,6 @@ class Job:
             raise
         except Exception as error:
             self._failure = translate(error, self.name)
-            self._failure.__cause__ = error
             raise
         finally:
             self._epochs.tally.end()

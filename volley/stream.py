@@ -208,7 +208,8 @@ class DataStream:
         job = self.start(name, metrics_port=metrics_port, metrics_host=metrics_host)
         follow(job)
         if job.exception is not None:
-            raise job.exception
+            # Without the frames of py4j and Spark, in which the epoch ran.
+            raise job.exception.with_traceback(None)
         return job
 
     def explain(self) -> None:
