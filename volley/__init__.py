@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from volley._repair import repair
     from volley.connectors.console import ConsoleSink
     from volley.connectors.files import FileSink, FileSource
     from volley.connectors.kafka import KafkaSink, KafkaSource
@@ -94,10 +95,12 @@ __all__ = [
     "Writer",
     "col",
     "lit",
+    "repair",
 ]
 
 _ERRORS = [name for name in __all__ if name.endswith("Error")]
 _MODULES = {
+    "_repair": ["repair"],
     "connectors.console": ["ConsoleSink"],
     "connectors.files": ["FileSink", "FileSource"],
     "connectors.kafka": ["KafkaSink", "KafkaSource"],

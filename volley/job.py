@@ -18,10 +18,10 @@ from py4j.protocol import Py4JError
 from volley._epochs import Done, Epochs
 from volley._failpoints import reach
 from volley._prometheus import Endpoint
+from volley._running import release
 from volley._spark import is_slow_start, translate
-from volley.errors import VolleyError
+from volley.errors import JobError, VolleyError
 from volley.metrics import EpochProgress
-from volley.sink import Epoch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,6 +122,7 @@ class Job:
         self._failure: VolleyError | None = None
         self._ended = threading.Event()
         self._query: StreamingQuery | None = None
+        self._ends = State.FINISHED
 
     @property
     def progress(self) -> Progress:
@@ -162,25 +163,26 @@ class Job:
         seen = self.progress
         return f"Job({self.name!r}, {seen.state.value}, epoch {seen.epoch}, {seen.rows:,} rows)"
 
-    def _start(self, checkpoint: str, interval: timedelta, bounded: bool) -> None:
+    def _start(self, interval: timedelta, bounded: bool) -> None:
         every = f"{round(interval.total_seconds() * 1000)} milliseconds"
         try:
             writer = self._epochs.program.frame.writeStream.foreachBatch(self._epoch).queryName(self.name)
-            writer = writer.option("checkpointLocation", checkpoint)
+            writer = writer.option("checkpointLocation", self._epochs.log.checkpoint)
             writer = writer.trigger(availableNow=True) if bounded else writer.trigger(processingTime=every)
             self._query = writer.start()
         except Exception as error:
-            made = translate(error, self.name)
+            made = self._explained(error)
             raise made from made.__cause__
+        self._ends = State.FINISHED if bounded else State.STOPPED
         threading.Thread(target=self._watch, args=[writer.start], name=f"volley-{self.name}", daemon=True).start()
 
     def _watch(self, start: Callable[[], StreamingQuery]) -> None:
-        state = State.FINISHED
+        state = self._ends
         try:
             self._await_end(start)
         except Exception as error:
             if self._failure is None and not self._stopping:
-                self._failure = translate(error, self.name)
+                self._failure = self._explained(error)
         if self._failure is not None:
             state = State.FAILED
         elif self._stopping:
@@ -188,7 +190,19 @@ class Job:
         self._progress = replace(self.progress, state=state, running=None)
         if self._endpoint:
             self._endpoint.close()
+        release(self._epochs.log.checkpoint)
         self._ended.set()
+
+    def _explained(self, error: Exception) -> VolleyError:
+        """What Spark or a worker raised, as one of our errors."""
+        found = translate(error, self.name)
+        if type(found) is not JobError:
+            return found
+        fault = self._epochs.log.fault(str(error), found, self._in_epoch)
+        if fault is None:
+            return found
+        fault.__cause__ = error
+        return fault
 
     def _await_end(self, start: Callable[[], StreamingQuery]) -> None:
         """Wait for the query's end; start it again if Python was too slow to start, while no epoch has begun."""
@@ -215,12 +229,12 @@ class Job:
         try:
             reach("before-planning", number)
             query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-            self._count(self._epochs.run(frame, Epoch(str(query_id), number)))
+            self._count(self._epochs.run(frame, self._epochs.epoch(str(query_id), number)))
         except VolleyError as error:
             self._failure = error
             raise
         except Exception as error:
-            self._failure = translate(error, self.name)
+            self._failure = self._explained(error)
             raise
         finally:
             self._epochs.tally.end()

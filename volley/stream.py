@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from volley import _plan
 from volley._checks import Duration, duration
+from volley._start import Into, Start
 from volley._types import check_schema
 from volley.errors import ConfigError, ExpressionError, PlanError
 from volley.expressions import Column, Expr, as_node, output_name
@@ -31,7 +32,7 @@ class _Runner(Protocol):
     @property
     def arrow_native(self) -> bool: ...
 
-    def start(self, plan: _plan.Node, name: str, metrics_port: int | None, metrics_host: str) -> Job: ...
+    def start(self, plan: _plan.Node, start: Start) -> Job: ...
 
 
 @dataclass(frozen=True)
@@ -176,27 +177,56 @@ class DataStream:
             raise PlanError(f"{sink!r} is in this stream twice", hint="make a second sink")
         return self._then(_plan.Write(self._node, sink))
 
-    def start(self, name: str, *, metrics_port: int | None = None, metrics_host: str = "127.0.0.1") -> Job:
+    def start(
+        self,
+        name: str,
+        *,
+        fresh: bool = False,
+        into: Into | None = None,
+        backfill: bool = False,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
+    ) -> Job:
         """Start the pipeline and return the running job at once: for notebooks and services.
 
         Args:
             name: The job's name; its checkpoint is kept under it, so that the next start goes on where this one ends.
+            fresh: True deletes the job's checkpoint first, so that the sources are read from the beginning.
+            into: What happens to rows that the sinks hold of an earlier checkpoint of this job, when it begins anew:
+                ``"append"`` keeps them, ``"replace"`` empties the sinks first, whoever has written their rows;
+                None = the job is refused, as every row would be there twice.
+            backfill: True fills sinks that are new since the job's last run with the rows of all epochs so far.
             metrics_port: Where Prometheus can read the metrics over HTTP while the job runs; 0 = a free port, which
                 `Job.metrics_url` tells; None = nowhere.
             metrics_host: The address to listen at; in a container ``"0.0.0.0"``, so that others can reach it.
 
         Raises:
+            PlanError: If the job runs in this process already, or its checkpoint is of another pipeline.
             VolleyError: If it can't be started; nothing has been written then.
         """
-        return self._environment.start(self._node, name, metrics_port, metrics_host)
+        return self._environment.start(
+            self._node, Start(name, fresh, into, backfill, metrics_port=metrics_port, metrics_host=metrics_host)
+        )
 
-    def execute(self, name: str, *, metrics_port: int | None = None, metrics_host: str = "127.0.0.1") -> Job:
+    def execute(
+        self,
+        name: str,
+        *,
+        fresh: bool = False,
+        into: Into | None = None,
+        backfill: bool = False,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
+    ) -> Job:
         """Run the pipeline to the end of its bounded sources, or until it is stopped; returns the finished job.
 
         Ctrl-C and SIGTERM finish the running epoch first.
 
         Args:
             name: The job's name; its checkpoint is kept under it, so that the next run goes on where this one ends.
+            fresh: See `start`.
+            into: See `start`.
+            backfill: See `start`.
             metrics_port: See `start`.
             metrics_host: See `start`.
 
@@ -205,7 +235,9 @@ class DataStream:
         """
         from volley._terminal import follow
 
-        job = self.start(name, metrics_port=metrics_port, metrics_host=metrics_host)
+        job = self.start(
+            name, fresh=fresh, into=into, backfill=backfill, metrics_port=metrics_port, metrics_host=metrics_host
+        )
         follow(job)
         if job.exception is not None:
             # Without the frames of py4j and Spark, in which the epoch ran.

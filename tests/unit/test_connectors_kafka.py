@@ -203,6 +203,21 @@ def test_a_batch_has_the_rows_that_its_values_have_by_themselves(count: int) -> 
             assert rows_of_json([*values]) == [{"id": None, "name": None} | each for each in objects]
 
 
+@pytest.mark.parametrize(
+    ("field", "number"),
+    [
+        *(("price", number) for number in ("1e400", "1.8e308", "9" * 400, "9" * 10_000)),
+        *(("unknown", number) for number in ("1e400", "-1.8e308", "9" * 10_000)),
+    ],
+)
+def test_numbers_that_no_double_holds_are_bad_messages(field: str, number: str) -> None:
+    decoder = JsonValues(pa.schema({"price": pa.float64()}), "keep")
+    value = f'{{"{field}": {number}}}'.encode()
+    with pytest.raises((SourceError, pa.ArrowInvalid)) as caught:
+        decoder.decode([b'{"price": 1.5}', value])
+    assert decoder.fault(value, caught.value)
+
+
 def test_unknown_fields_are_kept_as_json_or_refused() -> None:
     values = [b'{"id": 1}', b'{"id": 2, "more": {"a": [1, "\xc3\xbc"]}, "b": 12345678901234567890}', None]
     kept = [row["kafka_unknown"] for row in rows_of_json(values, "keep")]

@@ -70,6 +70,14 @@ KAFKA = {"bootstrap_servers": "host:9092", "topics": "t", "schema": "id long"}
 S3, AZURE, GCS, LOCAL = IcebergStorage.S3, IcebergStorage.Azure, IcebergStorage.Gcs, IcebergStorage.Local
 
 DURATION, COUNT, FLAG, TEXT = "5 0.5", "5", "True", "x"
+STARTS = {
+    "name": "x",
+    "fresh": FLAG,
+    "into": "None",
+    "backfill": FLAG,
+    "metrics_port": "None 5",
+    "metrics_host": "x",
+}
 
 # What is called, a call of it that is right, and of each parameter which of the wrong values are right after all.
 CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
@@ -102,9 +110,10 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     ),
     (STREAM.to_sink, {"sink": MemorySink()}, {"sink": ""}),
     # What is right here would start Spark.
-    (WRITTEN.start, {"name": "x"}, {"name": "x", "metrics_port": "None 5", "metrics_host": "x"}),
-    (WRITTEN.execute, {"name": "x"}, {"name": "x", "metrics_port": "None 5", "metrics_host": "x"}),
+    (WRITTEN.start, {"name": "x"}, STARTS),
+    (WRITTEN.execute, {"name": "x"}, STARTS),
     (col, {"name": "id"}, {"name": "x"}),
+    (volley.repair, {"checkpoint": "x"}, {"checkpoint": ""}),
     (lit, {"value": 1}, {"value": "None 5 negative 0.5 nan True x empty bytes"}),
     (col("id").cast, {"to": "long"}, {"to": "type"}),
     (col("id").alias, {"name": "x"}, {"name": "x"}),

@@ -39,14 +39,10 @@ class ConsoleSink(Sink):
         return _ConsoleCommitter(self.rows, context)
 
 
-class _ConsoleCommitter:
+class _ConsoleCommitter(Committer):
     def __init__(self, rows: int, context: SinkContext) -> None:
         self._rows = rows
         self._context = context
-
-    @property
-    def target(self) -> None:
-        return None
 
     def last_epoch(self, query_id: str) -> int | None:
         return None
@@ -72,9 +68,6 @@ class _ConsoleCommitter:
 
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Nothing is left behind."""
-
-    def orphans(self, epoch: Epoch) -> Sequence[str]:
-        return ()
 
 
 @dataclass(frozen=True)

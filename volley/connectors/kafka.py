@@ -128,11 +128,13 @@ include=('key', 'offset'))
         client = Client(str(self.bootstrap_servers), dict(self.properties), seconds("timeout", self.timeout))
         cluster = Cluster(client, tuple(self.topics or ()), self.pattern, self.publish_group)
         # Spark asks where to begin again after a crash in the first epoch; "latest" would be another place by then.
-        initial = kept(f"{state}/initial-offset.json", lambda: json.dumps(self._beginning(cluster)).encode())
+        initial = kept(
+            f"{state}/initial-offset.json", lambda: json.dumps(self._beginning(cluster)).encode(), json.loads
+        )
         decoder = self._decoder(state)
         schema = pa.schema([*decoder.schema, *metadata_fields(self.include)])
         reader = RowReader(client, decoder, schema, self.on_lost_offsets == "skip")
-        return replace(self, schema=schema, _opened=_Opened(cluster, json.loads(initial), reader, parallelism))
+        return replace(self, schema=schema, _opened=_Opened(cluster, initial, reader, parallelism))
 
     def initial_offset(self) -> Offset:
         return self._ready.initial
@@ -205,7 +207,11 @@ include=('key', 'offset'))
         if self.value_format != "avro":
             return PlainValues(text=self.value_format == "string")
         registry = None if self.registry is None else Registry(self.registry, seconds("timeout", self.timeout))
-        return AvroValues(self.schema or kept(f"{state}/schema.avsc", self._latest_schema).decode(), registry)
+        return AvroValues(self.schema or self._kept_schema(state), registry)
+
+    def _kept_schema(self, state: str) -> str:
+        # Parsed to find out whether it is whole.
+        return json.dumps(kept(f"{state}/schema.avsc", self._latest_schema, json.loads))
 
     def _latest_schema(self) -> bytes:
         assert self.registry is not None
@@ -255,6 +261,11 @@ class KafkaSink(Sink):
                 f"value is {self.value!r} with value_format={self.value_format!r}",
                 hint='value names the column for "string" and "raw"; JSON takes the whole row',
             )
+
+    @property
+    def target(self) -> str | None:
+        # Not the brokers: they may move.
+        return f"kafka:{self.topic}"
 
     def open(self, context: SinkContext) -> Committer:
         timeout = seconds("timeout", self.timeout)

@@ -243,17 +243,19 @@ class MemorySink(Sink):
         return f"MemorySink({self.name!r})"
 
 
-class _MemoryCommitter:
+class _MemoryCommitter(Committer):
     def __init__(self, epochs: dict[Epoch, pa.Table], schema: pa.Schema) -> None:
         self._epochs = epochs
         self._schema = schema
 
-    @property
-    def target(self) -> None:
-        return None
-
     def last_epoch(self, query_id: str) -> int | None:
         return max((epoch.number for epoch in self._epochs if epoch.query_id == query_id), default=None)
+
+    def landed_offsets(self, epoch: Epoch) -> str | None:
+        return next((landed.offsets for landed in self._epochs if landed == epoch), None)
+
+    def clear(self) -> None:
+        self._epochs.clear()
 
     def writer(self, epoch: Epoch) -> _MemoryWriter:
         return _MemoryWriter()
@@ -267,9 +269,6 @@ class _MemoryCommitter:
 
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Nothing is left behind."""
-
-    def orphans(self, epoch: Epoch) -> Sequence[str]:
-        return ()
 
 
 class _MemoryWriter:

@@ -47,6 +47,11 @@ class IcebergSink(Sink):
         return self.config.table_name
 
     @property
+    def target(self) -> str:
+        """The table's name behind its catalog's address."""
+        return f"{self.config.source.address}/{self.config.table_name}"
+
+    @property
     def flush_interval(self) -> timedelta | None:
         return self.config.flush_interval
 
@@ -80,11 +85,12 @@ class IcebergSink(Sink):
         Raises:
             CatalogError: If the catalog can't be reached or refuses, or the table is missing and may not be made.
             SchemaMismatchError: If the stream does not fit the table; lists every difference.
+            TableNotFoundError: If the job has written to the table before, and it is gone.
             StorageError: If the table's metadata can't be written.
         """
         from volley.iceberg.committer import IcebergCommitter
         from volley.iceberg.tables import open_table
 
-        catalog, table = open_table(self.config, context.schema)
+        catalog, table = open_table(self.config, context.schema, create=not context.resumed)
         committer: IcebergCommitter = IcebergCommitter(catalog, table, self.config, context)
         return committer

@@ -31,10 +31,15 @@ _BOUNDED = {
 }
 
 
-def open_table(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, Table]:
+def open_table(config: IcebergSinkConfig, stream: pa.Schema, create: bool = True) -> tuple[Catalog, Table]:
     """The catalog and the table that `config` names, ready for rows of the Arrow schema `stream`.
 
     What the table's schema lacks for them is found out, and not changed before there are rows.
+
+    Args:
+        config: The sink's settings.
+        stream: The rows' schema.
+        create: False if the job has written to the table before: one that is gone must not be made again.
 
     Raises:
         CatalogError: If the catalog can't be reached or refuses.
@@ -47,7 +52,7 @@ def open_table(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, T
     if isinstance(mode, Upsert):
         check_keys(mode, stream)
     # Each step finds what an earlier try has done: a namespace or a table it made.
-    catalog, table = patiently(lambda: _open(config, stream))
+    catalog, table = patiently(lambda: _open(config, stream, create))
     if isinstance(mode, Overwrite):
         check_named(mode, evolution(config, table, stream).of(table))
     return catalog, table
@@ -85,12 +90,17 @@ def _required(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_nullable(field.nullable and field.name not in valued) for field in stream])
 
 
-def _open(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, Table]:
+def _open(config: IcebergSinkConfig, stream: pa.Schema, create: bool) -> tuple[Catalog, Table]:
     catalog = load_catalog(config)
     with catalog_errors(config):
         try:
             table = catalog.load_table(config.identifier)
-        except NoSuchTableError:
+        except NoSuchTableError as error:
+            if not create:
+                raise TableNotFoundError(
+                    f"table {config.table_name} in {config.source.address} is gone, which this job has filled so far",
+                    hint="restore it, or start over with fresh=True to fill a new one from the beginning",
+                ) from error
             return catalog, _rooted(_create(catalog, config, stream), config.branch)
     evolution(config, table, stream)
     with catalog_errors(config):
