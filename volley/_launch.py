@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from volley import _plan
 from volley._checkpoint import Checkpoint
-from volley._dead_letters import Targets, dead_letters
+from volley._dead_letters import SCHEMA, Targets, dead_letters
 from volley._epochs import Chores, Epochs
+from volley._preview import preview
 from volley._repair import check
-from volley._session import session_for_job
+from volley._session import has_context, session_for_job
 from volley._spark import compile_plan
 from volley._spark_log import PlannedEpochs
 from volley._start import Start
@@ -62,6 +63,10 @@ def launch(
         on_failure.callback(checkpoint.restore)
         checkpoint.set_aside()
     check(checkpoint.log)
+    if not has_context():
+        preview(plan, f"{checkpoint.url}/volley")
+        for letters in dead_letters(sinks):
+            letters.check(SCHEMA)
     bound = checkpoint.bind(plan, [name for name in names if name is not None], start.backfill)
     known = frozenset(bound.targets or ()) if checkpoint.begun else frozenset()
 

@@ -16,6 +16,7 @@ from volley._arrow import Stage, lower
 from volley._datasource import data_source
 from volley._dead_letters import DATA_ERRORS, DeadLetters, Sorter, blamed
 from volley._failpoints import CHORE_POINT, reach
+from volley._preview import check_keys, united
 from volley._session import log_trace
 from volley._tally import Reports, Tally
 from volley._types import canonical_schema, conform
@@ -375,27 +376,15 @@ def _segments(steps: Sequence[_plan.Node], schema: pa.Schema, dictionaries: bool
 
 
 def _union(frames: Sequence[tuple[DataFrame, pa.Schema]]) -> tuple[DataFrame, pa.Schema]:
-    (first, schema), *others = frames
-    for frame, other in others:
-        if {field.name: field.type for field in schema} != {field.name: field.type for field in other}:
-            raise PlanError(
-                f"union of streams with different columns: {_listed(schema)} and {_listed(other)}",
-                hint="bring them into one shape with select, cast and alias first",
-            )
+    schema = united([schema for _, schema in frames])
+    (first, _), *others = frames
+    for frame, _ in others:
         first = first.unionByName(frame)
     return first, schema
 
 
-def _listed(schema: pa.Schema) -> str:
-    return "(" + ", ".join(f"{field.name} {field.type}" for field in schema) + ")"
-
-
 def _deduplicate(frame: DataFrame, schema: pa.Schema, node: _plan.Deduplicate) -> DataFrame:
-    for name in (*node.keys, *([node.event_time] if node.event_time else [])):
-        if name not in schema.names:
-            raise errors.ExpressionError(
-                f"deduplicate by unknown column {name!r}", hint=errors.near(name, schema.names)
-            )
+    check_keys(node, schema)
     if node.event_time is None or node.within is None:
         return frame.dropDuplicates(list(node.keys))
     watermark = f"{node.within.total_seconds()} seconds"

@@ -112,6 +112,20 @@ class SplitSource(Source):
     else the driver does), and to the executors, which call `read`.
     """
 
+    def preview(self, state: str) -> pa.Schema | None:
+        """What is known before Spark starts, which takes seconds: wrong settings and columns are found by it.
+
+        Args:
+            state: As for `open`; nothing is written there.
+
+        Returns:
+            The schema that `open` will find; None (the default) if it is not known yet.
+
+        Raises:
+            SourceError: If the source can't be read.
+        """
+        return None
+
     def open(self, state: str, parallelism: int = 1) -> SplitSource:
         """Called once on the driver before a job starts; returns the source to run (by default itself).
 

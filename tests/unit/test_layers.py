@@ -22,7 +22,7 @@ LAYERS = {
     3: ["stream", "connectors", "iceberg"],
     4: [
         *("_arrow", "_columns", "_datasource", "_dead_letters", "_epochs", "_spark", "_tally", "_workers"),
-        *("_session", "_checkpoint", "_launch", "_repair", "_running", "_spark_log", "job", "_terminal"),
+        *("_preview", "_session", "_checkpoint", "_launch", "_repair", "_running", "_spark_log", "job", "_terminal"),
     ],
     5: ["environment"],
     6: ["config"],

@@ -98,14 +98,17 @@ class FileSource(SplitSource):
     def limit(self) -> int | None:
         return self.max_files_per_epoch
 
+    def preview(self, state: str) -> pa.Schema | None:
+        replace(self, path=absolute(self._url), _log=FileLog(f"{state}/files"))._check_found()
+        return self._declared()
+
     def open(self, state: str, parallelism: int = 1) -> FileSource:
         opened = replace(self, path=absolute(self._url), _log=FileLog(f"{state}/files"), _parallelism=parallelism)
         opened._check_found()
-        if self.schema is None:
+        schema = self._declared()
+        if schema is None:
             schema = opened._inferred(f"{state}/schema.arrow")
-        else:
-            schema = canonical_schema(arrow_schema(self.schema))
-        self._format.check(schema)
+            self._format.check(schema)
         return replace(opened, schema=schema)
 
     def with_dictionaries(self) -> FileSource:
@@ -133,6 +136,13 @@ class FileSource(SplitSource):
 
     def read_tolerant(self, split: FileSplit) -> Iterator[Located | BadRow]:
         return self._each_file(split, self._format.read_tolerant)
+
+    def _declared(self) -> pa.Schema | None:
+        if self.schema is None:
+            return None
+        schema = canonical_schema(arrow_schema(self.schema))
+        self._format.check(schema)
+        return schema
 
     def _check_found(self) -> None:
         """Raise SourceError if there is nothing to read where there should be: most likely the path is wrong."""
@@ -305,8 +315,12 @@ class FileSink(Sink):
     def target(self) -> str | None:
         return f"files:{mask_uri(absolute(os.fspath(self.path)))}"
 
+    def check(self, schema: pa.Schema | None) -> None:
+        if schema is not None:
+            check_columns(self.format, schema)
+
     def open(self, context: SinkContext) -> Committer:
-        check_columns(self.format, context.schema)
+        self.check(context.schema)
         return FileCommitter(absolute(os.fspath(self.path)), self.format, dict(self.storage_options), context)
 
     def __repr__(self) -> str:

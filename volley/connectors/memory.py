@@ -116,6 +116,10 @@ class MemorySource(SplitSource):
     def limit(self) -> int | None:
         return self.rows_per_epoch
 
+    def preview(self, state: str) -> pa.Schema | None:
+        schema: pa.Schema = self.open(state).schema
+        return schema
+
     def open(self, state: str, parallelism: int = 1) -> MemorySource:
         """The rows as one Arrow table, the markers beside it.
 
