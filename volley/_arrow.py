@@ -15,6 +15,7 @@ from volley._casts import cast
 from volley._encoded import assembled, plain_batch
 from volley._operators import Value, compile_expression, output_type
 from volley._types import arrow_schema, canonical_schema, conform, type_name
+from volley._uuids import array_of
 from volley.errors import ExpressionError, JobError, VolleyError, near
 from volley.expressions import Call, Column, ExprNode, output_name
 
@@ -229,7 +230,7 @@ def _from_rows(node: _plan.Node, rows: list[dict[str, Any]], out: pa.Schema) -> 
     arrays = []
     for field in out:
         try:
-            arrays.append(pa.array([row.get(field.name) for row in rows], field.type))
+            arrays.append(array_of([row.get(field.name) for row in rows], field.type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise JobError(
                 f"{node.label()} gave a value for column {field.name!r} that is no {type_name(field.type)}: {error}",

@@ -17,6 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from volley._types import conform
+from volley._uuids import comparable
 from volley.iceberg._data_files import read_data_file
 from volley.iceberg._upsert_staging import DELETED, StagedFile, UpsertWriter
 from volley.iceberg.modes import Upsert
@@ -94,11 +95,11 @@ def _last_of_each(rows: pa.Table, mode: Upsert) -> pa.Table:
     """The row of each key that wins, in the order of arrival."""
     arrival = pa.array(np.arange(rows.num_rows))
     names = [f"k{number}" for number in range(len(mode.key_fields))]
-    keys = rows.select(list(mode.key_fields)).rename_columns(names)
+    keys = comparable(rows.select(list(mode.key_fields)).rename_columns(names))
     if mode.order_by is None:
         last = keys.append_column(_AT, arrival).group_by(names, use_threads=False).aggregate([(_AT, "max")])
         return rows.take(last[f"{_AT}_max"].combine_chunks().sort())
-    by = pa.table({"by": rows[mode.order_by], _AT: arrival})
+    by = comparable(pa.table({"by": rows[mode.order_by], _AT: arrival}))
     order = pc.sort_indices(by, [("by", "ascending", "at_start"), (_AT, "ascending", "at_start")])
     ranked = keys.take(order).append_column(_AT, arrival)
     last = ranked.group_by(names, use_threads=False).aggregate([(_AT, "max")])
