@@ -20,7 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from volley import ConfigError, FileSource, MissingDependencyError, SourceError
+from volley import ConfigError, FileSource, MissingDependencyError, SourceError, StorageError
 from volley.connectors import files
 from volley.connectors._file_log import LoggedFile
 
@@ -131,9 +131,9 @@ def test_a_lost_log_is_not_taken_for_an_empty_folder(folder: Path, tmp_path: Pat
         lambda: source.latest_offset({"files": 3}, None, None),
         lambda: source.latest_offset(START, None, {"files": 3}),
     ):
-        with pytest.raises(SourceError, match="has read 3 files, but the log") as caught:
+        with pytest.raises(StorageError, match="has read 3 files, its log of files has") as caught:
             ask()
-        assert "another job name" in str(caught.value.hint)
+        assert "volley.repair" in str(caught.value.hint)
 
 
 def test_what_goes_to_executors_holds_no_log(folder: Path, tmp_path: Path) -> None:
@@ -242,23 +242,105 @@ def test_a_file_without_rows_says_nothing_about_the_types(
     assert ids(source, START, source.latest_offset(START, None, None)) == [1]
 
 
+@pytest.mark.parametrize("format", ["json", "parquet"])
+def test_rows_without_columns_say_nothing_about_the_schema(folder: Path, tmp_path: Path, format: str) -> None:
+    if format == "json":
+        (folder / "a.json").write_text("{}\n{}\n")
+    else:
+        pq.write_table(pa.table({}), folder / "a.parquet")
+    with pytest.raises(SourceError, match="no rows with columns to infer a schema from") as caught:
+        FileSource(folder, format=format).open(str(tmp_path / "state"))
+    assert "declare" in str(caught.value.hint)
+
+
 def test_nothing_to_infer_a_schema_from(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="no rows to infer") as caught:
+    with pytest.raises(SourceError, match="no rows with columns to infer") as caught:
         FileSource(folder, format="json").open(str(tmp_path / "state"))
     assert "declare" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("schema", ["id long", None])
-def test_a_missing_path_is_told_when_the_job_starts(tmp_path: Path, schema: str | None) -> None:
-    with pytest.raises(SourceError, match=r"nowhere does not exist"):
-        opened(tmp_path / "nowhere", tmp_path / "state", schema=schema)
+@pytest.mark.parametrize("bounded", [True, False])
+@pytest.mark.parametrize("path", ["event", "event/2024", "event/*.json", "event/*/in.json", "event/2024/a.json"])
+def test_a_missing_path_is_told_when_the_job_starts(
+    tmp_path: Path, path: str, bounded: bool, schema: str | None
+) -> None:
+    (tmp_path / "events").mkdir()
+    with pytest.raises(SourceError, match=r"does not exist") as caught:
+        opened(tmp_path / path, tmp_path / "state", schema=schema, bounded=bounded)
+    assert path in caught.value.message
+    assert f"{tmp_path} has 'events'" in str(caught.value.hint)
+    assert not (tmp_path / "state").exists()
 
 
-def test_a_glob_may_match_nothing_yet(tmp_path: Path) -> None:
-    source = opened(tmp_path / "later" / "*.json", tmp_path / "state")
+@pytest.mark.parametrize("schema", ["id long", None])
+@pytest.mark.parametrize("pattern", ["*.jsonl", "2*/*.json", "[x]*"])
+def test_a_glob_that_matches_nothing_is_an_error_where_nothing_more_can_come(
+    folder: Path, tmp_path: Path, pattern: str, schema: str | None
+) -> None:
+    put(folder, "a.json", 1)
+    with pytest.raises(SourceError, match="matches no file to read") as caught:
+        opened(f"{folder}/{pattern}", tmp_path / "state", schema=schema)
+    assert f"{folder}/{pattern}" in caught.value.message
+    assert f"{folder} has 'a.json'" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("name", ["_a.json", ".a.json", "a.json.tmp", "_work/a.json", "link.json"])
+@pytest.mark.parametrize("pattern", ["", "/**"])
+def test_files_that_are_all_left_out_are_an_error_that_says_why(
+    folder: Path, tmp_path: Path, name: str, pattern: str
+) -> None:
+    if name == "link.json":
+        (folder / name).symlink_to(put(tmp_path / "other", "a.json", 1))
+    else:
+        put(folder, name, 1)
+    with pytest.raises(SourceError, match="matches no file to read") as caught:
+        opened(f"{folder}{pattern}", tmp_path / "state")
+    assert name in str(caught.value.hint)
+    assert "begin with . or _" in str(caught.value.hint)
+
+
+def test_a_single_file_that_is_left_out_is_an_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    for path in (put(tmp_path, "a.json.tmp", 1), tmp_path / "pipe.json"):
+        with pytest.raises(SourceError, match="matches no file to read"):
+            opened(path, tmp_path / "state")
+
+
+def test_an_empty_folder_has_no_rows_yet(folder: Path, tmp_path: Path) -> None:
+    source = opened(folder, tmp_path / "state")
     assert source.latest_offset(START, None, None) == START
-    put(tmp_path / "later", "a.json", 1)
+    put(folder, "a.json", 1)
+    assert ids(source, START, opened(folder, tmp_path / "state").latest_offset(START, None, None)) == [1]
+
+
+def test_a_glob_of_a_source_that_goes_on_may_match_nothing_yet(folder: Path, tmp_path: Path) -> None:
+    source = opened(f"{folder}/*.json", tmp_path / "state", bounded=False)
+    assert source.latest_offset(START, None, None) == START
+    put(folder, "a.json", 1)
     assert ids(source, START, source.latest_offset(START, None, None)) == [1]
+
+
+@pytest.mark.parametrize("path", ["in/*.json", "in", "in/a.json"])
+@pytest.mark.parametrize("schema", ["id long", None])
+def test_files_may_go_once_they_are_read(folder: Path, tmp_path: Path, path: str, schema: str | None) -> None:
+    file = put(folder, "a.json", 1)
+    end = opened(tmp_path / path, tmp_path / "state", schema=schema).latest_offset(START, None, None)
+    file.unlink()
+    assert opened(tmp_path / path, tmp_path / "state", schema=schema).latest_offset(end, None, None) == end
+
+
+def test_a_local_folder_that_goes_is_an_error(folder: Path, tmp_path: Path) -> None:
+    file = put(folder, "a.json", 1)
+    source = opened(folder, tmp_path / "state")
+    end = source.latest_offset(START, None, None)
+    file.unlink()
+    folder.rmdir()
+    for path in (folder, f"{folder}/*.json"):
+        with pytest.raises(SourceError, match="does not exist"):
+            opened(path, tmp_path / "state")
+    with pytest.raises(SourceError, match="does not exist"):
+        source.latest_offset(end, None, None)
 
 
 def test_a_relative_path_means_the_same_everywhere(
@@ -294,6 +376,17 @@ def test_any_file_system(object_store: str) -> None:
     )
 
 
+@pytest.mark.parametrize("path", ["in", "in/*.json"])
+def test_an_object_store_has_no_empty_folders(object_store: str, path: str) -> None:
+    store = fsspec.filesystem("memory")
+    store.pipe_file("/volley-test/in/a.json", b'{"id": 1}\n')
+    source = opened(f"{object_store}/{path}", f"{object_store}/state", bounded=False)
+    end = source.latest_offset(START, None, None)
+    store.rm("/volley-test/in", recursive=True)
+    assert opened(f"{object_store}/{path}", f"{object_store}/state").latest_offset(end, None, None) == end
+    assert source.latest_offset(end, None, None) == end
+
+
 class CachedListings(LocalFileSystem):  # type: ignore[misc]
     """Lists a folder once and for all, as clients of object stores do until they are told otherwise."""
 
@@ -325,7 +418,9 @@ def test_cached_listings_do_not_hide_new_files(folder: Path, tmp_path: Path) -> 
         ({"path": "in.json", "options": {"delimiter": ";"}}, "json files have no option 'delimiter'"),
         ({"path": "in.csv", "options": {"delimeter": ";"}}, "no option 'delimeter'"),
         ({"path": "in.csv", "options": {"delimiter": "::"}}, "not one character"),
-        ({"path": "in.csv", "max_files_per_epoch": 0}, "max_files_per_epoch is 0"),
+        ({"path": "in.csv", "options": {"null_values": "NA"}}, "null_values 'NA' is not a list"),
+        ({"path": "in.csv", "options": {"null_values": [None]}}, "is not a list of texts"),
+        ({"path": "in.csv", "max_files_per_epoch": 0}, "max_files_per_epoch 0"),
         ({"path": "in.csv", "schema": "id lng"}, "lng"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import math
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -236,6 +237,57 @@ def test_csv_types(files: Files) -> None:
     header = ";".join(TEXTS)
     files.put("a.csv", f"{header}\n{row}\n{';' * (len(TEXTS) - 1)}\n")
     assert files.rows(schema=TYPES, options={"delimiter": ";"}) == [VALUES, NULLS]
+
+
+TEXTS_OF_NULL = ["NA", "N/A", "#N/A", "n/a", "NULL", "null", "nan", "NaN", "-NaN", "None"]
+
+
+@pytest.mark.parametrize("schema", ["code string", None])
+def test_only_an_empty_csv_field_is_null(files: Files, schema: str | None) -> None:
+    files.put("a.csv", "code,n\n" + "".join(f"{text},1\n" for text in TEXTS_OF_NULL) + '"",2\n,3\n"NA",4\n')
+    codes = [row["code"] for row in files.rows(schema=schema)]
+    assert codes == [*TEXTS_OF_NULL, "", None, "NA"]
+
+
+def test_csv_texts_that_are_given_are_null_in_every_column(files: Files) -> None:
+    files.put("a.csv", 'code,n,d\nNA,-,NA\n"NA",1,-\nNaN,2,NaN\n,,\n')
+    options = {"null_values": ["NA", "-"]}
+    for schema in ("code string, n long, d double", None):
+        rows = files.rows(schema=schema, options=options)
+        assert [row["code"] for row in rows] == [None, "NA", "NaN", None]
+        assert [row["n"] for row in rows] == [None, 1, 2, None]
+        assert rows[0]["d"] is rows[1]["d"] is rows[3]["d"] is None
+        assert math.isnan(rows[2]["d"])
+
+
+@pytest.mark.parametrize("kind", ["long", "boolean", "date", "timestamp", "decimal(9,2)"])
+@pytest.mark.parametrize("text", ["NA", "NULL", "nan", '""'])
+def test_a_csv_text_that_is_no_value_of_its_column_is_an_error(files: Files, kind: str, text: str) -> None:
+    error = files.put("a.csv", f"v,n\n,1\n{text},2\n").error(schema=f"v {kind}")
+    assert "a.csv, line 3: column 'v'" in error.message
+    assert "null_values" in str(error.hint)
+
+
+@pytest.mark.parametrize("kind", ["double", "float"])
+def test_csv_texts_of_infinity_and_of_no_number(files: Files, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_csv_rows, "_BLOCK", 64)
+    files.put("a.csv", "v\n" + "inf\n-Infinity\nNaN\n1.5\n" * 50)
+    values = [row["v"] for row in files.rows(schema=f"v {kind}")]
+    assert values[:2] == [math.inf, -math.inf]
+    assert math.isnan(values[2])
+    assert len(values) == 200
+
+
+@pytest.mark.parametrize("block", [1 << 20, 64])
+@pytest.mark.parametrize(("kind", "text"), [("double", "1e400"), ("double", "-1.8e308"), ("float", "1e39")])
+def test_a_csv_number_too_large_for_its_column_is_an_error(
+    files: Files, kind: str, text: str, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_csv_rows, "_BLOCK", block)
+    files.put("a.csv", "v,w\n" + "1.5,a\ninf,b\n,c\n" * 30 + f"{text},d\n2.5,e\n")
+    message = files.error(schema=f"v {kind}, w string").message
+    assert "a.csv, line 92: column 'v'" in message
+    assert text in message
 
 
 @pytest.mark.parametrize("text", ["", "\n", "id", "id\n", "\ufeffid", "id,name\r\n\r\n"])

@@ -124,9 +124,9 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         ),
         "both starting_offsets",
     ),
-    "no rows": (lambda: KafkaSource("b:1", "t", schema="id long", max_rows_per_epoch=0), "max_rows_per_epoch is 0"),
+    "no rows": (lambda: KafkaSource("b:1", "t", schema="id long", max_rows_per_epoch=0), "max_rows_per_epoch 0"),
     "split sizes": (lambda: KafkaSource("b:1", "t", schema="id long", max_rows_per_split=30_000), "twice the first"),
-    "no time": (lambda: KafkaSource("b:1", "t", schema="id long", timeout=timedelta(0)), "timeout is"),
+    "no time": (lambda: KafkaSource("b:1", "t", schema="id long", timeout=timedelta(0)), "timeout 0:00:00"),
     "a group": (lambda: KafkaSource("b:1", "t", schema="id long", properties={"group.id": "g"}), "publish_group"),
     "a sink's column": (lambda: KafkaSink("b:1", "t", value_format="raw"), "value names the column"),
     "a sink's transaction": (lambda: KafkaSink("b:1", "t", properties={"transactional.id": "x"}), "can't be set"),
@@ -201,6 +201,21 @@ def test_a_batch_has_the_rows_that_its_values_have_by_themselves(count: int) -> 
                 rows_of_json([*values])
         else:
             assert rows_of_json([*values]) == [{"id": None, "name": None} | each for each in objects]
+
+
+@pytest.mark.parametrize(
+    ("field", "number"),
+    [
+        *(("price", number) for number in ("1e400", "1.8e308", "9" * 400, "9" * 10_000)),
+        *(("unknown", number) for number in ("1e400", "-1.8e308", "9" * 10_000)),
+    ],
+)
+def test_numbers_that_no_double_holds_are_bad_messages(field: str, number: str) -> None:
+    decoder = JsonValues(pa.schema({"price": pa.float64()}), "keep")
+    value = f'{{"{field}": {number}}}'.encode()
+    with pytest.raises((SourceError, pa.ArrowInvalid)) as caught:
+        decoder.decode([b'{"price": 1.5}', value])
+    assert decoder.fault(value, caught.value)
 
 
 def test_unknown_fields_are_kept_as_json_or_refused() -> None:

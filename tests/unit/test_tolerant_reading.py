@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -56,6 +57,12 @@ JSON = {
     "a line among blank ones": ('\n\n{"id": 3}\n\nno\n  \n{"id": 7}\n\n', [3, 7], [5]),
     "a line that ends in CRLF": ('{"id": 1}\r\nno\r\n{"id": 3}\r\n', [1, 3], [2]),
     "a null before the first object": ('null\n{"id": 2}\n', [2], [1]),
+    "a null between objects": ('{"id": 1}\nnull\n{"id": 3}\n', [1, 3], [2]),
+    "a null that is indented": ('{"id": 1}\n \tnull\r\n{"id": 3}\n', [1, 3], [2]),
+    "a null at the end": ('{"id": 1}\nnull', [1], [2]),
+    "nulls one after the other": ('{"id": 1}\nnull\nnull\n{"id": 4}\n', [1, 4], [2, 3]),
+    "a null behind an object": ('{"id": 1}\n{"id": 2} null\n{"id": 3}\n', [1, 3], [2]),
+    "a number too large for a long": ('{"id": 1}\n{"id": 9223372036854775808}\n', [1], [2]),
     "a line of another type": ('{"id": 1}\n{"id": {"a": 1}}\n{"id": 3}\n', [1, 3], [2]),
     "no line": ('{"id": 1}\n\n{"id": 3}\n', [1, 3], []),
 }
@@ -67,6 +74,50 @@ def test_bad_in_json_is(text: str, good: list[int], bad: list[int], tmp_path: Pa
     assert rows == [(f"a.json, line {number}", number) for number in good]
     payloads = text.replace("\r", "").split("\n")
     assert letters == [(f"a.json, line {number}", payloads[number - 1]) for number in bad]
+
+
+LARGE = ["1e400", "-1e400", "1.8e308", "9" * 400, "1e999999999"]
+
+
+@pytest.mark.parametrize("number", LARGE)
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ("id double", "{}"),
+        ("id array<double>", "[1, {}]"),
+        ("id struct<a: array<struct<b: double>>>", '{{"a": [{{"b": {}}}]}}'),
+        ("id float", "{}"),
+    ],
+)
+def test_a_json_number_that_no_column_can_hold_is_a_bad_row(
+    number: str, schema: str, value: str, tmp_path: Path
+) -> None:
+    large = '{"id": ' + value.format(number) + "}"
+    good = '{"id": ' + value.format("1.5") + "}"
+    rows, letters = read_text(tmp_path, "a.json", f"{good}\n{large}\n{good}\n", schema)
+    assert [place for place, _ in rows] == ["a.json, line 1", "a.json, line 3"]
+    assert letters == [("a.json, line 2", large)]
+
+
+def test_a_json_number_larger_than_a_float_is_a_bad_row(tmp_path: Path) -> None:
+    text = '{"id": 3.4028234e38}\n{"id": 1e39}\n{"id": -3.5e38}\n'
+    rows, letters = read_text(tmp_path, "a.json", text, "id float")
+    assert [place for place, _ in rows] == ["a.json, line 1"]
+    assert letters == [("a.json, line 2", '{"id": 1e39}'), ("a.json, line 3", '{"id": -3.5e38}')]
+
+
+def test_infinity_by_its_name_is_a_value_beside_numbers_that_are_too_large(tmp_path: Path) -> None:
+    text = '{"id": Infinity, "s": "Infinity"}\n{"id": -Infinity}\n{"id": 1.8e308, "s": "Infinity"}\n{"id": Inf}\n'
+    rows, letters = read_text(tmp_path, "a.json", text, "id double, s string")
+    assert [value for _, value in rows] == [math.inf, -math.inf, math.inf]
+    assert [place for place, _ in letters] == ["a.json, line 3"]
+
+
+def test_a_row_of_nulls_is_a_row_whatever_its_texts_say(tmp_path: Path) -> None:
+    text = '{"x": "} null"}\n{"id": null, "x": {"y": null}}\n{}\n{"id": null}\n'
+    rows, letters = read_text(tmp_path, "a.json", text)
+    assert [value for _, value in rows] == [None] * 4
+    assert letters == []
 
 
 CSV = {
@@ -92,6 +143,13 @@ def test_bad_in_csv_is(text: str, good: list[int], bad: list[int], tmp_path: Pat
     assert rows == [(f"a.csv, line {number}", number) for number in good]
     payloads = text.replace("\r", "").split("\n")
     assert letters == [(f"a.csv, line {number}", payloads[number - 1]) for number in bad]
+
+
+def test_csv_numbers_too_large_for_their_column_are_bad_rows(tmp_path: Path) -> None:
+    text = "id,name\ninf,a\n1e400,b\n2.5,c\n-1e999,d\n-inf,e\n"
+    rows, letters = read_text(tmp_path, "a.csv", text, "id double, name string")
+    assert rows == [("a.csv, line 2", math.inf), ("a.csv, line 4", 2.5), ("a.csv, line 6", -math.inf)]
+    assert letters == [("a.csv, line 3", "1e400,b"), ("a.csv, line 5", "-1e999,d")]
 
 
 def test_csv_times_that_are_none_are_bad_rows(tmp_path: Path) -> None:
@@ -191,4 +249,10 @@ def check_mix(format: str, kinds: list[str], lines: list[str], text: str, factor
 def test_a_null_before_the_first_object_is_an_error_when_the_schema_is_inferred(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(' null\n{"id": 1}\n')
     with pytest.raises(SourceError, match=r"a\.json, line 1: not a JSON object"):
+        FileSource(tmp_path / "a.json").open(str(tmp_path / "state"))
+
+
+def test_a_null_among_objects_is_an_error_when_the_schema_is_inferred(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"id": null}\n{"id": 1}\nnull\n{"id": 3}\n')
+    with pytest.raises(SourceError, match=r"a\.json, line 3: not a JSON object"):
         FileSource(tmp_path / "a.json").open(str(tmp_path / "state"))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from volley._halving import first_failing
+from volley.connectors._csv_floats import first_too_large, texts_of
 from volley.connectors._input_file import LARGEST_VALUE, InputFile
 from volley.errors import ConfigError, ExpressionError, SourceError
 
@@ -32,6 +34,9 @@ __all__ = [
 ]
 
 _BLOCK = 4 << 20
+_HINT = (
+    'mend the file, declare a schema that fits it, or name the texts that mean null: options={"null_values": ["NA"]}'
+)
 _ROW = re.compile(r"(?:In CSV column #(\d+): )?(.*?)Row #(\d+): (.*)", re.S)
 
 
@@ -83,7 +88,7 @@ def read(
             yield batch
             done += batch.num_rows
     except BadValue as error:
-        raise file.fault(error.reason, *_place(file, done + error.row + 1, options)) from error
+        raise file.fault(error.reason, *_place(file, done + error.row + 1, options), _HINT) from error
     except pa.ArrowInvalid as error:
         raise _bad_row(file, error, options, names) from error
 
@@ -95,20 +100,37 @@ def batches(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> I
         BadValue: If a value is not of its column's type.
         pyarrow.ArrowInvalid: If a block of rows can't be parsed.
     """
+    texts = _Texts(file, schema, options)
     with file.open() as stream:
         counted = _Quotes(stream)
         with _reader(counted, schema, options) as reader:
             last: pa.RecordBatch | None = None
-            for batch in reader:
+            for number, batch in enumerate(reader):
                 if last is not None:
-                    yield decoded(last, schema)
+                    yield decoded(last, schema, partial(texts.batch, number - 1))
                 last = batch
         if last is None:
             return
         # Arrow takes a quote that is never closed for one long value, which swallows the rest of the file.
         if counted.number % 2 and _ends_in_a_quote(file, options):
             raise BadValue(last.num_rows - 1, "a quote is opened and never closed")
-        yield decoded(last, schema)
+        yield decoded(last, schema, partial(texts.batch, number))
+
+
+class _Texts:
+    """The batches of a file as texts: it is read once more, and only if somebody asks."""
+
+    def __init__(self, file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> None:
+        self._batches = enumerate(_read_texts(file, schema, options))
+
+    def batch(self, number: int) -> pa.RecordBatch:
+        """The batch of this number; numbers are asked for in ascending order."""
+        return next(batch for at, batch in self._batches if at == number)
+
+
+def _read_texts(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+    with file.open() as stream, _reader(stream, texts_of(schema), options) as reader:
+        yield from reader
 
 
 class _Quotes:
@@ -173,6 +195,7 @@ def rules(schema: pa.Schema | None, options: Mapping[str, Any]) -> dict[str, Any
             # Only the columns that are wanted: the others' types would be guessed, and the guess can fail later on.
             include_columns=None if schema is None else schema.names,
             include_missing_columns=schema is not None,
+            null_values=["", *options.get("null_values", ())],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
@@ -204,15 +227,23 @@ class BadValue(Exception):
         self.reason = reason
 
 
-def decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def decoded(batch: pa.RecordBatch, schema: pa.Schema, texts: Callable[[], pa.RecordBatch]) -> pa.RecordBatch:
     """A parsed batch in the source's schema.
+
+    Args:
+        batch: The batch.
+        schema: The schema.
+        texts: The same rows in the schema `texts_of`.
 
     Raises:
         BadValue: If a value is not of its column's type.
     """
     import pyarrow as pa
 
-    return pa.RecordBatch.from_arrays([_cast(batch.column(field.name), field) for field in schema], schema=schema)
+    rows = pa.RecordBatch.from_arrays([_cast(batch.column(field.name), field) for field in schema], schema=schema)
+    if found := first_too_large(rows, texts):
+        raise BadValue(*found)
+    return rows
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
@@ -267,7 +298,7 @@ def _bad_row(
 ) -> SourceError:
     found = _ROW.fullmatch(str(error))
     place = _place(file, int(found[3]), options) if found else (None, "")
-    return file.fault(reason(error, names), *place)
+    return file.fault(reason(error, names), *place, _HINT)
 
 
 def reason(error: Exception, names: list[str] | None = None) -> str:

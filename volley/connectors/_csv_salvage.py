@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from volley._halving import halved
+from volley.connectors._csv_floats import texts_of
 from volley.connectors._csv_rows import BadValue, batches, decoded, delimiter, header, reason, records, rules
 from volley.connectors._input_file import InputFile
 from volley.source import BadRow, Located
@@ -103,10 +104,14 @@ def _parsed(group: list[_Record], names: list[str], schema: pa.Schema, options: 
         raise BadValue(0, "a quote is opened and never closed")
     data = "".join(record.text for record in group).encode(errors="surrogateescape")
     read_options = pcsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names)
-    table = pcsv.read_csv(pa.py_buffer(data), read_options=read_options, **rules(schema, options))
-    if table.num_rows != len(group):
-        raise BadValue(0, f"{table.num_rows} rows where one should be")
-    return decoded(table.combine_chunks().to_batches()[0], schema)
+
+    def parse(asked: pa.Schema) -> pa.RecordBatch:
+        table = pcsv.read_csv(pa.py_buffer(data), read_options=read_options, **rules(asked, options))
+        if table.num_rows != len(group):
+            raise BadValue(0, f"{table.num_rows} rows where one should be")
+        return table.combine_chunks().to_batches()[0]
+
+    return decoded(parse(schema), schema, lambda: parse(texts_of(schema)))
 
 
 class _Lines:

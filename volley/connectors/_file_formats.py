@@ -75,7 +75,7 @@ FORMATS = {
         infer=_csv_rows.infer,
         read=_csv_rows.read,
         read_tolerant=_csv_salvage.read_tolerant,
-        options=("header", "delimiter"),
+        options=("header", "delimiter", "null_values"),
     ),
     "parquet": Format(
         extensions=(".parquet",),

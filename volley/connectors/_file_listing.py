@@ -2,56 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import posixpath
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from volley._secrets import mask_uri, presentable
 from volley.connectors._file_log import LoggedFile
 from volley.connectors._paths import filesystem
-from volley.errors import SourceError
+from volley.errors import SourceError, VolleyError
 
-__all__ = ["check_exists", "list_files"]
+__all__ = ["check_exists", "check_not_empty", "list_files"]
 
 _MAGIC = frozenset("*?[")
+_SHOWN = 5
+_LEFT_OUT = "names that begin with . or _ or end in .tmp or .crc are left out, and so are links"
 
 
-def check_exists(path: str, options: Mapping[str, Any]) -> None:
-    """Raise SourceError if a file or folder is not there; a glob may match nothing yet."""
+def check_exists(path: str, options: Mapping[str, Any], known: Collection[str] = ()) -> None:
+    """Raise SourceError if a file, a folder or the folder that a glob begins with is not there.
+
+    An object store has no folders: one whose files have been deleted is gone. A local folder that is gone has been
+    moved, or its disk is not mounted.
+
+    Args:
+        path: The path of the source.
+        options: For fsspec.
+        known: The files that were found there before.
+    """
     files, root = filesystem(path, options)
-    try:
-        if _is_glob(files, root) or files.exists(root):
+    with _listing(path):
+        base = _base(root) if _is_glob(files, root) else root
+        if files.exists(base) or (known and (base in known or not _is_local(files))):
             return
-    except Exception as error:
-        raise _unlistable(path, error) from presentable(error)
-    raise SourceError(
-        f"{mask_uri(path)} does not exist", hint="check the path; an empty folder is fine, a missing one is not"
-    )
+        hint = f"{_what_is_there(files, base)}an empty folder is fine, a missing one is not"
+    folder = "" if base == root else f": there is no folder {mask_uri(base)}"
+    raise SourceError(f"{mask_uri(path)} does not exist{folder}", hint=hint)
 
 
-def list_files(path: str, options: Mapping[str, Any]) -> list[LoggedFile]:
+def check_not_empty(path: str, options: Mapping[str, Any]) -> None:
+    """Raise SourceError if a glob matches no file, or if a folder has files and none of them is to be read.
+
+    An empty folder passes: what is to be read may come before the next run.
+    """
+    files, root = filesystem(path, options)
+    with _listing(path):
+        globbed = _is_glob(files, root)
+        left_out = []
+        for info in files.glob(root, detail=True).values() if globbed else _entries(files, root):
+            if _is_taken(info, root, globbed):
+                return
+            if info["type"] != "directory":
+                left_out.append(info["name"])
+        if not globbed and not left_out and files.isdir(root):
+            return
+        hint = f"there are {_listed(sorted(left_out))}; " if left_out else _what_is_there(files, _base(root))
+    raise SourceError(f"{mask_uri(path)} matches no file to read", hint=hint + _LEFT_OUT)
+
+
+def list_files(path: str, options: Mapping[str, Any], known: Collection[str] = ()) -> list[LoggedFile]:
     """All files of a folder, file or glob that are there and complete, oldest first, then by name.
+
+    Args:
+        path: The path of the source.
+        options: For fsspec.
+        known: The files that were found there before.
 
     Raises:
         SourceError: If there is no such folder or file, or it can't be listed.
     """
     files, root = filesystem(path, options)
-    try:
+    with _listing(path):
         # Listings of object stores are cached for good unless they are thrown away.
         files.invalidate_cache()
-        check_exists(path, options)
+        check_exists(path, options, known)
         found = files.glob(root, detail=True) if (globbed := _is_glob(files, root)) else _below(files, root)
-    except SourceError:
-        raise
-    except Exception as error:
-        raise _unlistable(path, error) from presentable(error)
-    whole = [info for info in found.values() if info["type"] == "file" and not _is_hidden(info["name"], root, globbed)]
+    whole = [info for info in found.values() if _is_taken(info, root, globbed)]
     whole.sort(key=lambda info: (_modified(info), info["name"]))
     return [LoggedFile(info["name"], info["size"]) for info in whole]
 
 
-def _unlistable(path: str, error: Exception) -> SourceError:
-    return SourceError(f"{mask_uri(path)} can't be listed: {mask_uri(str(error))}", hint="check path and permissions")
+@contextmanager
+def _listing(path: str) -> Iterator[None]:
+    """Whatever the storage's driver raises as one of ours."""
+    try:
+        yield
+    except VolleyError:
+        raise
+    except Exception as error:
+        raise SourceError(
+            f"{mask_uri(path)} can't be listed: {mask_uri(str(error))}", hint="check path and permissions"
+        ) from presentable(error)
 
 
 def _is_glob(files: Any, root: str) -> bool:
@@ -59,19 +103,61 @@ def _is_glob(files: Any, root: str) -> bool:
     return bool(_MAGIC & set(root)) and not files.exists(root)
 
 
+def _base(root: str) -> str:
+    """The folder that a glob begins with."""
+    at = min((root.index(char) for char in _MAGIC if char in root), default=len(root))
+    return root[:at].rpartition("/")[0] or "/"
+
+
+def _is_local(files: Any) -> bool:
+    from fsspec.implementations.local import LocalFileSystem
+
+    return isinstance(files, LocalFileSystem)
+
+
 def _below(files: Any, root: str) -> dict[str, Any]:
     if files.isfile(root):
         return {root: files.info(root)}
-    found: dict[str, Any] = files.find(root, detail=True)
+    # A folder of an object store is gone with its files.
+    found: dict[str, Any] = files.find(root, detail=True) if files.exists(root) else {}
     return found
+
+
+def _entries(files: Any, root: str) -> Iterator[dict[str, Any]]:
+    """What is below a folder, one folder after the other; or the file itself."""
+    if not files.isdir(root):
+        yield files.info(root)
+        return
+    for _, _, found in files.walk(root, detail=True):
+        yield from found.values()
+
+
+def _is_taken(info: Mapping[str, Any], root: str, globbed: bool) -> bool:
+    return info["type"] == "file" and not _is_hidden(info["name"], root, globbed)
 
 
 def _is_hidden(name: str, root: str, globbed: bool) -> bool:
     """True if the file, or a folder it is in below the one that was asked for, is not meant to be read."""
-    if globbed:
-        root = root[: min(root.index(char) for char in _MAGIC if char in root)].rpartition("/")[0]
-    parts = [part for part in name.removeprefix(root).split("/") if part]
+    parts = [part for part in name.removeprefix(_base(root) if globbed else root).split("/") if part]
     return any(part.startswith((".", "_")) for part in parts) or name.endswith((".tmp", ".crc"))
+
+
+def _what_is_there(files: Any, path: str) -> str:
+    """The next folder that does exist, and the names in it that are most like the one that does not."""
+    name = ""
+    with suppress(Exception):
+        while not files.exists(path) and path.strip("/"):
+            path, name = posixpath.split(path)
+        names = sorted(posixpath.basename(found.rstrip("/")) for found in files.ls(path, detail=False))
+        close = difflib.get_close_matches(name, names, n=3)
+        return f"{mask_uri(path)} has {_listed(names, close)}; " if names else f"{mask_uri(path)} is empty; "
+    return ""
+
+
+def _listed(names: list[str], first: list[str] | None = None) -> str:
+    shown = first or list(islice(names, _SHOWN))
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    return ", ".join(map(repr, map(mask_uri, shown))) + more
 
 
 def _modified(info: Mapping[str, Any]) -> float:

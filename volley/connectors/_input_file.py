@@ -20,6 +20,7 @@ LARGEST_VALUE = 64 << 20
 
 _EXCERPT = 120
 _REASON = 400
+_MEND = "mend the file, or declare a schema that fits it"
 
 
 @dataclass(frozen=True)
@@ -34,20 +35,19 @@ class InputFile:
     name: str
     open: Callable[[], AbstractContextManager[Any]]
 
-    def fault(self, reason: str, line: int | None = None, excerpt: str = "") -> SourceError:
+    def fault(self, reason: str, line: int | None = None, excerpt: str = "", hint: str = _MEND) -> SourceError:
         """The error that tells what is wrong in this file.
 
         Args:
             reason: What is wrong.
             line: Where, counted from 1; None = not known.
             excerpt: What stands there.
+            hint: The way out.
         """
         place = self.name if line is None else f"{self.name}, line {line}"
         shown = f": {excerpt[:_EXCERPT]}" if excerpt else ""
         # Arrow quotes a value whole, however long it is.
-        return SourceError(
-            f"{place}: {reason[:_REASON]}{shown}", hint="mend the file, or declare a schema that fits it"
-        )
+        return SourceError(f"{place}: {reason[:_REASON]}{shown}", hint=hint)
 
     def conform(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         """The batch in the source's schema.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from volley._halving import first_failing, halved
 from volley.connectors._input_file import LARGEST_VALUE, InputFile
-from volley.connectors._json_text import check, fault, parsed, refuse_null
+from volley.connectors._json_text import check, fault, inferred, parsed
 from volley.errors import SourceError
 from volley.source import BadRow, Located
 
@@ -30,7 +30,6 @@ _BRACKETS = re.compile(rb"[\[\]{}]")
 def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema | None:
     """The schema of the lines in the file's first megabyte; None if they are empty."""
     import pyarrow as pa
-    import pyarrow.json as pj
 
     with file.open() as stream:
         sample = stream.read(_SAMPLE)
@@ -41,8 +40,7 @@ def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema | None:
         if _depth(line) > _DEEPEST:
             raise file.fault(f"nested more than {_DEEPEST} deep", number, line[:80].decode(errors="replace"))
     try:
-        refuse_null(whole)
-        return pj.read_json(pa.BufferReader(whole)).schema
+        return inferred(whole)
     except (pa.ArrowException, SourceError) as error:
         raise _bad_line(file, whole, 0, None, error) from error
 

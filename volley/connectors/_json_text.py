@@ -10,10 +10,16 @@ from volley.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.json as pj
 
-__all__ = ["check", "fault", "parsed", "refuse_null"]
+__all__ = ["check", "fault", "inferred", "parsed"]
 
-_NULL = re.compile(rb"\s*null\b")
+_STRING = rb'"(?:[^"\\]|\\.)*"'
+_STRINGS = re.compile(_STRING)
+_NULL_FIRST = re.compile(rb"\s*null\b")
+_NULL_BEHIND_OBJECT = re.compile(rb"\}\s*null\b")
+# What Arrow takes for infinity, beside numbers that are too large.
+_STRINGS_AND_INFINITIES = re.compile(_STRING + rb"|-?Inf(?:inity)?")
 
 
 def check(schema: pa.Schema) -> None:
@@ -51,20 +57,62 @@ def parsed(text: bytes, schema: pa.Schema, unexpected: str = "ignore") -> list[p
     import pyarrow.json as pj
 
     _check_text(text)
-    refuse_null(text)
     asked = pa.schema([pa.field(field.name, _asked(field.type)) for field in schema])
-    table = pj.read_json(
-        pa.BufferReader(text),
-        read_options=pj.ReadOptions(use_threads=False, block_size=len(text)),
-        parse_options=pj.ParseOptions(explicit_schema=asked, unexpected_field_behavior=unexpected),
-    )
+    options = pj.ParseOptions(explicit_schema=asked, unexpected_field_behavior=unexpected)
+    table = _table(text, options)
+    if _infinite(table) and (column := _infinite(_table(_without_infinities(text), options))):
+        raise SourceError(f"column {column!r}: a number is too large for its type")
     return [_decoded(batch, schema) for batch in table.to_batches()]
 
 
-def refuse_null(text: bytes) -> None:
-    """Raise SourceError if a null comes before the first object: Arrow crashes there."""
-    if _NULL.match(text):
+def inferred(text: bytes) -> pa.Schema:
+    """The schema that the objects of a text have.
+
+    Raises:
+        SourceError: If one of them is no object.
+        pyarrow.ArrowInvalid: If the text is not JSON, or a field is of two types.
+    """
+    return _table(text, None).schema
+
+
+def _table(text: bytes, options: pj.ParseOptions | None) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    # Arrow crashes on a null before the first object, and takes a later one for a row of nulls.
+    if _NULL_FIRST.match(text):
         raise SourceError("not a JSON object")
+    read_options = pj.ReadOptions(use_threads=False, block_size=max(1, len(text)))
+    table = pj.read_json(pa.BufferReader(text), read_options=read_options, parse_options=options)
+    if all(column.null_count for column in table.columns) and _has_null(text):
+        raise SourceError("not a JSON object")
+    return table
+
+
+def _has_null(text: bytes) -> bool:
+    """True if a null stands where an object should."""
+    return bool(_NULL_BEHIND_OBJECT.search(text) and _NULL_BEHIND_OBJECT.search(_STRINGS.sub(b'""', text)))
+
+
+def _without_infinities(text: bytes) -> bytes:
+    """The text with nulls where infinity is meant: what Arrow still takes for it is a number."""
+    return _STRINGS_AND_INFINITIES.sub(lambda found: found[0] if found[0][:1] == b'"' else b"null", text)
+
+
+def _infinite(table: pa.Table) -> str | None:
+    """A column with an infinite value, if there is one: a half of a percent of what reading the text costs."""
+    return next((name for name in table.column_names if any(map(_is_infinite, table[name].chunks))), None)
+
+
+def _is_infinite(array: pa.Array) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(array.type):
+        return bool(pc.any(pc.is_inf(array)).as_py())
+    if pa.types.is_list(array.type):
+        return _is_infinite(array.flatten())
+    return pa.types.is_struct(array.type) and any(map(_is_infinite, array.flatten()))
 
 
 def _check_text(text: bytes) -> None:
@@ -113,15 +161,13 @@ def _time_of_day(text: pa.Array) -> pa.Array:
 def fault(lines: list[bytes], schema: pa.Schema | None, unexpected: str = "ignore") -> str | None:
     """What is wrong with these lines, told of the last; None if nothing is."""
     import pyarrow as pa
-    import pyarrow.json as pj
 
     text = b"\n".join(lines)
     if not text.strip():
         return None
     try:
         if schema is None:
-            refuse_null(text)
-            pj.read_json(pa.BufferReader(text))
+            inferred(text)
         else:
             parsed(text, schema, unexpected)
     except (pa.ArrowException, SourceError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -95,9 +96,13 @@ class JsonValues:
 
         known = set(self.columns.names)
         try:
-            rests = [{name: at for name, at in json.loads(each).items() if name not in known} for each in objects]
+            read = json.JSONDecoder(parse_float=_finite).decode
+            rests = [{name: at for name, at in read(each.decode()).items() if name not in known} for each in objects]
         except RecursionError as error:
             raise SourceError("nested too deep") from error
+        except ValueError as error:
+            # Arrow has read the text: what Python refuses are integers of thousands of digits.
+            raise SourceError(str(error).partition(":")[0]) from error
         return pa.array([json.dumps(rest, ensure_ascii=False) if rest else None for rest in rests], pa.string())
 
 
@@ -158,6 +163,13 @@ def _are_objects(values: Sequence[bytes], text: bytes) -> bool:
     except IndexError:
         return False  # the last value is empty
     return bool(opened.all() and (letters[behind - 2] == _CLOSED).all())
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise SourceError("a number is too large for a double")
+    return value
 
 
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from volley._halving import halved
 from volley._types import conform
 from volley.connectors._input_file import LARGEST_VALUE, InputFile
+from volley.connectors._parquet_footer import (
+    BYTE_ARRAY,
+    FIXED_LEN_BYTE_ARRAY,
+    Chunk,
+    Group,
+    damaged,
+    read_footer,
+    refuse_encrypted,
+)
+from volley.connectors._parquet_pages import Pages, Window, pages_of
 from volley.errors import SourceError
 from volley.source import BadRow, Located
 
@@ -20,9 +31,15 @@ __all__ = ["check", "infer", "read", "read_encoded", "read_tolerant"]
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 64 << 20
 _PROBE_BUFFER = 64 << 10
-# Values that share what they begin with take next to nothing in the file: what one of them holds is not known.
-_GUESS = 1 << 20
 _FIXED_BYTES = 16
+# A larger row group is not taken into memory whole: each column is read through a buffer.
+_LARGEST_GROUP = 256 << 20
+_COLUMN_BUFFER = 4 << 20
+# The reader unpacks a page of each column at the same time. Writers make pages of a megabyte; pyarrow looks at a page's
+# size only after 1,024 values, and images of 100 KB make one of 100 MB. A dictionary is copied while it is unpacked.
+_USUAL_PAGE = 16 << 20
+_LARGEST_PAGES = 512 << 20
+_COPIES_OF_A_DICTIONARY = 2
 
 
 def check(schema: pa.Schema) -> None:
@@ -36,9 +53,11 @@ def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
 
     try:
         with file.open() as stream:
+            for group in read_footer(file, stream).groups:
+                refuse_encrypted(file, group.chunks)
             return pq.ParquetFile(stream).schema_arrow
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _broken(file, error) from error
+        raise damaged(file, error) from error
 
 
 def read(
@@ -104,53 +123,125 @@ def _batches(
     number, parts = part
     try:
         with file.open() as stream:
+            groups = read_footer(file, stream).groups
             source = pq.ParquetFile(stream)
-            count = source.num_row_groups
             present = set(source.schema_arrow.names)
             columns = [name for name in schema.names if name in present]
-            first, last = number * count // parts, (number + 1) * count // parts
-            before = sum(source.metadata.row_group(group).num_rows for group in range(first))
-            for group in range(first, last):
-                chunks = _chunks(source.metadata, group, set(columns))
-                stored = _stored(stream, source.metadata, group, chunks)
-                rows = _rows_of_a_batch(file, source.metadata, group, chunks, stored)
-                few = [path for path in stored if dictionaries and _stays(path, stored[path], schema)]
-                reader = pq.ParquetFile(stream, metadata=source.metadata, read_dictionary=few) if few else source
-                for batch in reader.iter_batches(rows, [group], columns, use_threads=False):
+            first, last = number * len(groups) // parts, (number + 1) * len(groups) // parts
+            before = sum(group.rows for group in groups[:first])
+            window = Window(stream)
+            for at in range(first, last):
+                group = _RowGroup.found(file, window, source.metadata, at, groups[at], columns)
+                for batch in group.batches(columns, schema if dictionaries else None):
                     yield batch, before
                     before += batch.num_rows
     except (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError) as error:
-        raise _broken(file, error) from error
+        raise damaged(file, error) from error
 
 
-def _chunks(metadata: pq.FileMetaData, group: int, columns: Collection[str]) -> list[pq.ColumnChunkMetaData]:
-    """What the footer says of the columns in a row group."""
-    found = metadata.row_group(group)
-    chunks = (found.column(at) for at in range(found.num_columns))
-    return [chunk for chunk in chunks if _is_of(chunk.path_in_schema, columns)]
+@dataclass(frozen=True)
+class _RowGroup:
+    """A row group of an open file, of which the wanted columns can be read.
+
+    Args:
+        file: The file's name is in errors.
+        window: The open file.
+        metadata: Its footer as pyarrow has it.
+        at: The number of the row group.
+        rows: How many rows it has.
+        columns: The chunks that are wanted, and the sizes of their pages.
+        buffer: Through how many bytes a column is read; 0 = all chunks are in memory.
+    """
+
+    file: InputFile
+    window: Window
+    metadata: pq.FileMetaData
+    at: int
+    rows: int
+    columns: Sequence[tuple[Chunk, Pages]]
+    buffer: int
+
+    @classmethod
+    def found(
+        cls, file: InputFile, window: Window, metadata: pq.FileMetaData, at: int, group: Group, names: Collection[str]
+    ) -> _RowGroup:
+        """Look at the headers of all pages; nothing is unpacked yet."""
+        chunks = [chunk for chunk in group.chunks if _is_of(chunk.leaf.path, names)]
+        refuse_encrypted(file, chunks)
+        fits = sum(chunk.size for chunk in chunks) <= _LARGEST_GROUP
+        window.hold(chunks if fits else [])
+        columns = [(chunk, pages_of(window, chunk)) for chunk in chunks]
+        return cls(file, window, metadata, at, group.rows, columns, 0 if fits else _COLUMN_BUFFER)
+
+    def batches(self, names: Sequence[str], encoded: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+        """The rows; where `encoded` is a schema, columns of few values of its types stay dictionaries."""
+        self._refuse_large_pages()
+        stored = self._stored()
+        few = [path for path, values in stored.items() if encoded is not None and _stays(path, values, encoded)]
+        rows = self._rows_of_a_batch(stored)
+        # A dictionary can be large, and is not needed any more.
+        stored.clear()
+        return self._read(few, self.buffer, rows, names)
+
+    def _read(
+        self, dictionaries: Sequence[str], buffer: int, rows: int, names: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+
+        reader = pq.ParquetFile(
+            self.window, metadata=self.metadata, read_dictionary=dictionaries, buffer_size=buffer, pre_buffer=False
+        )
+        found: Iterator[pa.RecordBatch] = reader.iter_batches(rows, [self.at], names, use_threads=False)
+        return found
+
+    def _refuse_large_pages(self) -> None:
+        """Refuse a row group whose pages, one of each column, take too much memory before they give a single row."""
+        for chunk, pages in self.columns:
+            if chunk.leaf.kind == BYTE_ARRAY and pages.mean > LARGEST_VALUE:
+                raise self._too_large(chunk, "value", pages.mean, LARGEST_VALUE)
+        needed = [_unpacked(pages) for _, pages in self.columns]
+        if sum(needed) > _LARGEST_PAGES:
+            chunk, pages = self.columns[needed.index(max(needed))]
+            more = "write the file with smaller row groups"
+            raise self._too_large(chunk, "page", max(pages.data, pages.dictionary), _LARGEST_PAGES, more)
+
+    def _too_large(self, chunk: Chunk, what: str, size: float, limit: int, more: str = "") -> SourceError:
+        message = f"{self.file.name}: column {chunk.leaf.path!r} has a {what} of {size / (1 << 20):,.0f} MB"
+        return SourceError(message, hint="; ".join(filter(None, [f"{limit >> 20} MB are the limit", more])))
+
+    def _stored(self) -> dict[str, pa.Array]:
+        """The dictionary of each column of text or bytes that has one; the first row is read for it."""
+        # Decimals can be bytes of any length, too; those Arrow does not give as dictionaries.
+        paths = [
+            chunk.leaf.path
+            for chunk, pages in self.columns
+            if pages.dictionary and chunk.leaf.kind == BYTE_ARRAY and not chunk.leaf.is_decimal
+        ]
+        if not paths:
+            return {}
+        first = next(self._read(paths, _PROBE_BUFFER, 1, paths), None)
+        leaves = [leaf for column in (first.columns if first else ()) for leaf in _dictionaries(column)]
+        return dict(zip(paths, (leaf.dictionary for leaf in leaves), strict=True)) if first else {}
+
+    def _rows_of_a_batch(self, stored: Mapping[str, pa.Array]) -> int:
+        """How many rows fit into a batch. Sizes are encoded ones: a long value that recurs is stored once."""
+        import pyarrow.compute as pc
+
+        row = 0.0
+        for chunk, pages in self.columns:
+            values = stored.get(chunk.leaf.path)
+            longest = 0 if values is None else pc.max(pc.binary_length(values)).as_py() or 0
+            value = max(longest, _bytes_of_a_value(chunk, pages))
+            count = max(1.0, chunk.values / max(1, self.rows))
+            if (most := max(value, count * _FIXED_BYTES)) > LARGEST_VALUE:
+                raise self._too_large(chunk, "value", most, LARGEST_VALUE)
+            row += value * count
+        return max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / max(1.0, row))))
 
 
-def _rows_of_a_batch(
-    file: InputFile,
-    metadata: pq.FileMetaData,
-    group: int,
-    chunks: Sequence[pq.ColumnChunkMetaData],
-    stored: Mapping[str, pa.Array],
-) -> int:
-    """How many rows fit into a batch. Footers tell encoded sizes only: a long value that recurs is stored once."""
-    import pyarrow.compute as pc
-
-    count_rows = max(1, metadata.row_group(group).num_rows)
-    longest = {path: pc.max(pc.binary_length(values)).as_py() or 0 for path, values in stored.items()}
-    row = 0.0
-    for chunk in chunks:
-        value = max(longest.get(chunk.path_in_schema, 0), _bytes_of_a_value(metadata, chunk))
-        count = max(1.0, chunk.num_values / count_rows)
-        if (most := max(value, count * _FIXED_BYTES)) > LARGEST_VALUE:
-            taken = f"column {chunk.path_in_schema!r} has a value of {most / (1 << 20):,.0f} MB"
-            raise SourceError(f"{file.name}: {taken}", hint=f"{LARGEST_VALUE >> 20} MB are the limit")
-        row += value * count
-    return max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / max(1.0, row))))
+def _unpacked(pages: Pages) -> int:
+    needed = pages.data, pages.dictionary * _COPIES_OF_A_DICTIONARY
+    return sum(size for size in needed if size > _USUAL_PAGE)
 
 
 def _is_of(path: str, columns: Collection[str]) -> bool:
@@ -159,16 +250,11 @@ def _is_of(path: str, columns: Collection[str]) -> bool:
     return any(".".join(parts[:length]) in columns for length in range(1, len(parts) + 1))
 
 
-def _bytes_of_a_value(metadata: pq.FileMetaData, chunk: pq.ColumnChunkMetaData) -> float:
-    """What a value of a column takes in memory, by the footer."""
-    if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
-        paths = (metadata.schema.column(at) for at in range(metadata.num_columns))
-        return float(next((each.length for each in paths if each.path == chunk.path_in_schema), _FIXED_BYTES))
-    if chunk.physical_type != "BYTE_ARRAY":
-        return _FIXED_BYTES
-    if "DELTA_BYTE_ARRAY" in chunk.encodings:
-        return min(_GUESS, int(chunk.total_uncompressed_size))
-    return float(chunk.total_uncompressed_size / max(1, chunk.num_values) + _FIXED_BYTES)
+def _bytes_of_a_value(chunk: Chunk, pages: Pages) -> float:
+    """What a value of a column takes in memory, by the headers of its pages."""
+    if chunk.leaf.kind == FIXED_LEN_BYTE_ARRAY:
+        return float(chunk.leaf.length)
+    return _FIXED_BYTES + (pages.value if chunk.leaf.kind == BYTE_ARRAY else 0)
 
 
 def _stays(path: str, values: pa.Array, schema: pa.Schema) -> bool:
@@ -176,27 +262,6 @@ def _stays(path: str, values: pa.Array, schema: pa.Schema) -> bool:
     from volley._encoded import is_few
 
     return path in schema.names and "." not in path and schema.field(path).type == values.type and is_few(values)
-
-
-def _stored(
-    stream: Any, metadata: pq.FileMetaData, group: int, chunks: Sequence[pq.ColumnChunkMetaData]
-) -> dict[str, pa.Array]:
-    """The dictionary of each column of text or bytes that has one; the first row is read for it."""
-    import pyarrow.parquet as pq
-
-    listed = [
-        chunk.path_in_schema for chunk in chunks if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page
-    ]
-    leaves_of_file = (metadata.schema.column(at) for at in range(metadata.num_columns))
-    # Decimals can be bytes of any length, too; those Arrow does not give as dictionaries.
-    decimals = {leaf.path for leaf in leaves_of_file if leaf.logical_type.type == "DECIMAL"}
-    paths = [path for path in listed if path not in decimals]
-    if not paths:
-        return {}
-    probe = pq.ParquetFile(stream, metadata=metadata, read_dictionary=paths, buffer_size=_PROBE_BUFFER)
-    first = next(probe.iter_batches(1, [group], paths, use_threads=False), None)
-    leaves = [leaf for column in (first.columns if first else ()) for leaf in _dictionaries(column)]
-    return dict(zip(paths, (leaf.dictionary for leaf in leaves), strict=True)) if first else {}
 
 
 def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
@@ -213,7 +278,3 @@ def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
         yield from _dictionaries(array.items)
     elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
         yield from _dictionaries(array.values)
-
-
-def _broken(file: InputFile, error: Exception) -> SourceError:
-    return SourceError(f"{file.name} is not a whole Parquet file: {error}", hint="write it again; it may be cut short")

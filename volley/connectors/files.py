@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from volley._checks import count, flag, keep, mapping, one_of, optional, path
 from volley._secrets import mask_uri, presentable, show
-from volley._types import arrow_schema, canonical_schema, check_schema
+from volley._types import arrow_schema, canonical_schema, schema_setting
 from volley.connectors._file_encoders import ENCODERS, check_columns
 from volley.connectors._file_formats import FORMATS, Format, format_of
-from volley.connectors._file_listing import check_exists, list_files
+from volley.connectors._file_listing import check_exists, check_not_empty, list_files
 from volley.connectors._file_log import FileLog, LoggedFile
 from volley.connectors._file_sink import FileCommitter
 from volley.connectors._input_file import InputFile
@@ -54,7 +55,8 @@ class FileSource(SplitSource):
         max_files_per_epoch: The most files of one epoch; None = all.
         bounded: True: read what is there when the run starts, then stop; the next run with the same checkpoint
             reads what has come since. False: keep watching for new files.
-        options: CSV's ``{"header": False, "delimiter": ";"}``.
+        options: CSV's ``{"header": False, "delimiter": ";", "null_values": ["NA"]}``. An empty field without quotes
+            is null, and so is a text of `null_values`, in columns of any type; there are none by default.
         storage_options: For fsspec; secrets in it are never shown.
 
     Raises:
@@ -77,19 +79,16 @@ class FileSource(SplitSource):
     _dictionaries: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", os.fspath(self.path))
+        keep(self, path=path, bounded=flag, max_files_per_epoch=optional(count), schema=optional(schema_setting))
+        keep(self, options=mapping, storage_options=mapping)
         _check_url(self._url)
-        chosen = self.format or format_of(self._url)
-        if chosen not in FORMATS:
+        chosen = format_of(self._url) if self.format is None else self.format
+        if not isinstance(chosen, str) or chosen not in FORMATS:
             raise ConfigError(
                 f"FileSource format {chosen!r} of {mask_uri(self._url)!r} is unknown", hint=near(str(chosen), FORMATS)
             )
         object.__setattr__(self, "format", chosen)
         _check_options(chosen, self.options)
-        if self.max_files_per_epoch is not None and self.max_files_per_epoch < 1:
-            raise ConfigError(f"max_files_per_epoch is {self.max_files_per_epoch}", hint="at least 1, or None for all")
-        if self.schema is not None:
-            object.__setattr__(self, "schema", check_schema(self.schema))
 
     @property
     def identity(self) -> str:
@@ -101,10 +100,10 @@ class FileSource(SplitSource):
 
     def open(self, state: str, parallelism: int = 1) -> FileSource:
         opened = replace(self, path=absolute(self._url), _log=FileLog(f"{state}/files"), _parallelism=parallelism)
+        opened._check_found()
         if self.schema is None:
             schema = opened._inferred(f"{state}/schema.arrow")
         else:
-            check_exists(opened._url, self.storage_options)
             schema = canonical_schema(arrow_schema(self.schema))
         self._format.check(schema)
         return replace(opened, schema=schema)
@@ -118,7 +117,7 @@ class FileSource(SplitSource):
     def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
         log, first = self._logged(), int(start["files"])
         if target is None and (limit is None or first + limit > len(log.entries)):
-            log.append(list_files(self._url, self.storage_options))
+            log.append(list_files(self._url, self.storage_options, log.paths))
         last = len(log.entries) if target is None else int(target["files"])
         log.check(max(first, last))
         return {"files": max(first, last if limit is None else min(last, first + limit))}
@@ -134,6 +133,13 @@ class FileSource(SplitSource):
 
     def read_tolerant(self, split: FileSplit) -> Iterator[Located | BadRow]:
         return self._each_file(split, self._format.read_tolerant)
+
+    def _check_found(self) -> None:
+        """Raise SourceError if there is nothing to read where there should be: most likely the path is wrong."""
+        known = self._logged().paths
+        check_exists(self._url, self.storage_options, known)
+        if self.bounded and not known:
+            check_not_empty(self._url, self.storage_options)
 
     def _each_file(
         self, split: FileSplit, read: Callable[[InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[T]]
@@ -191,22 +197,30 @@ class FileSource(SplitSource):
 
         def infer() -> bytes:
             log = self._logged()
-            log.append(list_files(self._url, self.storage_options))
+            log.append(list_files(self._url, self.storage_options, log.paths))
             found = (self._schema_of(entry) for entry in log.entries if entry.size)
             schema = next((each for each in found if each is not None), None)
             if schema is None:
                 raise SourceError(
-                    f"{mask_uri(self._url)} has no rows to infer a schema from", hint="declare it: schema=…"
+                    f"{mask_uri(self._url)} has no rows with columns to infer a schema from",
+                    hint="declare it: schema=…",
                 )
             text: bytes = schema.serialize().to_pybytes()
             return text
 
-        return pa.ipc.read_schema(pa.py_buffer(kept(saved, infer)))
+        def parse(data: bytes) -> pa.Schema:
+            try:
+                return pa.ipc.read_schema(pa.py_buffer(data))
+            except OSError as error:
+                raise ValueError(str(error)) from error
+
+        return kept(saved, infer, parse)
 
     def _schema_of(self, logged: LoggedFile) -> pa.Schema | None:
         try:
             found = self._format.infer(self._input(logged), self.options)
-            return None if found is None else canonical_schema(found)
+            # Objects without fields are rows, but say nothing about columns.
+            return canonical_schema(found) if found else None
         except OSError as error:
             raise _unreadable(logged.path, error) from presentable(error)
         except VolleyError as error:
@@ -231,6 +245,9 @@ def _check_options(format: str, options: Mapping[str, Any]) -> None:
     delimiter = options.get("delimiter", ",")
     if not isinstance(delimiter, str) or len(delimiter) != 1:
         raise ConfigError(f"delimiter {delimiter!r} is not one character", hint='for example ";" or "\\t"')
+    nulls = options.get("null_values", [])
+    if not isinstance(nulls, list | tuple) or not all(isinstance(text, str) for text in nulls):
+        raise ConfigError(f"null_values {nulls!r} is not a list of texts", hint='for example ["NA", "NULL"]')
 
 
 def _unreadable(path: str, error: Exception) -> SourceError:
@@ -281,13 +298,16 @@ class FileSink(Sink):
     storage_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", os.fspath(self.path))
-        if self.format not in ENCODERS:
-            raise ConfigError(f"FileSink format {self.format!r} is unknown", hint=near(str(self.format), ENCODERS))
+        keep(self, path=path, storage_options=mapping)
+        one_of(ENCODERS)("FileSink format", self.format)
+
+    @property
+    def target(self) -> str | None:
+        return f"files:{mask_uri(absolute(os.fspath(self.path)))}"
 
     def open(self, context: SinkContext) -> Committer:
         check_columns(self.format, context.schema)
-        return FileCommitter(absolute(os.fspath(self.path)), self.format, dict(self.storage_options), context.schema)
+        return FileCommitter(absolute(os.fspath(self.path)), self.format, dict(self.storage_options), context)
 
     def __repr__(self) -> str:
         return show(self)
