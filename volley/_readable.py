@@ -63,8 +63,9 @@ def _date(value: Any, maps_as_pydicts: Any) -> str:
 
 
 def _timestamp(value: Any, maps_as_pydicts: Any) -> str:
-    days, rest = divmod(value.value, 86_400 * _A_SECOND[value.type.unit])
-    clock = (datetime.min + timedelta(seconds=rest / _A_SECOND[value.type.unit])).time()
+    second = _A_SECOND[value.type.unit]
+    days, rest = divmod(value.value, 86_400 * second)
+    clock = (datetime.min + timedelta(microseconds=rest * 1_000_000 // second)).time()
     return f"{np.datetime64(days, 'D')} {clock}{'+00:00' if value.type.tz else ''}"
 
 

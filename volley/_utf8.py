@@ -1,4 +1,4 @@
-"""Strings that are not UTF-8: Parquet, Arrow and Spark pass them on unseen, and readers of the table stumble over them."""
+"""Strings that are not UTF-8: Parquet, Arrow and Spark pass them on unchecked, and readers of tables fail on them."""
 
 from __future__ import annotations
 
