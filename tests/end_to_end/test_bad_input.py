@@ -102,6 +102,17 @@ def test_parquet_file_cut_short(
     assert rows() == [{"id": 1}, {"id": 2}]
 
 
+def test_a_string_that_is_not_utf8(
+    environment: Environment, config: IcebergSinkConfig, load: Callable[[], Table], tmp_path: Path
+) -> None:
+    texts = pa.array([b"caf\xc3\xa9", b"caf\xe9"]).view(pa.string())
+    pq.write_table(pa.table({"id": [1, 2], "text": texts}), tmp_path / "in.parquet")
+    error = run(environment, FileSource(str(tmp_path / "in.parquet"), format="parquet"), config, SourceError)
+    assert "column 'text' has a string that is not UTF-8" in error.message
+    assert "caf\\\\xe9" in error.message
+    assert load().snapshots() == []
+
+
 def test_schema_mismatch_lists_every_difference(
     environment: Environment, config: IcebergSinkConfig, rows: Rows
 ) -> None:
