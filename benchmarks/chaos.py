@@ -1,4 +1,4 @@
-"""Chaos: a job is killed, disturbed and started again until it has died often enough; then its rows are counted."""
+"""Chaos: jobs are killed, disturbed and started again until enough has died; then their rows are compared by value."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,205 +15,272 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import cycle
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from benchmarks.chaos_job import BAD, config, load_table
+from benchmarks.chaos_job import STOPPED, config, load_table, stream
 from benchmarks.report import Report
-from volley._failpoints import LOG, POINTS, TASK_POINTS, VARIABLE
-from volley.iceberg import orphan_files, remove_orphan_files
+from tests.classes import java_options
+from tests.recovery.kinds import DEAD, KINDS
+from tests.recovery.rows import Difference, Row, compare, read_back, read_input, write_file
+from volley import VolleyError
+from volley._failpoints import LOG, POINTS, VARIABLE
+from volley._spark_log import COMMITS, SparkLog
+from volley.iceberg import remove_orphan_files
 
-SUMMARY = "rows lost and doubled after 200 kills and as many other faults, by a seed that repeats"
+SUMMARY = "rows lost, doubled and changed after 300 kills and as many other faults, by a seed that repeats"
 
 _ROOT = Path(__file__).parents[1]
-_ROWS = 300
-_AHEAD = 16
+_AHEAD = 10
 _RUN_SECONDS = 300
 _AT_ONCE = timedelta(0)
+_RECOVERY = "in-recovery"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is left after the last run, which nothing disturbs.
+    """What is left of one kind of job after the last run, which nothing disturbs.
 
     Args:
+        kind: The kind.
         seed: Repeats the schedule.
         kills: Drivers and Python workers that died by SIGKILL.
         faults: Other faults: lost answers, conflicts, vanished files, …
         runs: Starts of the job.
-        epochs: Epochs in the table.
-        expected: Rows that belong into the table and the dead letters, those of other writers too.
-        found: Rows that are there.
-        lost: Rows that are missing.
-        doubled: Rows that are there more than once, or should not be there.
-        orphans: Files that dead attempts have left, before maintenance has removed them; none is read.
-        seconds: Wall time.
-        kinds: How often each thing happened.
+        failed: Runs that ended with an error that no fault explains.
+        epochs: Files that it has read, each an epoch.
+        rows: The rows of its table, its dead letters and those of other writers too, against what they should be.
+        orphans: Files that dead attempts had left; maintenance has removed them before the rows are read.
+        happened: How often each thing happened.
     """
 
+    kind: str
     seed: int
     kills: int
     faults: int
     runs: int
+    failed: int
     epochs: int
-    expected: int
-    found: int
-    lost: int
-    doubled: int
+    rows: Difference
     orphans: int
-    seconds: float
-    kinds: dict[str, int]
+    happened: dict[str, int]
+
+    @property
+    def clean(self) -> bool:
+        """Whether all is as it should be."""
+        return not (self.rows.lost or self.rows.doubled or self.rows.changed or self.failed)
 
 
 @dataclass
-class Chaos:
-    """One campaign.
-
-    Args:
-        folder: An empty folder.
-        seed: Of the schedule.
-    """
+class _Campaign:
+    """One kind of job: its input, its schedule, and what is known of its runs."""
 
     folder: Path
+    kind: str
     seed: int
     runs: int = 0
+    failed: int = 0
     _files: int = 0
     _drivers: set[int] = field(default_factory=set)
 
-    def run(self, kills: int) -> Verdict:
-        """Go on until so many processes have been killed; then let the job finish, and count.
+    def __post_init__(self) -> None:
+        self._dice = random.Random(f"{self.seed}-{self.kind}")
+        self._task_points = KINDS[self.kind].task_points
+        points = [*POINTS, _RECOVERY, *self._task_points]
+        self._dice.shuffle(points)
+        # The driver dies once at every point, and then again.
+        self._points = cycle(points)
 
-        Args:
-            kills: Processes to kill, at least.
-        """
-        began, dice = time.monotonic(), random.Random(self.seed)
-        (self.folder / "in").mkdir(parents=True)
-        while self.deaths().total() < kills:
-            self._feed(_next_epoch(self.folder) + _AHEAD)
-            self._one_run(dice)
-        undisturbed = self._start([])
-        assert undisturbed.wait(_RUN_SECONDS) == 0, f"the last run failed undisturbed: see {self.folder / 'log'}"
-        return self._verdict(time.monotonic() - began)
-
+    @property
     def deaths(self) -> Counter[str]:
         """What was killed, and where."""
-        lines = [line.split() for line in _lines(self.folder / "deaths")]
+        lines = [line.split() for line in _lines(self._path("deaths"))]
         return Counter(f"{'driver' if int(pid) in self._drivers else 'worker'} {point}" for pid, point in lines)
 
-    def _feed(self, files: int) -> None:
-        while self._files < files:
-            first = self._files * _ROWS
-            ids = pa.array(range(first, first + _ROWS), pa.int64())
-            path = self.folder / "in" / f"{self._files:06}.parquet"
-            pq.write_table(pa.table({"id": ids}), f"{path}.tmp")
-            Path(f"{path}.tmp").rename(path)
-            self._files += 1
+    @property
+    def faults(self) -> Counter[str]:
+        return Counter(_lines(self._path("faults")))
 
-    def _one_run(self, dice: random.Random) -> None:
-        """One start of the job, with deaths planned for some epochs; a fault or the end of its input may end it too."""
-        epoch = _next_epoch(self.folder)
-        if dice.random() < 0.1 and self._forget_the_last_commit():
-            epoch -= 1
-        workers = [f"{dice.choice(TASK_POINTS)}@{epoch + ahead}" for ahead in range(_AHEAD) if dice.random() < 0.7]
-        driver = f"{dice.choice((*POINTS, 'in-recovery'))}@{epoch + dice.randrange(_AHEAD)}"
-        from_a_task, zombie = dice.random() < 0.2, dice.random() < 0.05
-        points = [f"{dice.choice(TASK_POINTS)}@{epoch}"] if from_a_task else [*workers, driver]
-        options = ["--seed", f"{self.seed}-{self.runs}", *(["--kill-driver"] if from_a_task else [])]
-        if zombie:
+    def run(self) -> None:
+        """One start of the job: workers die in some epochs, then the driver; a fault may end it before."""
+        point, dice = next(self._points), self._dice
+        if point == _RECOVERY or dice.random() < 0.1:
+            self._forget_the_last_commit()
+        epochs = range(first := self._next_epoch(), first + _AHEAD)
+        self._feed(epochs.stop)
+        from_a_task, two = point in self._task_points, dice.random() < 0.05
+        # No worker dies before a driver that dies in a task: it dies soon, as its start is dear.
+        ahead = 1 if point == _RECOVERY else 3 if from_a_task else _AHEAD
+        dies_at = f"{point}@{dice.choice(epochs[:ahead])}"
+        workers = [f"{dice.choice(self._task_points)}@{epoch}" for epoch in epochs if dice.random() < 0.5]
+        if two:
             self._note("two drivers at once")
-        for process in [self._start(points, *options) for _ in range(2 if zombie else 1)]:
-            process.wait(_RUN_SECONDS)
+        options = ["--kill-driver"] if from_a_task else []
+        started = [self._start([dies_at] if from_a_task else [*workers, dies_at], *options) for _ in range(1 + two)]
+        ends = [_end(process) for process in started]
+        self.failed += not two and ends[0] not in (0, STOPPED, -signal.SIGKILL)
 
-    def _start(self, points: list[str], *options: str) -> subprocess.Popen[bytes]:
-        deaths = {VARIABLE: ",".join(points), LOG: str(self.folder / "deaths")}
-        command = [sys.executable, "-m", "benchmarks.chaos_job", str(self.folder), *options]
+    def finish(self) -> None:
+        """The last run, in this process: nothing disturbs it."""
         self.runs += 1
-        with (self.folder / "log").open("ab") as log:
-            process = subprocess.Popen(command, cwd=_ROOT, env={**os.environ, **deaths}, stdout=log, stderr=log)
-        self._drivers.add(process.pid)
-        return process
+        try:
+            stream(self.folder, self.kind).execute(self.kind)
+        except VolleyError as error:
+            print(f"chaos: the last run of {self.kind} failed: {error}")
+            self.failed += 1
 
-    def _forget_the_last_commit(self) -> bool:
-        log = self.folder / "checkpoints" / "chaos" / "commits"
-        epochs = [int(path.name) for path in log.glob("[0-9]*")]
-        if not epochs:
-            return False
-        (log / str(max(epochs))).unlink()
-        (log / f".{max(epochs)}.crc").unlink(missing_ok=True)
-        self._note("Spark's last commit forgotten")
-        return True
-
-    def _note(self, fault: str) -> None:
-        with (self.folder / "faults").open("a") as log:
-            log.write(f"{fault}\n")
-
-    def _verdict(self, seconds: float) -> Verdict:
-        ids = [number for number in range(self._files * _ROWS) if number % 7]
-        good = Counter(number for number in ids if number % BAD != 3)
-        good.update(map(int, _lines(self.folder / "rivals")))
-        bad = Counter(number for number in ids if number % BAD == 3)
-        table = load_table(self.folder).scan(selected_fields=("id",)).to_arrow()["id"].to_pylist()
-        letters = load_table(self.folder, "dead").scan(selected_fields=("payload",)).to_arrow()["payload"].to_pylist()
-        pairs = ((good, Counter(table)), (bad, Counter(json.loads(letter)["id"] for letter in letters)))
-        orphans = [path for name in ("events", "dead") for path in orphan_files(config(self.folder, name), _AT_ONCE)]
-        deaths, faults = self.deaths(), Counter(_lines(self.folder / "faults"))
+    def verdict(self) -> Verdict:
+        """Remove what is left of dead attempts, then compare all rows with those of the input."""
+        tables = [self.kind, *([DEAD] if KINDS[self.kind].bad else [])]
+        orphans = [path for name in tables for path in remove_orphan_files(config(self.folder, name), _AT_ONCE)]
+        deaths, faults = self.deaths, self.faults
         return Verdict(
+            kind=self.kind,
             seed=self.seed,
             kills=deaths.total(),
             faults=faults.total(),
             runs=self.runs,
+            failed=self.failed,
             epochs=self._files,
-            expected=sum(expected.total() for expected, _ in pairs),
-            found=sum(found.total() for _, found in pairs),
-            lost=sum((expected - found).total() for expected, found in pairs),
-            doubled=sum((found - expected).total() for expected, found in pairs),
+            rows=self._compared(),
             orphans=len(orphans),
-            seconds=round(seconds),
-            kinds={**dict(sorted(deaths.items())), **dict(sorted(faults.items()))},
+            happened={**dict(sorted(deaths.items())), **dict(sorted(faults.items()))},
         )
 
-    def tidy(self) -> int:
-        """Remove the orphans and count the table's rows again: what is left is what was there."""
-        for name in ("events", "dead"):
-            remove_orphan_files(config(self.folder, name), _AT_ONCE)
-        return sum(load_table(self.folder, name).scan().to_arrow().num_rows for name in ("events", "dead"))
+    def _compared(self) -> Difference:
+        this, files = KINDS[self.kind], read_input(self._input)
+        rivals = [dict.fromkeys(this.columns) | {"id": int(line)} for line in _lines(self._path("rivals"))]
+        found = read_back(load_table(self.folder, self.kind), this.columns)
+        rows = compare([*this.expected(files), *rivals], found)
+        if this.bad is None:
+            return rows
+        bad = [_letter(number, row) for number, file in enumerate(files) for row in file if this.bad(row)]
+        letters = read_back(load_table(self.folder, DEAD), ("epoch", "payload"))
+        found = [_letter(letter["epoch"], json.loads(letter["payload"])) for letter in letters]
+        return rows + compare(bad, found)
+
+    def _feed(self, files: int) -> None:
+        self._input.mkdir(parents=True, exist_ok=True)
+        this = KINDS[self.kind]
+        for number in range(self._files, files):
+            rows = this.rows(random.Random(f"{self.seed}-{self.kind}-{number}"), number)
+            write_file(self._input / f"{number:06}.parquet", rows, **dict(this.more))
+        self._files = max(self._files, files)
+
+    def _start(self, points: list[str], *options: str) -> subprocess.Popen[bytes]:
+        deaths = {VARIABLE: ",".join(points), LOG: str(self._path("deaths"))}
+        command = [sys.executable, "-m", "benchmarks.chaos_job", str(self.folder), self.kind]
+        seed = ["--seed", f"{self.seed}-{self.kind}-{self.runs}"]
+        environment = {"JAVA_TOOL_OPTIONS": java_options(), **os.environ, **deaths}
+        self.runs += 1
+        with self._path("log").open("ab") as log:
+            log.write(f"\n{self.runs}: {' '.join([*points, *options])}\n".encode())
+            log.flush()
+            process = subprocess.Popen([*command, *seed, *options], cwd=_ROOT, env=environment, stdout=log, stderr=log)
+        self._drivers.add(process.pid)
+        return process
+
+    def _forget_the_last_commit(self) -> None:
+        """Have Spark repeat an epoch that is done."""
+        epochs = self._log.epochs(COMMITS)
+        if not epochs or self._log.unfinished is not None:
+            return
+        for name in (f"{epochs[-1]}", f".{epochs[-1]}.crc"):
+            (self.folder / "checkpoints" / self.kind / COMMITS / name).unlink(missing_ok=True)
+        self._note("Spark's last commit forgotten")
+
+    def _next_epoch(self) -> int:
+        """The epoch that the next run begins with."""
+        unfinished, planned = self._log.unfinished, self._log.last_planned
+        return unfinished if unfinished is not None else 0 if planned is None else planned + 1
+
+    def _note(self, fault: str) -> None:
+        with self._path("faults").open("a") as log:
+            log.write(f"{fault}\n")
+
+    @property
+    def _log(self) -> SparkLog:
+        return SparkLog(str(self.folder / "checkpoints" / self.kind))
+
+    @property
+    def _input(self) -> Path:
+        return self.folder / "in" / self.kind
+
+    def _path(self, what: str) -> Path:
+        return self.folder / f"{self.kind}.{what}"
+
+
+def chaos(folder: Path, seed: int, kills: int, kinds: tuple[str, ...] = tuple(KINDS)) -> list[Verdict]:
+    """Go on until so many processes have been killed; then let the jobs finish, and compare the rows.
+
+    Args:
+        folder: An empty folder.
+        seed: Repeats the schedule.
+        kills: Processes to kill, at least.
+        kinds: The kinds of jobs.
+    """
+    campaigns = [_Campaign(folder, kind, seed) for kind in kinds]
+    while sum(campaign.deaths.total() for campaign in campaigns) < kills:
+        for campaign in campaigns:
+            campaign.run()
+    for campaign in campaigns:
+        campaign.finish()
+    return [campaign.verdict() for campaign in campaigns]
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait(_RUN_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+
+
+def _letter(epoch: int, row: Row) -> Row:
+    """A row as a dead letter has it, with its epoch."""
+    return {"id": row["id"], "epoch": epoch, "row": json.loads(json.dumps(row, default=_text))}
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def _lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def _next_epoch(folder: Path) -> int:
-    """The epoch that follows the last one that Spark has planned."""
-    offsets = (folder / "checkpoints" / "chaos" / "offsets").glob("[0-9]*")
-    return max((int(path.name) for path in offsets), default=-1) + 1
+def _report(verdicts: list[Verdict]) -> Report:
+    """A row for each thing that happened, a column for each kind of job."""
+    report = Report("chaos", "what", *(verdict.kind for verdict in verdicts), "all")
+
+    def row(what: str, counts: list[int]) -> None:
+        report.row(what, *(f"{count:,}" for count in (*counts, sum(counts))))
+
+    for what in sorted({what for verdict in verdicts for what in verdict.happened}):
+        row(what, [verdict.happened.get(what, 0) for verdict in verdicts])
+    for what in ("kills", "faults", "runs", "failed", "epochs", "orphans"):
+        row(what, [getattr(verdict, what) for verdict in verdicts])
+    for what in ("expected", "found", "lost", "doubled", "changed"):
+        row(f"rows {what}", [getattr(verdict.rows, what) for verdict in verdicts])
+    for verdict in verdicts:
+        report.note(verdict)
+    return report
 
 
 def run(arguments: list[str]) -> None:
-    """One campaign; ends with status 1 if a row was lost or doubled."""
+    """One campaign; ends with status 1 if a row was lost, doubled or changed, or a run failed for no reason."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks chaos", description=SUMMARY)
-    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=None, help="repeats a schedule; by default another one each time")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=tuple(KINDS), help="of jobs; by default all")
     asked = parser.parse_args(arguments)
     seed = random.randrange(1_000_000) if asked.seed is None else asked.seed
-    print(f"chaos: seed {seed}, {asked.kills} kills, about {asked.kills // 6 + 1} minutes", flush=True)
-    folder = Path(tempfile.mkdtemp(prefix="volley-chaos-"))
-    chaos = Chaos(folder, seed)
-    verdict = chaos.run(asked.kills)
-    report = Report("chaos", "what", "how often")
-    for kind, count in verdict.kinds.items():
-        report.row(kind, f"{count:,}")
-    report.row("starts of the job", f"{verdict.runs:,}")
-    report.row("epochs", f"{verdict.epochs:,}")
-    report.row("rows expected", f"{verdict.expected:,}")
-    report.row("rows found", f"{verdict.found:,}")
-    report.row("rows lost", f"{verdict.lost:,}")
-    report.row("rows doubled", f"{verdict.doubled:,}")
-    report.row("files orphaned", f"{verdict.orphans:,}")
-    report.note(verdict)
-    report.print()
-    if verdict.lost or verdict.doubled or chaos.tidy() != verdict.found:
-        sys.exit(f"chaos: failed; the lake and the log are in {folder}")
+    print(f"chaos: seed {seed}, {asked.kills} kills, about {asked.kills // 7 + 1} minutes", flush=True)
+    folder, began = Path(tempfile.mkdtemp(prefix="volley-chaos-")), time.monotonic()
+    print(f"chaos: the lake and the logs are in {folder} until all is well", flush=True)
+    verdicts = chaos(folder, seed, asked.kills, tuple(asked.kinds))
+    _report(verdicts).print()
+    print(f"chaos: {time.monotonic() - began:,.0f} seconds")
+    if not all(verdict.clean for verdict in verdicts):
+        sys.exit("chaos: failed")
     shutil.rmtree(folder)

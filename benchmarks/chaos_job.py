@@ -1,4 +1,4 @@
-"""The job that `benchmarks.chaos` torments: its commits meet conflicts, lost answers, other writers, missing files."""
+"""A job that `benchmarks.chaos` kills; its commits meet conflicts, lost answers, other writers and missing files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import os
 import random
 import shutil
+import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -19,26 +20,46 @@ from pyiceberg.table import Table
 from pyiceberg.types import StringType
 from requests.exceptions import ConnectionError as Unreachable
 
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, col, lit
+from tests.recovery.kinds import DEAD, KINDS
+from volley import (
+    CatalogError,
+    CommitError,
+    DataStream,
+    Environment,
+    FileSource,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    StorageError,
+)
 from volley._failpoints import VICTIM
 from volley.iceberg._clients import ThriftySqlCatalog
 from volley.iceberg.committer import IcebergCommitter
 
-__all__ = ["BAD", "config", "load_table"]
+__all__ = ["STOPPED", "config", "load_table", "stream"]
 
-TABLE = "events"
-BAD = 50
-"""Ids that are 3 modulo this are bad rows: they go to the dead letters."""
-_OFTEN = 0.08
-_SELDOM = 0.015  # faults that stop the job: most of its ends are to be deaths
+STOPPED = 3
+"""The exit status of a job that a fault has stopped, as it should."""
+_OFTEN = 0.05
+_SELDOM = 0.01  # faults that stop the job: most of its ends are to be deaths
 
 
-def config(folder: Path, table: str = TABLE) -> IcebergSinkConfig:
-    """The table of the good rows, or that of the bad ones."""
+def config(folder: Path, table: str) -> IcebergSinkConfig:
+    """One of the tables: those of the kinds, and that of the bad rows."""
     return IcebergSinkConfig(namespace=["db"], table=table, storage=IcebergStorage.Local(str(folder / "lake")))
 
 
-def load_table(folder: Path, table: str = TABLE) -> Table:
+def stream(folder: Path, kind: str, master: str | None = None) -> DataStream:
+    """The job of this kind, to be executed under its name."""
+    this = KINDS[kind]
+    read = Environment(master, checkpoint_dir=str(folder / "checkpoints")).from_source(
+        FileSource(str(folder / "in" / kind), format="parquet", max_files_per_epoch=1)
+    )
+    sink = config(folder, kind).with_max_records(100).with_commit_mode(this.mode)
+    return this.steps(read).to_sink(IcebergSink(sink.with_dead_letter(DEAD if this.bad else None)))
+
+
+def load_table(folder: Path, table: str) -> Table:
     """The table as a client sees it that is not Volley."""
     return _plain(folder).load_table(f"db.{table}")
 
@@ -52,15 +73,18 @@ class Tormentor:
 
     Args:
         folder: Where the lake is.
+        kind: The job's.
         dice: What chooses.
     """
 
-    def __init__(self, folder: Path, dice: random.Random) -> None:
+    def __init__(self, folder: Path, kind: str, dice: random.Random) -> None:
         self._folder = folder
+        self._kind = kind
         self._dice = dice
+        self._rivals = folder / f"{kind}.rivals"
 
     def torment(self) -> None:
-        """From now on, this process' commits to the main table meet faults."""
+        """From now on, this process' commits meet faults, and those to the job's main table other writers too."""
         commit_table, load_table, commit = (
             ThriftySqlCatalog.commit_table,
             ThriftySqlCatalog.load_table,
@@ -78,7 +102,7 @@ class Tormentor:
         def commit_with_loss(committer: IcebergCommitter, epoch: Any, results: Any) -> None:
             files = [file for result in results for file in result.committables]
             if files and self._chosen("data file vanished", _SELDOM):
-                os.remove(files[0].data_file.file_path.removeprefix("file://"))
+                os.remove(files[0].path.removeprefix("file://"))
             commit(committer, epoch, results)
 
         ThriftySqlCatalog.commit_table = commit_with_faults  # type: ignore[method-assign, assignment]
@@ -90,8 +114,8 @@ class Tormentor:
             raise CommitFailedException("injected: somebody was faster")
         if self._chosen("request lost"):
             raise Unreachable("injected: connection reset before the commit")
-        if table.name()[-1] == TABLE:
-            for name, change in self._rivals().items():
+        if table.name()[-1] == self._kind:
+            for name, change in self._changes().items():
                 if self._chosen(name, _SELDOM if change is _add_column else _OFTEN):
                     change(_plain(self._folder).load_table(table.name()))
         answer = commit()
@@ -99,7 +123,7 @@ class Tormentor:
             raise Unreachable("injected: connection reset after the commit")
         return answer
 
-    def _rivals(self) -> dict[str, Callable[[Table], Any]]:
+    def _changes(self) -> dict[str, Callable[[Table], Any]]:
         return {
             "rival append": self._append,
             "rival compaction": _compact,
@@ -109,22 +133,23 @@ class Tormentor:
         }
 
     def _append(self, table: Table) -> None:
-        number = -1 - len((self._folder / "rivals").read_text().split()) if (self._folder / "rivals").exists() else -1
+        number = -1 - len(self._rivals.read_text().split()) if self._rivals.exists() else -1
         table.append(pa.Table.from_pylist([{"id": number}], pa.schema([("id", pa.int64())])))
-        with (self._folder / "rivals").open("a") as log:
+        with self._rivals.open("a") as log:
             log.write(f"{number}\n")
 
     def _chosen(self, fault: str, share: float = _OFTEN) -> bool:
         if self._dice.random() >= share:
             return False
-        with (self._folder / "faults").open("a") as log:
+        with (self._folder / f"{self._kind}.faults").open("a") as log:
             log.write(f"{fault}\n")
         return True
 
 
 def _compact(table: Table) -> None:
     """Replace one data file by a copy of it: the same rows in an overwrite snapshot."""
-    file = next((task.file for task in table.scan().plan_files()), None)
+    # A copy has another path: the positions that delete files name would mean nothing in it.
+    file = next((task.file for task in table.scan().plan_files() if not task.delete_files), None)
     if file is None:
         return
     path = f"{table.location()}/data/compacted-{uuid.uuid4()}.parquet"
@@ -167,25 +192,21 @@ def _add_column(table: Table) -> None:
 
 
 def main() -> None:
-    """One run of the job, to the end of its input or its own."""
+    """One run of a job, to the end of its input or its own."""
     asked = argparse.ArgumentParser()
     asked.add_argument("folder", type=Path)
-    asked.add_argument("--seed", help="of this run's faults; none without it")
+    asked.add_argument("kind", choices=KINDS)
+    asked.add_argument("--seed", required=True, help="of this run's faults")
     asked.add_argument("--kill-driver", action="store_true", help="also where a task reaches the failpoint")
     given = asked.parse_args()
     if given.kill_driver:
         os.environ[VICTIM] = str(os.getpid())
-    if given.seed is not None:
-        Tormentor(given.folder, random.Random(given.seed)).torment()
-    twice = col("id") * 2 + (lit(0) / (col("id") % BAD - 3)).cast("long")
-    (
-        Environment("local[2,8]", checkpoint_dir=str(given.folder / "checkpoints"))
-        .from_source(FileSource(str(given.folder / "in"), format="parquet", max_files_per_epoch=1))
-        .filter_expr(col("id") % 7 != 0)
-        .with_column("twice", twice)
-        .to_sink(IcebergSink(config(given.folder).with_max_records(100).with_dead_letter("dead")))
-        .execute("chaos")
-    )
+    Tormentor(given.folder, given.kind, random.Random(given.seed)).torment()
+    try:
+        stream(given.folder, given.kind, "local[2,8]").execute(given.kind)
+    except (CatalogError, CommitError, StorageError) as error:
+        print(f"{given.kind}: {type(error).__name__}: {error.message}")
+        sys.exit(STOPPED)
 
 
 if __name__ == "__main__":

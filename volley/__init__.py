@@ -4,41 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from volley.connectors.console import ConsoleSink
-from volley.connectors.files import FileSink, FileSource
-from volley.connectors.kafka import KafkaSink, KafkaSource
-from volley.connectors.memory import ABORT, EOF, MemorySink, MemorySource
-from volley.connectors.rate import RateSource
-from volley.environment import Environment
-from volley.errors import (
-    CatalogAuthError,
-    CatalogError,
-    CatalogUnreachableError,
-    CommitConflictError,
-    CommitError,
-    CommitStateUnknownError,
-    ConfigError,
-    ExpressionError,
-    JobError,
-    LayoutChangedError,
-    MissingDependencyError,
-    PlanError,
-    SchemaMismatchError,
-    SourceError,
-    StorageAccessError,
-    StorageError,
-    TableNotFoundError,
-    VolleyError,
-)
-from volley.expressions import Expr, col, lit
-from volley.metrics import EpochProgress, Metrics, MetricsSnapshot
-from volley.sink import Committer, Epoch, Sink, SinkContext, TaskWriter, Writer, WriteResult
-from volley.source import Source, SparkSource, SplitSource
-from volley.stream import DataStream
-
 if TYPE_CHECKING:
+    from volley._repair import repair
+    from volley.connectors.console import ConsoleSink
+    from volley.connectors.files import FileSink, FileSource
+    from volley.connectors.kafka import KafkaSink, KafkaSource
+    from volley.connectors.memory import ABORT, EOF, MemorySink, MemorySource
+    from volley.connectors.rate import RateSource
+    from volley.environment import Environment
+    from volley.errors import (
+        CatalogAuthError,
+        CatalogError,
+        CatalogUnreachableError,
+        CommitConflictError,
+        CommitError,
+        CommitStateUnknownError,
+        ConfigError,
+        ExpressionError,
+        JobError,
+        LayoutChangedError,
+        MissingDependencyError,
+        PlanError,
+        SchemaMismatchError,
+        SourceError,
+        StorageAccessError,
+        StorageError,
+        TableNotFoundError,
+        VolleyError,
+    )
+    from volley.expressions import Expr, col, lit
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergStorage
     from volley.job import Job, Progress, State
+    from volley.metrics import EpochProgress, Metrics, MetricsSnapshot
+    from volley.sink import Committer, Epoch, Sink, SinkContext, TaskWriter, Writer, WriteResult
+    from volley.source import Source, SparkSource, SplitSource
+    from volley.stream import DataStream
 
 __version__ = "0.1.0"
 
@@ -95,22 +95,39 @@ __all__ = [
     "Writer",
     "col",
     "lit",
+    "repair",
 ]
 
-_LAZY = {
-    "IcebergSink": "volley.iceberg",
-    "IcebergSinkConfig": "volley.iceberg",
-    "IcebergStorage": "volley.iceberg",
-    "Job": "volley.job",
-    "Progress": "volley.job",
-    "State": "volley.job",
+_ERRORS = [name for name in __all__ if name.endswith("Error")]
+_MODULES = {
+    "_repair": ["repair"],
+    "connectors.console": ["ConsoleSink"],
+    "connectors.files": ["FileSink", "FileSource"],
+    "connectors.kafka": ["KafkaSink", "KafkaSource"],
+    "connectors.memory": ["ABORT", "EOF", "MemorySink", "MemorySource"],
+    "connectors.rate": ["RateSource"],
+    "environment": ["Environment"],
+    "errors": _ERRORS,
+    "expressions": ["Expr", "col", "lit"],
+    "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergStorage"],
+    "job": ["Job", "Progress", "State"],
+    "metrics": ["EpochProgress", "Metrics", "MetricsSnapshot"],
+    "sink": ["Committer", "Epoch", "Sink", "SinkContext", "TaskWriter", "WriteResult", "Writer"],
+    "source": ["Source", "SparkSource", "SplitSource"],
+    "stream": ["DataStream"],
 }
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    # Iceberg's names and a running job's are imported when they are first asked for: `import volley` stays quick.
-    if name not in _LAZY:
+    # Each name is imported when it is first asked for: Spark's Python processes import `volley` too, a few parts of it.
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'volley' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    value = globals()[name] = getattr(importlib.import_module(f"volley.{_MODULE_OF[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -1,22 +1,30 @@
-"""What stands in a checkpoint: the pipeline that it is bound to, and how far Spark has planned and finished."""
+"""The folder that a job goes on from: what pipeline it was begun with, and whether it may go on with this one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any
+import logging
+import posixpath
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from urllib.parse import quote
 
 from volley import _plan
+from volley._durable import write_durably
+from volley._spark_log import COMMITS, METADATA, OFFSETS, STATE, SparkLog, usable
 from volley.errors import PlanError, StorageError
-from volley.source import Offset, Split, SplitSource
 
-__all__ = ["PlannedEpochs", "bind", "bind_targets", "locate", "unfinished_epoch"]
+__all__ = ["PIPELINE", "Binding", "Checkpoint", "locate"]
 
-_FILE = "volley/pipeline.json"
-_TARGETS = "volley/targets.json"
-_OFFSETS = "v1"
+_log = logging.getLogger(__name__)
+
+_OURS = "volley"
+PIPELINE = f"{_OURS}/pipeline.json"
+# Nothing else in the folder is touched: a user may have named one that holds other files.
+_CONTENTS = (METADATA, f".{METADATA}.crc", OFFSETS, COMMITS, "sources", STATE, _OURS)
+_ASIDE = "replaced"
 
 
 def locate(checkpoint_dir: str | None, job: str) -> str:
@@ -26,8 +34,6 @@ def locate(checkpoint_dir: str | None, job: str) -> str:
         checkpoint_dir: The folder that holds the checkpoints of all jobs; None = ``.volley/checkpoints``.
         job: The job's name; characters that don't belong in a file name are escaped.
     """
-    from pathlib import Path
-
     name = quote(job, safe=" ")
     if name.startswith("."):
         name = "%2E" + name[1:]
@@ -36,148 +42,234 @@ def locate(checkpoint_dir: str | None, job: str) -> str:
     return str(Path(checkpoint_dir or ".volley/checkpoints").absolute() / name)
 
 
-def bind(checkpoint: str, plan: _plan.Node) -> None:
-    """Bind a new checkpoint to this plan, or check that an old one began with the same.
-
-    Steps that keep no state may change between two runs. Sources and stateful steps may not: the offsets and
-    the state in the checkpoint mean nothing to others.
-
-    Raises:
-        PlanError: If the checkpoint belongs to another pipeline; says what differs.
-        StorageError: If the checkpoint folder can't be read or written.
-    """
-    import fsspec
-
-    pipeline = _pipeline(plan)
-    with _usable(checkpoint):
-        files, root = fsspec.core.url_to_fs(checkpoint)
-        if files.exists(f"{root}/{_FILE}"):
-            _compare(json.loads(files.cat_file(f"{root}/{_FILE}")), pipeline, checkpoint)
-        elif files.exists(f"{root}/metadata"):
-            raise PlanError(
-                f"checkpoint {checkpoint} was not made by Volley", hint="give the job another checkpoint_dir or name"
-            )
-        else:
-            files.makedirs(f"{root}/volley", exist_ok=True)
-            files.pipe_file(f"{root}/{_FILE}", json.dumps(pipeline, indent=2).encode())
-
-
-def bind_targets(checkpoint: str, targets: Iterable[tuple[str, str] | None]) -> None:
-    """Bind the checkpoint to what its sinks write to, or check that those of the same name are still the same.
-
-    Sinks may come and go. But a table that was dropped and made again has none of the rows before: a job that went on
-    from its checkpoint would leave them out without a word.
+@dataclass(frozen=True)
+class Binding:
+    """What a checkpoint was begun with.
 
     Args:
-        checkpoint: The checkpoint's folder.
-        targets: Of each sink its `Committer.target`.
-
-    Raises:
-        PlanError: If a target is another one than when the checkpoint was begun.
-        StorageError: If the checkpoint folder can't be read or written.
-    """
-    import fsspec
-
-    with _usable(checkpoint):
-        files, root = fsspec.core.url_to_fs(checkpoint)
-        path = f"{root}/{_TARGETS}"
-        known = json.loads(files.cat_file(path)) if files.exists(path) else {}
-        now = dict(target for target in targets if target is not None)
-        for name, identity in now.items():
-            if known.get(name, identity) != identity:
-                raise PlanError(
-                    f"{name} was dropped and made again since checkpoint {checkpoint} was begun: rows read before that "
-                    f"are not in it (its id was {known[name]}, now {identity})",
-                    hint="start under another job name to fill it from the beginning",
-                )
-        if known != known | now:
-            files.pipe_file(path, json.dumps(known | now, indent=2).encode())
-
-
-def unfinished_epoch(checkpoint: str) -> int | None:
-    """The epoch that Spark has planned but not logged as done: the one in which an earlier run died.
-
-    Raises:
-        StorageError: If the checkpoint folder can't be read.
-    """
-    import fsspec
-
-    with _usable(checkpoint):
-        files, root = fsspec.core.url_to_fs(checkpoint)
-        begun, done = (_latest(files, f"{root}/{log}") for log in ("offsets", "commits"))
-    return begun if begun is not None and (done is None or done < begun) else None
-
-
-class PlannedEpochs:
-    """The splits of each epoch that Spark has planned, by the offsets in its log; for a job with one source.
-
-    Args:
-        checkpoint: The checkpoint's folder.
-        source: The opened source.
+        query_id: Spark's id of the query; None in a checkpoint of version 0.1.0, whose id only Spark's file has.
+        sources: What the offsets in it mean, one entry a source.
+        stateful: What the state in it means, one entry a stateful step; None if that was lost, as are the sources.
+        targets: The name of each sink's target with its identity; None if that was lost.
     """
 
-    def __init__(self, checkpoint: str, source: SplitSource) -> None:
-        self._checkpoint = checkpoint
-        self._source = source
-        self._last = -1, source.initial_offset()
+    query_id: str | None = None
+    sources: Sequence[str] | None = None
+    stateful: Sequence[str] | None = None
+    targets: Mapping[str, str | None] | None = None
 
-    def splits(self, epoch: int) -> list[Split]:
-        """What is to be read in this epoch.
+    @classmethod
+    def of(cls, plan: _plan.Node, targets: Sequence[str]) -> Binding:
+        """The binding of a plan; no target has an identity before it is opened."""
+        sources = [source.identity for source in _plan.sources(plan)]
+        stateful = [step.label() for step in _plan.stateful(plan)]
+        return cls(str(uuid.uuid4()), sources, stateful, dict.fromkeys(targets))
+
+    @classmethod
+    def parse(cls, data: bytes) -> Binding:
+        """The binding in the bytes of a ``pipeline.json``.
 
         Raises:
-            StorageError: If the checkpoint folder can't be read.
-            SourceError: If the source does not have these offsets.
+            ValueError: If they are damaged.
         """
-        before, start = self._last
-        if before != epoch - 1:
-            start = self._end(epoch - 1) if epoch else self._source.initial_offset()
-        end = self._end(epoch)
-        self._last = epoch, end
-        return self._source.splits(start, end)
+        values = json.loads(data)
+        if not isinstance(values, dict):
+            raise ValueError("it is not a JSON object")
+        return cls(**{name: values.get(name) for name in cls.__dataclass_fields__})
 
-    def _end(self, epoch: int) -> Offset:
-        import fsspec
-
-        with _usable(self._checkpoint):
-            files, root = fsspec.core.url_to_fs(self._checkpoint)
-            # What Spark notes for itself stands behind the version, then a line for each source.
-            version, _, *lines = files.cat_file(f"{root}/offsets/{epoch}").decode().splitlines()
-            if version != _OFFSETS or len(lines) != 1:
-                raise ValueError(f"offsets/{epoch} is not in Spark's form {_OFFSETS} for one source: {version}")
-            offset: Offset = json.loads(lines[0])
-        return offset
+    def to_bytes(self) -> bytes:
+        """The bytes of a ``pipeline.json``."""
+        return json.dumps(asdict(self), indent=2).encode()
 
 
-def _latest(files: Any, log: str) -> int | None:
-    """The number of the last entry in one of Spark's logs."""
-    if not files.exists(log):
-        return None
-    names = (path.rstrip("/").rpartition("/")[2] for path in files.ls(log, detail=False))
-    return max((int(name) for name in names if name.isdigit()), default=None)
+class Checkpoint:
+    """A job's checkpoint folder.
 
+    Args:
+        url: Its path or fsspec URL; it may not exist yet.
+        job: The job's name.
+    """
 
-@contextmanager
-def _usable(checkpoint: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError, ImportError) as error:
-        raise StorageError(
-            f"checkpoint folder {checkpoint} can't be used: {error}",
-            hint="check that it can be written, or give Environment(checkpoint_dir=...) another one",
-        ) from error
+    def __init__(self, url: str, job: str) -> None:
+        self.url = url
+        self.job = job
+        self.log = SparkLog(url)
 
+    @property
+    def begun(self) -> bool:
+        """True if rows were read with it: an epoch is planned."""
+        return self.log.last_planned is not None
 
-def _pipeline(plan: _plan.Node) -> dict[str, Any]:
-    stateful = [step.label() for step in _plan.walk(plan) if isinstance(step, _plan.Deduplicate)]
-    return {"sources": [source.identity for source in _plan.sources(plan)], "stateful": stateful}
+    def set_aside(self) -> None:
+        """Move what the folder has of a checkpoint out of the way, so that the job starts over.
 
+        Raises:
+            PlanError: If the checkpoint was not made by Volley.
+            StorageError: If it can't be moved.
+        """
+        with usable(self.url):
+            self._check_ours()
+            self._move("", _ASIDE)
 
-def _compare(old: dict[str, Any], new: dict[str, Any], checkpoint: str) -> None:
-    for part, what in (("sources", "sources"), ("stateful", "stateful steps")):
-        if old.get(part) != new[part]:
+    def restore(self) -> None:
+        """Put back what was set aside: the job could not start over.
+
+        Raises:
+            StorageError: If it can't be moved.
+        """
+        with usable(self.url):
+            self._move(_ASIDE, "")
+
+    def forget(self) -> None:
+        """Delete what was set aside: the job has started over.
+
+        Raises:
+            StorageError: If it can't be deleted.
+        """
+        with usable(self.url):
+            self._remove(_ASIDE)
+
+    def bind(self, plan: _plan.Node, targets: Sequence[str], backfill: bool) -> Binding:
+        """Bind a new checkpoint to this plan, or check that the plan may go on from an old one.
+
+        Steps that keep no state may change between two runs. Sources and stateful steps may not: the offsets and
+        the state in the checkpoint mean nothing to others. A new target lacks the rows of all epochs so far.
+
+        Args:
+            plan: The plan.
+            targets: The names of what its sinks and dead letters write to.
+            backfill: True if new targets are filled with the rows of all epochs so far.
+
+        Returns:
+            What the checkpoint was begun with.
+
+        Raises:
+            PlanError: If the checkpoint belongs to another pipeline; says what differs.
+            StorageError: If the checkpoint folder can't be read or written.
+        """
+        now = Binding.of(plan, targets)
+        with usable(self.url):
+            self._check_ours()
+            if not self.begun:
+                return self._begin(now)
+            old = Binding.parse(self.log.files.cat_file(self._path(PIPELINE)))
+        _compare(old, now, self.url)
+        if old.targets is not None:
+            _compare_targets(self.job, self.url, old.targets, targets, backfill)
+        return replace(old, query_id=self.query_id, sources=now.sources, stateful=now.stateful)
+
+    def bind_targets(self, bound: Binding, identities: Mapping[str, str | None]) -> None:
+        """Bind the checkpoint to the targets that are open now, or check that they are the ones it was begun with.
+
+        A table that was dropped and made again has none of the rows before: a job that went on from its checkpoint
+        would leave them out without a word.
+
+        Args:
+            bound: What the checkpoint was begun with.
+            identities: The name of each target with its identity.
+
+        Raises:
+            PlanError: If a target is another one than when the checkpoint was begun.
+            StorageError: If the checkpoint folder can't be written.
+        """
+        known = bound.targets or {}
+        for name, identity in identities.items():
+            before = known.get(name)
+            if before is not None and before != identity:
+                raise PlanError(
+                    f"{name} was dropped and made again since checkpoint {self.url} was begun: rows read before that "
+                    f"are not in it (its id was {before}, now {identity})",
+                    hint="start over with fresh=True, or under another job name, to fill it from the beginning",
+                )
+        if dict(known) != dict(identities):
+            self._write(replace(bound, targets=dict(identities)))
+
+    @property
+    def query_id(self) -> str | None:
+        """Spark's id of the query; None if Spark has written none yet."""
+        with usable(self.url):
+            if not self.log.files.exists(self._path(METADATA)):
+                return None
+            found: str = json.loads(self.log.files.cat_file(self._path(METADATA)))["id"]
+            return found
+
+    def _begin(self, now: Binding) -> Binding:
+        """Bind a checkpoint that has read nothing yet, whatever pipeline an earlier start has bound it to."""
+        if self._bound_to(now):
+            # Spark refuses to plan a first epoch over the half of a file that a dead driver has left there.
+            self._remove(*(set(_CONTENTS) - {METADATA, _OURS}))
+            return replace(now, query_id=self.query_id)
+        self._remove(*_CONTENTS)
+        self._write(now)
+        # Spark takes the id that it finds; known beforehand, it can be written again when the file is damaged.
+        metadata = json.dumps({"id": now.query_id}, separators=(",", ":"))
+        write_durably(self.log.files, self._path(METADATA), metadata.encode())
+        return now
+
+    def _bound_to(self, now: Binding) -> bool:
+        try:
+            old = Binding.parse(self.log.files.cat_file(self._path(PIPELINE)))
+            same_query = old.query_id is not None and old.query_id == self.query_id
+        except (FileNotFoundError, StorageError, ValueError):
+            return False
+        same_targets = set(old.targets or ()) == set(now.targets or ())
+        return same_query and same_targets and (old.sources, old.stateful) == (now.sources, now.stateful)
+
+    def _write(self, binding: Binding) -> None:
+        with usable(self.url):
+            write_durably(self.log.files, self._path(PIPELINE), binding.to_bytes())
+
+    def _remove(self, *names: str) -> None:
+        for path in map(self._path, names):
+            if self.log.files.exists(path):
+                self.log.files.rm(path, recursive=True)
+
+    def _move(self, source: str, target: str) -> None:
+        """Move the checkpoint from one place below the folder to another, in place of what is there."""
+        moved = [name for name in _CONTENTS if self.log.files.exists(self._path(posixpath.join(source, name)))]
+        if not moved:
+            return
+        self._remove(*(posixpath.join(target, name) for name in _CONTENTS))
+        self.log.files.makedirs(self._path(target), exist_ok=True)
+        for name in moved:
+            self.log.files.mv(
+                self._path(posixpath.join(source, name)), self._path(posixpath.join(target, name)), recursive=True
+            )
+
+    def _path(self, name: str) -> str:
+        return f"{self.log.root}/{name}".rstrip("/")
+
+    def _check_ours(self) -> None:
+        if self.log.files.exists(self._path(METADATA)) and not self.log.files.exists(self._path(_OURS)):
             raise PlanError(
-                f"the pipeline's {what} have changed since checkpoint {checkpoint} was begun: "
-                f"then {old.get(part)}, now {new[part]}",
-                hint="go on with the old pipeline, or start the new one under another job name "
+                f"checkpoint {self.url} was not made by Volley", hint="give the job another checkpoint_dir or name"
+            )
+
+
+def _compare(old: Binding, now: Binding, checkpoint: str) -> None:
+    for part, before, after in (
+        ("sources", old.sources, now.sources),
+        ("stateful steps", old.stateful, now.stateful),
+    ):
+        if before is not None and before != after:
+            raise PlanError(
+                f"the pipeline's {part} have changed since checkpoint {checkpoint} was begun: "
+                f"then {before}, now {after}",
+                hint="go on with the old pipeline, or start the new one over with fresh=True or under another job name "
                 "(it reads its sources from the beginning)",
             )
+
+
+def _compare_targets(
+    job: str, checkpoint: str, old: Mapping[str, str | None], now: Sequence[str], backfill: bool
+) -> None:
+    added, dropped = sorted(set(now) - set(old)), sorted(set(old) - set(now))
+    if added and not backfill:
+        gone = f" in place of {', '.join(dropped)}" if dropped else ""
+        raise PlanError(
+            f"job {job!r} writes to {', '.join(added)} now{gone}, where the rows would be missing that were read "
+            f"since checkpoint {checkpoint} was begun",
+            hint="fill the new target with them: backfill=True; or start over: fresh=True; or use another job name",
+        )
+    if dropped:
+        _log.info("%s no longer writes to %s", job, ", ".join(dropped))

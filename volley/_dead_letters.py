@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from volley._spark import Segment
     from volley.metrics import Metrics
 
-__all__ = ["DATA_ERRORS", "SCHEMA", "DeadLetters", "Sorter", "Targets", "blamed"]
+__all__ = ["DATA_ERRORS", "SCHEMA", "DeadLetters", "Sorter", "Targets", "blamed", "dead_letters"]
 
 SCHEMA = pa.schema(
     {"payload": pa.string(), "error": pa.string(), "position": pa.string(), "epoch": pa.int64(), "job": pa.string()}
@@ -64,21 +64,25 @@ class Targets:
     counters: tuple[Metrics, ...]
 
     @classmethod
-    def open(cls, sinks: Sequence[Sink], job: str, metrics: Metrics) -> Targets:
+    def open(cls, sinks: Sequence[Sink], job: str, metrics: Metrics, known: Collection[str] = ()) -> Targets:
         """Reach the targets of a stream's sinks; make them if they are absent.
+
+        Args:
+            sinks: The stream's sinks.
+            job: The job's name.
+            metrics: Where to count.
+            known: The names of targets that the job has written to before.
 
         Raises:
             VolleyError: If dead letters can't be written there.
         """
-        wanted = [sink.dead_letter for sink in sinks]
-        targets: list[Sink] = []
-        for each in wanted:
-            if each is not None and each not in targets:
-                targets.append(each)
+        targets = dead_letters(sinks)
         counters = tuple(metrics.of_sink(target.label) for target in targets)
-        contexts = [SinkContext(job, SCHEMA, each) for each in counters]
-        committers = tuple(target.open(context) for target, context in zip(targets, contexts, strict=True))
-        routes = tuple(None if each is None else targets.index(each) for each in wanted)
+        committers = tuple(
+            target.open(SinkContext(job, SCHEMA, counter, resumed=target.target in known))
+            for target, counter in zip(targets, counters, strict=True)
+        )
+        routes = tuple(None if sink.dead_letter is None else targets.index(sink.dead_letter) for sink in sinks)
         return cls(tuple(targets), committers, routes, counters)
 
     def letters(self, job: str, epoch: Epoch, due: Sequence[bool], letters_due: Sequence[bool]) -> DeadLetters | None:
@@ -97,6 +101,15 @@ class Targets:
             for committer, is_due in zip(self.committers, letters_due, strict=True)
         )
         return DeadLetters(job, epoch.number, writers, self.routes, tuple(due))
+
+
+def dead_letters(sinks: Sequence[Sink]) -> list[Sink]:
+    """The sinks that take the dead letters of a stream's sinks, each once."""
+    found: list[Sink] = []
+    for sink in sinks:
+        if sink.dead_letter is not None and sink.dead_letter not in found:
+            found.append(sink.dead_letter)
+    return found
 
 
 class _Rejected(Exception):

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from volley._checkpoint import PlannedEpochs
 from volley._dead_letters import Targets
 from volley._failpoints import reach
-from volley._spark import Program, Task, run_chores, run_rows, run_splits
-from volley._tally import Reports, Tally
-from volley.errors import CommitStateUnknownError, LayoutChangedError, VolleyError
+from volley._spark import Program, Task, evaluate, run_chores, run_rows, run_splits
+from volley._spark_log import SparkLog
+from volley._tally import Tally
+from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, StorageError, VolleyError
 from volley.metrics import Metrics
 from volley.sink import Chore, Committer, Epoch, WriteResult
+from volley.source import Split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,18 +54,18 @@ class Chores:
     Args:
         spark: The job's session.
         job: The job's name.
-        reports: Where each tells what it wrote before all are done.
+        tally: Where each tells what it wrote before all are done.
         metrics: The sink's counters.
     """
 
     spark: SparkSession
     job: str
-    reports: Reports
+    tally: Tally
     metrics: Metrics
     _done: list[WriteResult] = field(default_factory=list)
 
     def __call__(self, chores: Sequence[Chore]) -> list[WriteResult]:
-        results = run_chores(self.spark, self.job, self.reports, chores)
+        results = run_chores(self.spark, self.job, self.tally, chores)
         # Their rows were counted when tasks took them.
         written = [WriteResult(files=each.files, bytes=each.bytes, seconds=each.seconds) for each in results]
         for each in written:
@@ -85,26 +86,64 @@ class Epochs:
     Args:
         job: The job's name.
         program: What the tasks do.
-        planned: Of each epoch its splits; None: Spark has its rows.
+        splits: Gives the splits of an epoch; None: Spark has its rows.
         committers: One for each sink of the stream.
         chores: For each sink who has its chores done, and counts for it.
         targets: Where bad rows go.
         tally: What the running epoch's tasks have reported.
         metrics: Where to count.
+        log: Spark's log of the query.
         unfinished: The epoch in which an earlier run died, if any.
         speculative: True if Spark may run copies of a task, and kill those that lose.
     """
 
     job: str
     program: Program
-    planned: PlannedEpochs | None
+    splits: Callable[[int], list[Split]] | None
     committers: Sequence[Committer]
     chores: Sequence[Chores]
     targets: Targets
     tally: Tally
     metrics: Metrics
+    log: SparkLog
     unfinished: int | None
     speculative: bool
+
+    def epoch(self, query_id: str, number: int) -> Epoch:
+        """The epoch of this number, with the offsets that Spark has planned for it."""
+        return Epoch(query_id, number, self.log.digest(number))
+
+    def backfill(self, epoch: Epoch, new: Sequence[bool]) -> None:
+        """Write and commit an epoch to new targets alone.
+
+        Args:
+            epoch: The epoch.
+            new: For each sink, then for each target of dead letters, whether it is new.
+
+        Raises:
+            PlanError: If a new target has rows of this query, or a new sink an old dead letter.
+            VolleyError: If it failed; the next start tries again.
+        """
+        due = [is_new and self._is_empty(each, epoch) for each, is_new in zip(self._all, new, strict=True)]
+        count = len(self.committers)
+        for route, is_due in zip(self.targets.routes, due, strict=False):
+            if is_due and route is not None and not due[count + route]:
+                raise PlanError(
+                    f"{self.targets.sinks[route]!r} has the bad rows of earlier epochs: a backfill can't add to them",
+                    hint="give the new sink a dead letter of its own, or none",
+                )
+        if any(due):
+            self._land(self.program.frame, epoch, due, [[] for _ in self._all])
+
+    @staticmethod
+    def _is_empty(committer: Committer, epoch: Epoch) -> bool:
+        last = committer.last_epoch(epoch.query_id)
+        if last is not None and last < epoch.number:
+            raise PlanError(
+                f"{committer} has the epochs of this job up to {last} already, it lacks those up to {epoch.number}",
+                hint="write to another table, or start over with fresh=True",
+            )
+        return last is None
 
     def run(self, frame: DataFrame, epoch: Epoch) -> Done:
         """Write and commit what is missing of one epoch.
@@ -121,8 +160,11 @@ class Epochs:
         results: list[list[WriteResult]] = [[] for _ in self._all]
         if skipped:
             reach("in-recovery", epoch.number)
+            if self.program.stateful:
+                evaluate(frame)
         else:
             reach("before-files", epoch.number)
+            self.log.make_durable(epoch.number)
             self._land(frame, epoch, due, results)
             reach("before-checkpoint", epoch.number)
         sinks = [[*written, *chores.taken()] for written, chores in zip(results, self.chores, strict=False)]
@@ -169,10 +211,10 @@ class Epochs:
         letters = self.targets.letters(self.job, epoch, due, letters_due)
         program, reports = self.program, self.tally.reports
         task = Task(epoch.number, program.source, program.segments, writers, letters, reports)
-        if self.planned is None:
+        if self.splits is None:
             tasks = run_rows(frame, task)
         else:
-            tasks = run_splits(frame.sparkSession, task, self.planned.splits(epoch.number))
+            tasks = run_splits(frame.sparkSession, task, self.splits(epoch.number))
         return [[task[index] for task in tasks] for index in range(len(self._all))]
 
     def _commit_all(
@@ -250,4 +292,13 @@ class Epochs:
 
 def _lacks(committer: Committer, epoch: Epoch) -> bool:
     last = committer.last_epoch(epoch.query_id)
-    return last is None or last < epoch.number
+    if last is None or last < epoch.number:
+        return True
+    landed = committer.landed_offsets(epoch)
+    if landed == epoch.offsets or (landed is None and last == epoch.number):
+        return False
+    raise StorageError(
+        f"epoch {epoch.number} is in {committer} already, but not known to have the rows that the checkpoint has "
+        f"planned for it (the last epoch there is {last}): the checkpoint is an old copy, or has lost entries",
+        hint='restore its newest copy; or start over: fresh=True, with into="replace" to empty the target first',
+    )

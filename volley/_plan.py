@@ -30,6 +30,7 @@ __all__ = [
     "choose_path",
     "describe",
     "sources",
+    "stateful",
     "walk",
     "writes",
 ]
@@ -40,6 +41,9 @@ class Node(ABC):
 
     narrow: ClassVar[bool] = False
     """True if a row's output depends on that row alone, so that the step can run on Arrow batches in any task."""
+
+    stateful: ClassVar[bool] = False
+    """True if Spark keeps state for the step: its frame must be evaluated once in every epoch."""
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -181,6 +185,7 @@ class Union(Node):
 class Deduplicate(_Step):
     """The first row of each key; with `within`, keys are forgotten that long after their `event_time`."""
 
+    stateful: ClassVar[bool] = True
     keys: tuple[str, ...]
     event_time: str | None = None
     within: timedelta | None = None
@@ -216,6 +221,11 @@ def sources(node: Node) -> list[Source]:
 def writes(node: Node) -> list[Write]:
     """The plan's writes, in plan order."""
     return [each for each in walk(node) if isinstance(each, Write)]
+
+
+def stateful(node: Node) -> list[Node]:
+    """The plan's steps that keep state, in plan order."""
+    return [each for each in walk(node) if each.stateful]
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from volley import _columns, _plan, errors
 from volley._arrow import Stage, lower
 from volley._datasource import data_source
 from volley._dead_letters import DATA_ERRORS, DeadLetters, Sorter, blamed
-from volley._failpoints import reach
-from volley._tally import Reports
+from volley._failpoints import CHORE_POINT, reach
+from volley._tally import Reports, Tally
 from volley._types import canonical_schema, conform
 from volley._workers import peak_memory, settle
 from volley.errors import JobError, PlanError, VolleyError
@@ -26,7 +26,18 @@ from volley.source import SparkSource, Split, SplitSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Program", "Segment", "Task", "compile_plan", "run_chores", "run_rows", "run_splits", "translate"]
+__all__ = [
+    "Program",
+    "Segment",
+    "Task",
+    "compile_plan",
+    "evaluate",
+    "is_slow_start",
+    "run_chores",
+    "run_rows",
+    "run_splits",
+    "translate",
+]
 
 T = TypeVar("T")
 
@@ -68,11 +79,13 @@ class Program:
         frame: The streaming DataFrame that Spark runs.
         source: The source whose splits `frame` carries, on the Arrow-native path; None: it carries rows.
         segments: One for each sink, in plan order; the rows of one go on to the next.
+        stateful: True if Spark may keep state for `frame`, which it then must evaluate in every epoch.
     """
 
     frame: DataFrame
     source: SplitSource | None
     segments: tuple[Segment, ...]
+    stateful: bool = False
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
@@ -105,19 +118,18 @@ class Task:
         Args:
             given: The splits, or without a source the batches.
         """
-        context = TaskContext.get()
-        number, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
+        number, attempt = _place()
         targets = self.letters.writers if self.letters else ()
         writers = [writer.open(number) if writer else None for writer in (*self.writers, *targets)]
         try:
             self._run(given, writers)
-            self._reach("in-task", attempt)
+            _reach("in-task", self.epoch)
             closed = [writer.close() if writer else None for writer in writers]
             memory = peak_memory()
             results = tuple(
                 replace(each, attempt=attempt, worker_memory=memory) if each else WriteResult() for each in closed
             )
-            self._reach("after-task", attempt)
+            _reach("after-task", self.epoch)
             if self.reports:
                 self.reports.task(results)
         except BaseException:
@@ -126,10 +138,6 @@ class Task:
                     writer.abort()
             raise
         yield results
-
-    def _reach(self, point: str, attempt: int) -> None:
-        if attempt == 0:
-            reach(point, self.epoch)
 
     def _run(self, given: Iterator[Any], writers: Sequence[TaskWriter | None]) -> None:
         if self.letters:
@@ -166,6 +174,18 @@ class Task:
                 segment.write(batch, writer)
 
 
+def _place() -> tuple[int, int]:
+    """The number of the Spark task that this is part of, and that of its attempt; outside of Spark both are 0."""
+    context = TaskContext.get()
+    return (context.partitionId(), context.attemptNumber()) if context else (0, 0)
+
+
+def _reach(point: str, epoch: int) -> None:
+    """Reach a failpoint in the first attempt of a task."""
+    if _place()[1] == 0:
+        reach(point, epoch)
+
+
 def run_splits(spark: SparkSession, task: Task, splits: Sequence[Split]) -> list[tuple[WriteResult, ...]]:
     """Run the task over an epoch's splits, each by a Spark task of its own; one entry for each, one result a sink."""
     return _in_tasks(spark, task, splits)
@@ -182,22 +202,30 @@ def run_rows(frame: DataFrame, task: Task) -> list[tuple[WriteResult, ...]]:
     return [pickle.loads(row.result) for row in _columns.map_in_arrow(frame, work, "result binary").collect()]
 
 
-def run_chores(spark: SparkSession, job: str, reports: Reports, chores: Sequence[Chore]) -> list[WriteResult]:
+def evaluate(frame: DataFrame) -> None:
+    """Compute an epoch's rows and drop them, so that Spark commits the state of its stateful operators."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def run_chores(spark: SparkSession, job: str, tally: Tally, chores: Sequence[Chore]) -> list[WriteResult]:
     """Have each chore done by a Spark task of its own; the results in their order.
 
     Args:
         spark: The session.
         job: The job's name.
-        reports: Where each tells what it wrote before all are done.
+        tally: Where each tells what it wrote before all are done.
         chores: What to do.
 
     Raises:
         VolleyError: If one fails for good.
     """
 
+    epoch, reports = tally.epoch, tally.reports
+
     def work(given: Iterator[Chore]) -> Iterator[WriteResult]:
         for chore in given:
             done = chore()
+            _reach(CHORE_POINT, epoch)
             reports.chore(done)
             yield done
 
@@ -267,7 +295,7 @@ class _Compiler:
         frame, schema = self._frame(head)
         segments = _segments(steps, schema, dictionaries=False)
         self._size_batches([segment.batch_size for segment in segments if segment.batch_size])
-        return Program(frame, None, segments)
+        return Program(frame, None, segments, _keeps_state(plan))
 
     def _size_batches(self, sizes: list[int]) -> None:
         """Have Spark make Arrow batches of what the sinks want."""
@@ -313,6 +341,11 @@ class _Compiler:
         assert isinstance(node.source, SplitSource)
         source, name = self._open(node.source)
         return self._stream(name, source, source.schema), source.schema
+
+
+def _keeps_state(plan: _plan.Node) -> bool:
+    """Whether Spark keeps state for the plan, as far as we know: the frame that a SparkSource loads may keep some."""
+    return bool(_plan.stateful(plan)) or any(isinstance(source, SparkSource) for source in _plan.sources(plan))
 
 
 def _cut(plan: _plan.Node, path: _plan.Path) -> tuple[_plan.Node, list[_plan.Node]]:
@@ -369,7 +402,13 @@ def _deduplicate(frame: DataFrame, schema: pa.Schema, node: _plan.Deduplicate) -
 _OURS = re.compile(
     r"volley\.errors\.(\w+): (.*?)(?=\n\n|\n\s*at |\nDriver stacktrace|\nSQLSTATE|\s*$|\nTraceback)", re.S
 )
+_SLOW_START = "Python worker failed to connect back"
 _LAST_LINE = re.compile(r"^(?:: )?(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.*)$", re.M)
+
+
+def is_slow_start(error: BaseException) -> bool:
+    """Whether Spark gave up on a Python process that it had just started."""
+    return _SLOW_START in str(error)
 
 
 def translate(error: BaseException, job: str) -> VolleyError:
@@ -387,6 +426,11 @@ def translate(error: BaseException, job: str) -> VolleyError:
         kind = getattr(errors, name, JobError)
         made: VolleyError = kind.from_text(message)
         return made
+    if is_slow_start(error):
+        return JobError(
+            f"job {job!r} failed: Python did not start within the 10 seconds that Spark waits for it",
+            hint="the CPU is probably starved: run less beside the job or give it more cores, then start it again",
+        )
     lines = _LAST_LINE.findall(text.partition("JVM stacktrace")[0])
     cause = lines[-1] if lines else text.partition("\n")[0]
     return JobError(f"job {job!r} failed: {cause}", hint="the whole trace is in this error's __cause__")

@@ -77,6 +77,11 @@ class Tally:
         self._epoch = None
 
     @property
+    def epoch(self) -> int:
+        """The running epoch's number; -1 between epochs."""
+        return -1 if self._epoch is None else self._epoch[0]
+
+    @property
     def progress(self) -> EpochProgress | None:
         """Where the running epoch stands; None between epochs."""
         if self._epoch is None:

@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from volley.errors import ConfigError, SourceError, near
@@ -15,9 +17,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    SchemaLike: TypeAlias = "pa.Schema | str | Mapping[str, str] | tuple[tuple[str, str], ...]"
+    SchemaLike: TypeAlias = "pa.Schema | str | Mapping[str, TypeLike] | tuple[tuple[str, TypeLike], ...]"
 
 __all__ = [
+    "TypeLike",
     "arrow_schema",
     "arrow_type",
     "canonical_schema",
@@ -26,9 +29,23 @@ __all__ = [
     "check_type",
     "column_names",
     "conform",
+    "schema_setting",
     "type_name",
 ]
 
+TypeLike = str | type
+"""What names a type: a text such as ``"long"``, or a Python type such as `int`."""
+
+_PYTHON = {
+    bool: "boolean",
+    int: "long",
+    float: "double",
+    str: "string",
+    bytes: "binary",
+    date: "date",
+    time: "time",
+    datetime: "timestamp",
+}
 _SIMPLE = {
     "boolean": "bool_",
     "int": "int32",
@@ -44,6 +61,7 @@ _SIMPLE = {
 }
 _OTHER_NAMES = {"bool": "boolean", "integer": "int", "bigint": "long", "list": "array"}
 _NAMES = (*_SIMPLE, *_OTHER_NAMES, "decimal", "array", "map", "struct")
+_DIGITS = "precision is 1 to 38, scale 0 to the precision"
 _TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([A-Za-z_0-9]+)|(.))")
 
 
@@ -61,7 +79,10 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = [(m[1] is not None, m[1] or m[2] or m[3]) for m in _TOKEN.finditer(text.rstrip())]
+        self._tokens = [
+            (m[1] is not None, m[2] or m[3] if m[1] is None else m[1].replace("``", "`"))
+            for m in _TOKEN.finditer(text.rstrip())
+        ]
         self._at = 0
 
     def only_type(self) -> _Type:
@@ -94,11 +115,8 @@ class _Parser:
         self._expect(",")
         scale = self._number()
         self._expect(")")
-        if not 1 <= precision <= 38 or scale > precision:
-            raise ConfigError(
-                f"decimal({precision},{scale}) in {self._text!r} is out of range",
-                hint="precision is 1 to 38, scale 0 to the precision",
-            )
+        if not _fits(precision, scale):
+            raise ConfigError(f"decimal({precision},{scale}) in {self._text!r} is out of range", hint=_DIGITS)
         return _Type("decimal", numbers=(precision, scale))
 
     def _nested(self, name: str) -> _Type:
@@ -108,7 +126,9 @@ class _Parser:
             key = self._type()
             self._expect(",")
             return _Type("map", fields=(("key", key), ("value", self._type())))
-        return _Type("struct", fields=tuple(self._fields(separator=":")))
+        fields = tuple(self._fields(separator=":"))
+        _check_names([name for name, _ in fields], self._text)
+        return _Type("struct", fields=fields)
 
     def _fields(self, separator: str | None) -> Iterator[tuple[str, _Type]]:
         while True:
@@ -131,10 +151,12 @@ class _Parser:
         return token
 
     def _number(self) -> int:
+        if minus := self._peek() == "-":
+            self._expect("-")
         token = self._next("a number")
         if not token.isdigit():
             raise ConfigError(f"{token!r} in {self._text!r} is not a number", hint="for example decimal(10,2)")
-        return int(token)
+        return -int(token) if minus else int(token)
 
     def _expect(self, token: str) -> None:
         if self._peek() != token:
@@ -153,30 +175,55 @@ class _Parser:
         )
 
 
-def check_type(text: str) -> None:
-    """Raise ConfigError unless `text` names a type. Needs no Arrow."""
-    _Parser(text).only_type()
+def check_type(kind: TypeLike) -> str:
+    """The name of a type that is named by a text or a Python type. Needs no Arrow.
+
+    Raises:
+        ConfigError: If there is no such type.
+    """
+    if kind is Decimal:
+        raise ConfigError("Decimal does not say how many digits a column has", hint='for example "decimal(10,2)"')
+    name = _PYTHON.get(kind, kind) if isinstance(kind, type) else kind
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"{kind!r} is not a type",
+            hint='a text such as "long" or "array<string>", or ' + ", ".join(each.__name__ for each in _PYTHON),
+        )
+    _Parser(name).only_type()
+    return name
 
 
 def check_schema(schema: SchemaLike) -> Any:
     """A hashable form of a schema that `arrow_schema` takes. Needs no Arrow unless it is given.
 
     Raises:
-        ConfigError: If it is not a schema, names an unknown type, or a column twice.
+        ConfigError: If it is not a schema, names an unknown type, has no column, or one that is named twice or not
+            at all.
+        SourceError: If an Arrow type has no counterpart in Spark and Iceberg.
     """
-    if isinstance(schema, Mapping):
-        for text in schema.values():
-            check_type(text)
-        return tuple(schema.items())
     if isinstance(schema, str):
-        _distinct([name for name, _ in _Parser(schema).columns()], schema)
+        _check_names([name for name, _ in _Parser(schema).columns()], schema)
         return schema
-    if isinstance(schema, tuple) or type(schema).__module__.startswith("pyarrow"):
+    if type(schema).__module__.partition(".")[0] == "pyarrow" and type(schema).__name__ == "Schema":
+        canonical_schema(schema)
         return schema
-    raise ConfigError(
-        f"a schema is a pyarrow.Schema, a text or a dict, not {type(schema).__name__}",
-        hint='for example "id long, name string"',
-    )
+    pairs = tuple(schema.items()) if isinstance(schema, Mapping) else schema
+    if (
+        not isinstance(pairs, tuple)
+        or not pairs
+        or not all(isinstance(each, tuple) and len(each) == 2 for each in pairs)
+    ):
+        raise ConfigError(
+            f"a schema is a text, a dict or a pyarrow.Schema, not {schema!r} of type {type(schema).__name__}",
+            hint='for example "id long, name string", or {"id": int, "name": str}',
+        )
+    _check_names([name for name, _ in pairs], "the schema")
+    return tuple((name, check_type(kind)) for name, kind in pairs)
+
+
+def schema_setting(name: str, schema: Any) -> Any:
+    """`check_schema` as the check of a setting."""
+    return check_schema(schema)
 
 
 def column_names(schema: SchemaLike) -> list[str]:
@@ -189,9 +236,9 @@ def column_names(schema: SchemaLike) -> list[str]:
     return names
 
 
-def arrow_type(text: str) -> pa.DataType:
-    """The Arrow type of a name such as ``long``, ``decimal(10,2)`` or ``array<string>``."""
-    return _arrow(_Parser(text).only_type())
+def arrow_type(kind: TypeLike) -> pa.DataType:
+    """The Arrow type of a name such as ``long``, ``decimal(10,2)`` or ``array<string>``, or of a Python type."""
+    return _arrow(_Parser(check_type(kind)).only_type())
 
 
 def arrow_schema(schema: SchemaLike) -> pa.Schema:
@@ -229,6 +276,10 @@ def _arrow(parsed: _Type) -> pa.DataType:
     return made
 
 
+def _fits(precision: int, scale: int) -> bool:
+    return 1 <= precision <= 38 and 0 <= scale <= precision
+
+
 def type_name(kind: pa.DataType) -> str:
     """The name of an Arrow type, as `arrow_type` takes it; Arrow's own name for types that have none here."""
     import pyarrow as pa
@@ -251,15 +302,12 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
 
     Raises:
         SourceError: If a column's type has no counterpart; names it.
-        ConfigError: If a column's name is there twice, or can't be passed on.
+        ConfigError: If the name of a column, or of a field in a struct, is there twice, is empty, or can't be passed
+            on.
     """
     import pyarrow as pa
 
-    _distinct(schema.names, "the schema")
-    for name in schema.names:
-        # Arrow hands names on as C strings: what comes after a NUL would be lost, and the column's values with it.
-        if "\0" in name:
-            raise ConfigError(f"column {name!r} has a NUL character in its name", hint="rename it")
+    _check_names(schema.names, "the schema")
     return pa.schema([pa.field(field.name, _canonical_field(field)) for field in schema])
 
 
@@ -282,7 +330,12 @@ def canonical_type(kind: pa.DataType) -> pa.DataType:
     if t.is_map(kind):
         return pa.map_(canonical_type(kind.key_type), canonical_type(kind.item_type))
     if t.is_struct(kind):
+        _check_fields(kind)
         return pa.struct([pa.field(field.name, canonical_type(field.type)) for field in kind])
+    if t.is_decimal(kind) and _fits(kind.precision, kind.scale):
+        return pa.decimal128(kind.precision, kind.scale)
+    if t.is_decimal(kind):
+        raise SourceError(f"{type_name(kind)} is out of range", hint=_DIGITS)
     if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind) or t.is_list_view(kind):
         return pa.list_(canonical_type(kind.value_type))
     raise SourceError(
@@ -316,7 +369,7 @@ def _canonical_plain(kind: pa.DataType) -> pa.DataType | None:
     ):
         if matches(kind):
             return made
-    same = t.is_boolean(kind) or t.is_floating(kind) or t.is_decimal128(kind) or t.is_fixed_size_binary(kind)
+    same = t.is_boolean(kind) or t.is_floating(kind) or t.is_fixed_size_binary(kind)
     return kind if same else None
 
 
@@ -360,6 +413,21 @@ def _column(batch: pa.RecordBatch, field: pa.Field, dictionaries: bool) -> pa.Ar
         ) from error
 
 
-def _distinct(names: list[str], where: str) -> None:
+def _check_fields(struct: pa.DataType) -> None:
+    if not struct.num_fields:
+        raise SourceError(
+            "a struct without fields can't be kept: Parquet and Iceberg have none",
+            hint="declare a schema that leaves the column out or names its fields",
+        )
+    _check_names([field.name for field in struct], str(struct))
+
+
+def _check_names(names: list[Any], where: str) -> None:
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"a column of {where!r} has the name {name!r}", hint="give each column a name")
+        # Arrow hands names on as C strings: what comes after a NUL would be lost, and the column's values with it.
+        if "\0" in name:
+            raise ConfigError(f"column {name!r} has a NUL character in its name", hint="rename it")
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         raise ConfigError(f"column {twice[0]!r} stands twice in {where!r}", hint="rename one of them")

@@ -8,7 +8,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
-from volley._types import check_type
+from volley._types import TypeLike, check_type
 from volley.errors import ExpressionError
 
 __all__ = [
@@ -224,22 +224,21 @@ class Expr:
         """The string has `part` in it."""
         return self._call("contains", _pattern("contains", part))
 
-    def cast(self, to: str) -> Expr:
+    def cast(self, to: TypeLike) -> Expr:
         """The value as another type; a value that has no counterpart in it is an error.
 
         Args:
-            to: A type's name: ``"long"``, ``"decimal(10,2)"``, ``"timestamp"``, …
+            to: A type's name (``"long"``, ``"decimal(10,2)"``, ``"timestamp"``, …), or a Python type (``int``, …).
 
         Raises:
             ConfigError: If there is no such type.
         """
-        check_type(to)
-        return self._call("cast", to)
+        return self._call("cast", check_type(to))
 
     def alias(self, name: str) -> Expr:
         """The same value under a name."""
         if not isinstance(name, str) or not name:
-            raise ExpressionError(f"alias takes a name, not {name!r}")
+            raise ExpressionError(f"alias takes a name, not {name!r}", hint='for example alias("total")')
         return self._call("alias", name)
 
     def __eq__(self, other: object) -> Expr:  # type: ignore[override]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -16,16 +18,19 @@ from py4j.protocol import Py4JError
 from volley._epochs import Done, Epochs
 from volley._failpoints import reach
 from volley._prometheus import Endpoint
-from volley._spark import translate
-from volley.errors import VolleyError
+from volley._running import release
+from volley._spark import is_slow_start, translate
+from volley.errors import JobError, VolleyError
 from volley.metrics import EpochProgress
-from volley.sink import Epoch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["Job", "Progress", "State"]
+
+_log = logging.getLogger(__name__)
+_RESTARTS = 2
 
 
 class State(Enum):
@@ -111,11 +116,13 @@ class Job:
         self._progress = Progress()
         self._began = time.monotonic()
         self._gate = threading.Condition()
+        self._begun = False
         self._in_epoch = False
         self._stopping = False
         self._failure: VolleyError | None = None
         self._ended = threading.Event()
         self._query: StreamingQuery | None = None
+        self._ends = State.FINISHED
 
     @property
     def progress(self) -> Progress:
@@ -156,25 +163,25 @@ class Job:
         seen = self.progress
         return f"Job({self.name!r}, {seen.state.value}, epoch {seen.epoch}, {seen.rows:,} rows)"
 
-    def _start(self, checkpoint: str, interval: timedelta, bounded: bool) -> None:
+    def _start(self, interval: timedelta, bounded: bool) -> None:
         every = f"{round(interval.total_seconds() * 1000)} milliseconds"
         try:
             writer = self._epochs.program.frame.writeStream.foreachBatch(self._epoch).queryName(self.name)
-            writer = writer.option("checkpointLocation", checkpoint)
+            writer = writer.option("checkpointLocation", self._epochs.log.checkpoint)
             writer = writer.trigger(availableNow=True) if bounded else writer.trigger(processingTime=every)
             self._query = writer.start()
         except Exception as error:
-            raise translate(error, self.name) from error
-        threading.Thread(target=self._watch, name=f"volley-{self.name}", daemon=True).start()
+            raise self._explained(error) from error
+        self._ends = State.FINISHED if bounded else State.STOPPED
+        threading.Thread(target=self._watch, args=[writer.start], name=f"volley-{self.name}", daemon=True).start()
 
-    def _watch(self) -> None:
-        assert self._query is not None
-        state = State.FINISHED
+    def _watch(self, start: Callable[[], StreamingQuery]) -> None:
+        state = self._ends
         try:
-            self._query.awaitTermination()
+            self._await_end(start)
         except Exception as error:
             if self._failure is None and not self._stopping:
-                self._failure = translate(error, self.name)
+                self._failure = self._explained(error)
                 self._failure.__cause__ = error
         if self._failure is not None:
             state = State.FAILED
@@ -183,24 +190,47 @@ class Job:
         self._progress = replace(self.progress, state=state, running=None)
         if self._endpoint:
             self._endpoint.close()
+        release(self._epochs.log.checkpoint)
         self._ended.set()
+
+    def _explained(self, error: Exception) -> VolleyError:
+        """What Spark or a worker raised, as one of our errors."""
+        found = translate(error, self.name)
+        if type(found) is not JobError:
+            return found
+        return self._epochs.log.fault(str(error), found, self._in_epoch) or found
+
+    def _await_end(self, start: Callable[[], StreamingQuery]) -> None:
+        """Wait for the query's end; start it again if Python was too slow to start, while no epoch has begun."""
+        assert self._query is not None
+        for _ in range(_RESTARTS):
+            try:
+                self._query.awaitTermination()
+                return
+            except Exception as error:
+                with self._gate:
+                    if self._begun or self._stopping or not is_slow_start(error):
+                        raise
+                    _log.warning("%s: Python did not start in time, starting the query again", self.name)
+                    self._query = start()
+        self._query.awaitTermination()
 
     def _epoch(self, frame: DataFrame, number: int) -> None:
         """What Spark calls for each epoch."""
         with self._gate:
             if self._stopping:
                 raise _Stopping
-            self._in_epoch = True
+            self._begun = self._in_epoch = True
         self._epochs.tally.begin(number)
         try:
             reach("before-planning", number)
             query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-            self._count(self._epochs.run(frame, Epoch(str(query_id), number)))
+            self._count(self._epochs.run(frame, self._epochs.epoch(str(query_id), number)))
         except VolleyError as error:
             self._failure = error
             raise
         except Exception as error:
-            self._failure = translate(error, self.name)
+            self._failure = self._explained(error)
             self._failure.__cause__ = error
             raise
         finally:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
+
+from volley.errors import PlanError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,10 +25,12 @@ class Epoch:
     Args:
         query_id: Spark's id of the streaming query, kept in its checkpoint; a new checkpoint has a new one.
         number: 0 for a checkpoint's first epoch, then 1, 2, …
+        offsets: A short text that tells the offsets at which its rows end from others; empty = not known.
     """
 
     query_id: str
     number: int
+    offsets: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -86,12 +90,14 @@ class SinkContext:
         metrics: Where to count.
         run: Has chores done by the executors, for a committer with more to do than the driver should; the results come
             in the chores' order. Without a job they are done on the spot.
+        resumed: True if the job has written to the target before: one that is gone must not be made again.
     """
 
     job: str
     schema: pa.Schema
     metrics: Metrics
     run: Callable[[Sequence[Chore]], list[WriteResult]] = _do_here
+    resumed: bool = False
 
 
 class TaskWriter(Protocol):
@@ -126,19 +132,45 @@ class Writer(Protocol):
         """
 
 
-class Committer(Protocol):
+class Committer(ABC):
     """What stays on the driver: it makes an epoch's files visible, whole and once."""
 
     @property
-    def target(self) -> tuple[str, str] | None:
-        """Its name, and an id that another of that name would not have: a checkpoint is bound to both. None = no id."""
+    def identity(self) -> str | None:
+        """An id that another target of the same name would not have: a checkpoint is bound to it. None = no id."""
+        return None
 
+    @abstractmethod
     def last_epoch(self, query_id: str) -> int | None:
         """The last epoch of this query that is already visible, or None."""
 
+    def landed_offsets(self, epoch: Epoch) -> str | None:
+        """The `Epoch.offsets` with which an epoch was committed that is visible already; None = not known (default)."""
+        return None
+
+    def earlier_rows(self, query_id: str) -> str | None:
+        """What other queries of this job have written that would be there twice if the job began anew, in words.
+
+        By default None: nothing is known of it, or nothing would be doubled.
+
+        Args:
+            query_id: The query that is about to start.
+        """
+        return None
+
+    def clear(self) -> None:
+        """Remove all rows, for a job that begins anew with ``into="replace"``.
+
+        Raises:
+            PlanError: If rows can't be removed from this target; the default.
+        """
+        raise PlanError(f"{self} can't be emptied", hint='use into="append", or another target')
+
+    @abstractmethod
     def writer(self, epoch: Epoch) -> Writer:
         """The writer for this epoch, with fresh credentials where they expire."""
 
+    @abstractmethod
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Make the results visible, or find that they already are.
 
@@ -149,12 +181,14 @@ class Committer(Protocol):
             VolleyError: Any other of ours: it is known not to have landed.
         """
 
+    @abstractmethod
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Delete the files of an epoch that is known not to have landed; never raises."""
 
     def orphans(self, epoch: Epoch) -> Sequence[str]:
         """The files that attempts of this epoch have left behind, now that it is visible: of tasks that were killed,
         of a driver that was. Nobody reads them; asked only when there is a reason to look."""
+        return ()
 
 
 class Sink(ABC):
@@ -164,6 +198,11 @@ class Sink(ABC):
     def label(self) -> str:
         """What its metrics are shown under."""
         return repr(self)
+
+    @property
+    def target(self) -> str | None:
+        """The name of what it writes to, without secrets: a checkpoint is bound to it. None = nothing that lasts."""
+        return None
 
     @property
     def flush_interval(self) -> timedelta | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from volley import _plan
+from volley._checks import Duration, duration
+from volley._start import Into, Start
 from volley._types import check_schema
 from volley.errors import ConfigError, ExpressionError, PlanError
 from volley.expressions import Column, Expr, as_node, output_name
@@ -31,7 +32,7 @@ class _Runner(Protocol):
     @property
     def arrow_native(self) -> bool: ...
 
-    def start(self, plan: _plan.Node, name: str, metrics_port: int | None, metrics_host: str) -> Job: ...
+    def start(self, plan: _plan.Node, start: Start) -> Job: ...
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class DataStream:
         """
         if not columns:
             raise ExpressionError("select without columns", hint='name at least one: select("id", "status")')
-        nodes = tuple(Column(each) if isinstance(each, str) else as_node(each) for each in columns)
+        nodes = tuple(Column(_text(each, "select")) if isinstance(each, str) else as_node(each) for each in columns)
         names = [output_name(node) for node in nodes]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ExpressionError(f"select has two columns named {twice[0]!r}", hint="give one of them an alias")
@@ -99,7 +100,12 @@ class DataStream:
         Args:
             names: Old name → new name.
         """
-        return self._then(_plan.Rename(self._node, tuple(names.items())))
+        if not isinstance(names, Mapping):
+            raise ExpressionError(
+                f"rename takes a dict, not {type(names).__name__}", hint='for example rename({"old": "new"})'
+            )
+        pairs = tuple((_text(old, "rename"), _text(new, "rename")) for old, new in names.items())
+        return self._then(_plan.Rename(self._node, pairs))
 
     def map(self, function: Callable[[Row], Row], schema: SchemaLike | None = None) -> DataStream:
         """Each row through a Python function, as a dict. Slower than expressions by far.
@@ -130,23 +136,32 @@ class DataStream:
         """The rows of this stream and the others; all have the same columns, whatever their order."""
         for other in others:
             if not isinstance(other, DataStream):
-                raise ConfigError(f"union takes streams, not {type(other).__name__}")
+                raise ConfigError(f"union takes streams, not {type(other).__name__}", hint="environment.from_source(…)")
         return self._then(_plan.Union((self._node, *(other._node for other in others))))
 
-    def deduplicate(self, *keys: str, event_time: str | None = None, within: timedelta | None = None) -> DataStream:
+    def deduplicate(self, *keys: str, event_time: str | None = None, within: Duration | None = None) -> DataStream:
         """The first row of each key.
 
         Args:
             keys: The columns that make a row the same.
             event_time: A timestamp column; with `within`, a key is forgotten that long after it was seen, so that
                 the memory of keys stays bounded. Without both, every key is remembered for ever.
-            within: How far apart, in event time, two rows of one key can be.
+            within: How far apart, in event time, two rows of one key can be: a timedelta, seconds or a text such as
+                ``"5m"``.
+
+        Raises:
+            ConfigError: If there is no key, or one of `event_time` and `within` is missing or wrong.
         """
         if not keys:
             raise ConfigError("deduplicate without keys", hint='name the columns: deduplicate("id")')
         if (event_time is None) != (within is None):
-            raise ConfigError("deduplicate needs both event_time and within, or neither")
-        return self._then(_plan.Deduplicate(self._node, keys, event_time, within))
+            raise ConfigError(
+                "deduplicate needs both event_time and within, or neither", hint='event_time="at", within="1h"'
+            )
+        for name in (*keys, *([] if event_time is None else [event_time])):
+            _text(name, "deduplicate")
+        span = None if within is None else duration("within", within)
+        return self._then(_plan.Deduplicate(self._node, keys, event_time, span))
 
     def to_sink(self, sink: Sink) -> DataStream:
         """The rows go to `sink`; the stream goes on behind it, so that several sinks can follow each other.
@@ -162,27 +177,56 @@ class DataStream:
             raise PlanError(f"{sink!r} is in this stream twice", hint="make a second sink")
         return self._then(_plan.Write(self._node, sink))
 
-    def start(self, name: str, *, metrics_port: int | None = None, metrics_host: str = "127.0.0.1") -> Job:
+    def start(
+        self,
+        name: str,
+        *,
+        fresh: bool = False,
+        into: Into | None = None,
+        backfill: bool = False,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
+    ) -> Job:
         """Start the pipeline and return the running job at once: for notebooks and services.
 
         Args:
             name: The job's name; its checkpoint is kept under it, so that the next start goes on where this one ends.
+            fresh: True deletes the job's checkpoint first, so that the sources are read from the beginning.
+            into: What happens to rows that the sinks hold of an earlier checkpoint of this job, when it begins anew:
+                ``"append"`` keeps them, ``"replace"`` empties the sinks first, whoever has written their rows;
+                None = the job is refused, as every row would be there twice.
+            backfill: True fills sinks that are new since the job's last run with the rows of all epochs so far.
             metrics_port: Where Prometheus can read the metrics over HTTP while the job runs; 0 = a free port, which
                 `Job.metrics_url` tells; None = nowhere.
             metrics_host: The address to listen at; in a container ``"0.0.0.0"``, so that others can reach it.
 
         Raises:
+            PlanError: If the job runs in this process already, or its checkpoint is of another pipeline.
             VolleyError: If it can't be started; nothing has been written then.
         """
-        return self._environment.start(self._node, name, metrics_port, metrics_host)
+        return self._environment.start(
+            self._node, Start(name, fresh, into, backfill, metrics_port=metrics_port, metrics_host=metrics_host)
+        )
 
-    def execute(self, name: str, *, metrics_port: int | None = None, metrics_host: str = "127.0.0.1") -> Job:
+    def execute(
+        self,
+        name: str,
+        *,
+        fresh: bool = False,
+        into: Into | None = None,
+        backfill: bool = False,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
+    ) -> Job:
         """Run the pipeline to the end of its bounded sources, or until it is stopped; returns the finished job.
 
         Ctrl-C and SIGTERM finish the running epoch first.
 
         Args:
             name: The job's name; its checkpoint is kept under it, so that the next run goes on where this one ends.
+            fresh: See `start`.
+            into: See `start`.
+            backfill: See `start`.
             metrics_port: See `start`.
             metrics_host: See `start`.
 
@@ -191,7 +235,9 @@ class DataStream:
         """
         from volley._terminal import follow
 
-        job = self.start(name, metrics_port=metrics_port, metrics_host=metrics_host)
+        job = self.start(
+            name, fresh=fresh, into=into, backfill=backfill, metrics_port=metrics_port, metrics_host=metrics_host
+        )
         follow(job)
         if job.exception is not None:
             raise job.exception
@@ -220,12 +266,14 @@ def _schema(schema: SchemaLike | None) -> Any:
 
 
 def _text(name: str, verb: str) -> str:
-    if not isinstance(name, str):
-        raise ExpressionError(f"{verb} takes column names, not {type(name).__name__} {name!r}")
+    if not isinstance(name, str) or not name:
+        raise ExpressionError(
+            f"{verb} takes column names, not {name!r} of type {type(name).__name__}", hint="a text that is not empty"
+        )
     return name
 
 
 def _callable(function: Callable[..., Any], verb: str) -> Callable[..., Any]:
     if not callable(function):
-        raise ConfigError(f"{verb} takes a function, not {type(function).__name__}")
+        raise ConfigError(f"{verb} takes a function, not {type(function).__name__}", hint=f"{verb}(lambda …: …)")
     return function

@@ -241,4 +241,8 @@ def test_marks_are_plain_json(file_case: Case) -> None:
     committer = file_case.open()
     committer.commit(EPOCH, write(committer, EPOCH, [batch(1)]))
     assert file_case.folder is not None
-    assert json.loads((file_case.folder / "_volley" / f"{QUERY}.json").read_text()) == {"epoch": 0}
+    assert json.loads((file_case.folder / "_volley" / f"{QUERY}.json").read_text()) == {
+        "epoch": 0,
+        "offsets": "",
+        "job": "job",
+    }

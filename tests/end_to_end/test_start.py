@@ -103,3 +103,46 @@ def test_spark_submit_on_this_machine_has_its_own_python(tmp_path: Path) -> None
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("start: finished")
+
+
+STARVED = """
+import sys
+from pathlib import Path
+
+from volley import Environment, JobError, MemorySink, MemorySource
+
+left = Path("left")
+environment = Environment(master="local[1]")
+for slow in (2, 3):
+    left.write_text(str(slow))
+    sink = MemorySink()
+    try:
+        environment.from_source(MemorySource([{"id": slow}])).to_sink(sink).execute(f"slow {slow}")
+        print(sink.rows(), left.read_text().strip())
+    except JobError as error:
+        print(error)
+"""
+
+# Spark starts it for the process that plans a query's epochs, and waits ten seconds for it.
+SLOW_PYTHON = """#!/bin/sh
+left=$(cat left)
+case "$*" in
+*python_streaming_source_runner*)
+    if [ "$left" -gt 0 ]; then echo $((left - 1)) > left; sleep 11; fi ;;
+esac
+exec "{python}" "$@"
+"""
+
+
+def test_a_query_whose_python_starts_too_late_is_started_again_twice(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(SLOW_PYTHON.format(python=sys.executable))
+    python.chmod(0o755)
+    environment = plain_environment(PYSPARK_PYTHON=str(python))
+    command = [sys.executable, "-c", STARVED]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400)
+    succeeded, failed, hint = (line for line in ran.stdout.splitlines() if not line.startswith("slow"))
+    assert succeeded == "[{'id': 2}] 0"
+    assert failed == "job 'slow 3' failed: Python did not start within the 10 seconds that Spark waits for it"
+    assert "CPU" in hint
+    assert ran.stderr.count("starting the query again") == 4

@@ -15,6 +15,7 @@ from tests.recovery.lake import QUERY, Lake, disturb, write
 from tests.recovery.runs import check_exactly_once, load, run_again, run_and_die, write_input
 from volley import CommitConflictError, IcebergSinkConfig, IcebergStorage
 from volley.iceberg import Partitioning, publish_branch
+from volley.iceberg._patience import ATTEMPTS
 from volley.iceberg._specs import spec_of
 from volley.iceberg.catalogs import load_catalog
 from volley.iceberg.partitioning import partitioning
@@ -102,6 +103,21 @@ def test_a_branch_keeps_its_epochs_when_main_moves_on(lake: Lake, monkeypatch: p
     assert sorted(lake.table().scan().use_ref("audit").to_arrow()["id"].to_pylist()) == [1, 2, 3]
     with pytest.raises(CommitConflictError, match="main is at snapshot"):
         publish_branch(lake.config)
+
+
+def test_a_branch_overtaken_by_main_in_each_attempt_has_not_landed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.driver().commit(*write(lake.driver(), 0, [1]))
+    lake.config = lake.config.with_branch("audit")
+    driver = lake.driver()
+
+    def main_first(commit: Callable[[], Any]) -> Any:
+        lake.table().append(pa.table({"id": [100]}))
+        return commit()
+
+    disturb(monkeypatch, driver, *[main_first] * ATTEMPTS)
+    with pytest.raises(CommitConflictError, match="during each of 4 attempts"):
+        driver.commit(*write(driver, 1, [2]))
+    assert lake.driver().last_epoch(QUERY) == 0
 
 
 def test_two_drivers_that_both_make_the_branch(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,10 +45,10 @@ def test_values_are_not_taken_for_markup(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_wrong_settings() -> None:
-    with pytest.raises(ConfigError, match="rows is 0"):
+    with pytest.raises(ConfigError, match="rows 0"):
         ConsoleSink(0)
     for rate in (0, 1.5):
-        with pytest.raises(ConfigError, match=f"rows_per_second is {rate}"):
+        with pytest.raises(ConfigError, match=f"rows_per_second {rate}"):
             RateSource(rate)  # type: ignore[arg-type]
 
 

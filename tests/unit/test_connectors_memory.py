@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -138,7 +141,7 @@ def test_what_is_no_rows_is_refused_when_given(rows: Any) -> None:
 
 
 def test_other_settings_are_checked_when_given() -> None:
-    with pytest.raises(ConfigError, match="rows_per_epoch is 0"):
+    with pytest.raises(ConfigError, match="rows_per_epoch 0"):
         MemorySource([], rows_per_epoch=0)
     with pytest.raises(ConfigError, match="lnog"):
         MemorySource([], schema="id lnog")
@@ -221,3 +224,46 @@ def test_sinks_of_one_name_are_equal_and_collect_by_themselves() -> None:
     assert one == other != MemorySink("b")
     assert other.rows() == []
     assert repr(one) == "MemorySink('a')"
+
+
+def rows_of(source: MemorySource) -> list[dict[str, Any]]:
+    return list(source.open("").rows.to_pylist())
+
+
+def test_a_pandas_frame_is_rows() -> None:
+    frame = pd.DataFrame({"id": [1, 2, 3], "price": [0.5, float("nan"), 2.0], "kind": pd.Categorical(["a", None, "b"])})
+    frame["at"] = pd.to_datetime(["2024-01-01", None, "2024-01-02 03:04:05.000006"], utc=True, format="ISO8601")
+    source = MemorySource(frame[frame["id"] != 2])  # what is left has an index of its own, 0 and 2
+    assert [(row["id"], row["price"], row["kind"]) for row in rows_of(source)] == [(1, 0.5, "a"), (3, 2.0, "b")]
+    assert [row["at"] for row in rows_of(MemorySource(frame))] == [
+        datetime(2024, 1, 1, tzinfo=UTC),
+        None,
+        datetime(2024, 1, 2, 3, 4, 5, 6, UTC),
+    ]
+    assert rows_of(MemorySource(frame))[1] == {"id": 2, "price": None, "kind": None, "at": None}
+    assert rows_of(MemorySource(frame[["price"]].set_index(frame["id"])))[0] == {"price": 0.5, "id": 1}
+    assert rows_of(MemorySource(frame[["id"]], schema={"id": str}))[0] == {"id": "1"}
+    frame["id"] = 0
+    assert rows_of(source)[0]["id"] == 1
+
+
+def test_a_polars_frame_is_rows() -> None:
+    frame = pl.DataFrame({"id": [1, None], "tags": [["a"], []], "at": [{"x": 1}, None]})
+    assert rows_of(MemorySource(frame)) == frame.to_dicts()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"mixed": [1, "a"]}),
+        pd.DataFrame({"id": [1]}).set_axis([""], axis=1),
+        pd.DataFrame([[1, 2]], columns=["a", "a"]),
+        pd.Series([1, 2]),
+        pl.Series([1, 2]),
+        pd.DataFrame({"span": [pd.Timedelta("1s")]}),
+    ],
+)
+def test_a_frame_that_is_no_table_is_refused(frame: Any) -> None:
+    with pytest.raises((ConfigError, SourceError)) as caught:
+        MemorySource(frame).open("")
+    assert caught.value.hint

@@ -53,13 +53,9 @@ class Picky(MemorySink):
 
 
 @dataclass(frozen=True)
-class _PickyCommitter:
+class _PickyCommitter(Committer):
     inner: Any
     limit: int
-
-    @property
-    def target(self) -> None:
-        return None
 
     def last_epoch(self, query_id: str) -> int | None:
         found: int | None = self.inner.last_epoch(query_id)
@@ -73,9 +69,6 @@ class _PickyCommitter:
 
     def abort(self, epoch: Epoch, results: Any) -> None:
         """Nothing is left behind."""
-
-    def orphans(self, epoch: Epoch) -> list[str]:
-        return []
 
 
 @dataclass(frozen=True)

@@ -394,6 +394,7 @@ WRONG: list[tuple[Partitioning, str]] = [
     (Partitioning.bucket("real"), "bucket does not take double"),
     (Partitioning.truncate("day", width=2), "truncate does not take date"),
     (Partitioning.identity("point"), "identity does not take struct"),
+    (Partitioning.identity("fixed"), r"Java library can't read .* partitioned by fixed\[2\]"),
     (Partitioning.identity("tags.element"), "in a list or map"),
     (Partitioning((Transform("bucket", "id", 4),)), "'id_bucket_4'.*another column"),
 ]
@@ -401,7 +402,7 @@ WRONG: list[tuple[Partitioning, str]] = [
 
 @pytest.mark.parametrize(("how", "message"), WRONG, ids=[message for _, message in WRONG])
 def test_a_partitioning_that_the_columns_do_not_allow(how: Partitioning, message: str) -> None:
-    more = {"tags": pa.list_(pa.string()), "id_bucket_4": pa.int64(), "kind": pa.string()}
+    more = {"tags": pa.list_(pa.string()), "id_bucket_4": pa.int64(), "kind": pa.string(), "fixed": pa.binary(2)}
     schema = pa.schema([*KINDS.schema, *pa.schema(more)])
     with pytest.raises(ConfigError, match=message) as caught:
         spec_of(how, to_iceberg_schema(schema))

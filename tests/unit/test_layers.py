@@ -16,13 +16,13 @@ import volley.iceberg
 ROOT = Path(volley.__file__).parent
 
 LAYERS = {
-    0: ["errors", "_failpoints", "_halving", "_secrets"],
-    1: ["_types", "_java", "_worker_python", "expressions", "windows", "_casts", "_encoded"],
-    2: ["_plan", "source", "sink", "metrics", "_prometheus", "_registry", "_operators"],
+    0: ["errors", "_durable", "_failpoints", "_halving", "_secrets"],
+    1: ["_checks", "_types", "_java", "_worker_python", "expressions", "windows", "_casts", "_encoded"],
+    2: ["_plan", "source", "sink", "metrics", "_prometheus", "_registry", "_operators", "_start"],
     3: ["stream", "connectors", "iceberg"],
     4: [
         *("_arrow", "_columns", "_datasource", "_dead_letters", "_epochs", "_spark", "_tally", "_workers"),
-        *("_session", "_checkpoint", "job", "_terminal"),
+        *("_session", "_checkpoint", "_launch", "_repair", "_running", "_spark_log", "job", "_terminal"),
     ],
     5: ["environment"],
     6: ["config"],
@@ -35,9 +35,10 @@ THIRD_PARTIES = {
         *("_arrow", "_casts", "_columns", "_datasource", "_dead_letters", "_encoded", "_operators", "_spark"),
         *("iceberg.writer", "iceberg.schema", "iceberg.tables", "iceberg._upsert_chores", "iceberg._upsert_staging"),
         *("iceberg._clusters", "iceberg._dictionaries", "iceberg._evolution", "iceberg._layout", "iceberg._rolling"),
-        "iceberg._transforms",
+        *("iceberg._data_files", "iceberg._statistics", "iceberg._transforms"),
     },
     "pyiceberg": {
+        *("iceberg._bounds", "iceberg._data_files", "iceberg._manifests", "iceberg._partitions", "iceberg._statistics"),
         "iceberg._clients",
         "iceberg._evolution",
         "iceberg._files",
@@ -153,4 +154,25 @@ assert not heavy, heavy
 
 def test_building_a_pipeline_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", PIPELINE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+PLANNER = """
+import sys
+import pyspark.sql.streaming.python_streaming_source_runner
+import volley._datasource, volley.connectors.{source}
+rooms = {{"volley." + name for name in ("environment", "stream", "expressions", "metrics", "job", "_plan", "_spark")}}
+others = {{"volley.connectors." + name for name in {others}}}
+needless = ({{"pandas", "pyiceberg", "rich", "prometheus_client", "IPython"}} | rooms | others) & set(sys.modules)
+assert not needless, needless
+"""
+SOURCES = ["files", "kafka", "memory"]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_process_that_plans_epochs_imports_its_source_and_little_else(source: str) -> None:
+    """Spark gives it ten seconds to start, imports included."""
+    others = [each for each in [*SOURCES, "console", "rate"] if each != source]
+    script = PLANNER.format(source=source, others=others)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from volley import MemorySource, StorageError
-from volley._checkpoint import PlannedEpochs
+from volley._spark_log import PlannedEpochs, SparkLog
 from volley.source import SplitSource
 
 
@@ -16,12 +16,12 @@ def source(tmp_path: Path) -> SplitSource:
     return MemorySource([{"id": number} for number in range(10)]).open(str(tmp_path / "state"))
 
 
-def log(folder: Path, *ends: int, version: str = "v1") -> str:
+def log(folder: Path, *ends: int, version: str = "v1") -> SparkLog:
     """A checkpoint as Spark leaves it, of epochs that end at these rows."""
     (folder / "offsets").mkdir(exist_ok=True)
     for epoch, end in enumerate(ends):
         (folder / "offsets" / str(epoch)).write_text(f'{version}\n{{"batchWatermarkMs":0}}\n{{"rows": {end}}}')
-    return str(folder)
+    return SparkLog(str(folder))
 
 
 def test_each_epoch_begins_where_the_one_before_has_ended(source: SplitSource, tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_an_epoch_that_is_written_again_has_the_same_splits(source: SplitSource,
 
 def test_offsets_in_a_form_that_is_not_known_are_refused(source: SplitSource, tmp_path: Path) -> None:
     planned = PlannedEpochs(log(tmp_path, 3, version="v2"), source)
-    with pytest.raises(StorageError, match=r"offsets/0 is not in Spark's form v1 for one source: v2"):
+    with pytest.raises(StorageError, match=r"offsets/0 is not in Spark's form v1: v2"):
         planned.splits(0)
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
+import py4j
+import pyspark
 import pytest
 
 from volley import _worker_python
 from volley._worker_python import choose_worker_python
 
 SCRIPT = str(_worker_python._SCRIPT)
+ROOT = Path(_worker_python.__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
@@ -62,13 +66,81 @@ def test_a_jvm_that_runs_already_does_not_know_the_script() -> None:
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
-@pytest.mark.parametrize("why", ["home", "installed", "script"])
-def test_not_where_workers_would_not_find_pyspark(why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("why", ["home", "script"])
+def test_not_with_another_spark_or_a_script_that_is_not_there(
+    why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     if why == "home":
         monkeypatch.setenv("SPARK_HOME", "/opt/spark")
-    elif why == "installed":
-        monkeypatch.setattr("sysconfig.get_path", lambda kind: str(tmp_path))
     else:
         monkeypatch.setattr(_worker_python, "_SCRIPT", tmp_path / "none.sh")
     choose_worker_python("local", starts=True)
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+CHOOSE = f"""
+import os, subprocess, sys
+sys.path.append({str(ROOT)!r})
+sys.path[:0] = sys.argv[1:]
+from volley._worker_python import choose_worker_python
+import pyspark
+choose_worker_python("local[2]", starts=True)
+python = os.environ["PYSPARK_PYTHON"]
+home = os.path.dirname(pyspark.__file__)
+path = f"{{home}}/python/lib/pyspark.zip:{{home}}/python/lib/py4j-0.10-src.zip:{{os.environ.get('PYTHONPATH', '')}}"
+show = "import pyspark, py4j; print(pyspark.__file__)"
+worker = subprocess.run([python, "-c", show], env={{**os.environ, "SPARK_HOME": home, "PYTHONPATH": path}},
+    capture_output=True, text=True)
+print(os.path.basename(python), worker.stdout.strip() == pyspark.__file__)
+"""
+
+
+class Python:
+    """A Python of its own, with nothing installed; PySpark is in the folder `packages`, as pip --target leaves it."""
+
+    def __init__(self, folder: Path) -> None:
+        venv.create(folder / "venv", with_pip=False)
+        self.site_packages = next((folder / "venv" / "lib").glob("*/site-packages"))
+        self.packages = folder / "packages"
+        self.packages.mkdir()
+        for package in (pyspark, py4j):
+            home = Path(package.__file__).parent
+            (self.packages / home.name).symlink_to(home)
+        self._folder = folder
+
+    def choose(self, *paths: Path, path: str = "") -> str:
+        """What is chosen in a process with `paths` in its own sys.path, and whether it finds the same PySpark."""
+        command = [str(self._folder / "venv" / "bin" / "python"), "-c", CHOOSE, *map(str, paths)]
+        environment = {"PATH": os.environ["PATH"], **({"PYTHONPATH": path} if path else {})}
+        ran = subprocess.run(command, cwd=self._folder, env=environment, capture_output=True, text=True)
+        return ran.stdout.strip() or ran.stderr
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Python:
+    return Python(tmp_path)
+
+
+def test_the_script_where_a_pth_file_names_pysparks_folder(python: Python) -> None:
+    (python.site_packages / "mine.pth").write_text(str(python.packages))
+    assert python.choose() == "_worker_python.sh True"
+
+
+def test_the_script_where_pythonpath_has_pysparks_folder(python: Python) -> None:
+    assert python.choose(path=f"/nowhere:{python.packages}") == "_worker_python.sh True"
+
+
+def test_the_script_where_pythonpath_is_relative_to_the_working_folder(python: Python) -> None:
+    assert python.choose(path="packages") == "_worker_python.sh True"
+
+
+def test_not_where_only_this_process_knows_pysparks_folder(python: Python) -> None:
+    assert python.choose(python.packages).startswith("python ")
+
+
+def test_not_where_a_worker_would_find_another_pyspark(python: Python) -> None:
+    other = python.packages.parent / "other"
+    (other / "pyspark").mkdir(parents=True)
+    (other / "pyspark" / "__init__.py").touch()
+    (python.site_packages / "mine.pth").write_text(str(other))
+    assert python.choose(python.packages).startswith("python ")

@@ -6,8 +6,9 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 
+from volley._durable import write_durably
+from volley.connectors._kept import damaged
 from volley.connectors._paths import filesystem
-from volley.errors import SourceError
 
 __all__ = ["FileLog", "LoggedFile"]
 
@@ -59,13 +60,13 @@ class FileLog:
         return self._seen if self.entries else ()
 
     def check(self, count: int) -> None:
-        """Raise SourceError if the log has fewer entries than this: such an offset is of another log."""
+        """Raise StorageError if the log has fewer entries than this: a file of it is missing."""
         if count > len(self.entries):
             self._read_on()
         if count > len(self.entries):
-            raise SourceError(
-                f"the checkpoint has read {count} files, but the log of files in {self.folder} has {len(self.entries)}",
-                hint="restore the folder, or start under another job name (it reads all files from the beginning)",
+            raise damaged(
+                f"{self._root}/{len(self.entries):012}.json",
+                f"is missing: the checkpoint has read {count} files, its log of files has {len(self.entries)}",
             )
 
     def append(self, found: Sequence[LoggedFile]) -> None:
@@ -75,11 +76,7 @@ class FileLog:
         if not new:
             return
         files, root = filesystem(self.folder, {})
-        files.makedirs(root, exist_ok=True)
-        # Written under another name first: a crash leaves a whole file or none.
-        name, text = f"{root}/{count:012}.json", json.dumps([asdict(file) for file in new])
-        files.pipe_file(f"{name}.tmp", text.encode())
-        files.mv(f"{name}.tmp", name)
+        write_durably(files, f"{root}/{count:012}.json", json.dumps([asdict(file) for file in new]).encode())
         assert self._entries is not None
         self._entries += new
         self._seen.update(file.path for file in new)
@@ -94,5 +91,20 @@ class FileLog:
         first = f"{len(self._entries):012}.json"
         logged = ((name.rpartition("/")[2], name) for name in files.ls(root, detail=False))
         for name in sorted(name for file, name in logged if file.endswith(".json") and file >= first):
-            self._entries += [LoggedFile(**entry) for entry in json.loads(files.cat_file(name))]
+            self._entries += self._logged(name, files.cat_file(name))
         self._seen.update(entry.path for entry in self._entries)
+
+    def _logged(self, path: str, data: bytes) -> list[LoggedFile]:
+        """The files in one file of the log, whose name tells how many the files before it have."""
+        assert self._entries is not None
+        count = len(self._entries)
+        if path.rpartition("/")[2] != f"{count:012}.json":
+            raise damaged(f"{self._root}/{count:012}.json", f"is missing: {path} comes behind it")
+        try:
+            return [LoggedFile(**entry) for entry in json.loads(data)]
+        except (TypeError, ValueError) as error:
+            raise damaged(path, "is damaged") from error
+
+    @property
+    def _root(self) -> str:
+        return filesystem(self.folder, {})[1]

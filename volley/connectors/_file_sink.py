@@ -11,16 +11,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from volley._durable import write_durably
 from volley._secrets import mask_uri, presentable
 from volley.connectors._file_encoders import ENCODERS
 from volley.connectors._paths import filesystem
 from volley.errors import CommitStateUnknownError, StorageAccessError, StorageError, VolleyError
-from volley.sink import Epoch, WriteResult
+from volley.sink import Committer, Epoch, SinkContext, WriteResult
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["FileCommitter"]
+
+_MARKERS = "_volley"
+_FOLDER = "folder.json"
 
 
 @contextmanager
@@ -41,42 +45,91 @@ def _storage(path: str, action: str) -> Iterator[None]:
         ) from presentable(error)
 
 
-class FileCommitter:
+class FileCommitter(Committer):
     """Publishes staged files by renaming them; a marker file a query holds its last epoch.
 
     Final names depend on epoch and task only. A crash between renaming and the marker repeats the epoch: what the
     first try left behind is removed before the second begins.
     """
 
-    def __init__(self, path: str, format: str, options: dict[str, Any], schema: pa.Schema) -> None:
+    def __init__(self, path: str, format: str, options: dict[str, Any], context: SinkContext) -> None:
         self._path = path
         self._format = format
         self._options = options
-        self._schema = schema
+        self._context = context
         self._is_clear = False
-        with _storage(path, "making"):
+        with _storage(path, "opening"):
             self._fs, self._root = filesystem(path, options)
-            self._fs.makedirs(f"{self._root}/_volley", exist_ok=True)
+            self._identity = self._identified()
+
+    def _identified(self) -> str:
+        """The folder's id; a new folder gets one."""
+        path = f"{self._root}/{_MARKERS}/{_FOLDER}"
+        if not self._fs.exists(path):
+            if self._context.resumed:
+                raise StorageError(
+                    f"{mask_uri(self._path)} is gone: it has no {_MARKERS}/{_FOLDER}, which job "
+                    f"{self._context.job!r} has written there",
+                    hint="restore the folder, or start over with fresh=True to fill a new one",
+                )
+            write_durably(self._fs, path, json.dumps({"id": str(uuid.uuid4())}).encode())
+        found: str = json.loads(self._fs.cat_file(path))["id"]
+        return found
+
+    def __str__(self) -> str:
+        return mask_uri(self._path)
 
     @property
-    def target(self) -> None:
-        return None
+    def identity(self) -> str:
+        return self._identity
 
     def last_epoch(self, query_id: str) -> int | None:
+        mark = self._mark(query_id)
+        return None if mark is None else int(mark["epoch"])
+
+    def landed_offsets(self, epoch: Epoch) -> str | None:
+        mark = self._mark(epoch.query_id)
+        return None if mark is None or mark["epoch"] != epoch.number else mark.get("offsets")
+
+    def earlier_rows(self, query_id: str) -> str | None:
+        with _storage(self._path, "listing"):
+            for other in self._queries() - {query_id}:
+                mark = self._mark(other)
+                if mark and mark.get("job") == self._context.job and self._published(other):
+                    return f"{self} has the rows of an earlier query of this job, up to its epoch {mark['epoch']}"
+        return None
+
+    def clear(self) -> None:
+        with _storage(self._path, "emptying"):
+            for query_id in self._queries():
+                for path in self._published(query_id):
+                    self._fs.rm_file(path)
+                self._fs.rm_file(self._marker(query_id))
+
+    def _queries(self) -> set[str]:
+        """The queries that have published epochs here."""
+        names = (posixpath.basename(path) for path in self._fs.ls(f"{self._root}/{_MARKERS}", detail=False))
+        return {name.removesuffix(".json") for name in names if name.endswith(".json") and name != _FOLDER}
+
+    def _published(self, query_id: str) -> list[str]:
+        found: list[str] = self._fs.glob(f"{_escaped(self._root)}/{_query_prefix(query_id)}-epoch-*")
+        return found
+
+    def _mark(self, query_id: str) -> dict[str, Any] | None:
         marker = self._marker(query_id)
         with _storage(marker, "reading"):
             self._fs.invalidate_cache()
             if not self._fs.exists(marker):
                 return None
-            last: int = json.loads(self._fs.cat_file(marker))["epoch"]
-            return last
+            mark: dict[str, Any] = json.loads(self._fs.cat_file(marker))
+            return mark
 
     def writer(self, epoch: Epoch) -> _FileWriter:
         if not self._is_clear:
             # Only a process that died leaves files behind; listing the folder in every epoch would get slow.
             self._clear(epoch)
             self._is_clear = True
-        return _FileWriter(self._path, self._format, self._schema, epoch, self._options)
+        return _FileWriter(self._path, self._format, self._context.schema, epoch, self._options)
 
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         with _storage(self._path, "publishing files in"):
@@ -84,8 +137,8 @@ class FileCommitter:
                 self._fs.mv(f"{self._root}/{staged}", f"{self._root}/{final}")
         marker = self._marker(epoch.query_id)
         try:
-            self._fs.pipe_file(f"{marker}.tmp", json.dumps({"epoch": epoch.number}).encode())
-            self._fs.mv(f"{marker}.tmp", marker)
+            mark = {"epoch": epoch.number, "offsets": epoch.offsets, "job": self._context.job}
+            write_durably(self._fs, marker, json.dumps(mark).encode())
         except Exception as error:
             raise CommitStateUnknownError(
                 f"epoch {epoch.number} is published in {mask_uri(self._path)}, but its mark may not be: {error}",
@@ -97,10 +150,6 @@ class FileCommitter:
             for name in pair:
                 _remove(self._fs, f"{self._root}/{name}")
 
-    def orphans(self, epoch: Epoch) -> Sequence[str]:
-        # `writer` clears what it finds.
-        return ()
-
     def _clear(self, epoch: Epoch) -> None:
         """Remove what an earlier process left: this query's staged files, and what it published of this epoch."""
         query = _query_prefix(epoch.query_id)
@@ -110,7 +159,7 @@ class FileCommitter:
                     self._fs.rm_file(leftover)
 
     def _marker(self, query_id: str) -> str:
-        return f"{self._root}/_volley/{query_id}.json"
+        return f"{self._root}/{_MARKERS}/{query_id}.json"
 
 
 def _committables(results: Sequence[WriteResult]) -> list[tuple[str, str]]:

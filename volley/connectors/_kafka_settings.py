@@ -6,18 +6,19 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from volley._checks import count, duration, flag, keep, mapping, names, of_type, one_of, optional, text
 from volley._types import check_schema, column_names
 from volley.connectors._kafka_client import check_properties
 from volley.connectors._kafka_formats import METADATA, UNKNOWN
-from volley.errors import ConfigError, near
+from volley.errors import ConfigError
 
 if TYPE_CHECKING:
     from volley.connectors.kafka import KafkaSource
 
-__all__ = ["FORMATS", "brokers", "check_timeout", "checked", "one_of"]
+__all__ = ["FORMATS", "brokers", "checked"]
 
 FORMATS = ("json", "avro", "string", "raw")
 
@@ -28,16 +29,15 @@ def checked(source: KafkaSource) -> dict[str, Any]:
     Raises:
         ConfigError: If a setting is wrong.
     """
-    one_of("value_format", source.value_format, FORMATS)
-    one_of("on_unknown", source.on_unknown, ("ignore", "keep", "fail"))
-    one_of("on_lost_offsets", source.on_lost_offsets, ("fail", "skip"))
-    check_timeout(source.timeout)
+    keep(source, value_format=one_of(FORMATS), on_unknown=one_of(("ignore", "keep", "fail")))
+    keep(source, on_lost_offsets=one_of(("fail", "skip")), timeout=duration, properties=mapping, bounded=flag)
+    keep(source, topics=optional(names), pattern=optional(text), registry=optional(text), publish_group=optional(text))
     check_properties(source.properties)
     _check_sizes(source)
     _check_start(source)
-    include = (source.include,) if isinstance(source.include, str) else tuple(source.include)
+    include = names("include", source.include)
     for each in include:
-        one_of("include", each, METADATA)
+        one_of(METADATA)("include", each)
     schema = _schema(source)
     _check_columns(source, schema, include)
     return {
@@ -50,22 +50,10 @@ def checked(source: KafkaSource) -> dict[str, Any]:
 
 def brokers(given: str | Sequence[str]) -> str:
     """The brokers as librdkafka takes them."""
-    text = given if isinstance(given, str) else ",".join(given)
-    if not text or re.search(r"\s|://", text):
-        raise ConfigError(f"bootstrap_servers {text!r} are no brokers", hint='for example "host:9092,other:9092"')
-    return text
-
-
-def one_of(setting: str, value: str, known: Sequence[str]) -> None:
-    """Raise ConfigError unless a setting has one of the values it may have."""
-    if value not in known:
-        raise ConfigError(f"{setting} {value!r} is unknown", hint=near(str(value), known))
-
-
-def check_timeout(timeout: timedelta) -> None:
-    """Raise ConfigError unless a timeout is positive."""
-    if timeout <= timedelta(0):
-        raise ConfigError(f"timeout is {timeout}", hint="more than 0, for example timedelta(seconds=60)")
+    found = ",".join(names("bootstrap_servers", given))
+    if not found or re.search(r"\s|://", found):
+        raise ConfigError(f"bootstrap_servers {found!r} are no brokers", hint='for example "host:9092,other:9092"')
+    return found
 
 
 def _topics(source: KafkaSource) -> tuple[str, ...] | None:
@@ -74,9 +62,8 @@ def _topics(source: KafkaSource) -> tuple[str, ...] | None:
     if source.pattern is not None:
         _check_pattern(source.pattern)
         return None
-    assert source.topics is not None
-    topics = (source.topics,) if isinstance(source.topics, str) else tuple(source.topics)
-    if not topics or not all(topics):
+    topics = tuple(source.topics or ())
+    if not topics:
         raise ConfigError(f"topics {topics!r} name no topic", hint='for example topics=["events", "orders"]')
     if twice := [name for name, count in Counter(topics).items() if count > 1]:
         raise ConfigError(f"topic {twice[0]!r} is there twice", hint="once is enough")
@@ -93,13 +80,12 @@ def _check_pattern(pattern: str) -> None:
 
 
 def _check_sizes(source: KafkaSource) -> None:
-    if source.max_rows_per_epoch is not None and source.max_rows_per_epoch < 1:
-        raise ConfigError(f"max_rows_per_epoch is {source.max_rows_per_epoch}", hint="at least 1, or None for all")
+    keep(source, max_rows_per_epoch=optional(count), min_rows_per_split=count, max_rows_per_split=count)
     least, most = source.min_rows_per_split, source.max_rows_per_split
-    if least < 1 or most < 2 * least:
+    if most < 2 * least:
         raise ConfigError(
             f"min_rows_per_split is {least}, max_rows_per_split {most}",
-            hint="at least 1, and the second at least twice the first",
+            hint="the second is at least twice the first",
         )
 
 
@@ -107,18 +93,20 @@ def _check_start(source: KafkaSource) -> None:
     start, time = source.starting_offsets, source.starting_timestamp
     if time is not None and start != "earliest":
         raise ConfigError("both starting_offsets and starting_timestamp are given", hint="give one of them")
-    if isinstance(time, datetime) and time.tzinfo is None:
+    if time is not None:
+        of_type(datetime, "datetime(2024, 1, 1, tzinfo=UTC)")("starting_timestamp", time)
+    if time is not None and time.tzinfo is None:
         raise ConfigError(f"starting_timestamp {time} has no time zone", hint="for example datetime(…, tzinfo=UTC)")
     if isinstance(start, Mapping):
         _check_offsets(start, source)
     else:
-        one_of("starting_offsets", start, ("earliest", "latest"))
+        one_of(("earliest", "latest"))("starting_offsets", start)
 
 
 def _check_offsets(start: Mapping[str, Any], source: KafkaSource) -> None:
-    topics = (source.topics,) if isinstance(source.topics, str) else tuple(source.topics or start)
+    topics = tuple(source.topics or start)
     for topic, offsets in start.items():
-        one_of("a topic of starting_offsets,", topic, topics)
+        one_of(topics)("a topic of starting_offsets,", topic)
         if not isinstance(offsets, Mapping) or not all(_is_count(each) for pair in offsets.items() for each in pair):
             raise ConfigError(
                 f"starting_offsets of topic {topic!r} are {offsets!r}", hint='for example {"events": {0: 123, 1: 0}}'
@@ -126,7 +114,7 @@ def _check_offsets(start: Mapping[str, Any], source: KafkaSource) -> None:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _schema(source: KafkaSource) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from volley.connectors._file_encoders import holds, json_texts
 from volley.connectors._kafka_client import Client, Reports
 from volley.errors import ConfigError, SchemaMismatchError, StorageError, near
-from volley.sink import Epoch, WriteResult
+from volley.sink import Committer, Epoch, WriteResult
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,14 +93,10 @@ def _as_key(key: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class KafkaCommitter:
+class KafkaCommitter(Committer):
     """Nothing is left to commit when the tasks are done; which epochs there were, Kafka is not told."""
 
     out: Target
-
-    @property
-    def target(self) -> tuple[str, str] | None:
-        return None
 
     def last_epoch(self, query_id: str) -> int | None:
         return None
@@ -113,9 +109,6 @@ class KafkaCommitter:
 
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """What was sent stays: readers may have seen it."""
-
-    def orphans(self, epoch: Epoch) -> Sequence[str]:
-        return ()
 
 
 @dataclass(frozen=True)

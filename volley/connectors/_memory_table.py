@@ -20,7 +20,7 @@ def _is_arrow(value: Any) -> bool:
 
 
 def checked(rows: Any, marker: type) -> Any:
-    """A table or batch as it is, other rows as a tuple that nobody else changes.
+    """A table or batch as it is, a frame of pandas or polars as a table, other rows as a tuple that nobody changes.
 
     Args:
         rows: What somebody gave as rows.
@@ -31,16 +31,37 @@ def checked(rows: Any, marker: type) -> Any:
     """
     if _is_arrow(rows):
         return rows
-    if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable):
-        raise ConfigError(f"a {type(rows).__name__} is no rows", hint="give a list of dicts, or a pyarrow.Table")
+    if hasattr(rows, "__arrow_c_stream__"):
+        return _from_frame(rows)
+    if isinstance(rows, Mapping | str | bytes | type) or not isinstance(rows, Iterable):
+        raise ConfigError(
+            f"rows are of type {type(rows).__name__}",
+            hint="give a list of dicts, a pyarrow.Table, or a pandas or polars DataFrame",
+        )
     rows = tuple(dict(row) if isinstance(row, Mapping) else row for row in rows)
     for row in rows:
         if not isinstance(row, dict | marker) and not _is_arrow(row):
-            raise ConfigError(f"a {type(row).__name__} stands among the rows", hint="rows are dicts")
+            raise ConfigError(f"a row is of type {type(row).__name__}", hint='rows are dicts: [{"id": 1}, {"id": 2}]')
     is_arrow = [_is_arrow(row) for row in rows]
     if any(is_arrow) and not all(is_arrow):
         raise ConfigError("Arrow data stands among dicts or markers", hint="give only dicts, or only batches")
     return rows
+
+
+def _from_frame(frame: Any) -> pa.Table:
+    """The table of what speaks Arrow's C stream protocol; of a pandas frame with its index, if that has a name."""
+    import pyarrow as pa
+
+    try:
+        if hasattr(frame, "index") and hasattr(frame, "columns"):
+            named = any(name is not None for name in frame.index.names)
+            return pa.Table.from_pandas(frame, preserve_index=named).replace_schema_metadata()
+        return pa.table(frame)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"a {type(frame).__name__} can't be read as columns: {error}",
+            hint="give each column one type that Arrow has, or give a list of dicts",
+        ) from error
 
 
 def table_of(rows: Sequence[Any], declared: Any) -> pa.Table:

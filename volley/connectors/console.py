@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from volley.errors import ConfigError
+from volley._checks import count, keep
 from volley.sink import Committer, Epoch, Sink, SinkContext, WriteResult
 
 if TYPE_CHECKING:
@@ -33,21 +33,16 @@ class ConsoleSink(Sink):
     rows: int = 20
 
     def __post_init__(self) -> None:
-        if self.rows < 1:
-            raise ConfigError(f"rows is {self.rows}", hint="at least 1")
+        keep(self, rows=count)
 
     def open(self, context: SinkContext) -> Committer:
         return _ConsoleCommitter(self.rows, context)
 
 
-class _ConsoleCommitter:
+class _ConsoleCommitter(Committer):
     def __init__(self, rows: int, context: SinkContext) -> None:
         self._rows = rows
         self._context = context
-
-    @property
-    def target(self) -> None:
-        return None
 
     def last_epoch(self, query_id: str) -> int | None:
         return None
@@ -73,9 +68,6 @@ class _ConsoleCommitter:
 
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Nothing is left behind."""
-
-    def orphans(self, epoch: Epoch) -> Sequence[str]:
-        return ()
 
 
 @dataclass(frozen=True)

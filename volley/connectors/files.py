@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from volley._checks import count, flag, keep, mapping, one_of, optional, path
 from volley._secrets import mask_uri, presentable, show
-from volley._types import arrow_schema, canonical_schema, check_schema
+from volley._types import arrow_schema, canonical_schema, schema_setting
 from volley.connectors._file_encoders import ENCODERS, check_columns
 from volley.connectors._file_formats import FORMATS, Format, format_of
 from volley.connectors._file_listing import check_exists, check_not_empty, list_files
@@ -80,19 +81,16 @@ class FileSource(SplitSource):
     _dictionaries: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", os.fspath(self.path))
+        keep(self, path=path, bounded=flag, max_files_per_epoch=optional(count), schema=optional(schema_setting))
+        keep(self, options=mapping, storage_options=mapping)
         _check_url(self._url)
-        chosen = self.format or format_of(self._url)
-        if chosen not in FORMATS:
+        chosen = format_of(self._url) if self.format is None else self.format
+        if not isinstance(chosen, str) or chosen not in FORMATS:
             raise ConfigError(
                 f"FileSource format {chosen!r} of {mask_uri(self._url)!r} is unknown", hint=near(str(chosen), FORMATS)
             )
         object.__setattr__(self, "format", chosen)
         _check_options(chosen, self.options)
-        if self.max_files_per_epoch is not None and self.max_files_per_epoch < 1:
-            raise ConfigError(f"max_files_per_epoch is {self.max_files_per_epoch}", hint="at least 1, or None for all")
-        if self.schema is not None:
-            object.__setattr__(self, "schema", check_schema(self.schema))
 
     @property
     def identity(self) -> str:
@@ -215,7 +213,13 @@ class FileSource(SplitSource):
             text: bytes = schema.serialize().to_pybytes()
             return text
 
-        return pa.ipc.read_schema(pa.py_buffer(kept(saved, infer)))
+        def parse(data: bytes) -> pa.Schema:
+            try:
+                return pa.ipc.read_schema(pa.py_buffer(data))
+            except OSError as error:
+                raise ValueError(str(error)) from error
+
+        return kept(saved, infer, parse)
 
     def _schema_of(self, logged: LoggedFile) -> pa.Schema | None:
         try:
@@ -306,13 +310,16 @@ class FileSink(Sink):
     storage_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", os.fspath(self.path))
-        if self.format not in ENCODERS:
-            raise ConfigError(f"FileSink format {self.format!r} is unknown", hint=near(str(self.format), ENCODERS))
+        keep(self, path=path, storage_options=mapping)
+        one_of(ENCODERS)("FileSink format", self.format)
+
+    @property
+    def target(self) -> str | None:
+        return f"files:{mask_uri(absolute(os.fspath(self.path)))}"
 
     def open(self, context: SinkContext) -> Committer:
         check_columns(self.format, context.schema)
-        return FileCommitter(absolute(os.fspath(self.path)), self.format, dict(self.storage_options), context.schema)
+        return FileCommitter(absolute(os.fspath(self.path)), self.format, dict(self.storage_options), context)
 
     def __repr__(self) -> str:
         return show(self)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from volley._checks import Duration, duration, keep, mapping, one_of, optional, seconds, text
 from volley._secrets import show
 from volley._types import arrow_schema, canonical_schema
 from volley.connectors import _json_text, _kafka_settings
@@ -75,7 +76,7 @@ class KafkaSource(SplitSource):
             their schema. None = they begin with the record.
         publish_group: A consumer group under which the offsets are published when their epoch is done, for monitoring
             alone: nothing is read from it. Nobody else may be a member of it.
-        timeout: The longest to wait for a broker's answer.
+        timeout: The longest to wait for a broker's answer: a timedelta, seconds or a text such as ``"30s"``.
         properties: librdkafka's, for example of SASL and TLS; secrets in them are never shown.
 
     Raises:
@@ -103,7 +104,7 @@ include=('key', 'offset'))
     on_lost_offsets: str = "fail"
     registry: str | None = None
     publish_group: str | None = None
-    timeout: timedelta = timedelta(seconds=60)
+    timeout: Duration = timedelta(seconds=60)
     properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
     _opened: _Opened | None = field(default=None, compare=False)
 
@@ -124,14 +125,16 @@ include=('key', 'offset'))
     def open(self, state: str, parallelism: int = 1) -> KafkaSource:
         import pyarrow as pa
 
-        client = Client(str(self.bootstrap_servers), dict(self.properties), self.timeout.total_seconds())
+        client = Client(str(self.bootstrap_servers), dict(self.properties), seconds("timeout", self.timeout))
         cluster = Cluster(client, tuple(self.topics or ()), self.pattern, self.publish_group)
         # Spark asks where to begin again after a crash in the first epoch; "latest" would be another place by then.
-        initial = kept(f"{state}/initial-offset.json", lambda: json.dumps(self._beginning(cluster)).encode())
+        initial = kept(
+            f"{state}/initial-offset.json", lambda: json.dumps(self._beginning(cluster)).encode(), json.loads
+        )
         decoder = self._decoder(state)
         schema = pa.schema([*decoder.schema, *metadata_fields(self.include)])
         reader = RowReader(client, decoder, schema, self.on_lost_offsets == "skip")
-        return replace(self, schema=schema, _opened=_Opened(cluster, json.loads(initial), reader, parallelism))
+        return replace(self, schema=schema, _opened=_Opened(cluster, initial, reader, parallelism))
 
     def initial_offset(self) -> Offset:
         return self._ready.initial
@@ -203,13 +206,17 @@ include=('key', 'offset'))
             return JsonValues(columns, self.on_unknown)
         if self.value_format != "avro":
             return PlainValues(text=self.value_format == "string")
-        registry = None if self.registry is None else Registry(self.registry, self.timeout.total_seconds())
-        return AvroValues(self.schema or kept(f"{state}/schema.avsc", self._latest_schema).decode(), registry)
+        registry = None if self.registry is None else Registry(self.registry, seconds("timeout", self.timeout))
+        return AvroValues(self.schema or self._kept_schema(state), registry)
+
+    def _kept_schema(self, state: str) -> str:
+        # Parsed to find out whether it is whole.
+        return json.dumps(kept(f"{state}/schema.avsc", self._latest_schema, json.loads))
 
     def _latest_schema(self) -> bytes:
         assert self.registry is not None
         assert self.topics is not None
-        registry = Registry(self.registry, self.timeout.total_seconds())
+        registry = Registry(self.registry, seconds("timeout", self.timeout))
         return registry.latest(f"{self.topics[0]}-value").encode()
 
 
@@ -225,7 +232,7 @@ class KafkaSink(Sink):
             null is a tombstone.
         key: The column with the message's key, a string, bytes or a whole number; None = no key.
         value: The column with the message's value; for ``"string"`` and ``"raw"``.
-        timeout: The longest to try to deliver a message.
+        timeout: The longest to try to deliver a message: a timedelta, seconds or a text such as ``"30s"``.
         properties: librdkafka's, for example of SASL and TLS; secrets in them are never shown.
 
     Raises:
@@ -241,13 +248,13 @@ class KafkaSink(Sink):
     value_format: str = "json"
     key: str | None = None
     value: str | None = None
-    timeout: timedelta = timedelta(seconds=60)
+    timeout: Duration = timedelta(seconds=60)
     properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bootstrap_servers", _kafka_settings.brokers(self.bootstrap_servers))
-        _kafka_settings.one_of("value_format", self.value_format, ("json", "string", "raw"))
-        _kafka_settings.check_timeout(self.timeout)
+        keep(self, topic=text, value_format=one_of(("json", "string", "raw")), key=optional(text), value=optional(text))
+        keep(self, timeout=duration, properties=mapping)
         check_properties(self.properties)
         if (self.value is None) != (self.value_format == "json"):
             raise ConfigError(
@@ -255,8 +262,13 @@ class KafkaSink(Sink):
                 hint='value names the column for "string" and "raw"; JSON takes the whole row',
             )
 
+    @property
+    def target(self) -> str | None:
+        # Not the brokers: they may move.
+        return f"kafka:{self.topic}"
+
     def open(self, context: SinkContext) -> Committer:
-        timeout = self.timeout.total_seconds()
+        timeout = seconds("timeout", self.timeout)
         client = Client(str(self.bootstrap_servers), dict(self.properties), timeout, StorageError)
         target = Target(client, self.topic, self.value_format, self.key, self.value)
         target.check(context.schema)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from volley._types import check_schema
+from volley._checks import count, keep, optional, text
+from volley._types import schema_setting
 from volley.connectors._memory_table import checked, conformed, table_of
 from volley.connectors._paths import filesystem
 from volley.errors import ConfigError, SourceError
@@ -77,9 +78,9 @@ class MemorySource(SplitSource):
     """Rows given as Python values or Arrow data; bounded.
 
     Args:
-        rows: Dicts (with ABORT and EOF between them, if wanted), a `pyarrow.Table`, or one or more
-            `pyarrow.RecordBatch`.
-        schema: Their columns; None = taken from the Arrow data, or inferred from the dicts.
+        rows: Dicts (with ABORT and EOF between them, if wanted), a `pyarrow.Table`, one or more
+            `pyarrow.RecordBatch`, or a frame of pandas (NaN is null, an index with a name a column) or polars.
+        schema: Their columns; None = taken from the Arrow data or frame, or inferred from the dicts.
         rows_per_epoch: The most rows of one epoch; None = all.
         name: What tells it from other sources in memory: a checkpoint is bound to it.
 
@@ -101,10 +102,7 @@ class MemorySource(SplitSource):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", checked(self.rows, Marker))
-        if self.rows_per_epoch is not None and self.rows_per_epoch < 1:
-            raise ConfigError(f"rows_per_epoch is {self.rows_per_epoch}", hint="at least 1, or None for all rows")
-        if self.schema is not None:
-            object.__setattr__(self, "schema", check_schema(self.schema))
+        keep(self, schema=optional(schema_setting), rows_per_epoch=optional(count), name=text)
 
     @property
     def bounded(self) -> bool:
@@ -213,6 +211,9 @@ class MemorySink(Sink):
     name: str = "memory"
     _epochs: dict[Epoch, pa.Table] = field(default_factory=dict, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        keep(self, name=text)
+
     def open(self, context: SinkContext) -> Committer:
         return _MemoryCommitter(self._epochs, context.schema)
 
@@ -242,17 +243,19 @@ class MemorySink(Sink):
         return f"MemorySink({self.name!r})"
 
 
-class _MemoryCommitter:
+class _MemoryCommitter(Committer):
     def __init__(self, epochs: dict[Epoch, pa.Table], schema: pa.Schema) -> None:
         self._epochs = epochs
         self._schema = schema
 
-    @property
-    def target(self) -> None:
-        return None
-
     def last_epoch(self, query_id: str) -> int | None:
         return max((epoch.number for epoch in self._epochs if epoch.query_id == query_id), default=None)
+
+    def landed_offsets(self, epoch: Epoch) -> str | None:
+        return next((landed.offsets for landed in self._epochs if landed == epoch), None)
+
+    def clear(self) -> None:
+        self._epochs.clear()
 
     def writer(self, epoch: Epoch) -> _MemoryWriter:
         return _MemoryWriter()
@@ -266,9 +269,6 @@ class _MemoryCommitter:
 
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Nothing is left behind."""
-
-    def orphans(self, epoch: Epoch) -> Sequence[str]:
-        return ()
 
 
 class _MemoryWriter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volley.errors import ConfigError
+from volley._checks import count, keep
 from volley.source import SparkSource
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ class RateSource(SparkSource):
     rows_per_second: int = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rows_per_second, int) or self.rows_per_second < 1:
-            raise ConfigError(f"rows_per_second is {self.rows_per_second!r}", hint="a whole number, at least 1")
+        keep(self, rows_per_second=count)
 
     @property
     def bounded(self) -> bool:

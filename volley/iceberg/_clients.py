@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 from uuid import UUID
 
 from pydantic import BaseModel
 from pyiceberg.catalog import MetastoreCatalog, rest, sql
+from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError
 from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV2, TableMetadataV3
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from pyiceberg.typedef import Identifier
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from requests import Session
 from requests.adapters import HTTPAdapter
+from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
 __all__ = ["Limited", "LimitedRestCatalog", "Thrifty", "ThriftySqlCatalog", "shared"]
+
+_log = logging.getLogger(__name__)
 
 
 class _Shared(BaseModel):
@@ -81,7 +86,13 @@ class Thrifty(MetastoreCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        response = super().commit_table(table, requirements, updates)  # type: ignore[safe-super]
+        try:
+            response = super().commit_table(table, requirements, updates)  # type: ignore[safe-super]
+        except ValueError as error:
+            # pyiceberg's word for another branch that was faster; it raises it before it writes anything.
+            if "older than last sequence number" not in str(error):
+                raise
+            raise CommitFailedException(str(error)) from error
         self._kept[table.name()] = response.metadata_location, response.metadata
         return response
 
@@ -108,7 +119,22 @@ class Thrifty(MetastoreCatalog):
 
 
 class ThriftySqlCatalog(Thrifty, sql.SqlCatalog):
-    """A SQL catalog that keeps each table's latest metadata."""
+    """A SQL catalog that keeps each table's latest metadata, and that several processes can create at once."""
+
+    def create_tables(self) -> None:
+        # Databases check and create in two steps. Each failure means that another process created one of the tables.
+        for _ in sql.SqlCatalogBaseTable.metadata.tables:
+            try:
+                return super().create_tables()
+            except (IntegrityError, OperationalError, ProgrammingError) as error:
+                _log.debug("creating the catalog's tables failed, trying again: %s", error)
+        super().create_tables()
+
+    def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
+        try:
+            super().create_namespace(namespace, properties)
+        except IntegrityError as error:
+            raise NamespaceAlreadyExistsError(f"namespace {namespace} already exists") from error
 
     def _convert_orm_to_iceberg(self, orm_table: sql.IcebergTables) -> Table:
         identifier = (*orm_table.table_namespace.split("."), orm_table.table_name)

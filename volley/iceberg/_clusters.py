@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -147,9 +148,11 @@ def _rows(columns: list[pa.Array], count: int) -> list[tuple[Any, ...]]:
 
 
 def _exact(values: pa.Array) -> pa.Array:
-    """The values such that equal means the same bits: -0.0 is a partition of its own, NaN is one."""
-    floating = pa.types.is_floating(values.type)
-    return values.view(_whole(values.type)) if floating else _as_kept(values)
+    """The values such that equal means the same bits: -0.0 is a partition of its own, NaN is one whatever its bits."""
+    if not pa.types.is_floating(values.type):
+        return _as_kept(values)
+    nan = pa.scalar(math.nan, values.type)
+    return pc.if_else(pc.is_nan(values), nan, values).view(_whole(values.type))
 
 
 def _as_kept(values: pa.Array) -> pa.Array:

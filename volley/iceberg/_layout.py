@@ -17,6 +17,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 from pyiceberg.typedef import Record
 
 from volley.errors import LayoutChangedError
+from volley.iceberg._partitions import path_of
 from volley.iceberg._transforms import physical, transformed
 from volley.iceberg.schema import fingerprint
 
@@ -37,6 +38,9 @@ class Partition(PartitionKey):
     def __init__(self, record: Record, spec: PartitionSpec, schema: Schema) -> None:
         super().__init__([], spec, schema)
         self.__dict__["partition"] = record
+
+    def to_path(self) -> str:
+        return path_of(self.partition_spec, self.schema, self.partition)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pyiceberg.transforms import (
     parse_transform,
 )
 from pyiceberg.transforms import Transform as IcebergTransform
+from pyiceberg.types import FixedType
 
 from volley.errors import ConfigError, near
 from volley.iceberg.partitioning import Partitioning, Transform
@@ -72,6 +73,12 @@ def _field(transform: Transform, schema: Schema, number: int) -> PartitionField:
             f"partition field {transform}: {transform.field!r} is in a list or map, a row may have many of it",
             hint="partition by a column, or a field of a struct",
         ) from error
+    if transform.kind == "identity" and isinstance(source.field_type, FixedType):
+        raise ConfigError(
+            f"partition field {transform}: Iceberg's Java library can't read the manifests of a table that is "
+            f"partitioned by {source.field_type} (apache/iceberg#17501)",
+            hint=f"Partitioning.bucket({transform.field!r}, n=…), or make the column binary",
+        )
     suffix = _SUFFIXES.get(transform.kind, f"_{transform.kind}")
     width = "" if transform.width is None else f"_{transform.width}"
     return PartitionField(source.field_id, number, made, f"{transform.field}{suffix}{width}")

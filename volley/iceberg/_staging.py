@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.expressions.literals import literal
 from pyiceberg.manifest import (
     DataFile,
     ManifestContent,
@@ -16,15 +15,15 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
     ManifestWriter,
-    ManifestWriterV2,
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotSummaryCollector, Summary, update_snapshot_summaries
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
 from pyiceberg.table.update.snapshot import (
     _FastAppendFiles,
     _ManifestMergeManager,
+    _MergeAppendFiles,
     _OverwriteFiles,
     _SnapshotProducer,
 )
@@ -32,6 +31,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.utils.properties import property_as_int
 
 from volley.errors import CommitError, ConfigError
+from volley.iceberg._manifests import DeleteManifestWriter, SummaryCollector, manifest_writer
+from volley.iceberg._partitions import exact, partition_value, path_of
 from volley.iceberg.modes import Overwrite
 from volley.iceberg.writer import WrittenFile
 
@@ -93,14 +94,13 @@ def overwrite(mode: Overwrite, files: Sequence[WrittenFile], branch: str, table:
     """
     if not mode.by_partition:
         return Changes(files, removed=list(_live(table, branch)))
-    spec = table.spec()
     if mode.named:
-        wanted = [_named(table, dict(each)) for each in mode.named]
+        wanted = _Partitions(table, [_named(table, dict(each)) for each in mode.named])
         _check_inside(table, mode, wanted, files)
     else:
-        whole = [field.field_id for field in spec.fields]
-        wanted = [_values(table, spec.spec_id, file.data_file, whole) for file in files]
-    return Changes(files, removed=[file for file in _live(table, branch) if _is_in(table, file, wanted)])
+        whole = [field.field_id for field in table.spec().fields]
+        wanted = _Partitions(table, [_values(table, file.data_file, whole) for file in files])
+    return Changes(files, removed=[file for file in _live(table, branch) if wanted.have(file)])
 
 
 def check_named(mode: Overwrite, table: Table) -> None:
@@ -125,7 +125,28 @@ def head_of(table: Table, branch: str) -> Snapshot | None:
 
 
 _Partition = dict[int, Any]
-"""Values of a partition by field id; a field that is not there may have any value."""
+"""Values of a partition by field id, as `exact` compares them; a field that is not there may have any value."""
+
+
+class _Partitions:
+    """Some partitions of a table.
+
+    Args:
+        table: The table.
+        partitions: Their values.
+    """
+
+    def __init__(self, table: Table, partitions: Iterable[_Partition]) -> None:
+        self._table = table
+        self._known: dict[tuple[int, ...], set[tuple[Any, ...]]] = {}
+        for each in partitions:
+            self._known.setdefault(tuple(each), set()).add(tuple(each.values()))
+
+    def have(self, file: DataFile) -> bool:
+        """Whether a file belongs to one of them."""
+        return any(
+            tuple(_values(self._table, file, fields).values()) in values for fields, values in self._known.items()
+        )
 
 
 def _live(table: Table, branch: str) -> Iterator[DataFile]:
@@ -145,7 +166,7 @@ def _field_value(table: Table, name: str, value: object) -> tuple[int, Any]:
     for field in spec.fields:
         column = schema.find_column_name(field.source_id)
         if name == field.name or (name == column and isinstance(field.transform, IdentityTransform)):
-            return field.field_id, _converted(table, field, value)
+            return field.field_id, exact(_converted(table, field, value))
     known = ", ".join(field.name for field in spec.fields) or "none"
     raise ConfigError(f"table {_name(table)} is not partitioned by {name!r}", hint=f"its partition fields: {known}")
 
@@ -155,40 +176,29 @@ def _converted(table: Table, field: PartitionField, value: Any) -> Any:
         return None
     kind = field.transform.result_type(table.schema().find_type(field.source_id))
     try:
-        return literal(value).to(kind).value
-    except (TypeError, ValueError) as error:
+        return partition_value(kind, value)
+    except (ArithmeticError, TypeError, ValueError, struct.error) as error:
         raise ConfigError(f"{value!r} is no value of the partition field {field.name!r}", hint=f"a {kind}") from error
 
 
-def _values(table: Table, spec_id: int, file: DataFile, wanted: Sequence[int]) -> _Partition:
+def _values(table: Table, file: DataFile, wanted: Sequence[int]) -> _Partition:
     """What a file's partition has in these fields; field ids tell source and transform across specs."""
-    positions = {field.field_id: position for position, field in enumerate(table.specs()[spec_id].fields)}
+    spec = table.specs()[file.spec_id]
+    positions = {field.field_id: position for position, field in enumerate(spec.fields)}
     if missing := [each for each in wanted if each not in positions]:
         raise CommitError(
-            f"data file {file.file_path} was written under partition spec {spec_id} "
-            f"({_fields(table.specs()[spec_id])}), which does not tell the fields {missing} of today's "
+            f"data file {file.file_path} was written under partition spec {file.spec_id} "
+            f"({_fields(spec)}), which does not tell the fields {missing} of today's "
             f"({_fields(table.spec())})",
             hint="rewrite the table's older files under its present spec, or use Overwrite() for the whole table",
         )
-    return {each: file.partition[positions[each]] for each in wanted}
+    return {each: exact(file.partition[positions[each]]) for each in wanted}
 
 
-def _is_in(table: Table, file: DataFile, wanted: Sequence[_Partition]) -> bool:
-    # Most often all have the same fields: each file is looked at once.
-    found: dict[tuple[int, ...], _Partition] = {}
-    for partition in wanted:
-        fields = tuple(partition)
-        if fields not in found:
-            found[fields] = _values(table, file.spec_id, file, fields)
-        if found[fields] == partition:
-            return True
-    return False
-
-
-def _check_inside(table: Table, mode: Overwrite, wanted: Sequence[_Partition], files: Sequence[WrittenFile]) -> None:
+def _check_inside(table: Table, mode: Overwrite, wanted: _Partitions, files: Sequence[WrittenFile]) -> None:
     for file in files:
-        if not _is_in(table, file.data_file, wanted):
-            path = table.spec().partition_to_path(file.data_file.partition, table.schema())
+        if not wanted.have(file.data_file):
+            path = path_of(table.spec(), table.schema(), file.data_file.partition)
             raise CommitError(
                 f"the epoch has rows of partition {path} of table {_name(table)}, which {mode!r} does not name",
                 hint="filter those rows out, or name their partition too; nothing was committed",
@@ -206,12 +216,13 @@ def _name(table: Table) -> str:
 def _producer(
     transaction: Transaction, changes: Changes, summary: dict[str, str], branch: str
 ) -> _SnapshotProducer[Any]:
+    rest: dict[str, Any] = {
+        **{"transaction": transaction, "io": transaction._table.io},
+        **{"snapshot_properties": summary, "branch": branch},
+    }
     if changes.removed or changes.deletes:
-        made = partial(_RowChanges, changes.deletes, Operation.OVERWRITE)
-        return made(transaction, transaction._table.io, snapshot_properties=summary, branch=branch)
-    update = transaction.update_snapshot(summary, branch)
-    appends: _FastAppendFiles = update.merge_append() if _merges(transaction) else update.fast_append()
-    return appends
+        return _RowChanges(changes.deletes, Operation.OVERWRITE, **rest)
+    return (_MergedAppends if _merges(transaction) else _Appends)(Operation.APPEND, **rest)
 
 
 def _only_target(deletes: DataFile) -> str | None:
@@ -224,31 +235,57 @@ def _merges(transaction: Transaction) -> bool:
     return transaction.table_metadata.properties.get(TableProperties.MANIFEST_MERGE_ENABLED, "false") == "true"
 
 
-class _DeleteManifestWriter(ManifestWriterV2):
-    """pyiceberg reads manifests of delete files but has no writer for them."""
+class _Snapshot(_SnapshotProducer[Any]):
+    """A snapshot whose manifests keep partition values as they are."""
 
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
+    _delete_files: Sequence[DataFile] = ()
+    _dangling: Sequence[DataFile] = ()
 
-    @property
-    def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes"}
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
+        return manifest_writer(self._transaction.table_metadata.format_version, *self._manifest_arguments(spec))
+
+    def _manifest_arguments(self, spec: PartitionSpec) -> tuple[Any, ...]:
+        return spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression
+
+    def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:
+        """pyiceberg's own knows neither delete files nor more than one partition spec."""
+        metadata = self._transaction.table_metadata
+        limit = TableProperties.WRITE_PARTITION_SUMMARY_LIMIT
+        collector = SummaryCollector(
+            int(metadata.properties.get(limit, TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT))
+        )
+        for file in (*self._added_data_files, *self._delete_files):
+            collector.add_file(file, self.schema(), self.spec(file.spec_id))
+        for file in (*self._deleted_data_files, *self._dangling):
+            collector.remove_file(file, self.schema(), self.spec(file.spec_id))
+        parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
+        return update_snapshot_summaries(
+            Summary(self._operation, **collector.build(), **(snapshot_properties or {})),
+            parent.summary if parent else None,
+        )
 
 
-class _RowChanges(_OverwriteFiles):
+class _Appends(_Snapshot, _FastAppendFiles):
+    """One snapshot that adds data files, in a manifest of its own."""
+
+
+class _MergedAppends(_Snapshot, _MergeAppendFiles):
+    """One snapshot that adds data files and merges small manifests."""
+
+
+class _RowChanges(_Snapshot, _OverwriteFiles):
     """One snapshot that adds data files and delete files and removes data files; manifests are merged as in appends."""
 
     def __init__(self, deletes: Sequence[WrittenFile], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._delete_files = [file.data_file for file in deletes]
-        self._dangling: list[DataFile] = []
+        self._dangling = []
         self._of_deletes = False
 
     def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
         if not self._of_deletes:
             return super().new_manifest_writer(spec)
-        output = self.new_manifest_output()
-        return _DeleteManifestWriter(spec, self.schema(), output, self._snapshot_id, self._compression)
+        return DeleteManifestWriter(*self._manifest_arguments(spec))
 
     def _existing_manifests(self) -> list[ManifestFile]:
         branch = self._target_branch
@@ -278,7 +315,7 @@ class _RowChanges(_OverwriteFiles):
         dangling = {entry.data_file for entry in entries if _only_target(entry.data_file) in removed}
         if not dangling:
             return manifest
-        self._dangling += dangling
+        self._dangling = [*self._dangling, *dangling]
         with self.new_manifest_writer(self.spec(manifest.partition_spec_id)) as writer:
             for entry in entries:
                 gone = entry.data_file in dangling
@@ -318,20 +355,3 @@ class _RowChanges(_OverwriteFiles):
             _merges(self._transaction),
             self,
         ).merge_manifests(manifests)
-
-    def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:
-        """pyiceberg's own knows neither delete files nor more than one partition spec."""
-        metadata = self._transaction.table_metadata
-        limit = TableProperties.WRITE_PARTITION_SUMMARY_LIMIT
-        collector = SnapshotSummaryCollector(
-            int(metadata.properties.get(limit, TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT))
-        )
-        for file in (*self._added_data_files, *self._delete_files):
-            collector.add_file(file, self.schema(), self.spec(file.spec_id))
-        for file in (*self._deleted_data_files, *self._dangling):
-            collector.remove_file(file, self.schema(), self.spec(file.spec_id))
-        parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
-        return update_snapshot_summaries(
-            Summary(self._operation, **collector.build(), **(snapshot_properties or {})),
-            parent.summary if parent else None,
-        )

@@ -12,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.table import FileScanTask
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from volley._types import conform
+from volley.iceberg._data_files import read_data_file
 from volley.iceberg._upsert_staging import DELETED, StagedFile, UpsertWriter
 from volley.iceberg.modes import Upsert
 from volley.iceberg.storage import storage_errors
@@ -167,10 +166,9 @@ class Replace:
     def _read(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows of the file in order, deleted ones too, as rows of the table's schema."""
         schema = self.metadata.schema()
-        wanted = schema if columns is None else schema.select(*columns)
-        scan = ArrowScan(self.metadata, self.writer.rows.io, wanted, AlwaysTrue())
-        # Its public method has all rows of the file in memory before it yields the first.
-        return scan._record_batches_from_scan_tasks_and_deletes([FileScanTask(self.file)], {})
+        if columns is not None:
+            schema = Schema(*(schema.find_field(column) for column in columns))
+        return read_data_file(self.writer.rows.io, self.file, self.metadata, schema)
 
     def _rewritten(self, gone: np.ndarray[Any, Any]) -> WriteResult:
         keep = np.ones(self.file.record_count, bool)

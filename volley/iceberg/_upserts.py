@@ -6,14 +6,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import PrimitiveType
+from pyiceberg.types import BooleanType, NestedField, PrimitiveType, UUIDType
 
 from volley.errors import CommitError
 from volley.iceberg._staging import Changes, head_of
@@ -107,7 +106,8 @@ class EpochUpsert:
         if head is None:
             return
         keys = {key: _together(file.ranges[number] for file in self._staged) for number, key in enumerate(writer.keys)}
-        scan = table.scan(row_filter=_between(keys), snapshot_id=head.snapshot_id)
+        fields = [(table.schema().find_field(key), ranges) for key, ranges in keys.items()]
+        scan = table.scan(row_filter=_between(fields), snapshot_id=head.snapshot_id)
         try:
             tasks = list(scan.plan_files())
         except ValueError as error:
@@ -115,9 +115,8 @@ class EpochUpsert:
                 f"the files of table {'.'.join(table.name())} can't be planned: {error}",
                 hint="compact the table with the engine that wrote its equality deletes, then start the job again",
             ) from error
-        fields = [(table.schema().find_field(key), ranges) for key, ranges in keys.items()]
         for task in tasks:
-            bounds = [(ranges, _bounds(task.file, field.field_id, field.field_type)) for field, ranges in fields]
+            bounds = [(ranges, _bounds(task.file, field)) for field, ranges in fields]
             if all(_may_meet(ranges, found) for ranges, found in bounds):
                 yield task
 
@@ -128,8 +127,13 @@ def _seen(task: FileScanTask) -> _Seen:
 
 def _without_history(metadata: TableMetadata) -> TableMetadata:
     """What an executor needs of the metadata, which may have thousands of snapshots."""
+    kept = TableProperties.DEFAULT_NAME_MAPPING
+    properties = {name: value for name, value in metadata.properties.items() if name == kept}
     return metadata.model_copy(
-        update={"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "properties": {}, "statistics": []}
+        update={
+            **{"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "statistics": []},
+            "properties": properties,
+        }
     )
 
 
@@ -158,20 +162,32 @@ def _together(parts: Iterable[tuple[Range, ...] | None]) -> list[Range] | None:
     return joined
 
 
-def _between(keys: dict[str, list[Range] | None]) -> BooleanExpression:
+def _between(keys: Iterable[tuple[NestedField, list[Range] | None]]) -> BooleanExpression:
     wanted: BooleanExpression = AlwaysTrue()
-    for key, ranges in keys.items():
-        if ranges is not None and not isinstance(ranges[0][0], bool):
-            low = GreaterThanOrEqual(term=Reference(key), value=ranges[0][0])
-            wanted = And(wanted, low, LessThanOrEqual(term=Reference(key), value=ranges[-1][1]))
+    for key, ranges in keys:
+        if ranges is not None and not isinstance(key.field_type, BooleanType | UUIDType):
+            low = GreaterThanOrEqual(term=Reference(key.name), value=ranges[0][0])
+            wanted = And(wanted, low, LessThanOrEqual(term=Reference(key.name), value=ranges[-1][1]))
     return wanted
 
 
-def _bounds(file: DataFile, field_id: int, kind: Any) -> Range | None:
-    low, high = (file.lower_bounds or {}).get(field_id), (file.upper_bounds or {}).get(field_id)
+def _bounds(file: DataFile, field: NestedField) -> Range | None:
+    low, high = (each.get(field.field_id) for each in (file.lower_bounds or {}, file.upper_bounds or {}))
+    kind = field.field_type
     if low is None or high is None or not isinstance(kind, PrimitiveType):
         return None
+    if isinstance(kind, UUIDType):
+        return _uuid_range(low, high)
     return from_bytes(kind, low), from_bytes(kind, high)
+
+
+def _uuid_range(low: bytes, high: bytes) -> Range | None:
+    """What UUIDs have these bounds, whether their writer compared bytes or, as Java does, two signed numbers."""
+    if low == high:
+        return low, high
+    if (low[0] ^ high[0]) & 0x80:
+        return None
+    return low[:8] + bytes(8), high[:8] + bytes([0xFF] * 8)
 
 
 def _may_meet(ranges: list[Range] | None, bounds: Range | None) -> bool:

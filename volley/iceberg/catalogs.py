@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
+from volley._checks import Duration, keep, mapping, of_type, optional, seconds, secret, text
 from volley._secrets import mask_uri, show
 from volley.errors import ConfigError
 from volley.iceberg._failures import catalog_errors, storage_errors
@@ -102,11 +103,6 @@ def _check_port(uri: str) -> None:
         )
 
 
-def _check_timeout(seconds: float) -> None:
-    if not seconds > 0:
-        raise ConfigError(f"timeout {seconds!r} is not valid", hint="seconds, above 0")
-
-
 def _limits(timeout: float) -> tuple[float, float]:
     """The longest to wait for a connection, and for an answer."""
     return min(_CONNECT_SECONDS, timeout), timeout
@@ -126,7 +122,8 @@ class RestCatalog(CatalogConfig):
         credential: OAuth2 client credentials, ``"id:secret"``.
         token: A bearer token, in place of `credential`.
         properties: Anything more for pyiceberg: ``oauth2-server-uri``, ``scope``, ``header.…``, …
-        timeout: The longest to wait for an answer, in seconds; for a connection it is 5 seconds at most.
+        timeout: The longest to wait for an answer: seconds, a timedelta or a text such as ``"30s"``; for a connection
+            it is 5 seconds at most.
 
     Raises:
         ConfigError: If a setting is wrong.
@@ -141,19 +138,19 @@ class RestCatalog(CatalogConfig):
     credential: str | None = None
     token: str | None = None
     properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    timeout: float = 30.0
+    timeout: Duration = 30.0
 
     def __post_init__(self) -> None:
         _check_uri(self.uri, "http://", "https://")
+        keep(self, warehouse=optional(text), credential=optional(secret), token=optional(secret), properties=mapping)
+        keep(self, timeout=seconds)
         check_secret("token", self.token)
-        object.__setattr__(self, "properties", dict(self.properties))
         if self.credential is not None and not all(self.credential.partition(":")):
             raise ConfigError("credential is not of the form 'id:secret'", hint="a bearer token is given by with_token")
         if self.credential is not None and self.credential != self.credential.strip():
             raise ConfigError("credential begins or ends with a space or a line end", hint="strip() it")
         if self.credential is not None and self.token is not None:
             raise ConfigError("credential and token are both given", hint="pyiceberg uses one of them: leave one out")
-        _check_timeout(self.timeout)
 
     @property
     def address(self) -> str:
@@ -173,7 +170,7 @@ class RestCatalog(CatalogConfig):
     def open(self, properties: dict[str, Any]) -> Catalog:
         from volley.iceberg._clients import LimitedRestCatalog
 
-        return LimitedRestCatalog(CATALOG_NAME, _limits(self.timeout), **_untyped(properties))
+        return LimitedRestCatalog(CATALOG_NAME, _limits(seconds("timeout", self.timeout)), **_untyped(properties))
 
 
 @dataclass(frozen=True, repr=False)
@@ -191,6 +188,10 @@ class NessieCatalog(RestCatalog):
 
     branch: str = "main"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        keep(self, branch=text)
+
     @property
     def address(self) -> str:
         return mask_uri(self._endpoint)
@@ -202,7 +203,7 @@ class NessieCatalog(RestCatalog):
     def open(self, properties: dict[str, Any]) -> Catalog:
         from volley.iceberg._nessie import LimitedNessieCatalog
 
-        return LimitedNessieCatalog(CATALOG_NAME, _limits(self.timeout), **_untyped(properties))
+        return LimitedNessieCatalog(CATALOG_NAME, _limits(seconds("timeout", self.timeout)), **_untyped(properties))
 
 
 @dataclass(frozen=True, repr=False)
@@ -307,7 +308,8 @@ class GlueCatalog(CatalogConfig):
         catalog_id: The account's id; None = that of the credentials.
         profile: A profile of the AWS configuration.
         database: Glue's database: the sink's namespace, if that is not given.
-        timeout: The longest to wait for an answer, in seconds; for a connection it is 5 seconds at most. A request
+        timeout: The longest to wait for an answer: seconds, a timedelta or a text such as ``"30s"``; for a connection
+            it is 5 seconds at most. A request
             that fails is sent again twice; ``glue.max-retries`` is pyiceberg's property for that.
 
     Raises:
@@ -320,10 +322,11 @@ class GlueCatalog(CatalogConfig):
     catalog_id: str | None = None
     profile: str | None = None
     database: str | None = None
-    timeout: float = 30.0
+    timeout: Duration = 30.0
 
     def __post_init__(self) -> None:
-        _check_timeout(self.timeout)
+        keep(self, region=text, catalog_id=optional(text), profile=optional(text), database=optional(text))
+        keep(self, timeout=seconds)
 
     @property
     def address(self) -> str:
@@ -336,7 +339,7 @@ class GlueCatalog(CatalogConfig):
     def open(self, properties: dict[str, Any]) -> Catalog:
         from volley.iceberg._glue import LimitedGlueCatalog
 
-        return LimitedGlueCatalog(CATALOG_NAME, _limits(self.timeout), **_untyped(properties))
+        return LimitedGlueCatalog(CATALOG_NAME, _limits(seconds("timeout", self.timeout)), **_untyped(properties))
 
 
 @dataclass(frozen=True, repr=False)
@@ -345,7 +348,8 @@ class HiveCatalog(CatalogConfig):
 
     Args:
         uri: ``thrift://host:port``.
-        timeout: The longest to wait for a connection, and for an answer, in seconds.
+        timeout: The longest to wait for a connection, and for an answer: seconds, a timedelta or a text such as
+            ``"30s"``.
 
     Raises:
         ConfigError: If a setting is wrong.
@@ -354,11 +358,11 @@ class HiveCatalog(CatalogConfig):
     extra: ClassVar[str | None] = "hive"
 
     uri: str
-    timeout: float = 30.0
+    timeout: Duration = 30.0
 
     def __post_init__(self) -> None:
         _check_uri(self.uri, "thrift://")
-        _check_timeout(self.timeout)
+        keep(self, timeout=seconds)
 
     @property
     def address(self) -> str:
@@ -370,7 +374,7 @@ class HiveCatalog(CatalogConfig):
     def open(self, properties: dict[str, Any]) -> Catalog:
         from volley.iceberg._hive import LimitedHiveCatalog
 
-        return LimitedHiveCatalog(CATALOG_NAME, self.timeout, **_untyped(properties))
+        return LimitedHiveCatalog(CATALOG_NAME, seconds("timeout", self.timeout), **_untyped(properties))
 
 
 def catalog_from_uri(uri: str) -> CatalogConfig:
@@ -413,6 +417,9 @@ def load_catalog(config: IcebergSinkConfig) -> Catalog:
         >>> load_catalog(IcebergSinkConfig("memory", None, ["db"], "events", storage)).list_namespaces()
         []
     """
+    from volley.iceberg.config import IcebergSinkConfig
+
+    of_type(IcebergSinkConfig, 'IcebergSinkConfig(namespace="db", table="events", storage=…)')("config", config)
     config.storage.check_installed()
     properties = {**config.source.to_properties(config.storage, config.warehouse), **config.properties}
     with catalog_errors(config):
@@ -430,7 +437,11 @@ def _sql_catalog(properties: dict[str, Any]) -> Catalog:
 
 
 def _prepare_sqlite(file: str) -> None:
-    """Make the file and its folder; write-ahead logging lets readers and a writer work side by side."""
+    """Make the file and its folder; write-ahead logging lets readers and a writer work side by side.
+
+    SQLite does not wait to switch it on. If the file is locked, another process is switching it on now, or the next
+    start will.
+    """
     import sqlite3
 
     with storage_errors(file, "opening the catalog"):
@@ -438,5 +449,8 @@ def _prepare_sqlite(file: str) -> None:
         connection = sqlite3.connect(file, timeout=_SQLITE_SECONDS)
         try:
             connection.execute("pragma journal_mode=wal")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
         finally:
             connection.close()

@@ -40,18 +40,23 @@ from volley.iceberg._upsert_staging import StagedFile, UpsertWriter
 from volley.iceberg._upserts import EpochUpsert
 from volley.iceberg.catalogs import catalog_errors
 from volley.iceberg.config import IcebergSinkConfig
-from volley.iceberg.modes import Overwrite, Upsert
+from volley.iceberg.modes import Append, Overwrite, Upsert
 from volley.iceberg.storage import storage_errors
 from volley.iceberg.tables import evolution
 from volley.iceberg.writer import IcebergWriter, WrittenFile, file_prefix
-from volley.sink import Epoch, SinkContext, WriteResult
+from volley.sink import Committer, Epoch, SinkContext, WriteResult
 
-__all__ = ["IcebergCommitter", "epoch_of"]
+__all__ = ["IcebergCommitter", "epoch_of", "queries_of"]
 
 _log = logging.getLogger(__name__)
 
 _EPOCH = "volley.epoch"
 _COMMIT = "volley.commit"
+_JOB = "volley.job"
+_OFFSETS = "volley.offsets"
+_QUERY = "volley.query-id"
+# Table properties, each with a query's id behind it; they outlive the snapshots.
+_MARKS = (_EPOCH, _COMMIT, _JOB, _OFFSETS)
 
 
 class _UnknownOutcome(Exception):
@@ -101,7 +106,7 @@ class _Attempts:
                 producer._clean_all_uncommitted()
 
 
-class IcebergCommitter:
+class IcebergCommitter(Committer):
     """Commits the files of an epoch as one snapshot with the epoch's marks.
 
     The loop: refresh → is the epoch there? → are its files? → stage → commit once → classify the failure → from the
@@ -123,15 +128,49 @@ class IcebergCommitter:
         self._context = context
         self._upsert: EpochUpsert | None = None
 
+    def __str__(self) -> str:
+        return f"table {self._name}"
+
     @property
-    def target(self) -> tuple[str, str]:
-        """The table's name and uuid: one that was dropped and made again lacks the epochs before."""
-        return f"{self._config.source.address}/{self._name}", str(self._table.metadata.table_uuid)
+    def identity(self) -> str:
+        """The table's uuid: one that was dropped and made again lacks the epochs before."""
+        return str(self._table.metadata.table_uuid)
 
     def last_epoch(self, query_id: str) -> int | None:
         """The last epoch of this query in the table: from the property, or the branch's snapshots if it was removed."""
         patiently(self._refresh)
         return epoch_of(self._table, query_id, self._config.branch)
+
+    def landed_offsets(self, epoch: Epoch) -> str | None:
+        """The offsets in the epoch's mark: of the last epoch in a property, of any in its snapshot while it lives."""
+        properties, query = self._table.properties, epoch.query_id
+        if properties.get(f"{_EPOCH}.{query}") == str(epoch.number):
+            return properties.get(f"{_OFFSETS}.{query}")
+        snapshot = self._table.metadata.snapshot_by_id(_snapshot_id(self._table.metadata.table_uuid, epoch))
+        return snapshot.summary.additional_properties.get(_OFFSETS) if snapshot and snapshot.summary else None
+
+    def earlier_rows(self, query_id: str) -> str | None:
+        """Other queries of this job, as long as the branch has rows; an overwrite or an upsert doubles none."""
+        head = self._table.metadata.snapshot_by_name(self._config.branch)
+        empty = head is None or (head.summary is not None and head.summary.get("total-records") == "0")
+        if empty or not isinstance(self._config.commit_mode, Append):
+            return None
+        others = queries_of(self._table, self._context.job) - {query_id}
+        last = {other: epoch_of(self._table, other, self._config.branch) for other in others}
+        named = ", ".join(f"{other} up to epoch {epoch}" for other, epoch in sorted(last.items()) if epoch is not None)
+        return f"{self} has rows of earlier queries of job {self._context.job!r} ({named})" if named else None
+
+    def clear(self) -> None:
+        """One snapshot without rows, and no marks of this job's queries."""
+        self._refresh()
+        queries, marks = queries_of(self._table, self._context.job), self._table.properties
+        changes = overwrite(Overwrite(), (), self._config.branch, self._table)
+        with catalog_errors(self._config), storage_errors(self._table.location()), self._table.transaction() as change:
+            stale = [name for query in queries for mark in _MARKS if (name := f"{mark}.{query}") in marks]
+            change.remove_properties(*stale)
+            if changes:
+                stage(change, changes, uuid.uuid4().int >> 65, {_JOB: self._context.job}, self._config.branch)
+        self._refresh()
 
     def writer(self, epoch: Epoch) -> IcebergWriter | UpsertWriter:
         """The writer for this epoch, for the table as the epoch's commit will make it.
@@ -232,14 +271,14 @@ class IcebergCommitter:
     def _stage(self, this: _Attempts, needed: Evolution, changes: Changes) -> Transaction:
         """Manifests and metadata updates for one snapshot, and the schema it needs; nothing is visible yet."""
         epoch, config = this.epoch, self._config
-        marks = {"volley.job": self._context.job, "volley.query-id": epoch.query_id, _EPOCH: str(epoch.number)}
+        job, query = self._context.job, epoch.query_id
+        marks = {_JOB: job, _QUERY: query, _EPOCH: str(epoch.number), _OFFSETS: epoch.offsets}
         summary = {**config.snapshot_properties, **marks}
         with storage_errors(self._table.location()):
             transaction = self._table.transaction()
             needed.stage(transaction)
-            transaction.set_properties(
-                {f"{_EPOCH}.{epoch.query_id}": str(epoch.number), f"{_COMMIT}.{epoch.query_id}": this.commit_id}
-            )
+            values = (str(epoch.number), this.commit_id, job, epoch.offsets)
+            transaction.set_properties({f"{mark}.{query}": value for mark, value in zip(_MARKS, values, strict=True)})
             snapshot_id = _snapshot_id(self._table.metadata.table_uuid, epoch)
             stage(transaction, changes, snapshot_id, summary, config.branch)
         return transaction
@@ -352,9 +391,23 @@ def epoch_of(table: Table, query_id: str, branch: str) -> int | None:
     head = table.metadata.snapshot_by_name(branch)
     for snapshot in ancestors_of(head, table.metadata) if head else ():
         summary = snapshot.summary.additional_properties if snapshot.summary else {}
-        if summary.get("volley.query-id") == query_id:
+        if summary.get(_QUERY) == query_id:
             return int(summary[_EPOCH])
     return None
+
+
+def queries_of(table: Table, job: str) -> set[str]:
+    """The ids of the queries with which a job has written to `table`, by its properties and its snapshots.
+
+    Args:
+        table: A freshly loaded table.
+        job: The job's name.
+    """
+    prefix = f"{_JOB}."
+    marked = (name for name, value in table.properties.items() if name.startswith(prefix) and value == job)
+    found = {name.removeprefix(prefix) for name in marked}
+    summaries = (snapshot.summary.additional_properties for snapshot in table.metadata.snapshots if snapshot.summary)
+    return found | {summary[_QUERY] for summary in summaries if summary.get(_JOB) == job and _QUERY in summary}
 
 
 def _check_present(table: Table, files: Sequence[WrittenFile]) -> None:

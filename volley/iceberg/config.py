@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from volley._checks import Duration, duration, flag, keep, mapping, names, of_type, one_of, optional, text
 from volley._secrets import show
-from volley.errors import ConfigError, near
+from volley.errors import ConfigError
 from volley.iceberg.catalogs import CatalogConfig, GlueCatalog, RestCatalog, SqlCatalog, catalog_from_uri
 from volley.iceberg.modes import Append, CommitMode, check_evolution, commit_mode
 from volley.iceberg.partitioning import Partitioning, partitioning
@@ -101,22 +102,19 @@ class IcebergSinkConfig:
             raise ConfigError(
                 f"storage is {self.storage!r}", hint="IcebergStorage.S3(…), .Azure(…), .Gcs(…) or .Local(path)"
             )
-        self._keep("properties", dict(self.properties))
-        self._keep("snapshot_properties", dict(self.snapshot_properties))
-        self._keep("table_properties", dict(self.table_properties))
-        self._keep("flush_interval", _interval(self.flush_interval))
+        keep(self, properties=mapping, snapshot_properties=mapping, table_properties=mapping, renames=mapping)
+        keep(self, flush_interval=optional(duration), drops=names, create_table=flag, warehouse=optional(text))
+        keep(self, catalog=optional(of_type(CatalogConfig, "RestCatalog(…), SqlCatalog(…), …")))
         self._keep("partitioning", partitioning(self.partitioning))
         self._keep("commit_mode", commit_mode(self.commit_mode))
-        self._keep("renames", dict(self.renames))
-        self._keep("drops", (self.drops,) if isinstance(self.drops, str) else tuple(self.drops))
         self._keep("namespace", _namespace(self.namespace, self.source))
+        if self.table is None:
+            raise ConfigError("table is missing", hint='table="events"')
         _check_name("table", self.table)
         _check_name("branch", self.branch)
         _check_numbers(self)
         _check_compression(self.compression, self.compression_level)
         check_evolution(self.schema_evolution, self.renames, self.drops)
-        if not isinstance(self.create_table, bool):
-            raise ConfigError(f"create_table {self.create_table!r} is not valid", hint="True or False")
         _check_texts("snapshot", self.snapshot_properties)
         _check_texts("table", self.table_properties)
         _check_snapshot_properties(self.snapshot_properties)
@@ -188,7 +186,7 @@ class IcebergSinkConfig:
 
     def with_properties(self, properties: Mapping[str, Any]) -> IcebergSinkConfig:
         """Anything more for pyiceberg's catalog and FileIO, added to those already given; they win over all else."""
-        return replace(self, properties={**self.properties, **properties})
+        return replace(self, properties={**self.properties, **mapping("properties", properties)})
 
     def with_max_records(self, rows: int | None) -> IcebergSinkConfig:
         """The most rows one data file holds; None = files are closed by size alone."""
@@ -198,9 +196,13 @@ class IcebergSinkConfig:
         """The most rows of an Arrow batch handed to the writer."""
         return replace(self, batch_size=rows)
 
-    def with_flush_interval(self, interval: timedelta | float | None) -> IcebergSinkConfig:
-        """The longest time rows wait before a commit: a timedelta, or seconds; None = the environment's interval."""
-        return replace(self, flush_interval=_interval(interval))
+    def with_flush_interval(self, interval: Duration | None) -> IcebergSinkConfig:
+        """The longest time rows wait before a commit; None = the environment's interval.
+
+        Args:
+            interval: A timedelta, seconds or a text such as ``"30s"``; above 0.
+        """
+        return replace(self, flush_interval=None if interval is None else duration("flush_interval", interval))
 
     def with_target_file_size_mb(self, megabytes: float) -> IcebergSinkConfig:
         """A data file is closed when its encoded size reaches this many MiB (±10 %)."""
@@ -258,7 +260,7 @@ class IcebergSinkConfig:
             >>> config.with_schema_evolution("full", renames={"name": "title"}, drops=["note"]).renames
             {'name': 'title'}
         """
-        return replace(self, schema_evolution=mode, renames=renames or {}, drops=drops)
+        return replace(self, schema_evolution=mode, renames={} if renames is None else renames, drops=drops)
 
     def with_create_table(self, create: bool) -> IcebergSinkConfig:
         """Whether namespace and table are made when they are absent; else that is an error."""
@@ -277,7 +279,9 @@ class IcebergSinkConfig:
 
     def with_snapshot_properties(self, properties: Mapping[str, str]) -> IcebergSinkConfig:
         """Texts for the summary of every snapshot, added to those already given."""
-        return replace(self, snapshot_properties={**self.snapshot_properties, **properties})
+        return replace(
+            self, snapshot_properties={**self.snapshot_properties, **mapping("snapshot_properties", properties)}
+        )
 
     def with_table_properties(self, properties: Mapping[str, str]) -> IcebergSinkConfig:
         """Properties of the table if it is made, added to those already given; they win over Volley's own.
@@ -286,7 +290,7 @@ class IcebergSinkConfig:
         metadata files are deleted (``write.metadata.delete-after-commit.enabled``, the last hundred stay) and small
         manifests are merged (``commit.manifest-merge.enabled``). Set them to ``"false"`` to have Iceberg's defaults.
         """
-        return replace(self, table_properties={**self.table_properties, **properties})
+        return replace(self, table_properties={**self.table_properties, **mapping("table_properties", properties)})
 
     def with_dead_letter(self, target: str | None) -> IcebergSinkConfig:
         """Where rows go that can't be read, processed or written; None = the job stops at the first and names it.
@@ -314,9 +318,7 @@ class IcebergSinkConfig:
 
         Setters that come after it win.
         """
-        if preset not in TUNINGS:
-            raise ConfigError(f"tuning {preset!r} is unknown", hint=near(str(preset), TUNINGS))
-        return replace(self, **TUNINGS[preset])
+        return replace(self, **TUNINGS[one_of(TUNINGS)("tuning", preset)])
 
     __repr__ = show
 
@@ -339,8 +341,8 @@ def _check_dead_letter(config: IcebergSinkConfig) -> None:
 
 def _namespace(given: Sequence[str] | None, catalog: CatalogConfig) -> tuple[str, ...]:
     database = catalog.database if isinstance(catalog, GlueCatalog) else None
-    found = given or ((database,) if database else ())
-    parts = tuple(found.split(".")) if isinstance(found, str) else tuple(found)
+    found = (database or ()) if given is None else given
+    parts = tuple(found.split(".")) if isinstance(found, str) else names("namespace", found)
     if not parts:
         raise ConfigError("namespace is missing", hint='namespace=["db"], or "db.schema"')
     for part in parts:
@@ -369,17 +371,8 @@ def _check_numbers(config: IcebergSinkConfig) -> None:
             raise ConfigError(f"{name} {value!r} is not valid", hint="a number above 0")
 
 
-def _interval(given: timedelta | float | None) -> timedelta | None:
-    number = isinstance(given, int | float) and not isinstance(given, bool)
-    found = timedelta(seconds=given) if number and 0 < given < 1e9 else given  # type: ignore[operator, arg-type]
-    if found is not None and (not isinstance(found, timedelta) or found <= timedelta(0)):
-        raise ConfigError(f"flush_interval {given!r} is not valid", hint="a timedelta above 0, or seconds")
-    return found
-
-
 def _check_compression(compression: str, level: int | None) -> None:
-    if compression not in COMPRESSIONS:
-        raise ConfigError(f"compression {compression!r} is unknown", hint=near(str(compression), COMPRESSIONS))
+    one_of(COMPRESSIONS)("compression", compression)
     levels = COMPRESSIONS[compression]
     if level is not None and (isinstance(level, bool) or level not in (levels or ())):
         wanted = f"levels {levels.start} to {levels.stop - 1}" if levels else "no level"

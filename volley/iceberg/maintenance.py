@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from volley.errors import ConfigError
+from volley._checks import Duration, duration_or_zero
 from volley.iceberg.catalogs import catalog_errors, load_catalog
 from volley.iceberg.storage import storage_errors
 
@@ -21,7 +21,7 @@ __all__ = ["orphan_files", "remove_orphan_files"]
 _THREE_DAYS = timedelta(days=3)
 
 
-def orphan_files(config: IcebergSinkConfig, older_than: timedelta = _THREE_DAYS) -> list[str]:
+def orphan_files(config: IcebergSinkConfig, older_than: Duration = _THREE_DAYS) -> list[str]:
     """The files in a table's folders that no snapshot of any branch needs, such as those of tasks that were killed.
 
     Args:
@@ -40,10 +40,11 @@ def orphan_files(config: IcebergSinkConfig, older_than: timedelta = _THREE_DAYS)
         >>> orphan_files(config)  # doctest: +SKIP
         []
     """
-    return _orphans(_load(config), older_than)
+    before = _before(older_than)
+    return _orphans(_load(config), before)
 
 
-def remove_orphan_files(config: IcebergSinkConfig, older_than: timedelta = _THREE_DAYS) -> list[str]:
+def remove_orphan_files(config: IcebergSinkConfig, older_than: Duration = _THREE_DAYS) -> list[str]:
     """Delete what `orphan_files` finds, and return it.
 
     Args:
@@ -56,13 +57,18 @@ def remove_orphan_files(config: IcebergSinkConfig, older_than: timedelta = _THRE
     """
     from volley.iceberg._files import file_system
 
+    before = _before(older_than)
     table = _load(config)
-    found = _orphans(table, older_than)
+    found = _orphans(table, before)
     with storage_errors(table.location(), "deleting orphan files in"):
         files = file_system(table.io, table.location())
         for path in found:
             files.rm_file(path)
     return found
+
+
+def _before(older_than: Duration) -> datetime:
+    return datetime.now(UTC) - duration_or_zero("older_than", older_than)
 
 
 def _load(config: IcebergSinkConfig) -> Table:
@@ -71,12 +77,9 @@ def _load(config: IcebergSinkConfig) -> Table:
         return catalog.load_table(config.identifier)
 
 
-def _orphans(table: Table, older_than: timedelta) -> list[str]:
+def _orphans(table: Table, before: datetime) -> list[str]:
     from volley.iceberg._files import data_folder, file_system, list_folder, name_of
 
-    if older_than < timedelta(0):
-        raise ConfigError(f"older_than {older_than} is negative", hint="the longest that an epoch may take, or more")
-    before = datetime.now(UTC) - older_than
     with storage_errors(table.location(), "listing"):
         # Listed first: what is committed meanwhile is needed by the snapshots that are read after it.
         files = file_system(table.io, table.location())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from volley._checks import names, one_of
 from volley.errors import ConfigError, near
 
 __all__ = ["Append", "CommitMode", "Overwrite", "Upsert", "check_evolution", "commit_mode"]
@@ -49,7 +50,9 @@ class Overwrite:
         Raises:
             ConfigError: If none is named, or one names no field.
         """
-        if not partitions or not all(isinstance(each, Mapping) and each for each in partitions):
+        if not partitions or not all(
+            isinstance(each, Mapping) and each and all(isinstance(name, str) for name in each) for each in partitions
+        ):
             raise ConfigError(
                 f"partitions are {partitions!r}", hint='name one or more: Overwrite.partitions({"country": "NO"})'
             )
@@ -91,8 +94,8 @@ class Upsert:
     strategy: str = "auto"
 
     def __post_init__(self) -> None:
-        keys = (self.key_fields,) if isinstance(self.key_fields, str) else tuple(self.key_fields)
-        if not keys or not all(isinstance(key, str) and key for key in keys) or len(set(keys)) < len(keys):
+        keys = names("key_fields", self.key_fields)
+        if not keys or len(set(keys)) < len(keys):
             raise ConfigError(f"key_fields are {keys!r}", hint='name each key column once: Upsert(["id"])')
         for name, column in (("order_by", self.order_by), ("op_field", self.op_field)):
             if column is not None and (not isinstance(column, str) or not column):
@@ -101,8 +104,7 @@ class Upsert:
             raise ConfigError(
                 f"op_field {self.op_field!r} is a key or order_by too", hint="it is not written: name it once"
             )
-        if self.strategy not in _STRATEGIES:
-            raise ConfigError(f"strategy {self.strategy!r} is unknown", hint=near(str(self.strategy), _STRATEGIES))
+        one_of(_STRATEGIES)("strategy", self.strategy)
         object.__setattr__(self, "key_fields", keys)
 
 
@@ -137,8 +139,7 @@ def check_evolution(mode: str, renames: Mapping[str, str], drops: Sequence[str])
         renames: Dotted names of columns and their new names.
         drops: Dotted names of columns.
     """
-    if mode not in _EVOLUTIONS:
-        raise ConfigError(f"schema_evolution {mode!r} is unknown", hint=near(str(mode), _EVOLUTIONS))
+    one_of(_EVOLUTIONS)("schema_evolution", mode)
     if mode != "full" and (renames or drops):
         raise ConfigError(
             f"renames and drops are not for schema_evolution {mode!r}", hint='with_schema_evolution("full", …)'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from volley._checks import one_of
 from volley.errors import ConfigError, near
 
 __all__ = ["Partitioning", "Transform", "partitioning"]
@@ -29,11 +30,11 @@ class Transform:
 
     def __post_init__(self) -> None:
         kinds = ("identity", *_WIDE, *_GRANULARITIES)
-        if self.kind not in kinds:
-            raise ConfigError(f"partition transform {self.kind!r} is unknown", hint=near(str(self.kind), kinds))
+        one_of(kinds)("partition transform", self.kind)
         if not isinstance(self.field, str) or not self.field:
             raise ConfigError(f"partition field {self.field!r} is not a column name", hint=f'{self.kind}("region")')
-        wide, fits = self.kind in _WIDE, isinstance(self.width, int) and self.width > 0
+        fits = isinstance(self.width, int) and not isinstance(self.width, bool) and self.width > 0
+        wide = self.kind in _WIDE
         if (wide and not fits) or (not wide and self.width is not None):
             raise ConfigError(
                 f"partition transform {self} has the width {self.width!r}",
@@ -94,8 +95,7 @@ class Partitioning:
     @classmethod
     def time(cls, *fields: str, granularity: str = "day") -> Partitioning:
         """By the year, month, day or hour of dates and timestamps."""
-        if granularity not in _GRANULARITIES:
-            raise ConfigError(f"granularity {granularity!r} is unknown", hint=near(str(granularity), _GRANULARITIES))
+        one_of(_GRANULARITIES)("granularity", granularity)
         return cls._of(granularity, fields)
 
     @classmethod
@@ -124,9 +124,9 @@ def partitioning(value: Partitioning | str | Iterable[Partitioning]) -> Partitio
         return value
     if isinstance(value, str):
         return _named(value)
-    parts = tuple(value)
+    parts = tuple(value) if isinstance(value, Sequence) else (value,)
     if not all(isinstance(part, Partitioning) for part in parts):
-        raise ConfigError(f"partitioning {parts!r} is not a list of partitionings", hint='[Partitioning.time("at")]')
+        raise ConfigError(f"partitioning {value!r} is not a list of partitionings", hint='[Partitioning.time("at")]')
     return Partitioning(tuple(each for part in parts for each in part.transforms or ()))
 
 

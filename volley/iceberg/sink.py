@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from volley._checks import keep, of_type
 from volley._registry import SINKS, load
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Upsert
@@ -24,6 +25,9 @@ class IcebergSink(Sink):
     Args:
         config: Which table, in which catalog and storage, and how.
 
+    Raises:
+        ConfigError: If that is something else.
+
     Example:
         >>> from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergStorage
         >>> storage = IcebergStorage.Local("/tmp/warehouse")
@@ -34,10 +38,18 @@ class IcebergSink(Sink):
 
     config: IcebergSinkConfig
 
+    def __post_init__(self) -> None:
+        keep(self, config=of_type(IcebergSinkConfig, 'IcebergSinkConfig(namespace="db", table="events", storage=…)'))
+
     @property
     def label(self) -> str:
         """The table's name."""
         return self.config.table_name
+
+    @property
+    def target(self) -> str:
+        """The table's name behind its catalog's address."""
+        return f"{self.config.source.address}/{self.config.table_name}"
 
     @property
     def flush_interval(self) -> timedelta | None:
@@ -73,11 +85,12 @@ class IcebergSink(Sink):
         Raises:
             CatalogError: If the catalog can't be reached or refuses, or the table is missing and may not be made.
             SchemaMismatchError: If the stream does not fit the table; lists every difference.
+            TableNotFoundError: If the job has written to the table before, and it is gone.
             StorageError: If the table's metadata can't be written.
         """
         from volley.iceberg.committer import IcebergCommitter
         from volley.iceberg.tables import open_table
 
-        catalog, table = open_table(self.config, context.schema)
+        catalog, table = open_table(self.config, context.schema, create=not context.resumed)
         committer: IcebergCommitter = IcebergCommitter(catalog, table, self.config, context)
         return committer

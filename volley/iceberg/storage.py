@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from volley._checks import flag, keep, optional, secret
+from volley._checks import path as checked_path
 from volley._secrets import mask_uri, show
 from volley.errors import ConfigError, MissingDependencyError
 from volley.iceberg._failures import storage_errors
@@ -119,6 +121,7 @@ def _require(matches: bool, name: str, value: object, hint: str) -> None:
 
 def check_secret(name: str, value: str | None) -> None:
     """Refuse what no header can hold; the client would do so too, but show it."""
+    optional(secret)(name, value)
     if value is not None and not _matches(r"[\x21-\x7e]*", value):
         raise ConfigError(
             f"{name} has a space, a line end or a character that is not ASCII",
@@ -167,6 +170,7 @@ class _S3(IcebergStorage):
     session_token: str | None = None
 
     def __post_init__(self) -> None:
+        keep(self, path_style_access=optional(flag))
         _require(_matches(r"[a-zA-Z0-9-]+", self.region), "region", self.region, 'such as "us-east-1"')
         bucket = _matches(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", self.bucket)
         _require(bucket, "bucket", self.bucket, "the name alone, of a-z 0-9 . -; folders go into warehouse")
@@ -241,6 +245,7 @@ class _Azure(IcebergStorage):
     access_key: str | None = None
 
     def __post_init__(self) -> None:
+        optional(secret)("access_key", self.access_key)
         account = _matches(r"[a-z0-9]{3,24}", self.storage_account)
         _require(account, "storage_account", self.storage_account, "the name alone, 3 to 24 of a-z 0-9")
         container = _matches(r"[a-z0-9$][a-z0-9-]{2,62}", self.container)
@@ -290,6 +295,7 @@ class _Gcs(IcebergStorage):
         _require(_matches(r"[a-z0-9:.-]+", self.project_id), "project_id", self.project_id, 'such as "my-project"')
         bucket = _matches(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", self.bucket)
         _require(bucket, "bucket", self.bucket, "the name alone, of a-z 0-9 . _ -; folders go into warehouse")
+        optional(secret)("service_account_key", self.service_account_key)
         self._token()
 
     def _token(self) -> object:
@@ -328,7 +334,7 @@ class _Local(IcebergStorage):
     path: str | os.PathLike[str]
 
     def __post_init__(self) -> None:
-        path = os.fspath(self.path).removeprefix("file://")
+        path = checked_path("path", self.path).removeprefix("file://")
         _require(_matches(r"[^?#%\x00-\x1f]+", path) and "://" not in path, "path", path, "a folder, without ? # %")
         object.__setattr__(self, "path", path)
 

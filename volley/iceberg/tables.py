@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from tenacity import retry_if_exception_type
 
 from volley.errors import ConfigError, TableNotFoundError
 from volley.iceberg._evolution import plan
-from volley.iceberg._patience import patiently
+from volley.iceberg._patience import patient, patiently
 from volley.iceberg._schema_changes import Evolution
 from volley.iceberg._specs import check_spec, spec_of
 from volley.iceberg._staging import check_named
@@ -30,10 +31,15 @@ _BOUNDED = {
 }
 
 
-def open_table(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, Table]:
+def open_table(config: IcebergSinkConfig, stream: pa.Schema, create: bool = True) -> tuple[Catalog, Table]:
     """The catalog and the table that `config` names, ready for rows of the Arrow schema `stream`.
 
     What the table's schema lacks for them is found out, and not changed before there are rows.
+
+    Args:
+        config: The sink's settings.
+        stream: The rows' schema.
+        create: False if the job has written to the table before: one that is gone must not be made again.
 
     Raises:
         CatalogError: If the catalog can't be reached or refuses.
@@ -46,7 +52,7 @@ def open_table(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, T
     if isinstance(mode, Upsert):
         check_keys(mode, stream)
     # Each step finds what an earlier try has done: a namespace or a table it made.
-    catalog, table = patiently(lambda: _open(config, stream))
+    catalog, table = patiently(lambda: _open(config, stream, create))
     if isinstance(mode, Overwrite):
         check_named(mode, evolution(config, table, stream).of(table))
     return catalog, table
@@ -84,12 +90,17 @@ def _required(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_nullable(field.nullable and field.name not in valued) for field in stream])
 
 
-def _open(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, Table]:
+def _open(config: IcebergSinkConfig, stream: pa.Schema, create: bool) -> tuple[Catalog, Table]:
     catalog = load_catalog(config)
     with catalog_errors(config):
         try:
             table = catalog.load_table(config.identifier)
-        except NoSuchTableError:
+        except NoSuchTableError as error:
+            if not create:
+                raise TableNotFoundError(
+                    f"table {config.table_name} in {config.source.address} is gone, which this job has filled so far",
+                    hint="restore it, or start over with fresh=True to fill a new one from the beginning",
+                ) from error
             return catalog, _rooted(_create(catalog, config, stream), config.branch)
     evolution(config, table, stream)
     with catalog_errors(config):
@@ -97,10 +108,19 @@ def _open(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Catalog, Table]
 
 
 def _rooted(table: Table, branch: str) -> Table:
-    """The table with a snapshot, empty if need be, for a branch to begin at: pyiceberg's catalogs can't without."""
-    if branch != MAIN_BRANCH and not table.metadata.snapshots:
-        with table.transaction() as transaction:
-            transaction.update_snapshot().fast_append().commit()
+    """The table with a snapshot, an empty one if it has none, for a branch to begin at: pyiceberg needs one."""
+    if branch == MAIN_BRANCH or table.metadata.snapshots:
+        return table
+    return patient(retry=retry_if_exception_type(CommitFailedException), reraise=True)(_with_snapshot, table)
+
+
+def _with_snapshot(table: Table) -> Table:
+    table.refresh()
+    if not table.metadata.snapshots:
+        transaction = table.transaction()
+        transaction.update_snapshot().fast_append().commit()
+        # Not commit_transaction(): its own retry would add a second snapshot after another job's.
+        table._do_commit(transaction._updates, transaction._requirements)
     return table
 
 

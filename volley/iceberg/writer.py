@@ -13,18 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
-from pyiceberg.io.pyarrow import (
-    StatisticsCollector,
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-)
+from pyiceberg.io.pyarrow import StatisticsCollector, compute_statistics_plan, parquet_path_to_id_mapping
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionKey, PartitionSpec
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.typedef import Record
+from pyiceberg.types import UUIDType
 
 from volley._encoded import encoded_schema, plain_batch
 from volley._types import conform
@@ -33,6 +29,7 @@ from volley.iceberg._clusters import Clusters
 from volley.iceberg._dictionaries import DICTIONARY_BYTES, without_dictionary
 from volley.iceberg._layout import Layout
 from volley.iceberg._rolling import RollingFiles
+from volley.iceberg._statistics import statistics
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.schema import arrow_schema, file_schema
 from volley.sink import Epoch, WriteResult
@@ -191,9 +188,17 @@ class IcebergWriter:
             compression=self.compression,
             compression_level=_LEVELS.get(self.compression) if level is None else level,
             store_decimal_as_integer=True,  # as Iceberg's specification has it
+            write_statistics=self._paths_with_statistics,
             **self._bloom_options,
             **self._page_options,
         )
+
+    @property
+    def _paths_with_statistics(self) -> list[str] | bool:
+        """All but UUIDs: Iceberg's Java library orders them in another way than Parquet and would find no row."""
+        kinds = {field_id: each.iceberg_type for field_id, each in self.statistics_plan.items()}
+        known = [path for path, field_id in self.paths.items() if not isinstance(kinds[field_id], UUIDType)]
+        return len(known) == len(self.paths) or known
 
     @property
     def _page_options(self) -> dict[str, int]:
@@ -226,7 +231,6 @@ class IcebergWriter:
 
     def data_file(self, path: str, size: int, metadata: pq.FileMetaData, partition: PartitionKey | None) -> WrittenFile:
         """What the committer needs of a closed file; its statistics come from the Parquet footer, not from a read."""
-        statistics = data_file_statistics_from_parquet_metadata(metadata, self.statistics_plan, self.paths)
         made = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=path,
@@ -236,7 +240,7 @@ class IcebergWriter:
             sort_order_id=None if self.order.is_unsorted else self.order.order_id,
             equality_ids=None,
             key_metadata=None,
-            **statistics.to_serialized_dict(),
+            **statistics(metadata, self.statistics_plan, self.paths),
         )
         made.spec_id = self.spec.spec_id
         return WrittenFile(made, self.layout.mark)

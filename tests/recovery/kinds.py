@@ -1,0 +1,154 @@
+"""The kinds of jobs that chaos kills: what each reads, does, and has to leave in its table, as plain Python sees it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pyarrow as pa
+
+from tests.recovery.rows import SCHEMA, START, Row, nested
+from volley import DataStream, col, lit
+from volley._failpoints import CHORE_POINT, TASK_POINTS
+from volley.iceberg import Append, Upsert
+from volley.iceberg.modes import CommitMode
+
+__all__ = ["DEAD", "KINDS", "Kind"]
+
+DEAD = "dead"
+"""The table of the bad rows."""
+_NEW = 200
+_BAD = 50
+_WINDOW = timedelta(hours=1)
+_FILE = timedelta(minutes=10)
+_FORGOTTEN = 20
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of job. Its epochs are files.
+
+    Args:
+        rows: The rows of the file of this number.
+        steps: What the stream does before its sink.
+        expected: The rows of the table, from those of all files in order.
+        columns: The table's columns.
+        mode: How an epoch changes the table.
+        bad: Whether a row goes to the dead letters.
+        more: Columns of the input beside those of `SCHEMA`.
+    """
+
+    rows: Callable[[random.Random, int], list[Row]]
+    steps: Callable[[DataStream], DataStream]
+    expected: Callable[[Sequence[list[Row]]], Iterable[Row]]
+    columns: tuple[str, ...] = tuple(SCHEMA.names)
+    mode: CommitMode = Append()  # noqa: RUF009 (it is frozen)
+    bad: Callable[[Row], bool] | None = None
+    more: tuple[tuple[str, pa.DataType], ...] = ()
+
+    @property
+    def task_points(self) -> tuple[str, ...]:
+        """The failpoints that its executors reach."""
+        return (*TASK_POINTS, *([CHORE_POINT] if isinstance(self.mode, Upsert) else []))
+
+
+def _new(dice: random.Random, number: int) -> list[Row]:
+    """Rows that no file before has: their times lie between this file's time and the next one's."""
+    return [_row(dice, number, number * _NEW + place) for place in range(_NEW)]
+
+
+def _row(dice: random.Random, number: int, id: int, second: int | None = None) -> Row:
+    second = dice.randrange(_NEW) if second is None else second
+    return nested(dice, id, START + number * _FILE + timedelta(seconds=second))
+
+
+def _ids(numbers: Iterable[int]) -> list[int]:
+    """The ids that are new in these files, as far as there are such files."""
+    return [id for number in numbers if number >= 0 for id in range(number * _NEW, (number + 1) * _NEW)]
+
+
+def _duplicates(dice: random.Random, number: int, earlier: list[int]) -> list[Row]:
+    """New rows, some of them twice, and other rows with ids of earlier files."""
+    new = _new(dice, number)
+    again = [_row(dice, number, id) for id in dice.sample(earlier, min(60, len(earlier)))]
+    # Which one of an epoch's rows is the first is not said: those are the same in all columns.
+    rows = [*new, *dice.sample(new, 40), *again]
+    dice.shuffle(rows)
+    return rows
+
+
+def _with_duplicates(dice: random.Random, number: int) -> list[Row]:
+    return _duplicates(dice, number, _ids(range(number)))
+
+
+def _with_near_duplicates(dice: random.Random, number: int) -> list[Row]:
+    """Ids of files within the window, and of one file so long ago that its ids are forgotten: those are new again."""
+    return _duplicates(dice, number, _ids([*range(number - 4, number), number - _FORGOTTEN]))
+
+
+def _upserted(dice: random.Random, number: int) -> list[Row]:
+    """New rows; a few single earlier ones and many neighbours replaced, others deleted; some ids several times."""
+    earlier = number * _NEW
+    ids = list(range(earlier, earlier + _NEW))
+    if earlier:
+        dense = dice.randrange(earlier)
+        ids += [*range(dense, min(dense + 40, earlier)), *dice.sample(range(earlier), 4)]
+    ids += dice.sample(ids, 20)
+    dice.shuffle(ids)
+    rows = [_row(dice, number, id, second) for second, id in enumerate(ids)]
+    dice.shuffle(rows)
+    return [row | {"op": dice.choice("uuuuud")} for row in rows]
+
+
+def _first_of_each(files: Sequence[list[Row]]) -> Iterable[Row]:
+    return {row["id"]: row for rows in reversed(files) for row in rows}.values()
+
+
+def _first_within(files: Sequence[list[Row]]) -> Iterable[Row]:
+    seen: dict[int, Row] = {}
+    for rows in files:
+        for row in rows:
+            first = seen.get(row["id"])
+            if first is None or row["at"] - first["at"] > _WINDOW:
+                seen[row["id"]] = row
+                yield row
+
+
+def _last_of_each(files: Sequence[list[Row]]) -> Iterable[Row]:
+    last = {row["id"]: row for rows in files for row in sorted(rows, key=lambda row: row["at"])}
+    return [{name: row[name] for name in SCHEMA.names} for row in last.values() if row["op"] != "d"]
+
+
+def _good(files: Sequence[list[Row]]) -> Iterable[Row]:
+    return (row | {"twice": 2 * row["id"]} for rows in files for row in rows if row["id"] % 7 and not _is_bad(row))
+
+
+def _is_bad(row: Row) -> bool:
+    return bool(row["id"] % 7 and row["id"] % _BAD == 3)
+
+
+def _computed(stream: DataStream) -> DataStream:
+    """Divides by zero where a row is bad."""
+    twice = col("id") * 2 + (lit(0) / (col("id") % _BAD - 3)).cast("long")
+    return stream.filter_expr(col("id") % 7 != 0).with_column("twice", twice)
+
+
+def _upsert(strategy: str) -> Kind:
+    mode = Upsert("id", order_by="at", op_field="op", strategy=strategy)
+    return Kind(_upserted, lambda stream: stream, _last_of_each, mode=mode, more=(("op", pa.string()),))
+
+
+KINDS = {
+    "append": Kind(_new, _computed, _good, columns=(*SCHEMA.names, "twice"), bad=_is_bad),
+    "deduplicate": Kind(_with_duplicates, lambda stream: stream.deduplicate("id"), _first_of_each),
+    "deduplicate_within": Kind(
+        _with_near_duplicates,
+        lambda stream: stream.deduplicate("id", event_time="at", within=_WINDOW),
+        _first_within,
+    ),
+    "copy_on_write": _upsert("copy_on_write"),
+    "upsert_auto": _upsert("auto"),
+}
+"""By the name that the job, its input folder and its table have."""

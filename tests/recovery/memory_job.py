@@ -1,0 +1,72 @@
+"""A job that reads rows from memory, two an epoch, into tables, folders and whatever else a test gives it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyiceberg.exceptions import NoSuchTableError
+from pyspark.sql import SparkSession
+
+from tests.recovery.runs import load
+from volley import Environment, FileSink, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource, Progress, Sink
+from volley.iceberg.modes import CommitMode
+
+ROWS_PER_EPOCH = 2
+
+
+@dataclass(frozen=True)
+class MemoryJob:
+    """A job named "job" on the shared session.
+
+    Args:
+        spark: The session.
+        folder: Where its checkpoint, its tables and its files are.
+        arrow_native: The execution path.
+    """
+
+    spark: SparkSession
+    folder: Path
+    arrow_native: bool = True
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoints" / "job"
+
+    def table(self, name: str, mode: CommitMode | str = "append") -> IcebergSink:
+        """A sink that writes to the table of this name."""
+        storage = IcebergStorage.Local(str(self.folder / "lake"))
+        return IcebergSink(IcebergSinkConfig(namespace=["db"], table=name, storage=storage).with_commit_mode(mode))
+
+    def files(self, name: str) -> FileSink:
+        """A sink that writes to the folder of this name."""
+        return FileSink(str(self.folder / name))
+
+    def run(self, rows: int, *sinks: Sink, per_epoch: int = ROWS_PER_EPOCH, **start: Any) -> Progress:
+        """One run over the first `rows` rows, with ids 0, 1, 2, …"""
+        environment = Environment(
+            spark=self.spark, checkpoint_dir=str(self.checkpoint.parent), arrow_native=self.arrow_native
+        )
+        source = MemorySource([{"id": number} for number in range(rows)], rows_per_epoch=per_epoch)
+        stream = environment.from_source(source)
+        for sink in sinks:
+            stream = stream.to_sink(sink)
+        return stream.execute("job", **start).progress
+
+    def ids(self, name: str) -> list[int] | None:
+        """The ids in a table or a folder of files, in order; None if there is none."""
+        if (self.folder / name).exists():
+            paths = (self.folder / name).glob("*.parquet")
+            return sorted(each for path in paths for each in pq.read_table(path)["id"].to_pylist())
+        try:
+            found: list[int] = load(self.folder, f"db.{name}").scan().to_arrow()["id"].to_pylist()
+        except NoSuchTableError:
+            return None
+        return sorted(found)
+
+    def lose_checkpoint(self) -> None:
+        """Delete the checkpoint."""
+        shutil.rmtree(self.checkpoint)

@@ -1,0 +1,51 @@
+"""The job whose state the recovery tests prove: rows that come twice, first ones appended, last ones upserted."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from datetime import timedelta
+from pathlib import Path
+
+from volley import DataStream, Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, col, lit
+from volley._failpoints import VICTIM
+from volley.iceberg import Upsert
+
+__all__ = ["SLOTS", "main"]
+
+SLOTS = 450
+"""Ids that are the same modulo this have one row in the upserted table."""
+
+
+def main(folder: Path, master: str = "local[2]") -> Job:
+    """One run, over a file of each of two sources in each epoch: it has both stateful steps and two sinks."""
+    environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"))
+
+    def read(kind: str) -> DataStream:
+        return environment.from_source(FileSource(str(folder / kind), format="parquet", max_files_per_epoch=1))
+
+    def sink(table: str) -> IcebergSinkConfig:
+        storage = IcebergStorage.Local(str(folder / "lake"))
+        return IcebergSinkConfig(namespace=["db"], table=table, storage=storage).with_max_records(100)
+
+    ever = read("deduplicate").deduplicate("id")
+    within = read("deduplicate_within").deduplicate("id", event_time="at", within=timedelta(hours=1))
+    last = Upsert(["kind", "slot"], order_by="at", strategy="copy_on_write")
+    return (
+        ever.with_column("kind", lit("deduplicate"))
+        .union(within.with_column("kind", lit("deduplicate_within")))
+        .to_sink(IcebergSink(sink("first")))
+        .with_column("slot", col("id") % SLOTS)
+        .to_sink(IcebergSink(sink("last").with_commit_mode(last)))
+        .execute("stateful")
+    )
+
+
+if __name__ == "__main__":
+    asked = argparse.ArgumentParser()
+    asked.add_argument("folder", type=Path)
+    asked.add_argument("--kill-driver", action="store_true", help="also where a task reaches the failpoint")
+    given = asked.parse_args()
+    if given.kill_driver:
+        os.environ[VICTIM] = str(os.getpid())
+    main(given.folder, "local[2,4]")

@@ -1,0 +1,220 @@
+"""A job under its old name with other sinks, or without its checkpoint: no table is silently empty, or filled twice."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyspark.sql import SparkSession
+
+from tests.recovery.memory_job import MemoryJob
+from volley import ConfigError, MemorySink, PlanError, StorageError, VolleyError
+from volley.iceberg import Overwrite, Upsert
+
+
+@pytest.fixture(params=[True, False], ids=["arrow-native", "general"])
+def job(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> MemoryJob:
+    return MemoryJob(spark, tmp_path, request.param)
+
+
+@pytest.fixture
+def native(spark: SparkSession, tmp_path: Path) -> MemoryJob:
+    return MemoryJob(spark, tmp_path)
+
+
+def test_another_table_under_the_old_name_is_refused_and_not_made(job: MemoryJob) -> None:
+    job.run(4, job.table("a"))
+    with pytest.raises(PlanError, match=r"db\.b now in place of .*db\.a, where the rows would be missing") as caught:
+        job.run(6, job.table("b"))
+    assert "backfill=True" in str(caught.value.hint)
+    assert job.ids("b") is None
+    job.run(6, job.table("a"))
+    assert job.ids("a") == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_sink_that_is_added_is_refused_until_it_is_filled(native: MemoryJob) -> None:
+    native.run(4, native.table("a"))
+    sinks = native.table("a"), native.table("b"), native.files("out")
+    with pytest.raises(PlanError, match=r"writes to files:.*out, .*db\.b now, where the rows would be missing"):
+        native.run(6, *sinks)
+    assert (native.ids("b"), native.ids("out")) == (None, None)
+    native.run(6, *sinks, backfill=True)
+    assert native.ids("a") == native.ids("b") == native.ids("out") == [0, 1, 2, 3, 4, 5]
+    native.run(8, *sinks)
+    assert native.ids("a") == native.ids("b") == native.ids("out") == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_backfill_that_is_asked_for_again_adds_nothing(native: MemoryJob) -> None:
+    native.run(4, native.table("a"))
+    for _ in range(2):
+        native.run(4, native.table("a"), native.table("b"), backfill=True)
+    assert native.ids("b") == [0, 1, 2, 3]
+
+
+def test_a_sink_that_was_left_out_for_a_while_is_refused(native: MemoryJob) -> None:
+    both = native.table("a"), native.table("b")
+    native.run(2, *both)
+    native.run(4, native.table("a"))
+    with pytest.raises(PlanError, match=r"db\.b now, where the rows would be missing"):
+        native.run(6, *both)
+    with pytest.raises(PlanError, match=r"db\.b has the epochs of this job up to 0 already"):
+        native.run(6, *both, backfill=True)
+    assert native.ids("b") == [0, 1]
+
+
+def test_a_backfill_through_spark_s_operators_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    general = MemoryJob(spark, tmp_path, arrow_native=False)
+    general.run(4, general.table("a"))
+    with pytest.raises(PlanError, match="backfill needs the Arrow-native path"):
+        general.run(4, general.table("a"), general.table("b"), backfill=True)
+
+
+def test_sinks_may_change_as_long_as_nothing_was_read(native: MemoryJob) -> None:
+    with pytest.raises(VolleyError):
+        native.run(2, native.table("a", Upsert("no such column")))
+    native.run(2, native.table("b"))
+    assert native.ids("b") == [0, 1]
+
+
+def test_sinks_that_keep_nothing_come_and_go(native: MemoryJob) -> None:
+    native.run(2, native.table("a"))
+    memory = MemorySink("seen")
+    native.run(4, native.table("a"), memory)
+    assert [row["id"] for row in memory.rows()] == [2, 3]
+
+
+@pytest.mark.parametrize("target", ["table", "files"])
+def test_a_lost_checkpoint_doubles_nothing(target: str, job: MemoryJob) -> None:
+    sink = getattr(job, target)("out")
+    job.run(4, sink)
+    job.lose_checkpoint()
+    with pytest.raises(PlanError, match=r"rows of (an )?earlier quer.* would read its sources from the beginning"):
+        job.run(6, sink)
+    assert job.ids("out") == [0, 1, 2, 3]
+    job.run(6, sink, into="replace")
+    assert job.ids("out") == [0, 1, 2, 3, 4, 5]
+    job.run(8, sink)
+    assert job.ids("out") == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_lost_checkpoint_is_noticed_when_the_job_s_snapshots_have_expired(native: MemoryJob) -> None:
+    native.run(4, native.table("a"))
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{native.folder}/lake/catalog.db")
+    table = catalog.load_table("db.a")
+    table.append(table.scan().to_arrow())
+    table.maintenance.expire_snapshots().by_ids([each.snapshot_id for each in table.snapshots()[:-1]]).commit()
+    catalog.close()
+    native.lose_checkpoint()
+    with pytest.raises(PlanError, match="rows of earlier queries of job 'job'"):
+        native.run(4, native.table("a"))
+
+
+def test_rows_of_an_earlier_checkpoint_stay_on_request(native: MemoryJob) -> None:
+    native.run(2, native.table("a"))
+    native.lose_checkpoint()
+    native.run(4, native.table("a"), into="append")
+    assert native.ids("a") == [0, 0, 1, 1, 2, 3]
+
+
+def test_a_lost_checkpoint_is_no_matter_to_a_table_that_was_emptied(native: MemoryJob) -> None:
+    native.run(2, native.table("a"))
+    native.lose_checkpoint()
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{native.folder}/lake/catalog.db")
+    catalog.load_table("db.a").delete()
+    catalog.close()
+    native.run(4, native.table("a"))
+    assert native.ids("a") == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("mode", [Upsert("id"), Overwrite()], ids=["upsert", "overwrite"])
+def test_a_lost_checkpoint_is_no_matter_where_rows_replace_each_other(
+    mode: Upsert | Overwrite, native: MemoryJob
+) -> None:
+    native.run(4, native.table("a", mode), per_epoch=4)
+    native.lose_checkpoint()
+    native.run(4, native.table("a", mode), per_epoch=4)
+    assert native.ids("a") == [0, 1, 2, 3]
+
+
+def test_another_job_s_rows_in_the_table_are_its_own_affair(native: MemoryJob) -> None:
+    native.run(2, native.table("a"))
+    shutil.move(native.checkpoint, native.checkpoint.with_name("other"))
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{native.folder}/lake/catalog.db")
+    table = catalog.load_table("db.a")
+    (name,) = (name for name in table.properties if name.startswith("volley.job."))
+    with table.transaction() as change:
+        change.set_properties({name: "another job"})
+        change.update_snapshot().fast_append().commit()
+    catalog.load_table("db.a").maintenance.expire_snapshots().by_ids([table.snapshots()[0].snapshot_id]).commit()
+    catalog.close()
+    native.run(2, native.table("a"))
+    assert native.ids("a") == [0, 0, 1, 1]
+
+
+def test_a_job_starts_over(job: MemoryJob) -> None:
+    job.run(4, job.table("a"))
+    job.run(4, job.table("a"), fresh=True, into="replace")
+    assert job.ids("a") == [0, 1, 2, 3]
+    # As with any other checkpoint, the next run goes on behind it.
+    assert job.run(6, job.table("a")).rows == 2
+    job.run(2, job.table("b"), fresh=True)
+    assert job.ids("b") == [0, 1]
+
+
+def test_a_start_over_that_is_refused_leaves_the_checkpoint_as_it_was(native: MemoryJob) -> None:
+    native.run(4, native.table("a"))
+    with pytest.raises(PlanError, match="would read its sources from the beginning"):
+        native.run(6, native.table("a"), fresh=True)
+    assert native.run(6, native.table("a")).rows == 2
+    assert native.ids("a") == [0, 1, 2, 3, 4, 5]
+
+
+def test_starting_over_touches_no_other_file_of_the_folder(native: MemoryJob) -> None:
+    native.run(2, native.table("a"))
+    (native.checkpoint / "notes.txt").write_text("mine")
+    native.run(2, native.table("a"), fresh=True, into="replace")
+    assert (native.checkpoint / "notes.txt").read_text() == "mine"
+
+
+def test_an_old_copy_of_the_checkpoint_passes_over_no_rows(native: MemoryJob) -> None:
+    native.run(4, native.table("a"))
+    copy = native.folder / "copy"
+    shutil.copytree(native.checkpoint, copy)
+    native.run(6, native.table("a"))
+
+    def go_back() -> None:
+        native.lose_checkpoint()
+        shutil.copytree(copy, native.checkpoint)
+
+    go_back()
+    # Its third epoch has other rows now than the one in the table.
+    with pytest.raises(StorageError, match=r"epoch 2 is in table db\.a already, but not known to have the rows"):
+        native.run(8, native.table("a"), per_epoch=4)
+    assert native.ids("a") == [0, 1, 2, 3, 4, 5]
+    go_back()
+    assert native.run(8, native.table("a")).skipped == 1
+    assert native.ids("a") == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ({"into": "truncate"}, "into 'truncate' is unknown"),
+        ({"fresh": True, "backfill": True}, "fresh and backfill are both given"),
+    ],
+)
+def test_starts_that_mean_nothing_are_refused(start: dict[str, Any], message: str, native: MemoryJob) -> None:
+    with pytest.raises(ConfigError, match=message):
+        native.run(2, native.table("a"), **start)
+    assert not native.checkpoint.exists()
+
+
+def test_a_folder_that_is_gone_is_not_made_again(native: MemoryJob) -> None:
+    native.run(2, native.files("out"))
+    shutil.rmtree(native.folder / "out")
+    with pytest.raises(StorageError, match=r"out is gone: it has no _volley/folder\.json"):
+        native.run(4, native.files("out"))
+    assert not (native.folder / "out").exists()

@@ -1,0 +1,316 @@
+"""Whatever a user gives in place of what is asked for: an error of ours with the way out, before anything runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import volley
+import volley.iceberg
+from volley import (
+    ConsoleSink,
+    DataStream,
+    Environment,
+    FileSink,
+    FileSource,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    KafkaSink,
+    KafkaSource,
+    MemorySink,
+    MemorySource,
+    RateSource,
+    VolleyError,
+    col,
+    lit,
+)
+from volley.iceberg import (
+    GlueCatalog,
+    HiveCatalog,
+    NessieCatalog,
+    Overwrite,
+    Partitioning,
+    RestCatalog,
+    SqlCatalog,
+    Upsert,
+    orphan_files,
+    publish_branch,
+    remove_orphan_files,
+)
+
+WRONG: dict[str, Any] = {
+    "None": None,
+    "5": 5,
+    "negative": -1,
+    "0.5": 0.5,
+    "nan": float("nan"),
+    "True": True,
+    "x": "x",
+    "empty": "",
+    "bytes": b"x",
+    "list": [],
+    "ints": [5],
+    "dict": {},
+    "pairs": {5: 5},
+    "object": object(),
+    "type": int,
+}
+
+ENVIRONMENT = Environment()
+STREAM = ENVIRONMENT.from_source(MemorySource([{"id": 1}]))
+WRITTEN = STREAM.to_sink(MemorySink())
+CONFIG = IcebergSinkConfig(namespace="db", table="t", storage=IcebergStorage.Local("/tmp/lake"))
+REST = IcebergSinkConfig("http://catalog", None, "db", "t", IcebergStorage.Local("/tmp/lake"))
+KAFKA = {"bootstrap_servers": "host:9092", "topics": "t", "schema": "id long"}
+S3, AZURE, GCS, LOCAL = IcebergStorage.S3, IcebergStorage.Azure, IcebergStorage.Gcs, IcebergStorage.Local
+
+DURATION, COUNT, FLAG, TEXT = "5 0.5", "5", "True", "x"
+STARTS = {
+    "name": "x",
+    "fresh": FLAG,
+    "into": "None",
+    "backfill": FLAG,
+    "metrics_port": "None 5",
+    "metrics_host": "x",
+}
+
+# What is called, a call of it that is right, and of each parameter which of the wrong values are right after all.
+CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
+    (
+        Environment,
+        {},
+        {
+            **{"master": "None x", "spark": "None", "checkpoint_dir": "None x", "arrow_native": FLAG},
+            "checkpoint_interval": DURATION,
+        },
+    ),
+    (ENVIRONMENT.from_source, {"source": MemorySource([])}, {"source": ""}),
+    (STREAM.filter_expr, {"predicate": col("id") > 0}, {"predicate": ""}),
+    (STREAM.select, {"columns": "id"}, {"columns": "x"}),
+    (
+        STREAM.with_column,
+        {"name": "x", "value": 1},
+        {"name": "x", "value": "None 5 negative 0.5 nan True x empty bytes"},
+    ),
+    (STREAM.drop, {"columns": "id"}, {"columns": "x"}),
+    (STREAM.rename, {"names": {"id": "x"}}, {"names": "dict"}),
+    (STREAM.map, {"function": dict}, {"function": "type", "schema": "None"}),
+    (STREAM.flat_map, {"function": list}, {"function": "type", "schema": "None"}),
+    (STREAM.map_batches, {"function": len}, {"function": "type", "schema": "None"}),
+    (STREAM.union, {"others": STREAM}, {"others": ""}),
+    (
+        STREAM.deduplicate,
+        {"keys": "id", "event_time": "at", "within": timedelta(seconds=1)},
+        {"keys": "x", "event_time": "x", "within": DURATION},
+    ),
+    (STREAM.to_sink, {"sink": MemorySink()}, {"sink": ""}),
+    # What is right here would start Spark.
+    (WRITTEN.start, {"name": "x"}, STARTS),
+    (WRITTEN.execute, {"name": "x"}, STARTS),
+    (col, {"name": "id"}, {"name": "x"}),
+    (volley.repair, {"checkpoint": "x"}, {"checkpoint": ""}),
+    (lit, {"value": 1}, {"value": "None 5 negative 0.5 nan True x empty bytes"}),
+    (col("id").cast, {"to": "long"}, {"to": "type"}),
+    (col("id").alias, {"name": "x"}, {"name": "x"}),
+    (col("id").eq, {"other": 1}, {"other": "None 5 negative 0.5 nan True x empty bytes"}),
+    (col("id").is_in, {"values": 1}, {"values": "None 5 negative 0.5 nan True x empty bytes ints"}),
+    (
+        col("id").between,
+        {"low": 1, "high": 2},
+        dict.fromkeys(("low", "high"), "None 5 negative 0.5 nan True x empty bytes"),
+    ),
+    (col("id").starts_with, {"prefix": "x"}, {"prefix": "x empty"}),
+    (col("id").contains, {"part": "x"}, {"part": "x empty"}),
+    (
+        FileSource,
+        {"path": "in/*.json"},
+        {
+            **{"path": "", "format": "None", "schema": "None", "max_files_per_epoch": "None 5", "bounded": FLAG},
+            **{"options": "dict", "storage_options": "dict"},
+        },
+    ),
+    (FileSink, {"path": "out"}, {"path": "x", "format": "", "storage_options": "dict"}),
+    (
+        MemorySource,
+        {"rows": [{"id": 1}]},
+        {"rows": "list", "schema": "None", "rows_per_epoch": "None 5", "name": "x"},
+    ),
+    (MemorySink, {}, {"name": "x"}),
+    (RateSource, {}, {"rows_per_second": "5"}),
+    (ConsoleSink, {}, {"rows": "5"}),
+    (
+        KafkaSource,
+        KAFKA,
+        {
+            **{"bootstrap_servers": "x", "topics": "x", "pattern": "None", "value_format": "", "schema": ""},
+            **{"include": "list", "on_unknown": "", "starting_offsets": "dict", "starting_timestamp": "None"},
+            **{"bounded": FLAG, "max_rows_per_epoch": "None 5", "min_rows_per_split": "5", "max_rows_per_split": ""},
+            **{"on_lost_offsets": "", "registry": "None", "publish_group": "None x", "timeout": DURATION},
+            "properties": "dict",
+        },
+    ),
+    (
+        KafkaSink,
+        {"bootstrap_servers": "host:9092", "topic": "t"},
+        {
+            **{"bootstrap_servers": "x", "topic": "x", "value_format": "", "key": "None x", "value": "None"},
+            **{"timeout": DURATION, "properties": "dict"},
+        },
+    ),
+    (
+        IcebergSinkConfig,
+        {"namespace": "db", "table": "t", "storage": LOCAL("/tmp/lake")},
+        {
+            **{"catalog_uri": "None", "warehouse": "None x", "namespace": "x", "table": "x", "storage": ""},
+            **{"catalog": "None", "credential": "None", "token": "None", "properties": "dict"},
+            **{"max_records": "None 5", "batch_size": "5", "flush_interval": f"None {DURATION}"},
+            **{"target_file_size_mb": "5 0.5", "compression": "", "compression_level": "None", "partitioning": "list"},
+            **{"commit_mode": "", "schema_evolution": "", "renames": "dict", "drops": "list", "create_table": FLAG},
+            **{"branch": "x", "snapshot_properties": "dict", "dead_letter": "None x", "table_properties": "dict"},
+        },
+    ),
+    (REST.with_credential, {"credential": "id:secret"}, {"credential": "None"}),
+    (REST.with_token, {"token": "t"}, {"token": "None x"}),
+    (CONFIG.with_properties, {"properties": {}}, {"properties": "dict"}),
+    (CONFIG.with_max_records, {"rows": 1}, {"rows": "None 5"}),
+    (CONFIG.with_batch_size, {"rows": 1}, {"rows": "5"}),
+    (CONFIG.with_flush_interval, {"interval": 1}, {"interval": f"None {DURATION}"}),
+    (CONFIG.with_target_file_size_mb, {"megabytes": 1}, {"megabytes": "5 0.5"}),
+    (CONFIG.with_compression, {"compression": "zstd"}, {"compression": "", "level": "None 5"}),
+    (CONFIG.with_partitioning, {"strategy": "none"}, {"strategy": "list"}),
+    (CONFIG.with_commit_mode, {"mode": "append"}, {"mode": ""}),
+    (CONFIG.with_schema_evolution, {"mode": "full"}, {"mode": "", "renames": "None dict", "drops": "list x"}),
+    (CONFIG.with_create_table, {"create": True}, {"create": FLAG}),
+    (CONFIG.with_branch, {"branch": "audit"}, {"branch": "x"}),
+    (CONFIG.with_snapshot_properties, {"properties": {}}, {"properties": "dict"}),
+    (CONFIG.with_table_properties, {"properties": {}}, {"properties": "dict"}),
+    (CONFIG.with_dead_letter, {"target": "bad"}, {"target": "None x"}),
+    (CONFIG.with_tuning, {"preset": "balanced"}, {"preset": ""}),
+    (IcebergSink, {"config": CONFIG}, {"config": ""}),
+    (
+        S3,
+        {"region": "r", "bucket": "b", "endpoint": "http://s3", "access_key_id": "i", "secret_access_key": "s"},
+        {
+            **{"region": "x", "bucket": "x", "endpoint": "None", "path_style_access": f"None {FLAG}"},
+            **{"access_key_id": "x", "secret_access_key": "x", "session_token": "None x"},
+        },
+    ),
+    (
+        AZURE,
+        {"storage_account": "abc", "container": "abc"},
+        {"storage_account": "", "container": "", "access_key": "None x"},
+    ),
+    (
+        GCS,
+        {"project_id": "my-project", "bucket": "bucket"},
+        {"project_id": "x", "bucket": "", "service_account_key": "None x"},
+    ),
+    (LOCAL, {"path": "/tmp/lake"}, {"path": "x"}),
+    (
+        RestCatalog,
+        {"uri": "http://c"},
+        {
+            **{"uri": "", "warehouse": "None x", "credential": "None", "token": "None x", "properties": "dict"},
+            "timeout": DURATION,
+        },
+    ),
+    (
+        NessieCatalog,
+        {"uri": "http://c"},
+        {
+            **{"uri": "", "warehouse": "None x", "credential": "None", "token": "None x", "properties": "dict"},
+            **{"timeout": DURATION, "branch": "x"},
+        },
+    ),
+    (SqlCatalog, {}, {"uri": "None"}),
+    (
+        GlueCatalog,
+        {"region": "us-east-1"},
+        {"region": "x", "catalog_id": "None x", "profile": "None x", "database": "None x", "timeout": DURATION},
+    ),
+    (HiveCatalog, {"uri": "thrift://h"}, {"uri": "", "timeout": DURATION}),
+    (Partitioning.identity, {"fields": "id"}, {"fields": "x"}),
+    (Partitioning.bucket, {"fields": "id"}, {"fields": "x", "n": "5"}),
+    (Partitioning.truncate, {"fields": "id", "width": 2}, {"fields": "x", "width": "5"}),
+    (Partitioning.time, {"fields": "id"}, {"fields": "x", "granularity": ""}),
+    (Upsert, {"key_fields": "id"}, {"key_fields": "x", "order_by": "None x", "op_field": "None x", "strategy": ""}),
+    (Overwrite.partitions, {"partitions": {"id": 1}}, {"partitions": ""}),
+    (orphan_files, {"config": CONFIG}, {"config": "", "older_than": ""}),
+    (remove_orphan_files, {"config": CONFIG}, {"config": "", "older_than": ""}),
+    (publish_branch, {"config": CONFIG}, {"config": ""}),
+]
+
+
+def call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """With the arguments that take any number by position."""
+    parameters = inspect.signature(function).parameters.values()
+    several = next((each.name for each in parameters if each.kind == each.VAR_POSITIONAL), None)
+    named = {name: value for name, value in arguments.items() if name != several}
+    return function(*([arguments[several]] if several else []), **named)
+
+
+CASES = [
+    (function, arguments, name, taken.split())
+    for function, arguments, rights in CALLS
+    for name, taken in rights.items()
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "parameter", "right"), CASES, ids=[f"{case[0].__qualname__}-{case[2]}" for case in CASES]
+)
+def test_a_wrong_value_is_refused_with_the_way_out(
+    function: Callable[..., Any], arguments: dict[str, Any], parameter: str, right: list[str]
+) -> None:
+    assert set(right) <= set(WRONG)
+    for name, value in WRONG.items():
+        given = {**arguments, parameter: value}
+        if name not in right:
+            with pytest.raises(VolleyError) as caught:
+                call(function, given)
+            assert caught.value.hint, f"{name}: {caught.value}"
+        elif function not in (WRITTEN.start, WRITTEN.execute):
+            call(function, given)
+
+
+def test_every_parameter_is_there() -> None:
+    """Of what users call; what is for those who write a source or a sink is not meant."""
+    for function, arguments, rights in CALLS:
+        public = {name for name in inspect.signature(function).parameters if not name.startswith("_")}
+        assert set(rights) == public, function
+        assert set(arguments) <= public
+
+
+FOR_IMPLEMENTERS = {"Committer", "Epoch", "Sink", "SinkContext", "Source", "SparkSource", "SplitSource", "TaskWriter"}
+FOR_IMPLEMENTERS |= {"WriteResult", "Writer", "Metrics", "MetricsSnapshot", "EpochProgress"}
+# They are made by others, or take nothing.
+TAKE_NOTHING = {
+    "Job",
+    "Progress",
+    "State",
+    "DataStream",
+    "Expr",
+    "IcebergStorage",
+    "Append",
+    "MemoryCatalog",
+    "ABORT",
+    "EOF",
+}
+
+
+def test_every_public_name_is_there() -> None:
+    tried = {function.__qualname__.partition(".")[0] for function, _, _ in CALLS} | {"Overwrite", "Partitioning"}
+    names = {*volley.__all__, *volley.iceberg.__all__} - FOR_IMPLEMENTERS - TAKE_NOTHING
+    assert {name for name in names if not name.endswith("Error")} <= tried
+
+
+def test_every_verb_and_setter_is_there() -> None:
+    for kind in (DataStream, Environment, IcebergSinkConfig):
+        tried = {function.__name__ for function, _, _ in CALLS if isinstance(getattr(function, "__self__", None), kind)}
+        verbs = {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
+        assert verbs - {"explain"} <= tried | {"start"}

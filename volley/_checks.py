@@ -1,0 +1,195 @@
+"""Checks of what users give: each returns the value in its one form, or raises ConfigError with the way out."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from volley.errors import ConfigError, near
+
+__all__ = [
+    "Duration",
+    "count",
+    "duration",
+    "duration_or_zero",
+    "flag",
+    "keep",
+    "mapping",
+    "names",
+    "of_type",
+    "one_of",
+    "optional",
+    "path",
+    "seconds",
+    "secret",
+    "text",
+]
+
+T = TypeVar("T")
+Check = Callable[[str, Any], Any]
+Duration = timedelta | float | str
+"""What is taken for a time span."""
+
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
+_PLAIN = (bool, int, float, str)
+
+
+def keep(settings: object, **checks: Check) -> None:
+    """Check fields of a frozen dataclass, and keep each in the form that its check returns.
+
+    Args:
+        settings: The dataclass.
+        checks: The check of each field.
+
+    Raises:
+        ConfigError: If one of them is wrong.
+    """
+    for name, check in checks.items():
+        object.__setattr__(settings, name, check(name, getattr(settings, name)))
+
+
+def optional(check: Check) -> Check:
+    """The check of a value that may also be None."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def text(name: str, value: Any) -> str:
+    """A text that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise _invalid(name, value, "a text that is not empty")
+    return value
+
+
+def secret(name: str, value: Any) -> str:
+    """The same, for what may not be shown."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{name} is not a text", hint="a text that is not empty, or None")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise _invalid(name, value, "True or False")
+    return value
+
+
+def count(name: str, value: Any) -> int:
+    """A whole number above 0."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise _invalid(name, value, "a whole number above 0")
+    return value
+
+
+def duration(name: str, value: Any) -> timedelta:
+    """A time span above 0: a timedelta, a number of seconds, or a text such as ``"5s"``.
+
+    Example:
+        >>> duration("wait", "1.5m"), duration("wait", 0.2)
+        (datetime.timedelta(seconds=90), datetime.timedelta(microseconds=200000))
+    """
+    span = duration_or_zero(name, value)
+    if not span:
+        raise _no_duration(name, value, "above 0")
+    return span
+
+
+def duration_or_zero(name: str, value: Any) -> timedelta:
+    """The same, or no time at all."""
+    try:
+        span = _span(value)
+    except (OverflowError, ValueError):
+        span = None
+    if span is None or span < timedelta(0):
+        raise _no_duration(name, value, "0 or more")
+    return span
+
+
+def seconds(name: str, value: Any) -> float:
+    """A duration as a number of seconds."""
+    return duration(name, value).total_seconds()
+
+
+def _span(value: Any) -> timedelta | None:
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return timedelta(seconds=value)
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?) *([a-z]+)", value) if isinstance(value, str) else None
+    return timedelta(**{_UNITS[parts[2]]: float(parts[1])}) if parts and parts[2] in _UNITS else None
+
+
+def _no_duration(name: str, value: Any, least: str) -> ConfigError:
+    return _invalid(name, value, f'seconds, a timedelta or a text such as "500ms", "5s", "2m", "1h"; {least}')
+
+
+def mapping(name: str, value: Any) -> dict[str, Any]:
+    """Texts and what is set to each; not shown, as there may be secrets among them."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{name} is {_kind(value)}, not a dict", hint='for example {"name": "value"}')
+    for key in value:
+        if not isinstance(key, str):
+            raise ConfigError(f"{name} has the key {key!r}, which is not a text", hint='for example {"name": "value"}')
+    return dict(value)
+
+
+def names(name: str, value: Any) -> tuple[str, ...]:
+    """One name or several, as a tuple."""
+    several = (value,) if isinstance(value, str) else value
+    if not isinstance(several, Sequence):
+        raise _invalid(name, value, "a name, or a list of names")
+    for each in several:
+        if not isinstance(each, str) or not each:
+            raise ConfigError(f"{name} has {each!r}, which is not a name", hint="a name, or a list of names")
+    return tuple(several)
+
+
+def path(name: str, value: Any) -> str:
+    """A path or URL as a text."""
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str) or not os.fspath(value):
+        raise _invalid(name, value, "a path or a URL")
+    return os.fspath(value)
+
+
+def one_of(known: Collection[str]) -> Check:
+    """The check of a text that is one of a few."""
+
+    def check(name: str, value: Any) -> str:
+        if not isinstance(value, str) or value not in known:
+            raise ConfigError(f"{name} {_shown(value)} is unknown", hint=near(str(value), known))
+        return value
+
+    return check
+
+
+def of_type(kind: type[T], hint: str) -> Callable[[str, Any], T]:
+    """The check of an instance of a class.
+
+    Args:
+        kind: The class.
+        hint: What to give.
+    """
+
+    def check(name: str, value: Any) -> T:
+        if not isinstance(value, kind):
+            raise ConfigError(f"{name} is {_kind(value)}, not a {kind.__name__}", hint=hint)
+        return value
+
+    return check
+
+
+def _invalid(name: str, value: Any, hint: str) -> ConfigError:
+    return ConfigError(f"{name} {_shown(value)} is not valid", hint=hint)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, timedelta):
+        return str(value)
+    return repr(value) if value is None or isinstance(value, _PLAIN) else _kind(value)
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"of type {type(value).__name__}"

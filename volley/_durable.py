@@ -1,0 +1,46 @@
+"""Writes small files so that a crash or a power loss leaves the old file or the new one, never a part."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from typing import Any
+
+__all__ = ["sync", "write_durably"]
+
+
+def write_durably(files: Any, path: str, data: bytes) -> None:
+    """Write a file under another name, force it to disk, then rename it; folders are made as needed.
+
+    Object stores write a file whole or not at all, so the rename alone is kept there.
+
+    Args:
+        files: The fsspec file system.
+        path: The file's path in it.
+        data: The file's bytes.
+
+    Raises:
+        OSError: If the file can't be written.
+    """
+    files.makedirs(posixpath.dirname(path), exist_ok=True)
+    hidden = f"{path}.tmp"
+    files.pipe_file(hidden, data)
+    sync(files, hidden)
+    files.mv(hidden, path)
+    sync(files, posixpath.dirname(path))
+
+
+def sync(files: Any, path: str) -> None:
+    """Force a file or folder to disk; only a local file system needs it.
+
+    Args:
+        files: The fsspec file system.
+        path: The path in it.
+    """
+    if "file" not in files.protocol:
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,152 @@
+"""Turns a plan into the epochs of a job: binds the checkpoint, opens sources and sinks, checks what they hold."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from volley import _plan
+from volley._checkpoint import Checkpoint
+from volley._dead_letters import Targets, dead_letters
+from volley._epochs import Chores, Epochs
+from volley._repair import check
+from volley._session import session_for_job
+from volley._spark import compile_plan
+from volley._spark_log import PlannedEpochs
+from volley._start import Start
+from volley._tally import Tally
+from volley._workers import preload
+from volley.errors import PlanError
+from volley.metrics import Metrics
+from volley.sink import Committer, SinkContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["launch"]
+
+_log = logging.getLogger(__name__)
+
+
+def launch(
+    plan: _plan.Node,
+    path: _plan.Path,
+    start: Start,
+    checkpoint: Checkpoint,
+    session: Callable[[], SparkSession],
+    metrics: Metrics,
+    on_failure: ExitStack,
+) -> Epochs:
+    """Open all that a job needs, after everything that can be checked without Spark.
+
+    Args:
+        plan: A plan that ends in a write.
+        path: The execution path to take.
+        start: How to start it.
+        checkpoint: Its checkpoint.
+        session: Makes or finds the Spark session.
+        metrics: Where to count.
+        on_failure: What undoes the start if the job can't run.
+
+    Raises:
+        VolleyError: If the job can't run; nothing has been written then.
+    """
+    sinks = [write.sink for write in _plan.writes(plan)]
+    every = (*sinks, *dead_letters(sinks))
+    names = [sink.target for sink in every]
+    _check_names([name for name in names if name is not None])
+    if start.fresh:
+        on_failure.callback(checkpoint.restore)
+        checkpoint.set_aside()
+    check(checkpoint.log)
+    bound = checkpoint.bind(plan, [name for name in names if name is not None], start.backfill)
+    known = frozenset(bound.targets or ()) if checkpoint.begun else frozenset()
+
+    spark = session_for_job(session(), checkpoint.url)
+    program = compile_plan(spark, plan, path, f"{checkpoint.url}/volley", start.name)
+    planned = None if program.source is None else PlannedEpochs(checkpoint.log, program.source)
+    tally = Tally(spark.sparkContext, len(sinks))
+    metrics.follow(lambda: tally.progress)
+    chores = [Chores(spark, start.name, tally, metrics.of_sink(sink.label)) for sink in sinks]
+    committers = [
+        sink.open(SinkContext(start.name, schema, run.metrics, run, sink.target in known))
+        for sink, schema, run in zip(sinks, program.schemas, chores, strict=True)
+    ]
+    targets = Targets.open(sinks, start.name, metrics, known)
+    opened = (*committers, *targets.committers)
+    preload(spark, {type(each).__module__ for each in (program.source, *committers)})
+    epochs = Epochs(
+        job=start.name,
+        program=program,
+        splits=None if planned is None else planned.splits,
+        committers=committers,
+        chores=chores,
+        targets=targets,
+        tally=tally,
+        metrics=metrics,
+        log=checkpoint.log,
+        unfinished=checkpoint.log.unfinished,
+        speculative=spark.conf.get("spark.speculation", "false") == "true",
+    )
+    assert bound.query_id is not None, "a checkpoint that was begun has a query id"
+    if not checkpoint.begun:
+        _check_earlier_rows(opened, bound.query_id, start, checkpoint.url)
+        if start.into == "replace":
+            # From here on the old checkpoint must not come back: it counts rows as read that are gone.
+            checkpoint.forget()
+            for committer in opened:
+                committer.clear()
+    elif bound.targets is None:
+        _check_marks(opened, bound.query_id, checkpoint.url)
+    elif any(new := [name is not None and name not in known for name in names]):
+        _backfill(epochs, planned, bound.query_id, new)
+    identities = {name: each.identity for name, each in zip(names, opened, strict=True) if name is not None}
+    checkpoint.bind_targets(bound, identities)
+    return epochs
+
+
+def _check_names(names: list[str]) -> None:
+    # Each commits an epoch once: the second would find the first one's mark.
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise PlanError(
+            f"two sinks or dead letters of this stream write to {twice[0]}", hint="give each of them a table of its own"
+        )
+
+
+def _check_earlier_rows(opened: Sequence[Committer], query_id: str, start: Start, checkpoint: str) -> None:
+    """Find out, when a job begins anew, whether its rows would come a second time."""
+    for committer in opened:
+        if start.into is None and (earlier := committer.earlier_rows(query_id)):
+            raise PlanError(
+                f"{earlier}, and checkpoint {checkpoint} has read nothing yet: job {start.name!r} would read its "
+                "sources from the beginning and add every row again",
+                hint='restore the checkpoint if it was moved or lost; or empty the target first: into="replace"; '
+                'or keep its rows: into="append", with a source that starts where they end',
+            )
+
+
+def _check_marks(opened: Sequence[Committer], query_id: str, checkpoint: str) -> None:
+    """Check, where the checkpoint can't tell what the job wrote to, that each target has epochs of its query."""
+    for committer in opened:
+        if committer.identity is not None and committer.last_epoch(query_id) is None:
+            raise PlanError(
+                f"checkpoint {checkpoint} does not tell which sinks it was begun with, and {committer} has no epoch "
+                f"of its query {query_id}: rows read before may be missing there",
+                hint="start over with fresh=True, or under another job name",
+            )
+
+
+def _backfill(epochs: Epochs, planned: PlannedEpochs | None, query_id: str, new: list[bool]) -> None:
+    """Fill new targets with the rows of all epochs so far, as one epoch: the last one that is planned."""
+    if planned is None:
+        raise PlanError(
+            "backfill needs the Arrow-native path, and this pipeline takes the general one",
+            hint="start the pipeline under another job name, which fills its sinks from the beginning",
+        )
+    number = epochs.log.last_planned
+    assert number is not None
+    _log.info("%s: filling %d new targets with the rows up to epoch %d", epochs.job, sum(new), number)
+    replace(epochs, splits=planned.splits_up_to).backfill(epochs.epoch(query_id, number), new)

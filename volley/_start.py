@@ -1,0 +1,45 @@
+"""How a job is to be started: what `DataStream.start` and `DataStream.execute` are told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from volley import _checks
+from volley.errors import ConfigError
+
+__all__ = ["Into", "Start"]
+
+Into = Literal["append", "replace"]
+"""What happens to the rows that sinks hold of earlier runs when a job begins anew."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The arguments of a start, checked; `DataStream.start` describes them."""
+
+    name: str
+    fresh: bool = False
+    into: Into | None = None
+    backfill: bool = False
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise ConfigError("a job needs a name", hint='its checkpoint is kept under it: execute("orders-to-lake")')
+        _checks.flag("fresh", self.fresh)
+        _checks.flag("backfill", self.backfill)
+        _checks.optional(_checks.one_of(("append", "replace")))("into", self.into)
+        _checks.optional(_port)("metrics_port", self.metrics_port)
+        _checks.text("metrics_host", self.metrics_host)
+        if self.fresh and self.backfill:
+            raise ConfigError(
+                "fresh and backfill are both given",
+                hint="leave backfill out: fresh fills every sink from the beginning",
+            )
+
+
+def _port(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 16:
+        raise ConfigError(f"{name} {value!r} is not valid", hint="0 to 65535; 0 = a free port, None = no metrics")

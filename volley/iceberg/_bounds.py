@@ -1,0 +1,102 @@
+"""Lower and upper bounds as Iceberg serializes them, from the values in Parquet's footers, without Python's dates."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    PrimitiveType,
+    StringType,
+    UUIDType,
+)
+from pyiceberg.utils.decimal import bytes_required
+
+__all__ = ["bounds", "uuid_bounds"]
+
+_FORMS = {BooleanType: "<?", IntegerType: "<i", DateType: "<i", FloatType: "<f", DoubleType: "<d"}
+_SURROGATES = range(0xD800, 0xE000)
+_HALF = 1 << 64
+_SIGN = 1 << 63
+
+Bounds = tuple[bytes | None, bytes | None]
+
+
+def bounds(kind: PrimitiveType, low: Any, high: Any, length: int | None = None) -> Bounds:
+    """Bounds of a column; None where there can't be one.
+
+    Args:
+        kind: The column's type.
+        low: The lowest value as Parquet stores it: an integer for dates, times and decimals, else bytes.
+        high: The highest.
+        length: How many characters or bytes are kept of texts and bytes; None = all.
+
+    Example:
+        >>> bounds(StringType(), b"naive", b"north", 2)
+        (b'na', b'np')
+    """
+    if isinstance(kind, StringType):
+        return _text_bounds(low.decode(), high.decode(), length)
+    if isinstance(kind, BinaryType):
+        return low[:length], high if length is None or len(high) <= length else _above(high[:length])
+    if isinstance(kind, UUIDType):
+        return uuid_bounds(low, high) or (None, None)
+    return _serialized(kind, low), _serialized(kind, high)
+
+
+def _serialized(kind: PrimitiveType, value: Any) -> bytes:
+    if isinstance(kind, FixedType):
+        return bytes(value)
+    if isinstance(kind, DecimalType):
+        return int(value).to_bytes(bytes_required(value), "big", signed=True)
+    return struct.pack(_FORMS.get(type(kind), "<q"), value)
+
+
+def _text_bounds(low: str, high: str, length: int | None) -> Bounds:
+    if length is None or len(high) <= length:
+        return low[:length].encode(), high.encode()
+    above = _next_text(high[:length])
+    return low[:length].encode(), None if above is None else above.encode()
+
+
+def _next_text(text: str) -> str | None:
+    """The first text behind all that begin with this one; None if there is none."""
+    while text and text[-1] == "\U0010ffff":
+        text = text[:-1]
+    if not text:
+        return None
+    following = ord(text[-1]) + 1
+    return text[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
+
+
+def _above(value: bytes) -> bytes | None:
+    """The first bytes behind all that begin with these; None if there are none."""
+    value = value.rstrip(b"\xff")
+    return value[:-1] + bytes([value[-1] + 1]) if value else None
+
+
+def uuid_bounds(low: bytes, high: bytes) -> tuple[bytes, bytes] | None:
+    """Bounds that hold for readers of both orders of UUIDs; None if there are no such bounds.
+
+    Parquet, DuckDB and pyiceberg compare the bytes. Iceberg's Java library compares two signed numbers of 64 bits
+    (apache/iceberg#14216): given the bounds of random UUIDs, it would find none of them. Where the first numbers have
+    one sign, both orders agree about them; one more on each side leaves the second numbers without a say.
+
+    Args:
+        low: The lowest value by its bytes.
+        high: The highest.
+    """
+    if low == high:
+        return low, high
+    first, last = int.from_bytes(low[:8], "big"), int.from_bytes(high[:8], "big")
+    if first & _SIGN != last & _SIGN or first in (0, _SIGN) or last in (_SIGN - 1, _HALF - 1):
+        return None
+    return (first - 1).to_bytes(8, "big") + low[8:], (last + 1).to_bytes(8, "big") + high[8:]
