@@ -49,7 +49,9 @@ class FileSource(SplitSource):
 
     Args:
         path: A folder (with all below it), a file or a glob; a local path or an fsspec URL
-            (``s3://bucket/in/*.json``).
+            (``s3://bucket/in/*.json``). Names that begin with ``.`` or ``_`` or end in ``.tmp`` or ``.crc`` are left
+            out, and so are links. A path that is not there is an error, and in a bounded source one that matches no
+            file; an empty folder is not.
         format: ``"json"`` (one object a line; .gz, .bz2, .zst too), ``"csv"`` or ``"parquet"``;
             None = by the path's extension.
         schema: The columns: an Arrow schema, ``"id long, name string"`` or a dict; missing ones are null, others
@@ -57,8 +59,9 @@ class FileSource(SplitSource):
         max_files_per_epoch: The most files of one epoch; None = all.
         bounded: True: read what is there when the run starts, then stop; the next run with the same checkpoint
             reads what has come since. False: keep watching for new files.
-        options: CSV's ``{"header": False, "delimiter": ";", "null_values": ["NA"]}``. An empty field without quotes
-            is null, and so is a text of `null_values`, in columns of any type; there are none by default.
+        options: CSV's, for example ``{"header": False, "delimiter": ";", "null_values": ["NA"]}``. A field is null if
+            it is empty and has no quotes, or is one of `null_values` (by default none), in columns of any type.
+            ``{"newlines_in_values": False}``: no value has a newline, so that large files are read in parts.
         storage_options: For fsspec; secrets in it are never shown.
 
     Raises:
