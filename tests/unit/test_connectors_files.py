@@ -430,8 +430,20 @@ class CachedListings(LocalFileSystem):  # type: ignore[misc]
             self.dircache[path] = super().find(path, *args, **kwargs)
         return self.dircache[path]
 
+    def glob(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        if path not in self.dircache:
+            self.dircache[path] = super().glob(path, *args, **kwargs)
+        return self.dircache[path]
+
     def invalidate_cache(self, path: str | None = None) -> None:
         self.dircache.clear()
+
+
+def test_a_cached_listing_does_not_make_a_glob_match_nothing(folder: Path, tmp_path: Path) -> None:
+    fsspec.register_implementation("cachedlistings", CachedListings, clobber=True)
+    assert fsspec.filesystem("cachedlistings").glob(f"{folder}/*.json", detail=True) == {}
+    put(folder, "a.json", 1)
+    assert opened(f"cachedlistings://{folder}/*.json", tmp_path / "state").bounded
 
 
 def test_cached_listings_do_not_hide_new_files(folder: Path, tmp_path: Path) -> None:
