@@ -46,6 +46,20 @@ def test_missing_table(native: Environment, config: IcebergSinkConfig) -> None:
     assert "db.events" in error.message
 
 
+def test_a_pattern_that_matches_no_file(
+    native: Environment, config: IcebergSinkConfig, tmp_path: Path, rows: Rows
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"id": 1}\n')
+    error = run(native, FileSource(tmp_path / "in" / "*.jsonl", schema="id long"), config, SourceError)
+    assert "in/*.jsonl matches no file" in error.message
+    assert "'a.json'" in str(error.hint)
+    assert not (tmp_path / "lake").exists()
+    stream = native.from_source(FileSource(tmp_path / "in" / "*.json", schema="id long"))
+    stream.to_sink(IcebergSink(config)).execute("bad")
+    assert rows() == [{"id": 1}]
+
+
 def test_unknown_column(environment: Environment, config: IcebergSinkConfig) -> None:
     stream = environment.from_source(MemorySource([{"id": 1, "status": "x"}])).filter_expr(col("statsu") == "x")
     with pytest.raises(ExpressionError, match="statsu") as caught:
