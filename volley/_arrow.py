@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -263,8 +264,19 @@ def _failed(node: _plan.Node, error: Exception, given: str) -> VolleyError:
     if isinstance(error, VolleyError):
         return error
     return JobError(
-        f"{node.label()} failed on {given}: {type(error).__name__}: {error}", hint="mend the function, then start again"
+        f"{_place(error)}{node.label()} failed on {given}: {type(error).__name__}: {error}",
+        hint="mend the function, then start again",
     )
+
+
+def _place(error: Exception) -> str:
+    """The line of the user's function that failed: the last one in the file of the first frame that is not ours."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    if not frames:
+        return ""
+    last = [frame for frame in frames if frame.filename == frames[0].filename][-1]
+    # A cell has a file of its own, whose name nobody knows.
+    return f"{'notebook cell, line ' if 'ipykernel' in last.filename else f'{last.filename}:'}{last.lineno}: "
 
 
 def _shown(value: Any) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-__all__ = ["log_file", "open_session", "session_for_job"]
+__all__ = ["log_file", "log_trace", "open_session", "session_for_job"]
 
 _AT_LAUNCH = {
     # Spark's own values for a shell, which we look like, would be in the way of ours later.
@@ -69,6 +69,14 @@ def log_file() -> Path:
     folder = Path(tempfile.gettempdir()) / f"volley-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder / f"spark-{os.getpid()}.log"
+
+
+def log_trace(text: str) -> Path:
+    """Append a trace that is too long for the terminal to the log; where that is."""
+    file = log_file()
+    with suppress(OSError), file.open("a", errors="replace") as log:
+        log.write(f"{text}\n")
+    return file
 
 
 def session_for_job(session: SparkSession, checkpoint: str) -> SparkSession:

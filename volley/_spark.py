@@ -18,6 +18,7 @@ from volley._arrow import Stage, lower
 from volley._datasource import data_source
 from volley._dead_letters import DATA_ERRORS, DeadLetters, Sorter, blamed
 from volley._failpoints import CHORE_POINT, reach
+from volley._session import log_trace
 from volley._tally import Reports, Tally
 from volley._types import canonical_schema, conform
 from volley._utf8 import check_utf8
@@ -257,7 +258,8 @@ def run_chores(spark: SparkSession, job: str, tally: Tally, chores: Sequence[Cho
     try:
         return _in_tasks(spark, work, chores)
     except Exception as error:
-        raise translate(error, job) from error
+        made = translate(error, job)
+        raise made from made.__cause__
 
 
 def _in_tasks(spark: SparkSession, work: Callable[[Iterator[Any]], Iterator[T]], items: Sequence[Any]) -> list[T]:
@@ -298,7 +300,8 @@ def compile_plan(spark: SparkSession, plan: _plan.Node, path: _plan.Path, state:
     except Exception as error:
         if isinstance(error, VolleyError):
             raise
-        raise translate(error, job) from error
+        made = translate(error, job)
+        raise made from made.__cause__
 
 
 class _Compiler:
@@ -439,6 +442,9 @@ def is_slow_start(error: BaseException) -> bool:
 def translate(error: BaseException, job: str) -> VolleyError:
     """Spark's error as one of ours, the cause first: an error that a worker raised is found in the text Spark sends.
 
+    Such an error says all there is to say, so the rest of that text goes to the log. Any other error has Spark's as
+    its ``__cause__``.
+
     Args:
         error: What py4j or Spark raised.
         job: The job's name.
@@ -448,9 +454,10 @@ def translate(error: BaseException, job: str) -> VolleyError:
     text = str(error)
     if found := list(_OURS.finditer(text)):
         name, message = found[-1].groups()
-        kind = getattr(errors, name, JobError)
-        made: VolleyError = kind.from_text(message)
-        return made
+        kind: type[VolleyError] = getattr(errors, name, JobError)
+        made = kind.from_text(message)
+        log = log_trace(text)
+        return made if kind is not JobError else JobError(made.message, f"{made.hint}; the whole trace is in {log}")
     if is_slow_start(error):
         return JobError(
             f"job {job!r} failed: Python did not start within the 10 seconds that Spark waits for it",
@@ -458,4 +465,6 @@ def translate(error: BaseException, job: str) -> VolleyError:
         )
     lines = _LAST_LINE.findall(text.partition("JVM stacktrace")[0])
     cause = lines[-1] if lines else text.partition("\n")[0]
-    return JobError(f"job {job!r} failed: {cause}", hint="the whole trace is in this error's __cause__")
+    made = JobError(f"job {job!r} failed: {cause}", hint="the whole trace is in this error's __cause__")
+    made.__cause__ = error
+    return made
