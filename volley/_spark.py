@@ -133,13 +133,13 @@ class Task:
         writers = [writer.open(number) if writer else None for writer in (*self.writers, *targets)]
         try:
             self._run(given, writers)
-            _reach("in-task", self.epoch)
+            self._reach("in-task", attempt)
             closed = [writer.close() if writer else None for writer in writers]
             memory = peak_memory()
             results = tuple(
                 replace(each, attempt=attempt, worker_memory=memory) if each else WriteResult() for each in closed
             )
-            _reach("after-task", self.epoch)
+            self._reach("after-task", attempt)
             if self.reports:
                 self.reports.task(results)
         except BaseException:
@@ -148,6 +148,10 @@ class Task:
                     writer.abort()
             raise
         yield results
+
+    def _reach(self, point: str, attempt: int) -> None:
+        if attempt == 0:
+            reach(point, self.epoch)
 
     def _run(self, given: Iterator[Any], writers: Sequence[TaskWriter | None]) -> None:
         if self.letters:
@@ -206,12 +210,6 @@ def _place() -> tuple[int, int]:
     return (context.partitionId(), context.attemptNumber()) if context else (0, 0)
 
 
-def _reach(point: str, epoch: int) -> None:
-    """Reach a failpoint in the first attempt of a task."""
-    if _place()[1] == 0:
-        reach(point, epoch)
-
-
 def run_splits(spark: SparkSession, task: Task, splits: Sequence[Split]) -> list[tuple[WriteResult, ...]]:
     """Run the task over an epoch's splits, each by a Spark task of its own; one entry for each, one result a sink."""
     return _in_tasks(spark, task, splits)
@@ -246,12 +244,13 @@ def run_chores(spark: SparkSession, job: str, tally: Tally, chores: Sequence[Cho
         VolleyError: If one fails for good.
     """
 
-    epoch, reports = tally.epoch, tally.reports
+    epoch, reports, last = tally.epoch, tally.reports, len(chores) - 1
 
     def work(given: Iterator[Chore]) -> Iterator[WriteResult]:
         for chore in given:
             done = chore()
-            _reach(CHORE_POINT, epoch)
+            if _place() == (last, 0):
+                reach(CHORE_POINT, epoch)
             reports.chore(done)
             yield done
 
