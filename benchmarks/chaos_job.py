@@ -40,8 +40,8 @@ __all__ = ["STOPPED", "config", "load_table", "stream"]
 
 STOPPED = 3
 """The exit status of a job that a fault has stopped, as it should."""
-_OFTEN = 0.05
-_SELDOM = 0.01  # faults that stop the job: most of its ends are to be deaths
+_OFTEN = 0.08
+_SELDOM = 0.015  # faults that stop the job: most of its ends are to be deaths
 
 
 def config(folder: Path, table: str) -> IcebergSinkConfig:

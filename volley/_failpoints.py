@@ -28,7 +28,7 @@ TASK_POINTS = ("in-task", "after-task")
 """On an executor: a task has written rows, and has closed its files; only the first attempt of a task dies there."""
 
 CHORE_POINT = "after-chore"
-"""On an executor: a chore of a commit is done and has closed its files; only its first attempt dies there."""
+"""On an executor: the last chore of a commit is done and has closed its files; only its first attempt dies there."""
 
 
 def reach(point: str, epoch: int) -> None:

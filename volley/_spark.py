@@ -5,7 +5,9 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -20,10 +22,11 @@ from volley._preview import check_keys, united
 from volley._session import log_trace
 from volley._tally import Reports, Tally
 from volley._types import canonical_schema, conform
+from volley._utf8 import check_utf8
 from volley._workers import peak_memory, settle
 from volley.errors import JobError, PlanError, VolleyError
 from volley.sink import Chore, TaskWriter, Writer, WriteResult
-from volley.source import SparkSource, Split, SplitSource
+from volley.source import BadRow, SparkSource, Split, SplitSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,15 +59,21 @@ class Segment:
         stage: The steps.
         batch_size: The most rows its sink is handed at once; None = as they come.
         dictionaries: True if columns may stay dictionaries, as every sink of the stream takes them.
+        first: True if its rows come from the source: nobody has looked at their strings.
     """
 
     stage: Stage
     batch_size: int | None
     dictionaries: bool
+    first: bool = True
 
     def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """What the sink gets of these rows."""
-        return self.stage(conform(batch, self.stage.input, self.dictionaries))
+        rows = self.stage(conform(batch, self.stage.input, self.dictionaries))
+        if self.first:
+            # Behind the steps, so that what they leave out is no error, on either path.
+            check_utf8(rows)
+        return rows
 
     def write(self, batch: pa.RecordBatch, writer: TaskWriter) -> None:
         """Hand rows of the sink to its writer, in batches of the sink's size."""
@@ -125,13 +134,13 @@ class Task:
         writers = [writer.open(number) if writer else None for writer in (*self.writers, *targets)]
         try:
             self._run(given, writers)
-            _reach("in-task", self.epoch)
+            self._reach("in-task", attempt)
             closed = [writer.close() if writer else None for writer in writers]
             memory = peak_memory()
             results = tuple(
                 replace(each, attempt=attempt, worker_memory=memory) if each else WriteResult() for each in closed
             )
-            _reach("after-task", self.epoch)
+            self._reach("after-task", attempt)
             if self.reports:
                 self.reports.task(results)
         except BaseException:
@@ -141,15 +150,20 @@ class Task:
             raise
         yield results
 
+    def _reach(self, point: str, attempt: int) -> None:
+        if attempt == 0:
+            reach(point, self.epoch)
+
     def _run(self, given: Iterator[Any], writers: Sequence[TaskWriter | None]) -> None:
         if self.letters:
             self._sort(given, self.letters, writers)
             return
-        for batch in self._rows(given):
+        for split, before, batch in self._rows(given):
             try:
                 self._feed(batch, writers)
             except DATA_ERRORS as error:
-                raise blamed(error, batch, self.segments, writers) from error
+                position = partial(self._position, split, before)
+                raise blamed(error, batch, self.segments, writers, position) from error
 
     def _sort(self, splits: Iterator[Split], letters: DeadLetters, writers: Sequence[TaskWriter | None]) -> None:
         assert self.source, "dead letters are for splits"
@@ -160,12 +174,27 @@ class Task:
                 sorter.take(found)
         sorter.finish()
 
-    def _rows(self, given: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, given: Iterator[Any]) -> Iterator[tuple[Split, int, pa.RecordBatch]]:
+        """The batches, each with the split it is of and the number of the split's rows before it."""
+        for each in [given] if self.source is None else given:
+            before = 0
+            for batch in each if self.source is None else self.source.read(each):
+                yield each, before, batch
+                before += batch.num_rows
+
+    def _position(self, split: Split, before: int, row: int) -> str | None:
+        """Where a row stands in the source, found by reading its split again; None if that is not known."""
         if self.source is None:
-            yield from given
-            return
-        for split in given:
-            yield from self.source.read(split)
+            return None
+        number = before + row
+        with suppress(VolleyError):
+            for found in self.source.read_tolerant(split):
+                if isinstance(found, BadRow):
+                    continue
+                if number < found.batch.num_rows:
+                    return found.position(number)
+                number -= found.batch.num_rows
+        return None
 
     def _feed(self, batch: pa.RecordBatch, writers: Sequence[TaskWriter | None]) -> None:
         for segment, writer in zip(self.segments, writers, strict=True):
@@ -180,12 +209,6 @@ def _place() -> tuple[int, int]:
     """The number of the Spark task that this is part of, and that of its attempt; outside of Spark both are 0."""
     context = TaskContext.get()
     return (context.partitionId(), context.attemptNumber()) if context else (0, 0)
-
-
-def _reach(point: str, epoch: int) -> None:
-    """Reach a failpoint in the first attempt of a task."""
-    if _place()[1] == 0:
-        reach(point, epoch)
 
 
 def run_splits(spark: SparkSession, task: Task, splits: Sequence[Split]) -> list[tuple[WriteResult, ...]]:
@@ -222,12 +245,13 @@ def run_chores(spark: SparkSession, job: str, tally: Tally, chores: Sequence[Cho
         VolleyError: If one fails for good.
     """
 
-    epoch, reports = tally.epoch, tally.reports
+    epoch, reports, last = tally.epoch, tally.reports, len(chores) - 1
 
     def work(given: Iterator[Chore]) -> Iterator[WriteResult]:
         for chore in given:
             done = chore()
-            _reach(CHORE_POINT, epoch)
+            if _place() == (last, 0):
+                reach(CHORE_POINT, epoch)
             reports.chore(done)
             yield done
 
@@ -370,7 +394,7 @@ def _segments(steps: Sequence[_plan.Node], schema: pa.Schema, dictionaries: bool
             nodes.append(step)
             continue
         stage = lower(nodes, schema)
-        segments.append(Segment(stage, step.sink.batch_size, dictionaries))
+        segments.append(Segment(stage, step.sink.batch_size, dictionaries, first=not segments))
         nodes, schema = [], stage.schema
     return tuple(segments)
 

@@ -78,11 +78,9 @@ class _Counted:
 
 
 def _as_json(row: pa.RecordBatch) -> str:
-    try:
-        (values,) = row.to_pylist()
-    except (ValueError, OverflowError):
-        # A time that Python has no value for: Arrow's own text of each column says it.
-        values = {name: str(column) for name, column in zip(row.schema.names, row.columns, strict=True)}
+    from volley._readable import readable_rows
+
+    (values,) = readable_rows(row)
     return json.dumps(values, default=_text, ensure_ascii=False)
 
 

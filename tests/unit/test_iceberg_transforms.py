@@ -151,3 +151,9 @@ def test_identity_and_void(column: tuple[str, list[Any]]) -> None:
     assert transformed(VoidTransform(), array).to_pylist() == [None] * len(values)
     if name != "uuid":
         assert transformed(IdentityTransform(), array).equals(array)
+
+
+def test_the_lowest_time_has_a_partition_too() -> None:
+    lowest = pa.array([-(2**63), 2**63 - 1], pa.int64()).view(pa.timestamp("us"))
+    found = [transformed(each, lowest).to_pylist() for each in (YearTransform[Any](), DayTransform[Any]())]
+    assert found == [[-292278, 292277], [-(2**63) // 86_400_000_000, (2**63 - 1) // 86_400_000_000]]

@@ -17,7 +17,19 @@ ROOT = Path(volley.__file__).parent
 
 LAYERS = {
     0: ["errors", "_durable", "_failpoints", "_halving", "_secrets"],
-    1: ["_checks", "_types", "_java", "_worker_python", "expressions", "windows", "_casts", "_encoded", "_uuids"],
+    1: [
+        "_checks",
+        "_types",
+        "_java",
+        "_worker_python",
+        "expressions",
+        "windows",
+        "_casts",
+        "_encoded",
+        "_readable",
+        "_utf8",
+        "_uuids",
+    ],
     2: ["_plan", "source", "sink", "metrics", "_prometheus", "_registry", "_operators", "_start"],
     3: ["stream", "connectors", "iceberg"],
     4: [
@@ -33,7 +45,7 @@ THIRD_PARTIES = {
     "pyspark": {"_spark", "_columns", "_datasource", "_tally"},
     "pyarrow": {
         *("_arrow", "_casts", "_columns", "_datasource", "_dead_letters", "_encoded", "_operators", "_spark"),
-        "_uuids",
+        *("_readable", "_utf8", "_uuids"),
         *("iceberg.writer", "iceberg.schema", "iceberg.tables", "iceberg._upsert_chores", "iceberg._upsert_staging"),
         *("iceberg._clusters", "iceberg._dictionaries", "iceberg._evolution", "iceberg._layout", "iceberg._rolling"),
         *("iceberg._data_files", "iceberg._statistics", "iceberg._transforms"),

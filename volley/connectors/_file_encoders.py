@@ -57,7 +57,9 @@ class _Parquet:
 
 def json_texts(batch: pa.RecordBatch) -> Iterator[str]:
     """Each row as a JSON object. Times and decimals are text: ISO, and every digit."""
-    rows = batch.to_pylist(maps_as_pydicts="strict")
+    from volley._readable import readable_rows
+
+    rows = readable_rows(batch, maps_as_pydicts="strict")
     return (json.dumps(row, default=str, ensure_ascii=False) for row in rows)
 
 

@@ -35,6 +35,8 @@ def check_exists(path: str, options: Mapping[str, Any], known: Collection[str] =
     """
     files, root = filesystem(path, options)
     with _listing(path):
+        # Listings of object stores are cached for good unless they are thrown away.
+        files.invalidate_cache()
         base = _base(root) if _is_glob(files, root) else root
         if files.exists(base) or (known and (base in known or not _is_local(files))):
             return
@@ -76,8 +78,6 @@ def list_files(path: str, options: Mapping[str, Any], known: Collection[str] = (
     """
     files, root = filesystem(path, options)
     with _listing(path):
-        # Listings of object stores are cached for good unless they are thrown away.
-        files.invalidate_cache()
         check_exists(path, options, known)
         found = files.glob(root, detail=True) if (globbed := _is_glob(files, root)) else _below(files, root)
     whole = [info for info in found.values() if _is_taken(info, root, globbed)]

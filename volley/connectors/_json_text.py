@@ -16,8 +16,8 @@ __all__ = ["check", "fault", "inferred", "parsed"]
 
 _STRING = rb'"(?:[^"\\]|\\.)*"'
 _STRINGS = re.compile(_STRING)
-_NULL_FIRST = re.compile(rb"\s*null\b")
-_NULL_BEHIND_OBJECT = re.compile(rb"\}\s*null\b")
+_NULL_FIRST = re.compile(rb"(?:\xef\xbb\xbf)?\s*null")
+_NULL_BEHIND_OBJECT = re.compile(rb"\}\s*null")
 # What Arrow takes for infinity, beside numbers that are too large.
 _STRINGS_AND_INFINITIES = re.compile(_STRING + rb"|-?Inf(?:inity)?")
 

@@ -222,8 +222,10 @@ class MemorySink(Sink):
         return _MemoryCommitter(self._epochs, context.schema)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of all epochs so far, epoch by epoch."""
-        return [row for table in list(self._epochs.values()) for row in table.to_pylist()]
+        """The rows of all epochs so far, epoch by epoch; a date beyond the years 1 to 9999 is text."""
+        from volley._readable import readable_rows
+
+        return [row for table in list(self._epochs.values()) for row in readable_rows(table)]
 
     def table(self) -> pa.Table:
         """The rows as an Arrow table; if jobs with different columns have filled it, with the columns of all.

@@ -83,10 +83,16 @@ def _decimals_down(values: pa.Array, width: int) -> pa.Array:
 
 
 def _since_1970(unit: str) -> Callable[[Any, pa.Array], pa.Array]:
+    micros = 3_600_000_000 if unit == "h" else 86_400_000_000
+
     def count(transform: Any, values: pa.Array) -> pa.Array:
-        given = "D" if pa.types.is_date(values.type) else "us"
-        times = _integers(values).astype(np.int64).view(f"datetime64[{given}]")
-        return _masked(times.astype(f"datetime64[{unit}]").astype(np.int32), values)
+        numbers = _integers(values).astype(np.int64)
+        if pa.types.is_timestamp(values.type):
+            # Not by NumPy's own times: the lowest microsecond is none to it.
+            numbers //= micros
+        if unit in ("Y", "M"):
+            numbers = numbers.view("datetime64[D]").astype(f"datetime64[{unit}]").view(np.int64)
+        return _masked(numbers.astype(np.int32), values)
 
     return count
 
