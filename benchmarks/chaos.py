@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import cycle
@@ -78,6 +79,7 @@ class _Campaign:
     folder: Path
     kind: str
     seed: int
+    ahead: int
     runs: int = 0
     failed: int = 0
     _files: int = 0
@@ -106,12 +108,12 @@ class _Campaign:
         point, dice = next(self._points), self._dice
         if point == _RECOVERY or dice.random() < 0.1:
             self._forget_the_last_commit()
-        epochs = range(first := self._next_epoch(), first + _AHEAD)
+        epochs = range(first := self._next_epoch(), first + self.ahead)
         self._feed(epochs.stop)
         from_a_task, two = point in self._task_points, dice.random() < 0.05
         # No worker dies before a driver that dies in a task: it dies soon, as its start is dear.
-        ahead = 1 if point == _RECOVERY else 3 if from_a_task else _AHEAD
-        dies_at = f"{point}@{dice.choice(epochs[:ahead])}"
+        within = 1 if point == _RECOVERY else 3 if from_a_task else self.ahead
+        dies_at = f"{point}@{dice.choice(epochs[:within])}"
         workers = [f"{dice.choice(self._task_points)}@{epoch}" for epoch in epochs if dice.random() < 0.5]
         if two:
             self._note("two drivers at once")
@@ -210,7 +212,9 @@ class _Campaign:
         return self.folder / f"{self.kind}.{what}"
 
 
-def chaos(folder: Path, seed: int, kills: int, kinds: tuple[str, ...] = tuple(KINDS)) -> list[Verdict]:
+def chaos(
+    folder: Path, seed: int, kills: int, kinds: Sequence[str] = tuple(KINDS), ahead: int = _AHEAD
+) -> list[Verdict]:
     """Go on until so many processes have been killed; then let the jobs finish, and compare the rows.
 
     Args:
@@ -218,8 +222,9 @@ def chaos(folder: Path, seed: int, kills: int, kinds: tuple[str, ...] = tuple(KI
         seed: Repeats the schedule.
         kills: Processes to kill, at least.
         kinds: The kinds of jobs.
+        ahead: The most epochs of one run.
     """
-    campaigns = [_Campaign(folder, kind, seed) for kind in kinds]
+    campaigns = [_Campaign(folder, kind, seed, ahead) for kind in kinds]
     while sum(campaign.deaths.total() for campaign in campaigns) < kills:
         for campaign in campaigns:
             campaign.run()
@@ -278,7 +283,7 @@ def run(arguments: list[str]) -> None:
     print(f"chaos: seed {seed}, {asked.kills} kills, about {asked.kills // 7 + 1} minutes", flush=True)
     folder, began = Path(tempfile.mkdtemp(prefix="volley-chaos-")), time.monotonic()
     print(f"chaos: the lake and the logs are in {folder} until all is well", flush=True)
-    verdicts = chaos(folder, seed, asked.kills, tuple(asked.kinds))
+    verdicts = chaos(folder, seed, asked.kills, asked.kinds)
     _report(verdicts).print()
     print(f"chaos: {time.monotonic() - began:,.0f} seconds")
     if not all(verdict.clean for verdict in verdicts):
