@@ -100,6 +100,13 @@ class Checkpoint:
         """True if rows were read with it: an epoch is planned."""
         return self.log.last_planned is not None
 
+    def check_ours(self) -> None:
+        """Raise PlanError if another program keeps its checkpoint in the folder."""
+        if self.log.files.exists(self._path(METADATA)) and not self.log.files.exists(self._path(_OURS)):
+            raise PlanError(
+                f"checkpoint {self.url} was not made by Volley", hint="give the job another checkpoint_dir or name"
+            )
+
     def set_aside(self) -> None:
         """Move what the folder has of a checkpoint out of the way, so that the job starts over.
 
@@ -108,7 +115,7 @@ class Checkpoint:
             StorageError: If it can't be moved.
         """
         with usable(self.url):
-            self._check_ours()
+            self.check_ours()
             self._move("", _ASIDE)
 
     def restore(self) -> None:
@@ -150,7 +157,7 @@ class Checkpoint:
         """
         now = Binding.of(plan, [*targets, *letters])
         with usable(self.url):
-            self._check_ours()
+            self.check_ours()
             if not self.begun:
                 return self._begin(now)
             old = Binding.parse(self.log.files.cat_file(self._path(PIPELINE)))
@@ -240,12 +247,6 @@ class Checkpoint:
 
     def _path(self, name: str) -> str:
         return f"{self.log.root}/{name}".rstrip("/")
-
-    def _check_ours(self) -> None:
-        if self.log.files.exists(self._path(METADATA)) and not self.log.files.exists(self._path(_OURS)):
-            raise PlanError(
-                f"checkpoint {self.url} was not made by Volley", hint="give the job another checkpoint_dir or name"
-            )
 
 
 def _compare(old: Binding, now: Binding, checkpoint: str) -> None:

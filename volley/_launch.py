@@ -59,6 +59,7 @@ def launch(
     names = [sink.target for sink in sinks]
     letters = [sink.target for sink in dead_letters(sinks)]
     _check_names(_known(names) + _known(letters))
+    checkpoint.check_ours()
     if start.fresh:
         on_failure.callback(checkpoint.restore)
         checkpoint.set_aside()
