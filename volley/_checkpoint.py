@@ -102,7 +102,9 @@ class Checkpoint:
 
     def check_ours(self) -> None:
         """Raise PlanError if another program keeps its checkpoint in the folder."""
-        if self.log.files.exists(self._path(METADATA)) and not self.log.files.exists(self._path(_OURS)):
+        with usable(self.url):
+            foreign = self.log.files.exists(self._path(METADATA)) and not self.log.files.exists(self._path(_OURS))
+        if foreign:
             raise PlanError(
                 f"checkpoint {self.url} was not made by Volley", hint="give the job another checkpoint_dir or name"
             )
