@@ -20,7 +20,17 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from volley import ConfigError, FileSource, MissingDependencyError, SourceError, StorageError
+from volley import (
+    ConfigError,
+    Epoch,
+    FileSink,
+    FileSource,
+    Metrics,
+    MissingDependencyError,
+    SinkContext,
+    SourceError,
+    StorageError,
+)
 from volley.connectors import files
 from volley.connectors._file_log import LoggedFile
 
@@ -338,6 +348,15 @@ def test_a_single_file_that_is_left_out_is_an_error(tmp_path: Path) -> None:
     for path in (put(tmp_path, "a.json.tmp", 1), tmp_path / "pipe.json"):
         with pytest.raises(SourceError, match="matches no file to read"):
             opened(path, tmp_path / "state")
+
+
+def test_the_folder_of_a_sink_without_rows_is_an_empty_folder(folder: Path, tmp_path: Path) -> None:
+    sink = FileSink(folder, format="json").open(SinkContext("job", pa.schema({"id": pa.int64()}), Metrics()))
+    task = sink.writer(Epoch("2b6f8a5e", 0)).open(0)
+    task.write(pa.record_batch({"id": [1]}))
+    task.close()
+    source = FileSource(folder, format="json", schema="id long").open(str(tmp_path / "state"))
+    assert source.latest_offset(START, None, None) == START
 
 
 def test_an_empty_folder_has_no_rows_yet(folder: Path, tmp_path: Path) -> None:
