@@ -81,9 +81,10 @@ class UpsertWriter:
 
     @cached_property
     def key_schema(self) -> pa.Schema:
-        """The keys under names of their own, so that none is in the way of ours."""
-        columns = self.rows.rows_schema
-        return pa.schema([(f"k{number}", columns.field(key).type) for number, key in enumerate(self.keys)])
+        """The keys under names of their own, so that none is in the way of ours; Arrow joins no UUIDs, but bytes."""
+        kinds = (self.rows.rows_schema.field(key).type for key in self.keys)
+        plain = (kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind for kind in kinds)
+        return pa.schema([(f"k{number}", kind) for number, kind in enumerate(plain)])
 
     def location(self, name: str) -> str:
         """A place among the table's data files, where what is left behind is looked for."""
