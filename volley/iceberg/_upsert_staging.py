@@ -82,7 +82,7 @@ class UpsertWriter:
 
     @cached_property
     def key_schema(self) -> pa.Schema:
-        """The keys under names of their own, so that none is in the way of ours."""
+        """The keys under names of their own, so that none is in the way of ours; Arrow joins no UUIDs, but bytes."""
         columns = self.rows.rows_schema
         return pa.schema([(f"k{number}", stored(columns.field(key).type)) for number, key in enumerate(self.keys)])
 
