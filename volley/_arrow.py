@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -14,6 +15,8 @@ from volley._casts import cast
 from volley._encoded import assembled, plain_batch
 from volley._operators import Value, compile_expression, output_type
 from volley._types import arrow_schema, canonical_schema, conform, type_name
+from volley._utf8 import check_utf8
+from volley._uuids import array_of
 from volley.errors import ExpressionError, JobError, VolleyError, near
 from volley.expressions import Call, Column, ExprNode, output_name
 
@@ -228,7 +231,7 @@ def _from_rows(node: _plan.Node, rows: list[dict[str, Any]], out: pa.Schema) -> 
     arrays = []
     for field in out:
         try:
-            arrays.append(pa.array([row.get(field.name) for row in rows], field.type))
+            arrays.append(array_of([row.get(field.name) for row in rows], field.type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise JobError(
                 f"{node.label()} gave a value for column {field.name!r} that is no {type_name(field.type)}: {error}",
@@ -251,7 +254,9 @@ def _map_batches(node: _plan.MapBatches, schema: pa.Schema) -> tuple[_Function, 
             raise JobError(
                 f"{node.label()} gave the columns {made.schema.names}, not {out.names}", hint="declare them: schema=…"
             )
-        return conform(made, out)
+        rows = conform(made, out)
+        check_utf8(rows)
+        return rows
 
     return step, out
 
@@ -260,8 +265,19 @@ def _failed(node: _plan.Node, error: Exception, given: str) -> VolleyError:
     if isinstance(error, VolleyError):
         return error
     return JobError(
-        f"{node.label()} failed on {given}: {type(error).__name__}: {error}", hint="mend the function, then start again"
+        f"{_place(error)}{node.label()} failed on {given}: {type(error).__name__}: {error}",
+        hint="mend the function, then start again",
     )
+
+
+def _place(error: Exception) -> str:
+    """The line of the user's function that failed: the last one in the file of the first frame that is not ours."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    if not frames:
+        return ""
+    last = [frame for frame in frames if frame.filename == frames[0].filename][-1]
+    # A cell has a file of its own, whose name nobody knows.
+    return f"{'notebook cell, line ' if 'ipykernel' in last.filename else f'{last.filename}:'}{last.lineno}: "
 
 
 def _shown(value: Any) -> str:

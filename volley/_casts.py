@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley._types import type_name
+from volley._uuids import texts
 from volley.errors import ExpressionError
 
 __all__ = ["can_cast", "cast"]
@@ -157,6 +158,7 @@ _CASTS: list[tuple[Any, Any, Callable[[Datum, pa.DataType], Datum]]] = [
     (pa.types.is_string, _is(_NTZ), _trimmed),
     (pa.types.is_string, _is(_UTC), _to_timestamp),
     (pa.types.is_string, pa.types.is_binary, pc.cast),
+    (_is(pa.uuid()), pa.types.is_string, lambda value, target: texts(value)),
     (pa.types.is_date32, pa.types.is_string, pc.cast),
     (pa.types.is_date32, _TIMESTAMPS, _via_naive),
     (_TIMESTAMPS, pa.types.is_date32, _via_naive),

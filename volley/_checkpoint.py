@@ -100,6 +100,15 @@ class Checkpoint:
         """True if rows were read with it: an epoch is planned."""
         return self.log.last_planned is not None
 
+    def check_ours(self) -> None:
+        """Raise PlanError if another program keeps its checkpoint in the folder."""
+        with usable(self.url):
+            foreign = self.log.files.exists(self._path(METADATA)) and not self.log.files.exists(self._path(_OURS))
+        if foreign:
+            raise PlanError(
+                f"checkpoint {self.url} was not made by Volley", hint="give the job another checkpoint_dir or name"
+            )
+
     def set_aside(self) -> None:
         """Move what the folder has of a checkpoint out of the way, so that the job starts over.
 
@@ -108,7 +117,7 @@ class Checkpoint:
             StorageError: If it can't be moved.
         """
         with usable(self.url):
-            self._check_ours()
+            self.check_ours()
             self._move("", _ASIDE)
 
     def restore(self) -> None:
@@ -129,7 +138,7 @@ class Checkpoint:
         with usable(self.url):
             self._remove(_ASIDE)
 
-    def bind(self, plan: _plan.Node, targets: Sequence[str], backfill: bool) -> Binding:
+    def bind(self, plan: _plan.Node, targets: Sequence[str], letters: Sequence[str], backfill: bool) -> Binding:
         """Bind a new checkpoint to this plan, or check that the plan may go on from an old one.
 
         Steps that keep no state may change between two runs. Sources and stateful steps may not: the offsets and
@@ -137,7 +146,8 @@ class Checkpoint:
 
         Args:
             plan: The plan.
-            targets: The names of what its sinks and dead letters write to.
+            targets: The names of what its sinks write to.
+            letters: The names of what its dead letters go to, which may come and go.
             backfill: True if new targets are filled with the rows of all epochs so far.
 
         Returns:
@@ -147,15 +157,16 @@ class Checkpoint:
             PlanError: If the checkpoint belongs to another pipeline; says what differs.
             StorageError: If the checkpoint folder can't be read or written.
         """
-        now = Binding.of(plan, targets)
+        now = Binding.of(plan, [*targets, *letters])
         with usable(self.url):
-            self._check_ours()
+            self.check_ours()
             if not self.begun:
                 return self._begin(now)
             old = Binding.parse(self.log.files.cat_file(self._path(PIPELINE)))
         _compare(old, now, self.url)
         if old.targets is not None:
-            _compare_targets(self.job, self.url, old.targets, targets, backfill)
+            dropped = sorted(set(old.targets) - set(now.targets or ()))
+            _compare_targets(self.job, self.url, sorted(set(targets) - set(old.targets)), dropped, backfill)
         return replace(old, query_id=self.query_id, sources=now.sources, stateful=now.stateful)
 
     def bind_targets(self, bound: Binding, identities: Mapping[str, str | None]) -> None:
@@ -239,12 +250,6 @@ class Checkpoint:
     def _path(self, name: str) -> str:
         return f"{self.log.root}/{name}".rstrip("/")
 
-    def _check_ours(self) -> None:
-        if self.log.files.exists(self._path(METADATA)) and not self.log.files.exists(self._path(_OURS)):
-            raise PlanError(
-                f"checkpoint {self.url} was not made by Volley", hint="give the job another checkpoint_dir or name"
-            )
-
 
 def _compare(old: Binding, now: Binding, checkpoint: str) -> None:
     for part, before, after in (
@@ -260,16 +265,14 @@ def _compare(old: Binding, now: Binding, checkpoint: str) -> None:
             )
 
 
-def _compare_targets(
-    job: str, checkpoint: str, old: Mapping[str, str | None], now: Sequence[str], backfill: bool
-) -> None:
-    added, dropped = sorted(set(now) - set(old)), sorted(set(old) - set(now))
+def _compare_targets(job: str, checkpoint: str, added: Sequence[str], dropped: Sequence[str], backfill: bool) -> None:
     if added and not backfill:
         gone = f" in place of {', '.join(dropped)}" if dropped else ""
         raise PlanError(
             f"job {job!r} writes to {', '.join(added)} now{gone}, where the rows would be missing that were read "
             f"since checkpoint {checkpoint} was begun",
-            hint="fill the new target with them: backfill=True; or start over: fresh=True; or use another job name",
+            hint="fill the new target with them: backfill=True, which adds nothing to a table that was only renamed; "
+            "or start over: fresh=True; or use another job name",
         )
     if dropped:
         _log.info("%s no longer writes to %s", job, ", ".join(dropped))

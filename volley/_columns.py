@@ -18,6 +18,7 @@ from volley import _plan
 from volley._arrow import lower
 from volley._operators import literal_type, operand_type, output_type
 from volley._types import conform
+from volley._uuids import stored
 from volley.expressions import Call, Column, ExprNode, Literal, output_name
 
 __all__ = ["LOWERED", "apply", "map_in_arrow", "to_column", "to_spark_schema"]
@@ -26,11 +27,13 @@ _OnBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 # Spark's minus sign rounds a longer decimal: it computes in Java's DECIMAL128.
 _EXACT_DIGITS = 34
+_HEX = "(.{8})(.{4})(.{4})(.{4})(.{12})"
 
 
 def to_spark_schema(schema: pa.Schema) -> StructType:
     """The Spark schema of an Arrow schema."""
-    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    plain = pa.schema([field.with_type(stored(field.type)) for field in schema])
+    return from_arrow_schema(plain, prefer_timestamp_ntz=True)
 
 
 def to_column(node: ExprNode, schema: pa.Schema) -> SparkColumn:
@@ -84,7 +87,8 @@ def _named(name: str) -> SparkColumn:
 
 def _of_type(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
     # A null has no type yet: it becomes a string, as on the Arrow path.
-    return column.cast("string" if pa.types.is_null(kind) else from_arrow_type(kind, prefer_timestamp_ntz=True))
+    plain = pa.string() if pa.types.is_null(kind) else stored(kind)
+    return column.cast(from_arrow_type(plain, prefer_timestamp_ntz=True))
 
 
 def _column(node: ExprNode, schema: pa.Schema) -> SparkColumn:
@@ -189,6 +193,8 @@ def _first(node: Call, schema: pa.Schema) -> SparkColumn:
 
 
 def _cast(node: Call, schema: pa.Schema) -> SparkColumn:
+    if output_type(node.args[0], schema) == pa.uuid() and output_type(node, schema) == pa.string():
+        return F.regexp_replace(F.lower(F.hex(_first(node, schema))), _HEX, "$1-$2-$3-$4-$5")
     return _of_type(_first(node, schema), output_type(node, schema))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -221,7 +221,11 @@ def _outputs(
 
 
 def blamed(
-    error: Exception, batch: pa.RecordBatch, segments: Sequence[Segment], writers: Sequence[TaskWriter | None]
+    error: Exception,
+    batch: pa.RecordBatch,
+    segments: Sequence[Segment],
+    writers: Sequence[TaskWriter | None],
+    position: Callable[[int], str | None],
 ) -> VolleyError:
     """The error that names the row which caused it, for a stream without dead letters.
 
@@ -230,6 +234,7 @@ def blamed(
         batch: The rows as they came from the source.
         segments: The stream's segments.
         writers: Their writers, which only check.
+        position: From a row's number in the batch to its place in the source, if that is known.
     """
 
     def fault(start: int, end: int) -> Exception | None:
@@ -244,7 +249,8 @@ def blamed(
     if isinstance(found, VolleyError) and "the row {" in found.message:
         # A function's error tells its row already.
         return found
-    return _named(found, f"the row {BadRow.of(batch, row, '', '').payload:.200}")
+    place, shown = position(row), f"the row {BadRow.of(batch, row, '', '').payload:.200}"
+    return _named(found, f"{place}: {shown}" if place else shown)
 
 
 def _message(error: Exception) -> str:

@@ -114,33 +114,32 @@ class Epochs:
         return Epoch(query_id, number, self.log.digest(number))
 
     def backfill(self, epoch: Epoch, new: Sequence[bool]) -> None:
-        """Write and commit an epoch to new targets alone.
+        """Write and commit an epoch to new sinks alone, and to the dead letters that are new with them.
 
         Args:
             epoch: The epoch.
-            new: For each sink, then for each target of dead letters, whether it is new.
+            new: For each sink whether it is new.
 
         Raises:
-            PlanError: If a new target has rows of this query, or a new sink an old dead letter.
+            PlanError: If a new sink has rows of this query, or shares a dead letter with rows of it.
             VolleyError: If it failed; the next start tries again.
         """
-        due = [is_new and self._is_empty(each, epoch) for each, is_new in zip(self._all, new, strict=True)]
-        count = len(self.committers)
-        for route, is_due in zip(self.targets.routes, due, strict=False):
-            if is_due and route is not None and not due[count + route]:
-                raise PlanError(
-                    f"{self.targets.sinks[route]!r} has the bad rows of earlier epochs: a backfill can't add to them",
-                    hint="give the new sink a dead letter of its own, or none",
-                )
+        due = [is_new and self._is_empty(each, epoch) for each, is_new in zip(self.committers, new, strict=True)]
+        routes = {route for route, is_due in zip(self.targets.routes, due, strict=True) if is_due and route is not None}
+        letters_due = [
+            number in routes and self._is_empty(each, epoch) for number, each in enumerate(self.targets.committers)
+        ]
         if any(due):
-            self._land(self.program.frame, epoch, due, [[] for _ in self._all])
+            self._land(self.program.frame, epoch, [*due, *letters_due], [[] for _ in self._all])
 
     @staticmethod
     def _is_empty(committer: Committer, epoch: Epoch) -> bool:
+        """Whether it has no epoch of the query; True of all but one that a backfill has filled before it died."""
         last = committer.last_epoch(epoch.query_id)
         if last is not None and last < epoch.number:
             raise PlanError(
-                f"{committer} has the epochs of this job up to {last} already, it lacks those up to {epoch.number}",
+                f"{committer} has epochs of this job up to {last} already: a backfill up to epoch {epoch.number} would "
+                "double their rows",
                 hint="write to another table, or start over with fresh=True",
             )
         return last is None

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from volley import _plan
-from volley._checkpoint import Checkpoint
-from volley._dead_letters import Targets, dead_letters
+from volley._checkpoint import Binding, Checkpoint
+from volley._dead_letters import SCHEMA, Targets, dead_letters
 from volley._epochs import Chores, Epochs
+from volley._preview import preview
 from volley._repair import check
-from volley._session import session_for_job
+from volley._session import has_context, session_for_job
 from volley._spark import compile_plan
 from volley._spark_log import PlannedEpochs
 from volley._start import Start
@@ -55,14 +56,19 @@ def launch(
         VolleyError: If the job can't run; nothing has been written then.
     """
     sinks = [write.sink for write in _plan.writes(plan)]
-    every = (*sinks, *dead_letters(sinks))
-    names = [sink.target for sink in every]
-    _check_names([name for name in names if name is not None])
+    names = [sink.target for sink in sinks]
+    letters = [sink.target for sink in dead_letters(sinks)]
+    _check_names(_known(names) + _known(letters))
+    checkpoint.check_ours()
     if start.fresh:
         on_failure.callback(checkpoint.restore)
         checkpoint.set_aside()
     check(checkpoint.log)
-    bound = checkpoint.bind(plan, [name for name in names if name is not None], start.backfill)
+    if not has_context():
+        preview(plan, f"{checkpoint.url}/volley")
+        for sink in dead_letters(sinks):
+            sink.check(SCHEMA)
+    bound = checkpoint.bind(plan, _known(names), _known(letters), start.backfill)
     known = frozenset(bound.targets or ()) if checkpoint.begun else frozenset()
 
     spark = session_for_job(session(), checkpoint.url)
@@ -101,11 +107,24 @@ def launch(
                 committer.clear()
     elif bound.targets is None:
         _check_marks(opened, bound.query_id, checkpoint.url)
-    elif any(new := [name is not None and name not in known for name in names]):
-        _backfill(epochs, planned, bound.query_id, new)
-    identities = {name: each.identity for name, each in zip(names, opened, strict=True) if name is not None}
-    checkpoint.bind_targets(bound, identities)
+    else:
+        _backfill(
+            epochs, planned, bound.query_id, [_is_new(*each, bound) for each in zip(names, committers, strict=True)]
+        )
+    targets_now = zip((*names, *letters), opened, strict=True)
+    checkpoint.bind_targets(bound, {name: each.identity for name, each in targets_now if name is not None})
     return epochs
+
+
+def _known(names: Iterable[str | None]) -> list[str]:
+    return [name for name in names if name is not None]
+
+
+def _is_new(name: str | None, committer: Committer, bound: Binding) -> bool:
+    """Whether a sink's target lacks the epochs so far; one that was only renamed has them."""
+    known = bound.targets or {}
+    renamed = committer.identity is not None and committer.identity in known.values()
+    return name is not None and name not in known and not renamed
 
 
 def _check_names(names: list[str]) -> None:
@@ -140,7 +159,9 @@ def _check_marks(opened: Sequence[Committer], query_id: str, checkpoint: str) ->
 
 
 def _backfill(epochs: Epochs, planned: PlannedEpochs | None, query_id: str, new: list[bool]) -> None:
-    """Fill new targets with the rows of all epochs so far, as one epoch: the last one that is planned."""
+    """Fill new sinks with the rows of all epochs so far, as one epoch: the last one that is planned."""
+    if not any(new):
+        return
     if planned is None:
         raise PlanError(
             "backfill needs the Arrow-native path, and this pipeline takes the general one",
@@ -148,5 +169,5 @@ def _backfill(epochs: Epochs, planned: PlannedEpochs | None, query_id: str, new:
         )
     number = epochs.log.last_planned
     assert number is not None
-    _log.info("%s: filling %d new targets with the rows up to epoch %d", epochs.job, sum(new), number)
+    _log.info("%s: filling %d new sinks with the rows up to epoch %d", epochs.job, sum(new), number)
     replace(epochs, splits=planned.splits_up_to).backfill(epochs.epoch(query_id, number), new)

@@ -163,7 +163,7 @@ def _all_null(value: Value) -> bool:
 def _comparison(compute: Callable[[Datum, Datum], Datum], on_floats: Callable[[Datum, Datum], Datum]) -> Any:
     def lower(node: Call, args: list[Value]) -> Value:
         kind = operand_type(node, [arg.type for arg in args])
-        if pa.types.is_nested(kind):
+        if pa.types.is_nested(kind) or kind == pa.uuid():
             raise _misfit(node, [arg.type for arg in args], "plain values")
         if _all_null(args[0]) and _all_null(args[1]):
             return Value(pa.bool_(), lambda batch: pa.scalar(None, pa.bool_()))
@@ -324,7 +324,7 @@ def _is_in(node: Call, args: list[Value]) -> Value:
         raise ExpressionError(f"{node!r} takes constants only", hint="compare with columns by == and |")
     value, *listed = args
     kind = operand_type(node, [arg.type for arg in args])
-    if pa.types.is_nested(kind) or pa.types.is_null(kind):
+    if pa.types.is_nested(kind) or pa.types.is_null(kind) or kind == pa.uuid():
         raise _misfit(node, [value.type], "a plain value")
     empty = pa.record_batch({})
     scalars = [cast(each.evaluate(empty), kind) for each in listed if not _all_null(each)]

@@ -85,15 +85,12 @@ class Endpoint:
         port: The port; 0 = a free one.
 
     Raises:
-        ConfigError: If that is no port.
         JobError: If it can't be listened at: the port is taken, or the address is not this machine's.
     """
 
     def __init__(self, metrics: Metrics, host: str, port: int) -> None:
         from prometheus_client import start_http_server
 
-        if not 0 <= port <= 65535:
-            raise ConfigError(f"metrics_port is {port}", hint="1 to 65535, or 0 for a free port")
         try:
             self._server, self._thread = start_http_server(port, host, _registry(metrics, "volley"))
         except OSError as error:

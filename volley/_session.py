@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-__all__ = ["log_file", "open_session", "session_for_job"]
+__all__ = ["has_context", "log_file", "log_trace", "open_session", "session_for_job"]
 
 _AT_LAUNCH = {
     # Spark's own values for a shell, which we look like, would be in the way of ours later.
@@ -71,6 +71,14 @@ def log_file() -> Path:
     return folder / f"spark-{os.getpid()}.log"
 
 
+def log_trace(text: str) -> Path:
+    """Append a trace that is too long for the terminal to the log; where that is."""
+    file = log_file()
+    with suppress(OSError), file.open("a", errors="replace") as log:
+        log.write(f"{text}\n")
+    return file
+
+
 def session_for_job(session: SparkSession, checkpoint: str) -> SparkSession:
     """A session beside `session`, in which expressions mean what they mean on Arrow, whatever is set in the other.
 
@@ -96,6 +104,13 @@ def _show_files_to_sources() -> None:
     folder = Path(SparkFiles.getRootDirectory()) / "streaming_job"
     with suppress(FileExistsError):
         folder.symlink_to(folder.parent)
+
+
+def has_context() -> bool:
+    """Whether Spark runs in this process already."""
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
 
 
 def open_session(master: str | None) -> SparkSession:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -16,12 +18,15 @@ from volley._arrow import Stage, lower
 from volley._datasource import data_source
 from volley._dead_letters import DATA_ERRORS, DeadLetters, Sorter, blamed
 from volley._failpoints import CHORE_POINT, reach
+from volley._preview import check_keys, united
+from volley._session import log_trace
 from volley._tally import Reports, Tally
 from volley._types import canonical_schema, conform
+from volley._utf8 import check_utf8
 from volley._workers import peak_memory, settle
 from volley.errors import JobError, PlanError, VolleyError
 from volley.sink import Chore, TaskWriter, Writer, WriteResult
-from volley.source import SparkSource, Split, SplitSource
+from volley.source import BadRow, SparkSource, Split, SplitSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,15 +59,21 @@ class Segment:
         stage: The steps.
         batch_size: The most rows its sink is handed at once; None = as they come.
         dictionaries: True if columns may stay dictionaries, as every sink of the stream takes them.
+        first: True if its rows come from the source: nobody has looked at their strings.
     """
 
     stage: Stage
     batch_size: int | None
     dictionaries: bool
+    first: bool = True
 
     def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """What the sink gets of these rows."""
-        return self.stage(conform(batch, self.stage.input, self.dictionaries))
+        rows = self.stage(conform(batch, self.stage.input, self.dictionaries))
+        if self.first:
+            # Behind the steps, so that what they leave out is no error, on either path.
+            check_utf8(rows)
+        return rows
 
     def write(self, batch: pa.RecordBatch, writer: TaskWriter) -> None:
         """Hand rows of the sink to its writer, in batches of the sink's size."""
@@ -147,11 +158,12 @@ class Task:
         if self.letters:
             self._sort(given, self.letters, writers)
             return
-        for batch in self._rows(given):
+        for split, before, batch in self._rows(given):
             try:
                 self._feed(batch, writers)
             except DATA_ERRORS as error:
-                raise blamed(error, batch, self.segments, writers) from error
+                position = partial(self._position, split, before)
+                raise blamed(error, batch, self.segments, writers, position) from error
 
     def _sort(self, splits: Iterator[Split], letters: DeadLetters, writers: Sequence[TaskWriter | None]) -> None:
         assert self.source, "dead letters are for splits"
@@ -162,12 +174,27 @@ class Task:
                 sorter.take(found)
         sorter.finish()
 
-    def _rows(self, given: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, given: Iterator[Any]) -> Iterator[tuple[Split, int, pa.RecordBatch]]:
+        """The batches, each with the split it is of and the number of the split's rows before it."""
+        for each in [given] if self.source is None else given:
+            before = 0
+            for batch in each if self.source is None else self.source.read(each):
+                yield each, before, batch
+                before += batch.num_rows
+
+    def _position(self, split: Split, before: int, row: int) -> str | None:
+        """Where a row stands in the source, found by reading its split again; None if that is not known."""
         if self.source is None:
-            yield from given
-            return
-        for split in given:
-            yield from self.source.read(split)
+            return None
+        number = before + row
+        with suppress(VolleyError):
+            for found in self.source.read_tolerant(split):
+                if isinstance(found, BadRow):
+                    continue
+                if number < found.batch.num_rows:
+                    return found.position(number)
+                number -= found.batch.num_rows
+        return None
 
     def _feed(self, batch: pa.RecordBatch, writers: Sequence[TaskWriter | None]) -> None:
         for segment, writer in zip(self.segments, writers, strict=True):
@@ -231,7 +258,8 @@ def run_chores(spark: SparkSession, job: str, tally: Tally, chores: Sequence[Cho
     try:
         return _in_tasks(spark, work, chores)
     except Exception as error:
-        raise translate(error, job) from error
+        made = translate(error, job)
+        raise made from made.__cause__
 
 
 def _in_tasks(spark: SparkSession, work: Callable[[Iterator[Any]], Iterator[T]], items: Sequence[Any]) -> list[T]:
@@ -272,7 +300,8 @@ def compile_plan(spark: SparkSession, plan: _plan.Node, path: _plan.Path, state:
     except Exception as error:
         if isinstance(error, VolleyError):
             raise
-        raise translate(error, job) from error
+        made = translate(error, job)
+        raise made from made.__cause__
 
 
 class _Compiler:
@@ -365,33 +394,21 @@ def _segments(steps: Sequence[_plan.Node], schema: pa.Schema, dictionaries: bool
             nodes.append(step)
             continue
         stage = lower(nodes, schema)
-        segments.append(Segment(stage, step.sink.batch_size, dictionaries))
+        segments.append(Segment(stage, step.sink.batch_size, dictionaries, first=not segments))
         nodes, schema = [], stage.schema
     return tuple(segments)
 
 
 def _union(frames: Sequence[tuple[DataFrame, pa.Schema]]) -> tuple[DataFrame, pa.Schema]:
-    (first, schema), *others = frames
-    for frame, other in others:
-        if {field.name: field.type for field in schema} != {field.name: field.type for field in other}:
-            raise PlanError(
-                f"union of streams with different columns: {_listed(schema)} and {_listed(other)}",
-                hint="bring them into one shape with select, cast and alias first",
-            )
+    schema = united([schema for _, schema in frames])
+    (first, _), *others = frames
+    for frame, _ in others:
         first = first.unionByName(frame)
     return first, schema
 
 
-def _listed(schema: pa.Schema) -> str:
-    return "(" + ", ".join(f"{field.name} {field.type}" for field in schema) + ")"
-
-
 def _deduplicate(frame: DataFrame, schema: pa.Schema, node: _plan.Deduplicate) -> DataFrame:
-    for name in (*node.keys, *([node.event_time] if node.event_time else [])):
-        if name not in schema.names:
-            raise errors.ExpressionError(
-                f"deduplicate by unknown column {name!r}", hint=errors.near(name, schema.names)
-            )
+    check_keys(node, schema)
     if node.event_time is None or node.within is None:
         return frame.dropDuplicates(list(node.keys))
     watermark = f"{node.within.total_seconds()} seconds"
@@ -413,6 +430,9 @@ def is_slow_start(error: BaseException) -> bool:
 def translate(error: BaseException, job: str) -> VolleyError:
     """Spark's error as one of ours, the cause first: an error that a worker raised is found in the text Spark sends.
 
+    Such an error says all there is to say, so the rest of that text goes to the log. Any other error has Spark's as
+    its ``__cause__``.
+
     Args:
         error: What py4j or Spark raised.
         job: The job's name.
@@ -422,9 +442,10 @@ def translate(error: BaseException, job: str) -> VolleyError:
     text = str(error)
     if found := list(_OURS.finditer(text)):
         name, message = found[-1].groups()
-        kind = getattr(errors, name, JobError)
-        made: VolleyError = kind.from_text(message)
-        return made
+        kind: type[VolleyError] = getattr(errors, name, JobError)
+        made = kind.from_text(message)
+        log = log_trace(text)
+        return made if kind is not JobError else JobError(made.message, f"{made.hint}; the whole trace is in {log}")
     if is_slow_start(error):
         return JobError(
             f"job {job!r} failed: Python did not start within the 10 seconds that Spark waits for it",
@@ -432,4 +453,6 @@ def translate(error: BaseException, job: str) -> VolleyError:
         )
     lines = _LAST_LINE.findall(text.partition("JVM stacktrace")[0])
     cause = lines[-1] if lines else text.partition("\n")[0]
-    return JobError(f"job {job!r} failed: {cause}", hint="the whole trace is in this error's __cause__")
+    made = JobError(f"job {job!r} failed: {cause}", hint="the whole trace is in this error's __cause__")
+    made.__cause__ = error
+    return made

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from volley.errors import ConfigError, SourceError, near
 
@@ -45,6 +46,7 @@ _PYTHON = {
     date: "date",
     time: "time",
     datetime: "timestamp",
+    UUID: "uuid",
 }
 _SIMPLE = {
     "boolean": "bool_",
@@ -58,6 +60,7 @@ _SIMPLE = {
     "time": "time",
     "timestamp": "timestamp",
     "timestamp_ntz": "timestamp_ntz",
+    "uuid": "uuid",
 }
 _OTHER_NAMES = {"bool": "boolean", "integer": "int", "bigint": "long", "list": "array"}
 _NAMES = (*_SIMPLE, *_OTHER_NAMES, "decimal", "array", "map", "struct")
@@ -369,7 +372,7 @@ def _canonical_plain(kind: pa.DataType) -> pa.DataType | None:
     ):
         if matches(kind):
             return made
-    same = t.is_boolean(kind) or t.is_floating(kind) or t.is_fixed_size_binary(kind)
+    same = t.is_boolean(kind) or t.is_floating(kind) or t.is_fixed_size_binary(kind) or kind == pa.uuid()
     return kind if same else None
 
 
@@ -397,6 +400,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field, dictionaries: bool) -> pa.Ar
     import pyarrow as pa
 
     from volley._encoded import stays
+    from volley._uuids import recast
 
     index = batch.schema.get_field_index(field.name)
     if index < 0:
@@ -405,7 +409,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field, dictionaries: bool) -> pa.Ar
     if column.type == field.type or (dictionaries and stays(column, field.type)):
         return column
     try:
-        return column.cast(field.type)
+        return recast(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SourceError(
             f"column {field.name!r} of type {column.type} does not fit {type_name(field.type)}: {error}",

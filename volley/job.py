@@ -171,7 +171,8 @@ class Job:
             writer = writer.trigger(availableNow=True) if bounded else writer.trigger(processingTime=every)
             self._query = writer.start()
         except Exception as error:
-            raise self._explained(error) from error
+            made = self._explained(error)
+            raise made from made.__cause__
         self._ends = State.FINISHED if bounded else State.STOPPED
         threading.Thread(target=self._watch, args=[writer.start], name=f"volley-{self.name}", daemon=True).start()
 
@@ -182,7 +183,6 @@ class Job:
         except Exception as error:
             if self._failure is None and not self._stopping:
                 self._failure = self._explained(error)
-                self._failure.__cause__ = error
         if self._failure is not None:
             state = State.FAILED
         elif self._stopping:
@@ -198,7 +198,11 @@ class Job:
         found = translate(error, self.name)
         if type(found) is not JobError:
             return found
-        return self._epochs.log.fault(str(error), found, self._in_epoch) or found
+        fault = self._epochs.log.fault(str(error), found, self._in_epoch)
+        if fault is None:
+            return found
+        fault.__cause__ = error
+        return fault
 
     def _await_end(self, start: Callable[[], StreamingQuery]) -> None:
         """Wait for the query's end; start it again if Python was too slow to start, while no epoch has begun."""
@@ -231,7 +235,6 @@ class Job:
             raise
         except Exception as error:
             self._failure = self._explained(error)
-            self._failure.__cause__ = error
             raise
         finally:
             self._epochs.tally.end()

@@ -225,6 +225,17 @@ class Sink(ABC):
         """The sink where rows go that can't be processed for this one, or written by it; None = the job stops."""
         return None
 
+    def check(self, schema: pa.Schema | None) -> None:
+        """Find out, before Spark starts, whether rows can be written; nothing is made. By default nothing is checked.
+
+        Args:
+            schema: The Arrow schema of the rows to come; None if it is not known yet.
+
+        Raises:
+            VolleyError: If `open` would fail.
+        """
+        return
+
     @abstractmethod
     def open(self, context: SinkContext) -> Committer:
         """Called once on the driver before a job starts: reach the target, make or check it.

@@ -78,11 +78,9 @@ class _Counted:
 
 
 def _as_json(row: pa.RecordBatch) -> str:
-    try:
-        (values,) = row.to_pylist()
-    except (ValueError, OverflowError):
-        # A time that Python has no value for: Arrow's own text of each column says it.
-        values = {name: str(column) for name, column in zip(row.schema.names, row.columns, strict=True)}
+    from volley._readable import readable_rows
+
+    (values,) = readable_rows(row)
     return json.dumps(values, default=_text, ensure_ascii=False)
 
 
@@ -111,6 +109,20 @@ class SplitSource(Source):
     Instances are pickled: to Spark's planner process, which calls `latest_offset` (and `splits`, on the general path;
     else the driver does), and to the executors, which call `read`.
     """
+
+    def preview(self, state: str) -> pa.Schema | None:
+        """What is known before Spark starts, which takes seconds: wrong settings and columns are found by it.
+
+        Args:
+            state: As for `open`; nothing is written there.
+
+        Returns:
+            The schema that `open` will find; None (the default) if it is not known yet.
+
+        Raises:
+            SourceError: If the source can't be read.
+        """
+        return None
 
     def open(self, state: str, parallelism: int = 1) -> SplitSource:
         """Called once on the driver before a job starts; returns the source to run (by default itself).

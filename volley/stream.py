@@ -240,7 +240,8 @@ class DataStream:
         )
         follow(job)
         if job.exception is not None:
-            raise job.exception
+            # Without the frames of py4j and Spark, in which the epoch ran.
+            raise job.exception.with_traceback(None)
         return job
 
     def explain(self) -> None:

@@ -59,6 +59,11 @@ def csv_files(folder: Path) -> SplitSource:
     return FileSource(f"{folder}/*.csv")
 
 
+def csv_files_in_parts(folder: Path) -> SplitSource:
+    csv_files(folder)
+    return FileSource(f"{folder}/*.csv", options={"newlines_in_values": False})
+
+
 def parquet_files(folder: Path) -> SplitSource:
     for number, piece in enumerate(PIECES):
         pq.write_table(pa.Table.from_pylist(piece, SCHEMA), folder / f"{number}.parquet", row_group_size=3)
@@ -70,6 +75,7 @@ CASES = {
     "memory-arrow": Case(memory_of_arrow, len(ROWS)),
     "json": Case(json_files, len(PIECES)),
     "csv": Case(csv_files, len(PIECES)),
+    "csv-in-parts": Case(csv_files_in_parts, len(PIECES)),
     "parquet": Case(parquet_files, len(PIECES)),
 }
 
@@ -106,6 +112,7 @@ def small_splits() -> Iterator[None]:
     patch.setattr(memory, "_ROWS_PER_SPLIT", 4)
     patch.setattr(files, "_SMALLEST_SPLIT", 100)
     patch.setattr(files, "_LARGEST_SPLIT", 900)
+    patch.setattr(files, "_OPENING", 10)
     yield
     patch.undo()
 

@@ -46,6 +46,20 @@ def test_missing_table(native: Environment, config: IcebergSinkConfig) -> None:
     assert "db.events" in error.message
 
 
+def test_a_pattern_that_matches_no_file(
+    native: Environment, config: IcebergSinkConfig, tmp_path: Path, rows: Rows
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"id": 1}\n')
+    error = run(native, FileSource(tmp_path / "in" / "*.jsonl", schema="id long"), config, SourceError)
+    assert "in/*.jsonl matches no file" in error.message
+    assert "'a.json'" in str(error.hint)
+    assert not (tmp_path / "lake").exists()
+    stream = native.from_source(FileSource(tmp_path / "in" / "*.json", schema="id long"))
+    stream.to_sink(IcebergSink(config)).execute("bad")
+    assert rows() == [{"id": 1}]
+
+
 def test_unknown_column(environment: Environment, config: IcebergSinkConfig) -> None:
     stream = environment.from_source(MemorySource([{"id": 1, "status": "x"}])).filter_expr(col("statsu") == "x")
     with pytest.raises(ExpressionError, match="statsu") as caught:
@@ -100,6 +114,17 @@ def test_parquet_file_cut_short(
     error = run(environment, source, config, SourceError)
     assert "2.parquet" in error.message
     assert rows() == [{"id": 1}, {"id": 2}]
+
+
+def test_a_string_that_is_not_utf8(
+    environment: Environment, config: IcebergSinkConfig, load: Callable[[], Table], tmp_path: Path
+) -> None:
+    texts = pa.array([b"caf\xc3\xa9", b"caf\xe9"]).view(pa.string())
+    pq.write_table(pa.table({"id": [1, 2], "text": texts}), tmp_path / "in.parquet")
+    error = run(environment, FileSource(str(tmp_path / "in.parquet"), format="parquet"), config, SourceError)
+    assert "column 'text' has a string that is not UTF-8" in error.message
+    assert "caf\\\\xe9" in error.message
+    assert load().snapshots() == []
 
 
 def test_schema_mismatch_lists_every_difference(

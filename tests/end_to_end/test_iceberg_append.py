@@ -119,6 +119,21 @@ def test_new_files_are_picked_up_by_the_next_run(
     assert rows() == [{"id": 1}, {"id": 2}, {"id": 3}]
 
 
+def test_one_large_json_file_is_read_by_several_tasks(
+    native: Environment, config: IcebergSinkConfig, tmp_path: Path, load: Load
+) -> None:
+    count, text = 60_000, "ä✓" * 30
+    with (tmp_path / "in.json").open("w") as file:
+        file.writelines(f'{{"id": {number}, "text": "{text}"}}\n' for number in range(count))
+    job = native.from_source(FileSource(tmp_path / "in.json", schema="id long, text string")).to_sink(
+        IcebergSink(config)
+    )
+    assert job.execute("large").metrics.files_created >= 2
+    found = load().scan().to_arrow()
+    assert sorted(found["id"].to_pylist()) == list(range(count))
+    assert found["text"].unique().to_pylist() == [text]
+
+
 def test_several_sinks_are_fed_from_one_computation(
     environment: Environment, config: IcebergSinkConfig, rows: Rows, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -138,6 +139,17 @@ def test_a_sparks_error_has_its_cause_first(environment: Environment) -> None:
     with pytest.raises(Exception, match=r"(?i)overflow") as caught:
         stream.to_sink(MemorySink("out")).execute("overflow")
     assert not str(caught.value).startswith("[STREAM_FAILED]")
+
+
+def test_a_users_function_that_fails_is_told_in_short(environment: Environment) -> None:
+    stream = environment.from_source(MemorySource([{"id": 0}])).map(lambda row: {"id": 1 // row["id"]})
+    with pytest.raises(JobError, match=rf"^{__file__}:\d+: .*<lambda> failed on the row {{'id': 0}}: Zero") as caught:
+        stream.to_sink(MemorySink("out")).execute("short")
+    shown = "".join(traceback.format_exception(caught.value))
+    assert len(shown.splitlines()) < 20
+    assert "py4j" not in shown
+    log = str(caught.value.hint).rpartition(" ")[2]
+    assert "ZeroDivisionError: integer division or modulo by zero\n\nThe above" in Path(log).read_text()
 
 
 def test_a_given_sessions_settings_do_not_change_what_expressions_mean(spark: SparkSession, tmp_path: Path) -> None:

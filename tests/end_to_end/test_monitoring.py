@@ -123,7 +123,7 @@ def test_a_port_that_is_taken_is_told_before_anything_is_written(
             stream.execute("taken", metrics_port=taken.getsockname()[1])
         assert "0 for a free one" in str(caught.value.hint)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(ConfigError, match="metrics_port is 70000"):
+    with pytest.raises(ConfigError, match="metrics_port 70000 is not valid"):
         stream.execute("wrong", metrics_port=70_000)
 
 

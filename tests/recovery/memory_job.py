@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.recovery.runs import load
 from volley import Environment, FileSink, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource, Progress, Sink
+from volley._session import open_session
 from volley.iceberg.modes import CommitMode
 
 ROWS_PER_EPOCH = 2
@@ -70,3 +71,9 @@ class MemoryJob:
     def lose_checkpoint(self) -> None:
         """Delete the checkpoint."""
         shutil.rmtree(self.checkpoint)
+
+
+def backfill(folder: str) -> None:
+    """The run, in a process of its own, that fills table "b" with the rows which "a" has."""
+    job = MemoryJob(open_session("local[2]"), Path(folder))
+    job.run(4, job.table("a"), job.table("b"), backfill=True)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,10 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
+from tests.processes import plain_environment
 from tests.recovery.memory_job import MemoryJob
-from volley import ConfigError, MemorySink, PlanError, StorageError, VolleyError
+from volley import ConfigError, IcebergSink, MemorySink, PlanError, StorageError, VolleyError
+from volley._failpoints import VARIABLE
 from volley.iceberg import Overwrite, Upsert
 
 
@@ -60,7 +65,7 @@ def test_a_sink_that_was_left_out_for_a_while_is_refused(native: MemoryJob) -> N
     native.run(4, native.table("a"))
     with pytest.raises(PlanError, match=r"db\.b now, where the rows would be missing"):
         native.run(6, *both)
-    with pytest.raises(PlanError, match=r"db\.b has the epochs of this job up to 0 already"):
+    with pytest.raises(PlanError, match=r"db\.b has epochs of this job up to 0 already"):
         native.run(6, *both, backfill=True)
     assert native.ids("b") == [0, 1]
 
@@ -70,6 +75,39 @@ def test_a_backfill_through_spark_s_operators_is_refused(spark: SparkSession, tm
     general.run(4, general.table("a"))
     with pytest.raises(PlanError, match="backfill needs the Arrow-native path"):
         general.run(4, general.table("a"), general.table("b"), backfill=True)
+
+
+def test_a_table_that_was_renamed_is_the_same(native: MemoryJob) -> None:
+    native.run(4, native.table("a"))
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{native.folder}/lake/catalog.db")
+    catalog.rename_table("db.a", "db.b")
+    catalog.close()
+    with pytest.raises(PlanError, match="adds nothing to a table that was only renamed"):
+        native.run(6, native.table("b"))
+    native.run(6, native.table("b"), backfill=True)
+    assert native.ids("b") == [0, 1, 2, 3, 4, 5]
+
+
+def test_dead_letters_come_and_go(native: MemoryJob) -> None:
+    def sink(letters: str | None) -> IcebergSink:
+        return IcebergSink(native.table("a").config.with_dead_letter(letters))
+
+    native.run(2, sink(None))
+    native.run(4, sink("letters"))
+    native.run(6, sink(str(native.folder / "bad")))
+    native.run(8, sink(None))
+    assert native.ids("a") == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("point", ["after-files", "before-commit", "after-commit"])
+def test_a_backfill_that_is_killed_fills_the_sink_once(point: str, native: MemoryJob) -> None:
+    native.run(4, native.table("a"))
+    script = "import sys; from tests.recovery.memory_job import backfill; backfill(sys.argv[1])"
+    environment = plain_environment(**{VARIABLE: f"{point}@1"})
+    done = subprocess.run([sys.executable, "-c", script, str(native.folder)], env=environment, timeout=240)
+    assert done.returncode == -signal.SIGKILL
+    native.run(6, native.table("a"), native.table("b"), backfill=True)
+    assert native.ids("a") == native.ids("b") == [0, 1, 2, 3, 4, 5]
 
 
 def test_sinks_may_change_as_long_as_nothing_was_read(native: MemoryJob) -> None:

@@ -12,9 +12,10 @@ import pytest
 from pyiceberg.expressions import EqualTo, IsNaN, Reference
 
 from tests.services.readers import Lake, spark_sql
+from tests.upserts import test_far_times
 from tests.upserts.lake import Lake as WrittenLake
 from tests.upserts.values import ROWS, SCHEMA, VALUES, as_sql, ids_of, make_table, wanted
-from volley.iceberg import Append
+from volley.iceberg import Append, Partitioning
 
 # Spark has no type for the time of a day.
 NAMES = [name for name in VALUES if name != "clock"]
@@ -59,3 +60,14 @@ def test_spark_finds_each_row_by_each_of_its_values(lake: WrittenLake) -> None:
 def test_pyiceberg_finds_rows_by_floats(name: str, value: Any, lake: WrittenLake) -> None:
     asked = IsNaN(term=Reference(name)) if math.isnan(value) else EqualTo(term=Reference(name), value=value)
     assert set(lake.table().scan(row_filter=asked).to_arrow()["id"].to_pylist()) == ids_of(name, value)
+
+
+@pytest.mark.parametrize("parts", [[], [Partitioning.identity("day"), Partitioning.time("moment")]], ids=len)
+def test_spark_finds_rows_by_times_beyond_pythons(parts: list[Partitioning], tmp_path: Path) -> None:
+    lake = WrittenLake(tmp_path, Append(), test_far_times.SCHEMA)
+    lake.config = lake.config.with_partitioning(parts or "none")
+    lake.epoch(test_far_times.ROWS)
+    filters = [each.replace("timestamptz", "timestamp") for each in test_far_times.FILTERS]
+    found = spark_sql(Lake(tmp_path / "lake"), *(f"select id from volley.db.events where {each}" for each in filters))
+    assert [sorted(row["id"] for row in rows) for rows in found] == list(test_far_times.FILTERS.values())
+    lake.close()

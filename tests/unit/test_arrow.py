@@ -269,6 +269,29 @@ def test_errors_of_users_functions_name_them(stream: DataStream, message: str) -
     assert caught.value.hint
 
 
+def test_the_line_of_a_users_function_that_failed_is_named_first() -> None:
+    def inner(row: dict[str, Any]) -> dict[str, Any]:
+        return {"id": row["id"] // 0}
+
+    line = inner.__code__.co_firstlineno + 1
+    for stream in (ROW_STREAM.map(inner), ROW_STREAM.map(lambda row: inner(row))):
+        with pytest.raises(JobError) as caught:
+            run(stream)
+        assert caught.value.message.startswith(f"{__file__}:{line}: ")
+
+
+def test_a_line_of_a_notebook_is_named_by_its_cell() -> None:
+    cell: dict[str, Any] = {}
+    exec(compile("def half(row):\n    return 1 // 0", "/tmp/ipykernel_42/1234567.py", "exec"), cell)
+    with pytest.raises(JobError, match=r"^notebook cell, line 2: map half failed on the row"):
+        run(ROW_STREAM.map(cell["half"]))
+
+
+def test_a_function_of_python_itself_has_no_line_to_name() -> None:
+    with pytest.raises(JobError, match=r"^map int failed on the row"):
+        run(ROW_STREAM.map(int))  # type: ignore[arg-type]
+
+
 def test_rows_that_python_has_no_values_for_say_so() -> None:
     far = pa.record_batch({"at": pa.array([2**60], pa.timestamp("us"))})
     stream = Environment().from_source(MemorySource([{"at": datetime(2024, 1, 1)}])).map(lambda row: row)

@@ -20,7 +20,17 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from volley import ConfigError, FileSource, MissingDependencyError, SourceError, StorageError
+from volley import (
+    ConfigError,
+    Epoch,
+    FileSink,
+    FileSource,
+    Metrics,
+    MissingDependencyError,
+    SinkContext,
+    SourceError,
+    StorageError,
+)
 from volley.connectors import files
 from volley.connectors._file_log import LoggedFile
 
@@ -183,6 +193,7 @@ def test_small_files_share_a_split_and_large_parquet_files_are_cut(
         os.utime(folder / f"{name}.parquet", (1, 1))
     monkeypatch.setattr(files, "_SMALLEST_SPLIT", 5_000)
     monkeypatch.setattr(files, "_LARGEST_SPLIT", 10_000)
+    monkeypatch.setattr(files, "_OPENING", 0)
     source = opened(folder, tmp_path / "state", format="parquet")
     end = source.latest_offset(START, None, None)
     splits = source.splits(START, end)
@@ -200,17 +211,49 @@ def test_splits_are_alike_in_size_and_keep_the_order_of_files(
     sizes: list[int], parallelism: int, divisible: bool
 ) -> None:
     logged = [LoggedFile(f"f{number:02}", size) for number, size in enumerate(sizes)]
-    splits = files._packed(logged, divisible, parallelism)
+    splits = files._packed(logged, lambda path: divisible, parallelism)
     taken = [(file.path, part) for split in splits for file, part in split]
     assert taken == sorted(taken)
     for file in logged:
         parts = [part for path, part in taken if path == file.path]
         assert parts == [(number, len(parts)) for number in range(len(parts))]
-    even = min(128 << 20, max(4 << 20, sum(sizes) / parallelism))
-    most = max((file.size / part[1] for split in splits for file, part in split), default=0)
+    weights = [[file.size / part[1] + (1 << 20) for file, part in split] for split in splits]
+    most = max((weight for split in weights for weight in split), default=0)
     # A split has its share, or as much more as the pieces at its two ends reach over its borders.
-    assert all(sum(file.size / part[1] for file, part in split) <= 1.5 * even + most for split in splits)
-    assert not divisible or most < 1.5 * even + 1
+    assert all(sum(split) <= sum(map(sum, weights)) / len(splits) + most for split in weights)
+    even = min(128 << 20, max(4 << 20, sum(sizes) / parallelism))
+    assert not divisible or most < 1.5 * even + (1 << 20) + 1
+    # Each makes a data file: no more than there are cores, or than the data needs.
+    assert len(splits) <= max(parallelism, sum(sizes) / even + 1)
+
+
+def test_tens_of_thousands_of_small_files_are_spread_over_all_cores() -> None:
+    logged = [LoggedFile(f"f{number:05}", 1_000) for number in range(50_000)]
+    assert [len(split) for split in files._packed(logged, lambda path: False, 8)] == [6_250] * 8
+
+
+def test_a_few_small_files_are_one_split() -> None:
+    assert len(files._packed([LoggedFile(f"f{number}", 1_000) for number in range(5)], lambda path: False, 8)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "parts"),
+    [
+        ("a.json", {}, 24),
+        ("a.jsonl", {}, 24),
+        ("a.json.gz", {}, 1),
+        ("a.csv", {}, 1),
+        ("a.csv", {"newlines_in_values": True}, 1),
+        ("a.csv", {"newlines_in_values": False}, 24),
+        ("a.csv.zst", {"newlines_in_values": False}, 1),
+        ("a.parquet", {}, 24),
+    ],
+)
+def test_large_files_are_cut_where_it_is_safe(name: str, options: dict[str, Any], parts: int) -> None:
+    source = FileSource(name, options=options)
+    splits = files._packed([LoggedFile(name, 3 << 30)], source._divides, 2)
+    assert [part for split in splits for _, part in split] == [(number, parts) for number in range(parts)]
+    assert len(splits) == parts
 
 
 def test_the_schema_is_inferred_once(folder: Path, tmp_path: Path) -> None:
@@ -307,6 +350,15 @@ def test_a_single_file_that_is_left_out_is_an_error(tmp_path: Path) -> None:
             opened(path, tmp_path / "state")
 
 
+def test_the_folder_of_a_sink_without_rows_is_an_empty_folder(folder: Path, tmp_path: Path) -> None:
+    sink = FileSink(folder, format="json").open(SinkContext("job", pa.schema({"id": pa.int64()}), Metrics()))
+    task = sink.writer(Epoch("2b6f8a5e", 0)).open(0)
+    task.write(pa.record_batch({"id": [1]}))
+    task.close()
+    source = FileSource(folder, format="json", schema="id long").open(str(tmp_path / "state"))
+    assert source.latest_offset(START, None, None) == START
+
+
 def test_an_empty_folder_has_no_rows_yet(folder: Path, tmp_path: Path) -> None:
     source = opened(folder, tmp_path / "state")
     assert source.latest_offset(START, None, None) == START
@@ -397,8 +449,20 @@ class CachedListings(LocalFileSystem):  # type: ignore[misc]
             self.dircache[path] = super().find(path, *args, **kwargs)
         return self.dircache[path]
 
+    def glob(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        if path not in self.dircache:
+            self.dircache[path] = super().glob(path, *args, **kwargs)
+        return self.dircache[path]
+
     def invalidate_cache(self, path: str | None = None) -> None:
         self.dircache.clear()
+
+
+def test_a_cached_listing_does_not_make_a_glob_match_nothing(folder: Path, tmp_path: Path) -> None:
+    fsspec.register_implementation("cachedlistings", CachedListings, clobber=True)
+    assert fsspec.filesystem("cachedlistings").glob(f"{folder}/*.json", detail=True) == {}
+    put(folder, "a.json", 1)
+    assert opened(f"cachedlistings://{folder}/*.json", tmp_path / "state").bounded
 
 
 def test_cached_listings_do_not_hide_new_files(folder: Path, tmp_path: Path) -> None:
@@ -420,6 +484,7 @@ def test_cached_listings_do_not_hide_new_files(folder: Path, tmp_path: Path) -> 
         ({"path": "in.csv", "options": {"delimiter": "::"}}, "not one character"),
         ({"path": "in.csv", "options": {"null_values": "NA"}}, "null_values 'NA' is not a list"),
         ({"path": "in.csv", "options": {"null_values": [None]}}, "is not a list of texts"),
+        ({"path": "in.csv", "options": {"newlines_in_values": "no"}}, "'no' is not True or False"),
         ({"path": "in.csv", "max_files_per_epoch": 0}, "max_files_per_epoch 0"),
         ({"path": "in.csv", "schema": "id lng"}, "lng"),
     ],

@@ -264,7 +264,7 @@ def test_payloads_hold_values_of_any_type(value: object, dead: MemorySink, tmp_p
 def test_payloads_hold_times_that_python_has_no_value_for(dead: MemorySink, tmp_path: Path) -> None:
     table = pa.table({"at": pa.array([2**60], pa.timestamp("us")), "id": [9]})
     run(stream(MemorySource(table)).to_sink(Picky("out", letters=dead, limit=1)), tmp_path)
-    assert "9" in payloads(dead)[0]["id"]
+    assert payloads(dead) == [{"at": "38504-08-17 21:30:06.846976", "id": 9}]
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 20)), max_size=80))

@@ -37,6 +37,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from volley import SchemaMismatchError
 from volley.iceberg._transforms import transformed
 
 # Appendix B of the specification; a number of buckets of 2^31 - 1 shows all of a hash but its sign.
@@ -151,3 +152,21 @@ def test_identity_and_void(column: tuple[str, list[Any]]) -> None:
     assert transformed(VoidTransform(), array).to_pylist() == [None] * len(values)
     if name != "uuid":
         assert transformed(IdentityTransform(), array).equals(array)
+
+
+def test_the_lowest_time_has_a_partition_too() -> None:
+    lowest = pa.array([-(2**63), 2**63 - 1], pa.int64()).view(pa.timestamp("us"))
+    found = [transformed(each, lowest).to_pylist() for each in (YearTransform[Any](), DayTransform[Any]())]
+    assert found == [[-292278, 292277], [-(2**63) // 86_400_000_000, (2**63 - 1) // 86_400_000_000]]
+
+
+@pytest.mark.parametrize(("kind", "value", "width"), [((2, 0), "-99", 1000), ((38, 0), "-" + "9" * 38, 50)])
+def test_a_decimal_that_has_no_partition_is_refused(kind: tuple[int, int], value: str, width: int) -> None:
+    values = pa.array([Decimal(value)], pa.decimal128(*kind))
+    with pytest.raises(SchemaMismatchError, match="has more digits than its type"):
+        transformed(TruncateTransform[Any](width), values)
+
+
+def test_a_decimal_may_have_a_digit_more_in_its_partition() -> None:
+    values = pa.array([Decimal("-99.99")], pa.decimal128(4, 2))
+    assert transformed(TruncateTransform[Any](50), values).to_pylist() == [Decimal("-100.00")]

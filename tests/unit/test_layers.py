@@ -17,12 +17,24 @@ ROOT = Path(volley.__file__).parent
 
 LAYERS = {
     0: ["errors", "_durable", "_failpoints", "_halving", "_secrets"],
-    1: ["_checks", "_types", "_java", "_worker_python", "expressions", "windows", "_casts", "_encoded"],
+    1: [
+        "_checks",
+        "_types",
+        "_java",
+        "_worker_python",
+        "expressions",
+        "windows",
+        "_casts",
+        "_encoded",
+        "_readable",
+        "_utf8",
+        "_uuids",
+    ],
     2: ["_plan", "source", "sink", "metrics", "_prometheus", "_registry", "_operators", "_start"],
     3: ["stream", "connectors", "iceberg"],
     4: [
         *("_arrow", "_columns", "_datasource", "_dead_letters", "_epochs", "_spark", "_tally", "_workers"),
-        *("_session", "_checkpoint", "_launch", "_repair", "_running", "_spark_log", "job", "_terminal"),
+        *("_preview", "_session", "_checkpoint", "_launch", "_repair", "_running", "_spark_log", "job", "_terminal"),
     ],
     5: ["environment"],
     6: ["config"],
@@ -33,6 +45,7 @@ THIRD_PARTIES = {
     "pyspark": {"_spark", "_columns", "_datasource", "_tally"},
     "pyarrow": {
         *("_arrow", "_casts", "_columns", "_datasource", "_dead_letters", "_encoded", "_operators", "_spark"),
+        *("_readable", "_utf8", "_uuids"),
         *("iceberg.writer", "iceberg.schema", "iceberg.tables", "iceberg._upsert_chores", "iceberg._upsert_staging"),
         *("iceberg._clusters", "iceberg._dictionaries", "iceberg._evolution", "iceberg._layout", "iceberg._rolling"),
         *("iceberg._data_files", "iceberg._statistics", "iceberg._transforms"),

@@ -113,6 +113,12 @@ def test_infinity_by_its_name_is_a_value_beside_numbers_that_are_too_large(tmp_p
     assert [place for place, _ in letters] == ["a.json, line 3"]
 
 
+def test_a_null_behind_a_byte_order_mark_is_a_bad_row(tmp_path: Path) -> None:
+    rows, letters = read_text(tmp_path, "a.json", '\ufeffnull\n{"id": 2}\n')
+    assert rows == [("a.json, line 2", 2)]
+    assert [place for place, _ in letters] == ["a.json, line 1"]
+
+
 def test_a_row_of_nulls_is_a_row_whatever_its_texts_say(tmp_path: Path) -> None:
     text = '{"x": "} null"}\n{"id": null, "x": {"y": null}}\n{}\n{"id": null}\n'
     rows, letters = read_text(tmp_path, "a.json", text)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -73,6 +73,18 @@ def write(lake: Lake, number: int, rows: pa.Table) -> None:
     for batch in rows.to_batches():
         task.write(batch)
     driver.commit(Epoch(QUERY, number), [task.close()])
+
+
+@pytest.mark.parametrize("strategy", ["copy_on_write", "merge_on_read"])
+def test_uuids_are_keys_too(strategy: Literal["copy_on_write", "merge_on_read"], tmp_path: Path) -> None:
+    schema = pa.schema({"uuid": pa.binary(16), "n": pa.int64()})
+    lake = Lake(tmp_path, Upsert(["uuid"], strategy=strategy), schema)
+    make_table(lake)
+    rows = [{"uuid": uuid4().bytes, "n": number} for number in range(10)]
+    lake.epoch(rows[:5], rows[5:])
+    lake.epoch([rows[3] | {"n": 100}], [rows[3] | {"n": 103}])
+    assert sorted(row["n"] for row in lake.duckdb_rows()) == [0, 1, 2, 4, 5, 6, 7, 8, 9, 103]
+    lake.close()
 
 
 # Reading by field id

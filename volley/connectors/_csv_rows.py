@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from volley._halving import first_failing
 from volley.connectors._csv_floats import first_too_large, texts_of
 from volley.connectors._input_file import LARGEST_VALUE, InputFile
+from volley.connectors._line_parts import part_of_lines
 from volley.errors import ConfigError, ExpressionError, SourceError
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ __all__ = [
     "delimiter",
     "header",
     "infer",
+    "is_divisible",
+    "part_of_rows",
     "read",
     "reason",
     "records",
@@ -49,6 +52,18 @@ def check(schema: pa.Schema) -> None:
             raise ConfigError(
                 f"column {field.name!r}: CSV files can't hold {field.type}", hint="use JSON or Parquet files"
             )
+        if field.type == pa.uuid():
+            raise ConfigError(f"column {field.name!r}: CSV can't be read into uuid", hint="declare a string")
+
+
+def is_divisible(options: Mapping[str, Any]) -> bool:
+    """True if a file can be cut at any line end. Whether one is within quotes shows from the file's beginning only."""
+    return options.get("newlines_in_values", True) is False
+
+
+def part_of_rows(file: InputFile, part: tuple[int, int], options: Mapping[str, Any]) -> InputFile:
+    """A part of a file that is divisible, with the file's header."""
+    return part_of_lines(file, part, has_header=options.get("header", True))
 
 
 def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema | None:
@@ -79,6 +94,7 @@ def read(
     """The file's rows; missing columns are null, others are ignored."""
     import pyarrow as pa
 
+    file = part_of_rows(file, part, options)
     names = header(file, schema, options)
     if names is None:
         return

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from volley._halving import halved
 from volley.connectors._csv_floats import texts_of
-from volley.connectors._csv_rows import BadValue, batches, decoded, delimiter, header, reason, records, rules
+from volley.connectors._csv_rows import (
+    BadValue,
+    batches,
+    decoded,
+    delimiter,
+    header,
+    part_of_rows,
+    reason,
+    records,
+    rules,
+)
 from volley.connectors._input_file import InputFile
 from volley.source import BadRow, Located
 
@@ -32,6 +42,7 @@ def read_tolerant(
     """The file's rows, with the lines they stand in, and each row that is none."""
     import pyarrow as pa
 
+    file = part_of_rows(file, part, options)
     names = header(file, schema, options)
     if names is None:
         return
@@ -50,7 +61,7 @@ class _Places:
     """The line each row begins at: the file is read once more, and only if a row turns out to be bad."""
 
     def __init__(self, file: InputFile, options: Mapping[str, Any]) -> None:
-        self._name = file.name
+        self._file = file
         self._records = enumerate(records(file, options), 1)
 
     def position(self, first: int, row: int) -> str:
@@ -58,8 +69,8 @@ class _Places:
         with suppress(csv.Error):
             for number, (line, _) in self._records:
                 if number == first + row:
-                    return f"{self._name}, line {line}"
-        return f"{self._name}, row {first + row}"
+                    return self._file.position(line)
+        return self._file.position(first + row, "row")
 
 
 @dataclass(frozen=True)
@@ -85,13 +96,13 @@ def _salvaged(
         def attempt(start: int, end: int, group: list[_Record] = group) -> Located | BadRow:
             return Located(
                 _parsed(group[start:end], names, schema, options),
-                lambda row: f"{file.name}, line {group[start + row].line}",
+                lambda row: file.position(group[start + row].line),
             )
 
         def single(index: int, error: Exception, group: list[_Record] = group) -> BadRow:
             record = group[index]
             why = error.reason if isinstance(error, BadValue) else reason(error, names)
-            return BadRow(record.payload, why, f"{file.name}, line {record.line}")
+            return BadRow(record.payload, why, file.position(record.line))
 
         yield from halved(len(group), attempt, single, (BadValue, pa.ArrowInvalid))
 

@@ -57,7 +57,9 @@ class _Parquet:
 
 def json_texts(batch: pa.RecordBatch) -> Iterator[str]:
     """Each row as a JSON object. Times and decimals are text: ISO, and every digit."""
-    rows = batch.to_pylist(maps_as_pydicts="strict")
+    from volley._readable import readable_rows
+
+    rows = readable_rows(batch, maps_as_pydicts="strict")
     return (json.dumps(row, default=str, ensure_ascii=False) for row in rows)
 
 
@@ -72,14 +74,30 @@ class _JsonLines:
         """Nothing is held."""
 
 
-def _csv(file: Any, schema: pa.Schema) -> Encoder:
-    import pyarrow.csv as pcsv
+class _Csv:
+    """Arrow's own writer, which has no text for UUIDs."""
 
-    writer: Encoder = pcsv.CSVWriter(file, schema)
-    return writer
+    def __init__(self, file: Any, schema: pa.Schema) -> None:
+        import pyarrow as pa
+        import pyarrow.csv as pcsv
+
+        self._uuids = [index for index, kind in enumerate(schema.types) if kind == pa.uuid()]
+        for index in self._uuids:
+            schema = schema.set(index, schema.field(index).with_type(pa.string()))
+        self._writer = pcsv.CSVWriter(file, schema)
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        from volley._uuids import texts
+
+        for index in self._uuids:
+            batch = batch.set_column(index, batch.schema.names[index], texts(batch.column(index)))
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
 
 
-ENCODERS: dict[str, Callable[[Any, pa.Schema], Encoder]] = {"csv": _csv, "json": _JsonLines, "parquet": _Parquet}
+ENCODERS: dict[str, Callable[[Any, pa.Schema], Encoder]] = {"csv": _Csv, "json": _JsonLines, "parquet": _Parquet}
 
 
 def check_columns(format: str, schema: pa.Schema) -> None:

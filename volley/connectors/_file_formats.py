@@ -35,7 +35,8 @@ class Format:
         read_encoded: As `read`, but a column that is stored as dictionary and indices may stay so; None = there are
             none.
         options: The options it knows.
-        divisible: True if a large file is read in parts, by several tasks.
+        is_divisible: Whether a large file is read in parts, by several tasks, with these options.
+        is_text: True if it is text, which may be compressed as a whole and have no rows.
     """
 
     extensions: tuple[str, ...]
@@ -45,13 +46,16 @@ class Format:
     read_tolerant: Callable[[InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[Located | BadRow]]
     read_encoded: Read | None = None
     options: tuple[str, ...] = ()
-    divisible: bool = False
+    is_divisible: Callable[[Mapping[str, Any]], bool] = lambda options: True
+    is_text: bool = True
 
     def compression(self, path: str) -> str | None:
         """How a file of this format is compressed as a whole, by its name; Parquet never is."""
-        return (
-            None if self.divisible else next((kind for end, kind in _COMPRESSIONS.items() if path.endswith(end)), None)
-        )
+        return next((kind for end, kind in _COMPRESSIONS.items() if path.endswith(end)), None) if self.is_text else None
+
+    def divides(self, path: str, options: Mapping[str, Any]) -> bool:
+        """True if this file is read in parts when it is large."""
+        return self.compression(path) is None and self.is_divisible(options)
 
 
 def format_of(path: str) -> str | None:
@@ -75,7 +79,8 @@ FORMATS = {
         infer=_csv_rows.infer,
         read=_csv_rows.read,
         read_tolerant=_csv_salvage.read_tolerant,
-        options=("header", "delimiter", "null_values"),
+        options=("header", "delimiter", "null_values", "newlines_in_values"),
+        is_divisible=_csv_rows.is_divisible,
     ),
     "parquet": Format(
         extensions=(".parquet",),
@@ -84,6 +89,6 @@ FORMATS = {
         read=_parquet_groups.read,
         read_tolerant=_parquet_groups.read_tolerant,
         read_encoded=_parquet_groups.read_encoded,
-        divisible=True,
+        is_text=False,
     ),
 }

@@ -15,7 +15,13 @@ from volley.connectors._file_log import LoggedFile
 from volley.connectors._paths import filesystem
 from volley.errors import SourceError, VolleyError
 
-__all__ = ["check_exists", "check_not_empty", "list_files"]
+__all__ = ["MARKERS", "STAGED", "check_exists", "check_not_empty", "list_files"]
+
+MARKERS = "_volley"
+"""The folder in which a FileSink keeps its marks, beside the files of its epochs."""
+
+STAGED = ".volley-"
+"""What the names of a FileSink's files begin with before they are published."""
 
 _MAGIC = frozenset("*?[")
 _SHOWN = 5
@@ -35,6 +41,8 @@ def check_exists(path: str, options: Mapping[str, Any], known: Collection[str] =
     """
     files, root = filesystem(path, options)
     with _listing(path):
+        # Listings of object stores are cached for good unless they are thrown away.
+        files.invalidate_cache()
         base = _base(root) if _is_glob(files, root) else root
         if files.exists(base) or (known and (base in known or not _is_local(files))):
             return
@@ -55,7 +63,7 @@ def check_not_empty(path: str, options: Mapping[str, Any]) -> None:
         for info in files.glob(root, detail=True).values() if globbed else _entries(files, root):
             if _is_taken(info, root, globbed):
                 return
-            if info["type"] != "directory":
+            if info["type"] != "directory" and not _is_of_a_sink(info["name"]):
                 left_out.append(info["name"])
         if not globbed and not left_out and files.isdir(root):
             return
@@ -76,8 +84,6 @@ def list_files(path: str, options: Mapping[str, Any], known: Collection[str] = (
     """
     files, root = filesystem(path, options)
     with _listing(path):
-        # Listings of object stores are cached for good unless they are thrown away.
-        files.invalidate_cache()
         check_exists(path, options, known)
         found = files.glob(root, detail=True) if (globbed := _is_glob(files, root)) else _below(files, root)
     whole = [info for info in found.values() if _is_taken(info, root, globbed)]
@@ -134,6 +140,10 @@ def _entries(files: Any, root: str) -> Iterator[dict[str, Any]]:
 
 def _is_taken(info: Mapping[str, Any], root: str, globbed: bool) -> bool:
     return info["type"] == "file" and not _is_hidden(info["name"], root, globbed)
+
+
+def _is_of_a_sink(name: str) -> bool:
+    return f"/{MARKERS}/" in name or posixpath.basename(name).startswith(STAGED)
 
 
 def _is_hidden(name: str, root: str, globbed: bool) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from volley._durable import write_durably
 from volley._secrets import mask_uri, presentable
 from volley.connectors._file_encoders import ENCODERS
+from volley.connectors._file_listing import MARKERS, STAGED
 from volley.connectors._paths import filesystem
 from volley.errors import CommitStateUnknownError, StorageAccessError, StorageError, VolleyError
 from volley.sink import Committer, Epoch, SinkContext, WriteResult
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FileCommitter"]
 
-_MARKERS = "_volley"
 _FOLDER = "folder.json"
 
 
@@ -64,11 +64,11 @@ class FileCommitter(Committer):
 
     def _identified(self) -> str:
         """The folder's id; a new folder gets one."""
-        path = f"{self._root}/{_MARKERS}/{_FOLDER}"
+        path = f"{self._root}/{MARKERS}/{_FOLDER}"
         if not self._fs.exists(path):
             if self._context.resumed:
                 raise StorageError(
-                    f"{mask_uri(self._path)} is gone: it has no {_MARKERS}/{_FOLDER}, which job "
+                    f"{mask_uri(self._path)} is gone: it has no {MARKERS}/{_FOLDER}, which job "
                     f"{self._context.job!r} has written there",
                     hint="restore the folder, or start over with fresh=True to fill a new one",
                 )
@@ -108,7 +108,7 @@ class FileCommitter(Committer):
 
     def _queries(self) -> set[str]:
         """The queries that have published epochs here."""
-        names = (posixpath.basename(path) for path in self._fs.ls(f"{self._root}/{_MARKERS}", detail=False))
+        names = (posixpath.basename(path) for path in self._fs.ls(f"{self._root}/{MARKERS}", detail=False))
         return {name.removesuffix(".json") for name in names if name.endswith(".json") and name != _FOLDER}
 
     def _published(self, query_id: str) -> list[str]:
@@ -154,12 +154,12 @@ class FileCommitter(Committer):
         """Remove what an earlier process left: this query's staged files, and what it published of this epoch."""
         query = _query_prefix(epoch.query_id)
         with _storage(self._path, "clearing"):
-            for pattern in (f".volley-*-{query}-*", f"{_final_prefix(epoch)}*"):
+            for pattern in (f"{STAGED}*-{query}-*", f"{_final_prefix(epoch)}*"):
                 for leftover in self._fs.glob(f"{_escaped(self._root)}/{pattern}"):
                     self._fs.rm_file(leftover)
 
     def _marker(self, query_id: str) -> str:
-        return f"{self._root}/{_MARKERS}/{query_id}.json"
+        return f"{self._root}/{MARKERS}/{query_id}.json"
 
 
 def _committables(results: Sequence[WriteResult]) -> list[tuple[str, str]]:
@@ -202,7 +202,7 @@ class _FileTaskWriter:
     def __init__(self, writer: _FileWriter, final: str) -> None:
         self._writer = writer
         self._final = final
-        self._staged = f".volley-{uuid.uuid4().hex}-{final}"
+        self._staged = f"{STAGED}{uuid.uuid4().hex}-{final}"
         self._fs, root = filesystem(writer.path, writer.options)
         self._full = posixpath.join(root, self._staged)
         self._file: Any = None

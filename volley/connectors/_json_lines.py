@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from volley._halving import first_failing, halved
 from volley.connectors._input_file import LARGEST_VALUE, InputFile
 from volley.connectors._json_text import check, fault, inferred, parsed
+from volley.connectors._line_parts import part_of_lines
 from volley.errors import SourceError
 from volley.source import BadRow, Located
 
@@ -57,6 +58,7 @@ def read(
     """The file's lines; missing fields are null, others are ignored."""
     import pyarrow as pa
 
+    file = part_of_lines(file, part, has_header=False)
     with file.open() as stream:
         for before, chunk in _chunks(file, stream):
             try:
@@ -72,6 +74,7 @@ def read_tolerant(
     """The same rows, with the lines they stand in, and each line that is none."""
     import pyarrow as pa
 
+    file = part_of_lines(file, part, has_header=False)
     with file.open() as stream:
         for before, chunk in _chunks(file, stream):
             try:
@@ -93,14 +96,14 @@ def _salvaged(file: InputFile, chunk: bytes, before: int, schema: pa.Schema) -> 
     def single(index: int, error: Exception) -> list[Located | BadRow]:
         reason = fault([lines[index]], schema) or str(error)
         payload = lines[index].decode(errors="replace").rstrip("\r")
-        return [BadRow(payload, reason, f"{file.name}, line {before + index + 1}")]
+        return [BadRow(payload, reason, file.position(before + index + 1))]
 
     for found in halved(len(lines), attempt, single, (pa.ArrowException, SourceError)):
         yield from found
 
 
 def _located(file: InputFile, text: bytes, before: int, batches: list[pa.RecordBatch]) -> list[Located | BadRow]:
-    lines = _Lines(file.name, text, before, sum(batch.num_rows for batch in batches))
+    lines = _Lines(file, text, before, sum(batch.num_rows for batch in batches))
     starts = accumulate((batch.num_rows for batch in batches), initial=0)
     return [Located(batch, partial(lines.position, start)) for batch, start in zip(batches, starts, strict=False)]
 
@@ -108,20 +111,20 @@ def _located(file: InputFile, text: bytes, before: int, batches: list[pa.RecordB
 class _Lines:
     """Which line of a text each of its rows stands in; looked up only if somebody asks."""
 
-    def __init__(self, name: str, text: bytes, before: int, rows: int) -> None:
-        self._name, self._text, self._before, self._rows = name, text, before, rows
+    def __init__(self, file: InputFile, text: bytes, before: int, rows: int) -> None:
+        self._file, self._text, self._before, self._rows = file, text, before, rows
 
     @cached_property
     def _numbers(self) -> list[int]:
-        lines = enumerate(self._text.split(b"\n"), self._before + 1)
+        lines = enumerate(self._text.removeprefix(BOM_UTF8).split(b"\n"), self._before + 1)
         return [number for number, line in lines if line.strip()]
 
     def position(self, start: int, row: int) -> str:
         numbers = self._numbers
         if len(numbers) == self._rows:
-            return f"{self._name}, line {numbers[start + row]}"
+            return self._file.position(numbers[start + row])
         # Arrow takes objects that span lines, and two in one line: then no line is known.
-        return f"{self._name}, lines {numbers[0]} to {numbers[-1]}, row {start + row + 1}"
+        return f"{self._file.position(numbers[0])} to {self._file.place(numbers[-1])}, row {start + row + 1}"
 
 
 def _chunks(file: InputFile, stream: Any) -> Iterator[tuple[int, bytes]]:

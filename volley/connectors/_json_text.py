@@ -16,8 +16,8 @@ __all__ = ["check", "fault", "inferred", "parsed"]
 
 _STRING = rb'"(?:[^"\\]|\\.)*"'
 _STRINGS = re.compile(_STRING)
-_NULL_FIRST = re.compile(rb"\s*null\b")
-_NULL_BEHIND_OBJECT = re.compile(rb"\}\s*null\b")
+_NULL_FIRST = re.compile(rb"(?:\xef\xbb\xbf)?\s*null")
+_NULL_BEHIND_OBJECT = re.compile(rb"\}\s*null")
 # What Arrow takes for infinity, beside numbers that are too large.
 _STRINGS_AND_INFINITIES = re.compile(_STRING + rb"|-?Inf(?:inity)?")
 
@@ -28,7 +28,7 @@ def check(schema: pa.Schema) -> None:
         if _is_unreadable(field.type, nested=False):
             raise ConfigError(
                 f"column {field.name!r}: JSON can't be read into {field.type}",
-                hint="declare a struct instead of a map, a string instead of fixed binary or nested time",
+                hint="declare a struct instead of a map, a string instead of uuid, fixed binary or nested time",
             )
 
 
@@ -38,7 +38,7 @@ def _is_unreadable(kind: pa.DataType, nested: bool) -> bool:
     t = pa.types
     if t.is_list(kind) or t.is_struct(kind):
         return any(_is_unreadable(kind.field(index).type, True) for index in range(kind.num_fields))
-    return t.is_map(kind) or t.is_fixed_size_binary(kind) or (nested and t.is_time(kind))
+    return t.is_map(kind) or t.is_fixed_size_binary(kind) or kind == pa.uuid() or (nested and t.is_time(kind))
 
 
 def parsed(text: bytes, schema: pa.Schema, unexpected: str = "ignore") -> list[pa.RecordBatch]:

@@ -114,8 +114,10 @@ def _inferred(name: str, values: list[Any]) -> pa.Array:
 def _typed(field: pa.Field, values: list[Any]) -> pa.Array:
     import pyarrow as pa
 
+    from volley._uuids import array_of
+
     try:
-        return pa.array(values, field.type)
+        return array_of(values, field.type)
     except (pa.ArrowException, TypeError, OverflowError) as error:
         raise SourceError(
             f"column {field.name!r} has a value that is no {field.type}: {error}", hint="mend the row or the schema"

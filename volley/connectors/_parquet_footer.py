@@ -133,7 +133,8 @@ def refuse_encrypted(file: InputFile, chunks: Iterable[Chunk]) -> None:
 
 
 def _text_of_footer(file: InputFile, stream: Any) -> bytes:
-    size = stream.seek(0, os.SEEK_END)
+    stream.seek(0, os.SEEK_END)
+    size = stream.tell()
     stream.seek(max(0, size - _TAIL))
     tail: bytes = stream.read(_TAIL)
     if tail.endswith(_MAGIC_ENCRYPTED):
@@ -184,5 +185,7 @@ def _chunk(found: Mapping[int, Any], leaf: Leaf) -> Chunk:
     # A column with a key of its own may have nothing else to say.
     about = found.get(3, {}) if is_encrypted else found[3]
     pages, dictionary = about.get(9, 0), about.get(11, 0)
-    start = dictionary if 0 < dictionary < pages else pages
-    return Chunk(leaf, start, about.get(7, 0), about.get(5, 0), is_encrypted)
+    start, size = dictionary if 0 < dictionary < pages else pages, about.get(7, 0)
+    if start < 0 or size < 0:
+        raise Malformed(f"column {leaf.path!r} has {size} bytes from byte {start} on")
+    return Chunk(leaf, start, size, about.get(5, 0), is_encrypted)

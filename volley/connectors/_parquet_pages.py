@@ -62,7 +62,8 @@ class Window:
 
     def seek(self, at: int, whence: int = os.SEEK_SET) -> int:
         if whence == os.SEEK_END:
-            at += self._stream.seek(0, os.SEEK_END)
+            self._stream.seek(0, os.SEEK_END)
+            at += self._stream.tell()
         self._at = at + self._at if whence == os.SEEK_CUR else at
         return self._at
 

@@ -88,8 +88,10 @@ class _ConsoleTaskWriter:
         """Every row of the stream's schema fits."""
 
     def write(self, batch: pa.RecordBatch) -> None:
+        from volley._readable import readable_rows
+
         self._result = self._result.with_batch(batch.num_rows)
-        self._shown += batch.slice(0, self._most - len(self._shown)).to_pylist()
+        self._shown += readable_rows(batch.slice(0, self._most - len(self._shown)))
 
     def close(self) -> WriteResult:
         return replace(self._result, committables=tuple(self._shown))

@@ -122,9 +122,11 @@ include=('key', 'offset'))
     def limit(self) -> int | None:
         return self.max_rows_per_epoch
 
-    def open(self, state: str, parallelism: int = 1) -> KafkaSource:
-        import pyarrow as pa
+    def preview(self, state: str) -> pa.Schema | None:
+        # What Avro has may stand in a registry.
+        return None if self.value_format == "avro" else self._columns(self._decoder(state))
 
+    def open(self, state: str, parallelism: int = 1) -> KafkaSource:
         client = Client(str(self.bootstrap_servers), dict(self.properties), seconds("timeout", self.timeout))
         cluster = Cluster(client, tuple(self.topics or ()), self.pattern, self.publish_group)
         # Spark asks where to begin again after a crash in the first epoch; "latest" would be another place by then.
@@ -132,7 +134,7 @@ include=('key', 'offset'))
             f"{state}/initial-offset.json", lambda: json.dumps(self._beginning(cluster)).encode(), json.loads
         )
         decoder = self._decoder(state)
-        schema = pa.schema([*decoder.schema, *metadata_fields(self.include)])
+        schema = self._columns(decoder)
         reader = RowReader(client, decoder, schema, self.on_lost_offsets == "skip")
         return replace(self, schema=schema, _opened=_Opened(cluster, initial, reader, parallelism))
 
@@ -198,6 +200,11 @@ include=('key', 'offset'))
                 hint=f"it has {sum(each.topic == unknown[0].topic for each in partitions)} partitions, counted from 0",
             )
         return as_offset({**cluster.earliest(partitions), **named}, ids)
+
+    def _columns(self, decoder: Decoder) -> pa.Schema:
+        import pyarrow as pa
+
+        return pa.schema([*decoder.schema, *metadata_fields(self.include)])
 
     def _decoder(self, state: str) -> Decoder:
         if self.value_format == "json":

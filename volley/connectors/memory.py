@@ -116,6 +116,10 @@ class MemorySource(SplitSource):
     def limit(self) -> int | None:
         return self.rows_per_epoch
 
+    def preview(self, state: str) -> pa.Schema | None:
+        schema: pa.Schema = self.open(state).schema
+        return schema
+
     def open(self, state: str, parallelism: int = 1) -> MemorySource:
         """The rows as one Arrow table, the markers beside it.
 
@@ -218,8 +222,10 @@ class MemorySink(Sink):
         return _MemoryCommitter(self._epochs, context.schema)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of all epochs so far, epoch by epoch."""
-        return [row for table in list(self._epochs.values()) for row in table.to_pylist()]
+        """The rows of all epochs so far, epoch by epoch; a date beyond the years 1 to 9999 is text."""
+        from volley._readable import readable_rows
+
+        return [row for table in list(self._epochs.values()) for row in readable_rows(table)]
 
     def table(self) -> pa.Table:
         """The rows as an Arrow table; if jobs with different columns have filled it, with the columns of all.

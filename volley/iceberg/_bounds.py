@@ -44,7 +44,11 @@ def bounds(kind: PrimitiveType, low: Any, high: Any, length: int | None = None) 
         (b'na', b'np')
     """
     if isinstance(kind, StringType):
-        return _text_bounds(low.decode(), high.decode(), length)
+        try:
+            return _text_bounds(low.decode(), high.decode(), length)
+        except UnicodeDecodeError:
+            # Of a file that others wrote and an upsert copies.
+            return None, None
     if isinstance(kind, BinaryType):
         return low[:length], high if length is None or len(high) <= length else _above(high[:length])
     if isinstance(kind, UUIDType):

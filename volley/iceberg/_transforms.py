@@ -22,6 +22,9 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
+from pyiceberg.utils.decimal import bytes_required, decimal_required_bytes
+
+from volley.errors import SchemaMismatchError
 
 __all__ = ["KNOWN", "physical", "transformed"]
 
@@ -77,16 +80,38 @@ def _truncate(transform: TruncateTransform[Any], values: pa.Array) -> pa.Array:
 
 def _decimals_down(values: pa.Array, width: int) -> pa.Array:
     """Unscaled values rounded down to multiples of `width`; of the most digits while it counts."""
-    wide = pa.decimal128(38, values.type.scale)
-    multiple = pa.scalar(Decimal(width).scaleb(-values.type.scale), wide)
-    return pc.round_to_multiple(values.cast(wide), multiple, round_mode="down")
+    kind = values.type
+    wide = pa.decimal128(38, kind.scale)
+    multiple = pa.scalar(Decimal(width).scaleb(-kind.scale), wide)
+    try:
+        down = pc.round_to_multiple(values.cast(wide), multiple, round_mode="down")
+        lowest = pc.min(down).as_py()
+    except pa.ArrowInvalid as error:
+        raise _beyond(kind, width) from error
+    # Manifests have as many bytes for it as its type needs, which one digit more may fit into.
+    if lowest is not None and bytes_required(lowest) > decimal_required_bytes(kind.precision):
+        raise _beyond(kind, width)
+    return down
+
+
+def _beyond(kind: pa.DataType, width: int) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"a value of {kind}, truncated down to a multiple of {width}, has more digits than its type",
+        hint="partition by a bucket of the column, or filter such rows out",
+    )
 
 
 def _since_1970(unit: str) -> Callable[[Any, pa.Array], pa.Array]:
+    micros = 3_600_000_000 if unit == "h" else 86_400_000_000
+
     def count(transform: Any, values: pa.Array) -> pa.Array:
-        given = "D" if pa.types.is_date(values.type) else "us"
-        times = _integers(values).astype(np.int64).view(f"datetime64[{given}]")
-        return _masked(times.astype(f"datetime64[{unit}]").astype(np.int32), values)
+        numbers = _integers(values).astype(np.int64)
+        if pa.types.is_timestamp(values.type):
+            # Not by NumPy's own times: the lowest microsecond is none to it.
+            numbers //= micros
+        if unit in ("Y", "M"):
+            numbers = numbers.view("datetime64[D]").astype(f"datetime64[{unit}]").view(np.int64)
+        return _masked(numbers.astype(np.int32), values)
 
     return count
 

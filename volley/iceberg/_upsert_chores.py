@@ -17,9 +17,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from volley._types import conform
+from volley._uuids import comparable
 from volley.iceberg._data_files import read_data_file
 from volley.iceberg._upsert_staging import DELETED, StagedFile, UpsertWriter
-from volley.iceberg.modes import Upsert
 from volley.iceberg.storage import storage_errors
 from volley.iceberg.writer import IcebergWriter, WrittenFile
 from volley.sink import WriteResult
@@ -73,7 +73,7 @@ class Merge:
     buckets: range
 
     def __call__(self) -> WriteResult:
-        rows = _last_of_each(self.writer.bucket_rows(self.staged, self.buckets), self.writer.mode)
+        rows = _last_of_each(self.writer.bucket_rows(self.staged, self.buckets), self.writer)
         rows = rows.filter(pc.invert(rows[DELETED])).drop_columns([DELETED])
         return _written(self.writer.rows, self.number, rows.to_batches(max_chunksize=100_000))
 
@@ -90,15 +90,15 @@ def _written(writer: IcebergWriter, number: int, batches: Iterable[pa.RecordBatc
         raise
 
 
-def _last_of_each(rows: pa.Table, mode: Upsert) -> pa.Table:
+def _last_of_each(rows: pa.Table, writer: UpsertWriter) -> pa.Table:
     """The row of each key that wins, in the order of arrival."""
-    arrival = pa.array(np.arange(rows.num_rows))
-    names = [f"k{number}" for number in range(len(mode.key_fields))]
-    keys = rows.select(list(mode.key_fields)).rename_columns(names)
+    arrival, mode = pa.array(np.arange(rows.num_rows)), writer.mode
+    names = writer.key_schema.names
+    keys = comparable(rows.select(writer.keys).rename_columns(names))
     if mode.order_by is None:
         last = keys.append_column(_AT, arrival).group_by(names, use_threads=False).aggregate([(_AT, "max")])
         return rows.take(last[f"{_AT}_max"].combine_chunks().sort())
-    by = pa.table({"by": rows[mode.order_by], _AT: arrival})
+    by = comparable(pa.table({"by": rows[mode.order_by], _AT: arrival}))
     order = pc.sort_indices(by, [("by", "ascending", "at_start"), (_AT, "ascending", "at_start")])
     ranked = keys.take(order).append_column(_AT, arrival)
     last = ranked.group_by(names, use_threads=False).aggregate([(_AT, "max")])

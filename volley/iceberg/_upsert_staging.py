@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyiceberg.table.locations import load_location_provider
 
 from volley._types import conform
+from volley._uuids import comparable, stored
 from volley.errors import ConfigError, SchemaMismatchError
 from volley.iceberg.modes import Upsert
 from volley.iceberg.storage import storage_errors
@@ -81,9 +82,9 @@ class UpsertWriter:
 
     @cached_property
     def key_schema(self) -> pa.Schema:
-        """The keys under names of their own, so that none is in the way of ours."""
+        """The keys under names of their own, so that none is in the way of ours; Arrow joins no UUIDs, but bytes."""
         columns = self.rows.rows_schema
-        return pa.schema([(f"k{number}", columns.field(key).type) for number, key in enumerate(self.keys)])
+        return pa.schema([(f"k{number}", stored(columns.field(key).type)) for number, key in enumerate(self.keys)])
 
     def location(self, name: str) -> str:
         """A place among the table's data files, where what is left behind is looked for."""
@@ -206,7 +207,7 @@ class _Staging:
             return
         rows = pa.Table.from_batches(self._held).combine_chunks()
         self._held, self._bytes = [], 0
-        keys = rows.select(self._writer.keys)
+        keys = comparable(rows.select(self._writer.keys))
         self._note_ranges(keys)
         buckets = _buckets(keys)
         order = np.argsort(buckets, kind="stable")

@@ -12,7 +12,7 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterTha
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import BooleanType, NestedField, PrimitiveType, UUIDType
+from pyiceberg.types import BooleanType, NestedField, PrimitiveType
 
 from volley.errors import CommitError
 from volley.iceberg._staging import Changes, head_of
@@ -165,7 +165,7 @@ def _together(parts: Iterable[tuple[Range, ...] | None]) -> list[Range] | None:
 def _between(keys: Iterable[tuple[NestedField, list[Range] | None]]) -> BooleanExpression:
     wanted: BooleanExpression = AlwaysTrue()
     for key, ranges in keys:
-        if ranges is not None and not isinstance(key.field_type, BooleanType | UUIDType):
+        if ranges is not None and not isinstance(key.field_type, BooleanType):
             low = GreaterThanOrEqual(term=Reference(key.name), value=ranges[0][0])
             wanted = And(wanted, low, LessThanOrEqual(term=Reference(key.name), value=ranges[-1][1]))
     return wanted
@@ -176,18 +176,7 @@ def _bounds(file: DataFile, field: NestedField) -> Range | None:
     kind = field.field_type
     if low is None or high is None or not isinstance(kind, PrimitiveType):
         return None
-    if isinstance(kind, UUIDType):
-        return _uuid_range(low, high)
     return from_bytes(kind, low), from_bytes(kind, high)
-
-
-def _uuid_range(low: bytes, high: bytes) -> Range | None:
-    """What UUIDs have these bounds, whether their writer compared bytes or, as Java does, two signed numbers."""
-    if low == high:
-        return low, high
-    if (low[0] ^ high[0]) & 0x80:
-        return None
-    return low[:8] + bytes(8), high[:8] + bytes([0xFF] * 8)
 
 
 def _may_meet(ranges: list[Range] | None, bounds: Range | None) -> bool:

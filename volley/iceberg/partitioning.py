@@ -79,7 +79,7 @@ class Partitioning:
 
     @classmethod
     def identity(cls, *fields: str) -> Partitioning:
-        """By the fields' values."""
+        """By the fields' values. Not for bytes of a fixed length: Iceberg's Java library can't read such manifests."""
         return cls._of("identity", fields)
 
     @classmethod

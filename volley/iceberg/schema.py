@@ -54,6 +54,7 @@ _PRIMITIVES: dict[pa.DataType, IcebergType] = {
     pa.time64("us"): TimeType(),
     pa.timestamp("us", "UTC"): TimestamptzType(),
     pa.timestamp("us"): TimestampType(),
+    pa.uuid(): UUIDType(),
 }
 
 _WIDENED = ((IntegerType(), LongType()), (FloatType(), DoubleType()))

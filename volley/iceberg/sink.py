@@ -13,6 +13,8 @@ from volley.iceberg.modes import Upsert
 from volley.sink import Committer, Sink, SinkContext
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from volley.iceberg.committer import IcebergCommitter
 
 __all__ = ["IcebergSink"]
@@ -78,6 +80,16 @@ class IcebergSink(Sink):
         options = self.config.storage.fsspec_options(self.config.properties) if within else {}
         made: Sink = load(SINKS, "files")(target, format="json", storage_options=options)
         return made
+
+    def check(self, schema: pa.Schema | None) -> None:
+        """Reach the catalog, and compare the table with the stream's schema if both are there.
+
+        Raises:
+            VolleyError: As `open`.
+        """
+        from volley.iceberg.tables import check_table
+
+        check_table(self.config, schema)
 
     def open(self, context: SinkContext) -> Committer:
         """Reach the catalog; make the table, or check that the stream's schema fits it.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from tenacity import retry_if_exception_type
@@ -21,7 +25,7 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Overwrite, Upsert
 from volley.iceberg.schema import to_iceberg_schema
 
-__all__ = ["evolution", "open_table"]
+__all__ = ["check_table", "evolution", "open_table"]
 
 # What a commit costs and leaves behind must not grow with the table's age.
 _BOUNDED = {
@@ -56,6 +60,53 @@ def open_table(config: IcebergSinkConfig, stream: pa.Schema, create: bool = True
     if isinstance(mode, Overwrite):
         check_named(mode, evolution(config, table, stream).of(table))
     return catalog, table
+
+
+def check_table(config: IcebergSinkConfig, stream: pa.Schema | None) -> None:
+    """Find out whether `open_table` would fail, as far as that can be told without making anything.
+
+    Args:
+        config: The sink's settings.
+        stream: The rows' schema; None if it is not known yet.
+
+    Raises:
+        VolleyError: As `open_table`.
+    """
+    if stream is not None and isinstance(config.commit_mode, Upsert):
+        check_keys(config.commit_mode, stream)
+    table = patiently(lambda: _existing(config))
+    if table is None:
+        _check_creation(config)
+        if stream is not None:
+            _new_layout(config, stream)
+    elif stream is not None:
+        needed = evolution(config, table, stream)
+        if isinstance(config.commit_mode, Overwrite):
+            check_named(config.commit_mode, needed.of(table))
+
+
+def _existing(config: IcebergSinkConfig) -> Table | None:
+    if config.source.file is not None and not Path(config.source.file).exists():
+        return None
+    catalog = load_catalog(config)
+    with catalog_errors(config):
+        try:
+            return catalog.load_table(config.identifier)
+        except NoSuchTableError:
+            return None
+
+
+def _check_creation(config: IcebergSinkConfig) -> None:
+    if not config.create_table:
+        raise TableNotFoundError(
+            f"table {config.table_name} not found in {config.source.address}",
+            hint="check namespace and table, create it in the catalog, or set with_create_table(True)",
+        )
+
+
+def _new_layout(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Schema, PartitionSpec]:
+    schema = to_iceberg_schema(_written(config, stream))
+    return schema, spec_of(config.partitioning, schema)
 
 
 def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evolution:
@@ -133,13 +184,8 @@ def _check_branch(table: Table, branch: str) -> None:
 
 
 def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> Table:
-    if not config.create_table:
-        raise TableNotFoundError(
-            f"table {config.table_name} not found in {config.source.address}",
-            hint="check namespace and table, create it in the catalog, or set with_create_table(True)",
-        )
-    schema = to_iceberg_schema(_written(config, stream))
-    spec = spec_of(config.partitioning, schema)
+    _check_creation(config)
+    schema, spec = _new_layout(config, stream)
     catalog.create_namespace_if_not_exists(config.identifier[:-1])
     properties = {**_BOUNDED, **config.table_properties}
     try:
