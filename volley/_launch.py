@@ -69,7 +69,8 @@ def launch(
         for sink in dead_letters(sinks):
             sink.check(SCHEMA)
     bound = checkpoint.bind(plan, _known(names), _known(letters), start.backfill)
-    known = frozenset(bound.targets or ()) if checkpoint.begun else frozenset()
+    begun = checkpoint.begun
+    known = frozenset(bound.targets or ()) if begun else frozenset()
 
     spark = session_for_job(session(), checkpoint.url)
     program = compile_plan(spark, plan, path, f"{checkpoint.url}/volley", start.name)
@@ -98,7 +99,7 @@ def launch(
         speculative=spark.conf.get("spark.speculation", "false") == "true",
     )
     assert bound.query_id is not None, "a checkpoint that was begun has a query id"
-    if not checkpoint.begun:
+    if not begun:
         _check_earlier_rows(opened, bound.query_id, start, checkpoint.url)
         if start.into == "replace":
             # From here on the old checkpoint must not come back: it counts rows as read that are gone.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,18 +26,23 @@ def reserve(checkpoint: str, job: str) -> None:
         PlanError: If a job of this process runs on it.
     """
     with _lock:
-        if checkpoint in _running:
+        if _place(checkpoint) in _running:
             raise PlanError(
                 f"job {job!r} runs in this process already, on checkpoint {checkpoint}",
                 hint="stop it first (Job.stop), or give the other one another name",
             )
-        _running.add(checkpoint)
+        _running.add(_place(checkpoint))
 
 
 def release(checkpoint: str) -> None:
     """Let the next job have the checkpoint."""
     with _lock:
-        _running.discard(checkpoint)
+        _running.discard(_place(checkpoint))
+
+
+def _place(checkpoint: str) -> str:
+    """The folder itself, whatever links lead to it."""
+    return checkpoint if "://" in checkpoint else os.path.realpath(checkpoint)
 
 
 @contextmanager

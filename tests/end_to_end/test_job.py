@@ -21,6 +21,7 @@ from volley import (
     Environment,
     IcebergSink,
     IcebergSinkConfig,
+    Job,
     JobError,
     MemorySink,
     MemorySource,
@@ -206,3 +207,24 @@ def test_a_workers_second_task_finds_what_the_first_has_loaded_out_of_the_collec
     again = [count for number, (process, count) in enumerate(found) if process in dict(found[:number])]
     assert again
     assert min(again) > 10_000
+
+
+def test_a_second_start_of_a_running_job_is_refused_and_leaves_the_first_one_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    sink = MemorySink("out")
+
+    def start(folder: Path) -> Job:
+        environment = Environment(spark=spark, checkpoint_dir=str(folder), checkpoint_interval="100ms")
+        return environment.from_source(RateSource(rows_per_second=100)).to_sink(sink).start("once")
+
+    first = start(tmp_path)
+    for folder in (tmp_path, tmp_path / "link"):
+        with pytest.raises(PlanError, match="job 'once' runs in this process already"):
+            start(folder)
+    while not sink.rows():
+        assert not first.wait(0.1), first.exception
+    first.stop()
+    assert first.progress.state is State.STOPPED
+    start(tmp_path).stop()

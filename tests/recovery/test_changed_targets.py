@@ -256,3 +256,14 @@ def test_a_folder_that_is_gone_is_not_made_again(native: MemoryJob) -> None:
     with pytest.raises(StorageError, match=r"out is gone: it has no _volley/folder\.json"):
         native.run(4, native.files("out"))
     assert not (native.folder / "out").exists()
+
+
+def test_a_checkpoint_of_another_program_is_left_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    native = MemoryJob(spark, tmp_path)
+    (native.checkpoint / "offsets").mkdir(parents=True)
+    (native.checkpoint / "metadata").write_text('{"id":"another"}')
+    starts: list[dict[str, Any]] = [{}, {"fresh": True, "into": "replace"}]
+    for start in starts:
+        with pytest.raises(PlanError, match="was not made by Volley"):
+            native.run(2, native.table("a"), **start)
+    assert sorted(path.name for path in native.checkpoint.iterdir()) == ["metadata", "offsets"]
