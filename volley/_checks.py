@@ -187,7 +187,8 @@ def _invalid(name: str, value: Any, hint: str) -> ConfigError:
 
 def _shown(value: Any) -> str:
     if isinstance(value, timedelta):
-        return str(value)
+        # Python's own text of a negative one is "-1 day, 23:59:59".
+        return f"{value.total_seconds():g} s"
     return repr(value) if value is None or isinstance(value, _PLAIN) else _kind(value)
 
 

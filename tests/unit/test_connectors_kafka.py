@@ -126,7 +126,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "no rows": (lambda: KafkaSource("b:1", "t", schema="id long", max_rows_per_epoch=0), "max_rows_per_epoch 0"),
     "split sizes": (lambda: KafkaSource("b:1", "t", schema="id long", max_rows_per_split=30_000), "twice the first"),
-    "no time": (lambda: KafkaSource("b:1", "t", schema="id long", timeout=timedelta(0)), "timeout 0:00:00"),
+    "no time": (lambda: KafkaSource("b:1", "t", schema="id long", timeout=timedelta(0)), "timeout 0 s"),
     "a group": (lambda: KafkaSource("b:1", "t", schema="id long", properties={"group.id": "g"}), "publish_group"),
     "a sink's column": (lambda: KafkaSink("b:1", "t", value_format="raw"), "value names the column"),
     "a sink's transaction": (lambda: KafkaSink("b:1", "t", properties={"transactional.id": "x"}), "can't be set"),
