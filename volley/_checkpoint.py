@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from volley import _plan
 from volley._durable import write_durably
-from volley._spark_log import COMMITS, METADATA, OFFSETS, STATE, SparkLog, usable
+from volley._spark_log import COMMITS, METADATA, OFFSETS, STATE, SparkLog, metadata_of, usable
 from volley.errors import PlanError, StorageError
 
 __all__ = ["PIPELINE", "Binding", "Checkpoint", "locate"]
@@ -213,8 +213,8 @@ class Checkpoint:
         self._remove(*_CONTENTS)
         self._write(now)
         # Spark takes the id that it finds; known beforehand, it can be written again when the file is damaged.
-        metadata = json.dumps({"id": now.query_id}, separators=(",", ":"))
-        write_durably(self.log.files, self._path(METADATA), metadata.encode())
+        assert now.query_id is not None
+        write_durably(self.log.files, self._path(METADATA), metadata_of(now.query_id))
         return now
 
     def _bound_to(self, now: Binding) -> bool:

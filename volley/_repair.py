@@ -12,7 +12,7 @@ from volley import _checks
 from volley._checkpoint import PIPELINE, Binding
 from volley._durable import write_durably
 from volley._running import claim
-from volley._spark_log import COMMITS, METADATA, OFFSETS, SparkLog, checksums_of, is_log_entry, usable
+from volley._spark_log import COMMITS, METADATA, OFFSETS, SparkLog, checksums_of, is_log_entry, metadata_of, usable
 from volley.errors import StorageError
 
 __all__ = ["check", "repair"]
@@ -156,8 +156,7 @@ def _damages_of_metadata(log: SparkLog, binding: Binding, found: str | None) -> 
     if known is None:
         yield Damage(path, _fault(log, METADATA), None)
         return
-    data = json.dumps({"id": known}, separators=(",", ":")).encode()
-    yield Damage(path, _fault(log, METADATA), "writes the query's id into it again", (path,), data)
+    yield Damage(path, _fault(log, METADATA), "writes the query's id into it again", (path,), metadata_of(known))
 
 
 def _damages_of_offsets(log: SparkLog, planned: list[int], sources: int) -> Iterator[Damage]:

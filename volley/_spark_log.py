@@ -23,6 +23,7 @@ __all__ = [
     "checksums_of",
     "fits_checksums",
     "is_log_entry",
+    "metadata_of",
     "storage_error",
     "usable",
 ]
@@ -215,6 +216,11 @@ def storage_error(checkpoint: str, cause: str) -> StorageError:
         f"checkpoint folder {checkpoint} can't be used: {cause}",
         hint="check that it can be written, or give Environment(checkpoint_dir=...) another one",
     )
+
+
+def metadata_of(query_id: str) -> bytes:
+    """The bytes of the file in which Spark keeps a query's id."""
+    return json.dumps({"id": query_id}, separators=(",", ":")).encode()
 
 
 def is_log_entry(data: bytes, sources: int) -> bool:
