@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -32,18 +33,28 @@ def needed(program: str, why: str) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on; SeaweedFS also takes each of them plus 10,000."""
-    sockets: list[socket.socket] = []
+    """Ports that nobody listens on, and whose ports plus 10,000 are free too, as SeaweedFS needs them.
+
+    All are below the ports that the kernel gives to outgoing connections (32,768 and up on Linux): such a
+    connection could take one between this call and the server's start, or while a server is restarted.
+    """
     ports: list[int] = []
     while len(ports) < count:
-        taken = socket.socket()
-        sockets.append(taken)
-        taken.bind(("127.0.0.1", 0))
-        if (port := taken.getsockname()[1]) < 55_000:
+        # Hypothesis seeds the shared generator: both test processes would draw the same ports.
+        port = random.SystemRandom().randrange(10_000, 22_000)
+        if port not in ports and _free(port) and _free(port + 10_000):
             ports.append(port)
-    for taken in sockets:
-        taken.close()
     return ports
+
+
+def _free(port: int) -> bool:
+    """Whether a server could listen on a port."""
+    with socket.socket() as server:
+        try:
+            server.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def answers(url: str) -> Callable[[], bool]:
