@@ -19,7 +19,7 @@ from datetime import timedelta
 from itertools import cycle
 from pathlib import Path
 
-from benchmarks.chaos_job import STOPPED, config, load_table, stream
+from benchmarks.chaos_job import STOPPED, config, load_table, pipeline
 from benchmarks.report import Report
 from tests.classes import java_options
 from tests.recovery.kinds import DEAD, KINDS
@@ -126,7 +126,7 @@ class _Campaign:
         """The last run, in this process: nothing disturbs it."""
         self.runs += 1
         try:
-            stream(self.folder, self.kind).execute(self.kind)
+            pipeline(self.folder, self.kind).execute(self.kind)
         except VolleyError as error:
             print(f"chaos: the last run of {self.kind} failed: {error}")
             self.failed += 1

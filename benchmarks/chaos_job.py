@@ -24,12 +24,12 @@ from tests.recovery.kinds import DEAD, KINDS
 from volley import (
     CatalogError,
     CommitError,
-    DataStream,
     Environment,
     FileSource,
     IcebergSink,
     IcebergSinkConfig,
     IcebergStorage,
+    Pipeline,
     StorageError,
     VolleyError,
 )
@@ -37,7 +37,7 @@ from volley._failpoints import VICTIM
 from volley.iceberg._clients import ThriftySqlCatalog
 from volley.iceberg.committer import IcebergCommitter
 
-__all__ = ["STOPPED", "config", "load_table", "stream"]
+__all__ = ["STOPPED", "config", "load_table", "pipeline"]
 
 STOPPED = 3
 """The exit status of a job that a fault has stopped, as it should."""
@@ -51,7 +51,7 @@ def config(folder: Path, table: str) -> IcebergSinkConfig:
     return IcebergSinkConfig(namespace=["db"], table=table, storage=IcebergStorage.Local(str(folder / "lake")))
 
 
-def stream(folder: Path, kind: str, master: str | None = None) -> DataStream:
+def pipeline(folder: Path, kind: str, master: str | None = None) -> Pipeline:
     """The job of this kind, to be executed under its name."""
     this = KINDS[kind]
     read = Environment(master, checkpoint_dir=str(folder / "checkpoints")).from_source(
@@ -212,7 +212,7 @@ def main() -> None:
     tormentor = Tormentor(given.folder, given.kind, random.Random(given.seed))
     tormentor.torment()
     try:
-        stream(given.folder, given.kind, "local[2,8]").execute(given.kind)
+        pipeline(given.folder, given.kind, "local[2,8]").execute(given.kind)
     except (CatalogError, CommitError, StorageError) as error:
         if not tormentor.explains(error):
             raise

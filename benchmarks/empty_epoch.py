@@ -16,8 +16,10 @@ from benchmarks.files_to_iceberg import Sizes, one_run
 from benchmarks.measure import Result, measured
 from benchmarks.peers.runtime import missing
 from benchmarks.report import Figure, Report
+from volley import MemorySource
 from volley._session import open_session
-from volley._spark import Task, run_splits
+from volley._tasks import InputSplit, Task, TaskPlan, run_splits
+from volley._tree import Tree
 
 SUMMARY = "wall and CPU time of an epoch with ten rows, beside Iceberg's Spark runtime"
 
@@ -81,7 +83,9 @@ def _empty_job(name: str, job: Callable[[SparkSession], object]) -> Cost:
 
 
 def _splits(session: SparkSession) -> object:
-    return run_splits(session, Task(0, None, (), ()), [None])
+    reader = MemorySource([], schema="id long").open("")
+    plan = TaskPlan((reader,), (Tree(reader.schema, False, ()),), ())
+    return run_splits(session, Task(0, plan, ()), [InputSplit(0, (0, 0, False))])
 
 
 def _map_in_arrow(session: SparkSession) -> object:

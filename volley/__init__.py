@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from volley.metrics import EpochProgress, Metrics, MetricsSnapshot
     from volley.sink import Committer, Epoch, Sink, SinkContext, TaskWriter, Writer, WriteResult
     from volley.source import Source, SparkSource, SplitSource
-    from volley.stream import DataStream
+    from volley.stream import DataStream, Pipeline
 
 __version__ = "0.1.0"
 
@@ -75,6 +75,7 @@ __all__ = [
     "Metrics",
     "MetricsSnapshot",
     "MissingDependencyError",
+    "Pipeline",
     "PlanError",
     "Progress",
     "RateSource",
@@ -114,7 +115,7 @@ _MODULES = {
     "metrics": ["EpochProgress", "Metrics", "MetricsSnapshot"],
     "sink": ["Committer", "Epoch", "Sink", "SinkContext", "TaskWriter", "WriteResult", "Writer"],
     "source": ["Source", "SparkSource", "SplitSource"],
-    "stream": ["DataStream"],
+    "stream": ["DataStream", "Pipeline"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from volley import _plan
 from volley._casts import cast
@@ -81,20 +82,22 @@ def _lower(node: _plan.Node, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
     return _LOWERED[type(node)](node, schema)
 
 
-def _filter(node: _plan.Filter, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
-    predicate = compile_expression(node.predicate, schema)
+def _filter(node: _plan.Filter | _plan.Rest, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    predicate, rest = compile_expression(node.predicate, schema), isinstance(node, _plan.Rest)
     if pa.types.is_null(predicate.type):
-        return lambda batch: batch.slice(0, 0), schema
+        return (lambda batch: batch) if rest else (lambda batch: batch.slice(0, 0)), schema
     if not pa.types.is_boolean(predicate.type):
         raise ExpressionError(
-            f"filter_expr takes a condition, but {node.predicate!r} is {type_name(predicate.type)}",
+            f"a filter takes a condition, but {node.predicate!r} is {type_name(predicate.type)}",
             hint="compare it with something",
         )
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
         mask = predicate.evaluate(batch)
         if isinstance(mask, pa.Scalar):
-            return batch if mask.as_py() else batch.slice(0, 0)
+            return batch if bool(mask.as_py()) != rest else batch.slice(0, 0)
+        if rest:
+            mask = pc.invert(mask.fill_null(False))
         if mask.true_count == batch.num_rows:
             return batch  # a filter copies
         # A dictionary would keep the values of the rows that are dropped here, and show them in the files.
@@ -287,6 +290,7 @@ def _shown(value: Any) -> str:
 
 _LOWERED: dict[type[_plan.Node], Callable[[Any, pa.Schema], tuple[_Function, pa.Schema]]] = {
     _plan.Filter: _filter,
+    _plan.Rest: _filter,
     _plan.Select: _select,
     _plan.WithColumn: _with_column,
     _plan.Drop: _drop,

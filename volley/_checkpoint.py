@@ -59,10 +59,10 @@ class Binding:
     targets: Mapping[str, str | None] | None = None
 
     @classmethod
-    def of(cls, plan: _plan.Node, targets: Sequence[str]) -> Binding:
-        """The binding of a plan; no target has an identity before it is opened."""
-        sources = [source.identity for source in _plan.sources(plan)]
-        stateful = [step.label() for step in _plan.stateful(plan)]
+    def of(cls, writes: Sequence[_plan.Write], targets: Sequence[str]) -> Binding:
+        """The binding of a job; no target has an identity before it is opened."""
+        sources = [source.identity for source in _plan.sources(writes)]
+        stateful = [step.label() for step in _plan.stateful(writes)]
         return cls(str(uuid.uuid4()), sources, stateful, dict.fromkeys(targets))
 
     @classmethod
@@ -138,14 +138,16 @@ class Checkpoint:
         with usable(self.url):
             self._remove(_ASIDE)
 
-    def bind(self, plan: _plan.Node, targets: Sequence[str], letters: Sequence[str], backfill: bool) -> Binding:
-        """Bind a new checkpoint to this plan, or check that the plan may go on from an old one.
+    def bind(
+        self, writes: Sequence[_plan.Write], targets: Sequence[str], letters: Sequence[str], backfill: bool
+    ) -> Binding:
+        """Bind a new checkpoint to this job, or check that the job may go on from an old one.
 
         Steps that keep no state may change between two runs. Sources and stateful steps may not: the offsets and
         the state in the checkpoint mean nothing to others. A new target lacks the rows of all epochs so far.
 
         Args:
-            plan: The plan.
+            writes: The writes of the job.
             targets: The names of what its sinks write to.
             letters: The names of what its dead letters go to, which may come and go.
             backfill: True if new targets are filled with the rows of all epochs so far.
@@ -157,7 +159,7 @@ class Checkpoint:
             PlanError: If the checkpoint belongs to another pipeline; says what differs.
             StorageError: If the checkpoint folder can't be read or written.
         """
-        now = Binding.of(plan, [*targets, *letters])
+        now = Binding.of(writes, [*targets, *letters])
         with usable(self.url):
             self.check_ours()
             if not self.begun:

@@ -45,7 +45,9 @@ def apply(frame: DataFrame, node: _plan.Node, schema: pa.Schema) -> DataFrame:
     """The frame after one narrow node; `schema` is the Arrow schema of its rows before it."""
     match node:
         case _plan.Filter(predicate=predicate):
-            return frame.filter(_of_type(_column(predicate, schema), pa.bool_()))
+            return frame.filter(_condition(predicate, schema))
+        case _plan.Rest(predicate=predicate):
+            return frame.filter(~F.coalesce(_condition(predicate, schema), F.lit(False)))
         case _plan.Select(columns=columns):
             return frame.select(*(to_column(each, schema).alias(output_name(each)) for each in columns))
         case _plan.WithColumn(name=name, value=value):
@@ -65,6 +67,10 @@ def apply(frame: DataFrame, node: _plan.Node, schema: pa.Schema) -> DataFrame:
     return map_in_arrow(
         frame, lambda batches: (conform(stage(conform(batch, stage.input)), rows) for batch in batches), made
     )
+
+
+def _condition(predicate: ExprNode, schema: pa.Schema) -> SparkColumn:
+    return _of_type(_column(predicate, schema), pa.bool_())
 
 
 def map_in_arrow(frame: DataFrame, function: _OnBatches, schema: StructType | str) -> DataFrame:

@@ -9,43 +9,44 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from volley._halving import first_failing, halved
-from volley.errors import ExpressionError, JobError, SchemaMismatchError, SourceError, VolleyError
+from volley._plan import Write
+from volley._tree import Failure, SinkStep, Tree
+from volley.errors import JobError, VolleyError
 from volley.sink import Committer, Epoch, Sink, SinkContext, TaskWriter, Writer
 from volley.source import BadRow, Located
 
 if TYPE_CHECKING:
-    from volley._spark import Segment
     from volley.metrics import Metrics
 
-__all__ = ["DATA_ERRORS", "SCHEMA", "DeadLetters", "Sorter", "Targets", "blamed", "dead_letters"]
+__all__ = ["SCHEMA", "DeadLetters", "Sorter", "Targets", "blamed", "dead_letters"]
 
 SCHEMA = pa.schema(
     {"payload": pa.string(), "error": pa.string(), "position": pa.string(), "epoch": pa.int64(), "job": pa.string()}
 )
 """The columns of a dead letter."""
 
-DATA_ERRORS = (ExpressionError, JobError, SchemaMismatchError, SourceError, pa.ArrowInvalid)
-"""What a row's values can be the cause of; a storage or a catalog that fails is no row's fault."""
 _AT_ONCE = 1_000
 
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """What travels to the executors: where the bad rows of each segment go in this epoch.
+    """What travels to the executors: where the bad rows of each sink go in this epoch.
 
     Args:
         job: The job's name.
         epoch: The epoch's number.
         writers: One for each target; None = its letters of this epoch are there already.
-        routes: For each segment the number of its target; None = a bad row stops the job.
-        due: For each segment whether its sink still lacks this epoch; if not, its writer only checks.
+        routes: For each sink the number of its target; None = a bad row stops the job.
     """
 
     job: str
     epoch: int
     writers: tuple[Writer | None, ...]
     routes: tuple[int | None, ...]
-    due: tuple[bool, ...]
+
+    def takes(self, tree: Tree) -> bool:
+        """True if rows of an input can go to a dead letter."""
+        return any(self.routes[sink] is not None for sink in tree.sinks)
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Targets:
     Args:
         sinks: The targets.
         committers: Their committers.
-        routes: For each sink of the stream the number of its target; None = it has none.
+        routes: For each sink of the job the number of its target; None = it has none.
     """
 
     sinks: tuple[Sink, ...]
@@ -64,11 +65,11 @@ class Targets:
     counters: tuple[Metrics, ...]
 
     @classmethod
-    def open(cls, sinks: Sequence[Sink], job: str, metrics: Metrics, known: Collection[str] = ()) -> Targets:
-        """Reach the targets of a stream's sinks; make them if they are absent.
+    def open(cls, writes: Sequence[Write], job: str, metrics: Metrics, known: Collection[str] = ()) -> Targets:
+        """Reach the targets of a job's sinks; make them if they are absent.
 
         Args:
-            sinks: The stream's sinks.
+            writes: The writes of the job.
             job: The job's name.
             metrics: Where to count.
             known: The names of targets that the job has written to before.
@@ -76,60 +77,62 @@ class Targets:
         Raises:
             VolleyError: If dead letters can't be written there.
         """
-        targets = dead_letters(sinks)
+        targets = dead_letters(writes)
         counters = tuple(metrics.of_sink(target.label) for target in targets)
         committers = tuple(
             target.open(SinkContext(job, SCHEMA, counter, resumed=target.target in known))
             for target, counter in zip(targets, counters, strict=True)
         )
-        routes = tuple(None if sink.dead_letter is None else targets.index(sink.dead_letter) for sink in sinks)
+        routes = tuple(None if write.dead_letter is None else targets.index(write.dead_letter) for write in writes)
         return cls(tuple(targets), committers, routes, counters)
 
-    def letters(self, job: str, epoch: Epoch, due: Sequence[bool], letters_due: Sequence[bool]) -> DeadLetters | None:
+    def letters(self, job: str, epoch: Epoch, due: Sequence[bool]) -> DeadLetters | None:
         """What the tasks of an epoch are told; None if no sink has a dead letter.
 
         Args:
             job: The job's name.
             epoch: The epoch.
-            due: For each sink whether it still lacks the epoch.
-            letters_due: For each target whether it still lacks the epoch.
+            due: For each target whether it still lacks the epoch.
         """
         if not self.committers:
             return None
         writers = tuple(
-            committer.writer(epoch) if is_due else None
-            for committer, is_due in zip(self.committers, letters_due, strict=True)
+            committer.writer(epoch) if is_due else None for committer, is_due in zip(self.committers, due, strict=True)
         )
-        return DeadLetters(job, epoch.number, writers, self.routes, tuple(due))
+        return DeadLetters(job, epoch.number, writers, self.routes)
 
 
-def dead_letters(sinks: Sequence[Sink]) -> list[Sink]:
-    """The sinks that take the dead letters of a stream's sinks, each once."""
+def dead_letters(writes: Sequence[Write]) -> list[Sink]:
+    """The sinks that take the dead letters of a job's sinks, each once."""
     found: list[Sink] = []
-    for sink in sinks:
-        if sink.dead_letter is not None and sink.dead_letter not in found:
-            found.append(sink.dead_letter)
+    for write in writes:
+        if write.dead_letter is not None and write.dead_letter not in found:
+            found.append(write.dead_letter)
     return found
 
 
-class _Rejected(Exception):
-    """A slice can't go all the way: at which segment, why, and what came before it."""
+_Outputs = list[tuple[int, pa.RecordBatch]]
+"""The rows for each sink, with the sink's number."""
 
-    def __init__(self, segment: int, cause: Exception, outputs: list[pa.RecordBatch]) -> None:
-        super().__init__(segment, cause)
-        self.segment = segment
-        self.cause = cause
+
+class _Rejected(Exception):
+    """Not all rows of a slice get to all sinks: why, and what gets there."""
+
+    def __init__(self, outputs: _Outputs, failures: Sequence[Failure]) -> None:
+        super().__init__(failures)
         self.outputs = outputs
+        self.failures = failures
 
 
 class Sorter:
     """One attempt of one task that tells good rows from bad ones: each goes to the sinks, or to a dead letter.
 
-    Of a slice nothing is written before the whole of it is known to go through; a slice that does not is halved.
+    Nothing of a slice is written before the whole of it is known to go through; a slice that does not is halved.
 
     Args:
         letters: Where bad rows go.
-        segments: The stream's segments.
+        tree: What happens to the rows.
+        sinks: What each sink is handed.
         writers: Their writers; None = the sink has the epoch already.
         targets: The writers of the dead letters.
     """
@@ -137,12 +140,14 @@ class Sorter:
     def __init__(
         self,
         letters: DeadLetters,
-        segments: Sequence[Segment],
+        tree: Tree,
+        sinks: Sequence[SinkStep],
         writers: Sequence[TaskWriter | None],
         targets: Sequence[TaskWriter | None],
     ) -> None:
         self._letters = letters
-        self._segments = segments
+        self._tree = tree
+        self._sinks = sinks
         self._writers = writers
         self._targets = targets
         self._held: list[list[BadRow]] = [[] for _ in targets]
@@ -167,27 +172,40 @@ class Sorter:
     @property
     def _first_route(self) -> int:
         """What can't even be read belongs to the first sink that has a dead letter."""
-        return next(route for route in self._letters.routes if route is not None)
+        routes = (self._letters.routes[sink] for sink in self._tree.sinks)
+        return next(route for route in routes if route is not None)
 
-    def _sorted(self, found: Located) -> Iterator[list[pa.RecordBatch]]:
-        def attempt(start: int, end: int) -> list[pa.RecordBatch]:
-            return _outputs(found.batch.slice(start, end - start), self._segments, self._writers)
+    def _sorted(self, found: Located) -> Iterator[_Outputs]:
+        def attempt(start: int, end: int) -> _Outputs:
+            outputs, failures = self._tree.sorted_outputs(found.batch.slice(start, end - start), self._writers)
+            if failures:
+                raise _Rejected(outputs, failures)
+            return outputs
 
-        def single(row: int, error: Exception) -> list[pa.RecordBatch]:
+        def single(row: int, error: Exception) -> _Outputs:
             assert isinstance(error, _Rejected)
-            position, route = found.position(row), self._letters.routes[error.segment]
-            if route is None:
-                raise _named(error.cause, position) from error.cause
-            self._reject(route, BadRow.of(found.batch, row, _message(error.cause), position))
+            position = found.position(row)
+            for route, cause in self._causes(error.failures, position).items():
+                self._reject(route, BadRow.of(found.batch, row, _message(cause), position))
             return error.outputs
 
         return halved(found.batch.num_rows, attempt, single, (_Rejected,))
 
-    def _write(self, outputs: list[pa.RecordBatch]) -> None:
-        for number, batch in enumerate(outputs):
-            writer = self._writers[number]
-            if writer and self._letters.due[number]:
-                self._segments[number].write(batch, writer)
+    def _causes(self, failures: Sequence[Failure], position: str) -> dict[int, Exception]:
+        """For each dead letter that gets a row the first cause: sinks that share a dead letter leave it one letter."""
+        causes: dict[int, Exception] = {}
+        for failure in failures:
+            for sink in failure.sinks:
+                route = self._letters.routes[sink]
+                if route is None:
+                    raise _named(failure.cause, position) from failure.cause
+                causes.setdefault(route, failure.cause)
+        return causes
+
+    def _write(self, outputs: _Outputs) -> None:
+        for sink, rows in outputs:
+            if writer := self._writers[sink]:
+                self._sinks[sink].write(rows, writer)
 
     def _reject(self, route: int, row: BadRow) -> None:
         self._held[route].append(row)
@@ -202,50 +220,28 @@ class Sorter:
             target.write(pa.RecordBatch.from_pylist(rows, SCHEMA))
 
 
-def _outputs(
-    batch: pa.RecordBatch, segments: Sequence[Segment], writers: Sequence[TaskWriter | None]
-) -> list[pa.RecordBatch]:
-    """What each segment makes of the rows, as far as there are any; nothing is written."""
-    outputs: list[pa.RecordBatch] = []
-    for number, (segment, writer) in enumerate(zip(segments, writers, strict=True)):
-        try:
-            batch = segment.run(batch)
-            if writer and batch.num_rows:
-                writer.check(batch)
-        except DATA_ERRORS as error:
-            raise _Rejected(number, error, outputs) from error
-        if batch.num_rows == 0:
-            break
-        outputs.append(batch)
-    return outputs
-
-
 def blamed(
     error: Exception,
     batch: pa.RecordBatch,
-    segments: Sequence[Segment],
+    tree: Tree,
     writers: Sequence[TaskWriter | None],
     position: Callable[[int], str | None],
 ) -> VolleyError:
-    """The error that names the row which caused it, for a stream without dead letters.
+    """The error that names the row which caused it, for a job without dead letters.
 
     Args:
         error: What was raised for the whole batch.
         batch: The rows as they came from the source.
-        segments: The stream's segments.
-        writers: Their writers, which only check.
+        tree: What happens to them.
+        writers: The writers of all sinks, which only check.
         position: From a row's number in the batch to its place in the source, if that is known.
     """
 
-    def fault(start: int, end: int) -> Exception | None:
-        try:
-            _outputs(batch.slice(start, end - start), segments, writers)
-        except _Rejected as rejected:
-            return rejected.cause
-        return None
+    def failures(start: int, end: int) -> list[Failure]:
+        return tree.sorted_outputs(batch.slice(start, end - start), writers)[1]
 
-    row = first_failing(batch.num_rows, lambda start, end: fault(start, end) is not None)
-    found = fault(row, row + 1) or error
+    row = first_failing(batch.num_rows, lambda start, end: bool(failures(start, end)))
+    found = next((failure.cause for failure in failures(row, row + 1)), error)
     if isinstance(found, VolleyError) and "the row {" in found.message:
         # A function's error tells its row already.
         return found

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from volley._compile import CompiledPlan
 from volley._dead_letters import Targets
 from volley._failpoints import reach
-from volley._spark import Program, Task, evaluate, run_chores, run_rows, run_splits
 from volley._spark_log import SparkLog
 from volley._tally import Tally
+from volley._tasks import InputSplit, Task, evaluate, run_chores, run_rows, run_splits
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, StorageError, VolleyError
 from volley.metrics import Metrics
 from volley.sink import Chore, Committer, Epoch, WriteResult
@@ -34,7 +35,7 @@ class Done:
 
     Args:
         epoch: The epoch.
-        sinks: For each sink of the stream, what each task wrote to it.
+        sinks: For each sink of the job, what each task wrote to it.
         letters: For each dead-letter target, what each task wrote to it.
         skipped: True if all of it was there already.
         orphans: Files that attempts of this epoch have left behind; empty unless there was a reason to look.
@@ -85,9 +86,9 @@ class Epochs:
 
     Args:
         job: The job's name.
-        program: What the tasks do.
-        splits: Gives the splits of an epoch; None: Spark has its rows.
-        committers: One for each sink of the stream.
+        plan: What Spark and the tasks do.
+        splits: Gives the splits of an epoch, each with its reader's number; None: Spark has its rows.
+        committers: One for each sink of the job.
         chores: For each sink who has its chores done, and counts for it.
         targets: Where bad rows go.
         tally: What the running epoch's tasks have reported.
@@ -98,8 +99,8 @@ class Epochs:
     """
 
     job: str
-    program: Program
-    splits: Callable[[int], list[Split]] | None
+    plan: CompiledPlan
+    splits: Callable[[int], list[tuple[int, Split]]] | None
     committers: Sequence[Committer]
     chores: Sequence[Chores]
     targets: Targets
@@ -130,7 +131,7 @@ class Epochs:
             number in routes and self._is_empty(each, epoch) for number, each in enumerate(self.targets.committers)
         ]
         if any(due):
-            self._land(self.program.frame, epoch, [*due, *letters_due], [[] for _ in self._all])
+            self._land(self.plan.frame, epoch, [*due, *letters_due], [[] for _ in self._all])
 
     @staticmethod
     def _is_empty(committer: Committer, epoch: Epoch) -> bool:
@@ -159,7 +160,7 @@ class Epochs:
         results: list[list[WriteResult]] = [[] for _ in self._all]
         if skipped:
             reach("in-recovery", epoch.number)
-            if self.program.stateful:
+            if self.plan.stateful:
                 evaluate(frame)
         else:
             reach("before-files", epoch.number)
@@ -203,17 +204,15 @@ class Epochs:
     def _write(self, frame: DataFrame, epoch: Epoch, all_due: Sequence[bool]) -> list[list[WriteResult]]:
         due, letters_due = all_due[: len(self.committers)], all_due[len(self.committers) :]
         writers = tuple(
-            # A sink that has the epoch already still tells which rows were not fit for it.
-            committer.writer(epoch) if is_due or route is not None else None
-            for committer, is_due, route in zip(self.committers, due, self.targets.routes, strict=True)
+            committer.writer(epoch) if is_due else None for committer, is_due in zip(self.committers, due, strict=True)
         )
-        letters = self.targets.letters(self.job, epoch, due, letters_due)
-        program, reports = self.program, self.tally.reports
-        task = Task(epoch.number, program.source, program.segments, writers, letters, reports)
+        letters = self.targets.letters(self.job, epoch, letters_due)
+        task = Task(epoch.number, self.plan.tasks, writers, letters, self.tally.reports)
         if self.splits is None:
             tasks = run_rows(frame, task)
         else:
-            tasks = run_splits(frame.sparkSession, task, self.splits(epoch.number))
+            splits = [InputSplit(reader, split) for reader, split in self.splits(epoch.number)]
+            tasks = run_splits(frame.sparkSession, task, splits)
         return [[task[index] for task in tasks] for index in range(len(self._all))]
 
     def _commit_all(

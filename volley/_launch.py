@@ -1,4 +1,4 @@
-"""Turns a plan into the epochs of a job: binds the checkpoint, opens sources and sinks, checks what they hold."""
+"""Turns a graph into the epochs of a job: binds the checkpoint, opens sources and sinks, checks what they hold."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from volley import _plan
 from volley._checkpoint import Binding, Checkpoint
+from volley._compile import compile_plan
 from volley._dead_letters import SCHEMA, Targets, dead_letters
 from volley._epochs import Chores, Epochs
 from volley._preview import preview
 from volley._repair import check
 from volley._session import has_context, session_for_job
-from volley._spark import compile_plan
 from volley._spark_log import PlannedEpochs
 from volley._start import Start
 from volley._tally import Tally
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 def launch(
-    plan: _plan.Node,
+    writes: Sequence[_plan.Write],
     path: _plan.Path,
     start: Start,
     checkpoint: Checkpoint,
@@ -44,7 +44,7 @@ def launch(
     """Open all that a job needs, after everything that can be checked without Spark.
 
     Args:
-        plan: A plan that ends in a write.
+        writes: The writes of the job.
         path: The execution path to take.
         start: How to start it.
         checkpoint: Its checkpoint.
@@ -55,9 +55,9 @@ def launch(
     Raises:
         VolleyError: If the job can't run; nothing has been written then.
     """
-    sinks = [write.sink for write in _plan.writes(plan)]
+    sinks = [write.sink for write in writes]
     names = [sink.target for sink in sinks]
-    letters = [sink.target for sink in dead_letters(sinks)]
+    letters = [sink.target for sink in dead_letters(writes)]
     _check_names(_known(names) + _known(letters))
     checkpoint.check_ours()
     if start.fresh:
@@ -65,29 +65,30 @@ def launch(
         checkpoint.set_aside()
     check(checkpoint.log)
     if not has_context():
-        preview(plan, f"{checkpoint.url}/volley")
-        for sink in dead_letters(sinks):
+        preview(writes, f"{checkpoint.url}/volley")
+        for sink in dead_letters(writes):
             sink.check(SCHEMA)
-    bound = checkpoint.bind(plan, _known(names), _known(letters), start.backfill)
+    bound = checkpoint.bind(writes, _known(names), _known(letters), start.backfill)
     begun = checkpoint.begun
     known = frozenset(bound.targets or ()) if begun else frozenset()
 
     spark = session_for_job(session(), checkpoint.url)
-    program = compile_plan(spark, plan, path, f"{checkpoint.url}/volley", start.name)
-    planned = None if program.source is None else PlannedEpochs(checkpoint.log, program.source)
-    tally = Tally(spark.sparkContext, len(sinks))
+    plan = compile_plan(spark, writes, path, f"{checkpoint.url}/volley", start.name)
+    readers = plan.tasks.readers
+    planned = PlannedEpochs(checkpoint.log, readers) if readers else None
+    tally = Tally(spark.sparkContext, [step.stream for step in plan.tasks.sinks])
     metrics.follow(lambda: tally.progress)
     chores = [Chores(spark, start.name, tally, metrics.of_sink(sink.label)) for sink in sinks]
     committers = [
-        sink.open(SinkContext(start.name, schema, run.metrics, run, sink.target in known))
-        for sink, schema, run in zip(sinks, program.schemas, chores, strict=True)
+        sink.open(SinkContext(start.name, step.schema, run.metrics, run, sink.target in known))
+        for sink, step, run in zip(sinks, plan.tasks.sinks, chores, strict=True)
     ]
-    targets = Targets.open(sinks, start.name, metrics, known)
+    targets = Targets.open(writes, start.name, metrics, known)
     opened = (*committers, *targets.committers)
-    preload(spark, {type(each).__module__ for each in (program.source, *committers)})
+    preload(spark, {type(each).__module__ for each in (*readers, *committers)})
     epochs = Epochs(
         job=start.name,
-        program=program,
+        plan=plan,
         splits=None if planned is None else planned.splits,
         committers=committers,
         chores=chores,
@@ -132,7 +133,7 @@ def _check_names(names: list[str]) -> None:
     # Each commits an epoch once: the second would find the first one's mark.
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise PlanError(
-            f"two sinks or dead letters of this stream write to {twice[0]}", hint="give each of them a table of its own"
+            f"two sinks or dead letters of this job write to {twice[0]}", hint="give each of them a table of its own"
         )
 
 

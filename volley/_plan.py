@@ -1,9 +1,9 @@
-"""The frozen nodes a stream is made of: what is to be done, value-equal and printable; nothing here does it."""
+"""The frozen nodes a job is made of: what is to be done, value-equal and printable; nothing here does it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -23,16 +23,18 @@ __all__ = [
     "Path",
     "Read",
     "Rename",
+    "Rest",
     "Select",
     "Union",
     "WithColumn",
     "Write",
     "choose_path",
     "describe",
+    "reads",
     "sources",
     "stateful",
+    "states",
     "walk",
-    "writes",
 ]
 
 
@@ -82,6 +84,17 @@ class Filter(_Step):
 
     def label(self) -> str:
         return f"filter {self.predicate!r}"
+
+
+@dataclass(frozen=True)
+class Rest(_Step):
+    """Rows for which the predicate is not true: false or null."""
+
+    narrow: ClassVar[bool] = True
+    predicate: ExprNode
+
+    def label(self) -> str:
+        return f"filter not is_true({self.predicate!r})"
 
 
 @dataclass(frozen=True)
@@ -171,6 +184,7 @@ class MapBatches(_Apply):
 class Union(Node):
     """The rows of several streams with the same columns."""
 
+    narrow: ClassVar[bool] = True
     streams: tuple[Node, ...]
 
     @property
@@ -197,35 +211,59 @@ class Deduplicate(_Step):
 
 @dataclass(frozen=True)
 class Write(_Step):
-    """The rows go to a sink, and on to the next step."""
+    """The rows go to a sink, bad ones to its dead letter: an end of the graph. A job's writes are its whole graph."""
 
     narrow: ClassVar[bool] = True
     sink: Sink
+    dead_letter: Sink | None = None
 
     def label(self) -> str:
         return f"write {self.sink!r}"
 
 
-def walk(node: Node) -> Iterator[Node]:
-    """Every node of the plan that ends in `node`, inputs first."""
-    for each in node.inputs:
-        yield from walk(each)
-    yield node
+def walk(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Every node of the graph that ends in `nodes`, once each, inputs first.
+
+    Streams that were built from one stream share its nodes: a node is told by its identity, not by its value.
+    """
+    seen: set[int] = set()
+
+    def visit(node: Node) -> Iterator[Node]:
+        if id(node) in seen:
+            return
+        seen.add(id(node))
+        for each in node.inputs:
+            yield from visit(each)
+        yield node
+
+    for node in nodes:
+        yield from visit(node)
 
 
-def sources(node: Node) -> list[Source]:
-    """The plan's sources, in plan order."""
-    return [each.source for each in walk(node) if isinstance(each, Read)]
+def reads(writes: Iterable[Write]) -> list[Read]:
+    """The graph's reads, in plan order."""
+    return [each for each in walk(writes) if isinstance(each, Read)]
 
 
-def writes(node: Node) -> list[Write]:
-    """The plan's writes, in plan order."""
-    return [each for each in walk(node) if isinstance(each, Write)]
+def sources(writes: Iterable[Write]) -> list[Source]:
+    """The graph's sources, in plan order."""
+    return [read.source for read in reads(writes)]
 
 
-def stateful(node: Node) -> list[Node]:
-    """The plan's steps that keep state, in plan order."""
-    return [each for each in walk(node) if each.stateful]
+def states(writes: Iterable[Write], folder: str) -> dict[int, str]:
+    """Where the source of each read keeps its state, by the read's `id`: the fsspec URL of a folder of its own.
+
+    Args:
+        writes: The writes of a job.
+        folder: The URL of the folder for all of them.
+    """
+    split = [read for read in reads(writes) if isinstance(read.source, SplitSource)]
+    return {id(read): f"{folder}/source-{number}" for number, read in enumerate(split)}
+
+
+def stateful(writes: Iterable[Write]) -> list[Node]:
+    """The graph's steps that keep state, in plan order."""
+    return [each for each in walk(writes) if each.stateful]
 
 
 @dataclass(frozen=True)
@@ -239,11 +277,11 @@ class Path:
         return f"{'Arrow-native' if self.arrow_native else 'general'} ({self.reason})"
 
 
-def choose_path(node: Node, arrow_native: bool = True) -> Path:
-    """The path a plan takes; `arrow_native` False forces the general one."""
+def choose_path(nodes: Iterable[Node], arrow_native: bool = True) -> Path:
+    """The path that a graph takes; `arrow_native` False forces the general one."""
     if not arrow_native:
         return Path(False, "Environment(arrow_native=False)")
-    for each in walk(node):
+    for each in walk(nodes):
         if isinstance(each, Read):
             if not isinstance(each.source, SplitSource):
                 return Path(False, f"{type(each.source).__name__} is read by Spark itself")

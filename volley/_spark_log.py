@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from volley._durable import sync
@@ -33,6 +33,8 @@ OFFSETS = "offsets"
 COMMITS = "commits"
 STATE = "state"
 _VERSION = "v1"
+# What Spark logs of a source that has not given an offset yet.
+_NO_OFFSET = "-"
 _FULL = re.compile("no space left|quota exceeded", re.IGNORECASE)
 _OF_CHECKPOINT = re.compile("CheckpointFileManager|MetadataLog|OffsetSeqLog|CommitLog|StateStore")
 
@@ -152,43 +154,57 @@ class SparkLog:
 
 
 class PlannedEpochs:
-    """The splits of each epoch that Spark has planned; for a job with one source.
+    """The splits of each epoch that Spark has planned.
 
     Args:
         log: Spark's log.
-        source: The opened source.
+        readers: The opened sources, in the order in which Spark logs their offsets.
     """
 
-    def __init__(self, log: SparkLog, source: SplitSource) -> None:
+    def __init__(self, log: SparkLog, readers: Sequence[SplitSource]) -> None:
         self._log = log
-        self._source = source
-        self._last = -1, source.initial_offset()
+        self._readers = readers
+        self._last = -1, self._initial()
 
-    def splits(self, epoch: int) -> list[Split]:
-        """What is to be read in this epoch.
+    def splits(self, epoch: int) -> list[tuple[int, Split]]:
+        """What is to be read in this epoch: splits, each with the number of its reader.
 
         Raises:
             StorageError: If the checkpoint folder can't be read.
-            SourceError: If the source does not have these offsets.
+            SourceError: If a source does not have these offsets.
         """
-        before, start = self._last
+        before, starts = self._last
         if before != epoch - 1:
-            start = self._end(epoch - 1) if epoch else self._source.initial_offset()
-        end = self._end(epoch)
-        self._last = epoch, end
-        return self._source.splits(start, end)
+            starts = self._ends(epoch - 1) if epoch else self._initial()
+        ends = self._ends(epoch)
+        self._last = epoch, ends
+        return self._between(starts, ends)
 
-    def splits_up_to(self, epoch: int) -> list[Split]:
+    def splits_up_to(self, epoch: int) -> list[tuple[int, Split]]:
         """What is to be read in all epochs from the first one to this one."""
-        return self._source.splits(self._source.initial_offset(), self._end(epoch))
+        return self._between(self._initial(), self._ends(epoch))
 
-    def _end(self, epoch: int) -> Offset:
+    def _between(self, starts: Sequence[Offset], ends: Sequence[Offset]) -> list[tuple[int, Split]]:
+        return [
+            (number, split)
+            for number, (reader, start, end) in enumerate(zip(self._readers, starts, ends, strict=True))
+            # Spark asks all sources for each epoch, also those that have nothing new.
+            if start != end
+            for split in reader.splits(start, end)
+        ]
+
+    def _initial(self) -> list[Offset]:
+        return [reader.initial_offset() for reader in self._readers]
+
+    def _ends(self, epoch: int) -> list[Offset]:
         lines = self._log.offsets(epoch)
         with usable(self._log.checkpoint):
-            if len(lines) != 1:
-                raise ValueError(f"{OFFSETS}/{epoch} has {len(lines)} sources and not one")
-            offset: Offset = json.loads(lines[0])
-        return offset
+            if len(lines) != len(self._readers):
+                raise ValueError(f"{OFFSETS}/{epoch} has {len(lines)} sources and not {len(self._readers)}")
+            return [
+                reader.initial_offset() if line == _NO_OFFSET else json.loads(line)
+                for reader, line in zip(self._readers, lines, strict=True)
+            ]
 
 
 @contextmanager

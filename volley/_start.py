@@ -1,22 +1,32 @@
-"""How a job is to be started: what `DataStream.start` and `DataStream.execute` are told."""
+"""How a job is to be started: the options of `start` and `execute`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
 from volley import _checks
 from volley.errors import ConfigError
 
-__all__ = ["Into", "Start"]
+__all__ = ["Into", "Start", "StartOptions"]
 
 Into = Literal["append", "replace"]
 """What happens to the rows that sinks hold of earlier runs when a job begins anew."""
 
 
+class StartOptions(TypedDict, total=False):
+    """The options of `start` and `execute`, beside the job's name; `Environment.start` describes them."""
+
+    fresh: bool
+    into: Into | None
+    backfill: bool
+    metrics_port: int | None
+    metrics_host: str
+
+
 @dataclass(frozen=True)
 class Start:
-    """The arguments of a start, checked; `DataStream.start` describes them."""
+    """The arguments of a start, checked; `Environment.start` describes them."""
 
     name: str
     fresh: bool = False

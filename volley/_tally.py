@@ -37,7 +37,7 @@ class Reports:
 
     Args:
         counts: Where reports add up.
-        sinks: How many sinks the stream has; results behind them are those of dead letters.
+        sinks: How many sinks the job has; results behind them are those of dead letters.
     """
 
     counts: Accumulator[_Counts]
@@ -59,12 +59,13 @@ class Tally:
 
     Args:
         context: Spark's.
-        sinks: How many sinks the stream has.
+        streams: For each sink of the job the number of the stream whose rows it takes.
     """
 
-    def __init__(self, context: SparkContext, sinks: int) -> None:
-        self._none = (0,) * (3 + sinks)
-        self.reports = Reports(context.accumulator(self._none, _Sums()), sinks)
+    def __init__(self, context: SparkContext, streams: Sequence[int]) -> None:
+        self._streams = streams
+        self._none = (0,) * (3 + len(streams))
+        self.reports = Reports(context.accumulator(self._none, _Sums()), len(streams))
         self._epoch: tuple[int, float] | None = None
 
     def begin(self, epoch: int) -> None:
@@ -75,6 +76,17 @@ class Tally:
     def end(self) -> None:
         """No epoch runs."""
         self._epoch = None
+
+    def rows(self, written: Sequence[int]) -> int:
+        """How many rows the sinks have got, if those that go to several sinks of one stream count once.
+
+        Args:
+            written: The rows that each sink has got.
+        """
+        most: dict[int, int] = {}
+        for stream, rows in zip(self._streams, written, strict=True):
+            most[stream] = max(most.get(stream, 0), rows)
+        return sum(most.values())
 
     @property
     def epoch(self) -> int:
@@ -88,4 +100,4 @@ class Tally:
             return None
         number, began = self._epoch
         tasks, files, size, *rows = self.reports.counts.value
-        return EpochProgress(number, tasks, max(rows), files, size, time.monotonic() - began)
+        return EpochProgress(number, tasks, self.rows(rows), files, size, time.monotonic() - began)

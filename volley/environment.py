@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from volley import _checks, _plan
 from volley._prometheus import Endpoint
-from volley._start import Start
+from volley._start import Start, StartOptions
 from volley.errors import ConfigError, PlanError
 from volley.metrics import Metrics
 from volley.source import Source
-from volley.stream import DataStream
+from volley.stream import DataStream, Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,16 +75,94 @@ class Environment:
             )
         return DataStream(_plan.Read(source), self)
 
-    def start(self, plan: _plan.Node, start: Start) -> Job:
-        """Start a plan as a job: check it against checkpoint, sources and sinks, then hand it to Spark."""
-        path = _plan.choose_path(plan, self.arrow_native)
-        _check(plan, path)
+    def start(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job:
+        """Start pipelines as one job, and return the running job at once: for notebooks and services.
+
+        What the pipelines share is read and computed once an epoch, as far as they go on from the same stream. Each
+        sink is committed by itself, exactly once.
+
+        Args:
+            name: The job's name; its checkpoint is kept under it, so that the next start goes on where this one ends.
+            pipelines: What to run; made in this environment.
+            options: `fresh`: True deletes the job's checkpoint first, so that the sources are read from the beginning.
+
+                `into`: What happens to rows that the sinks hold of an earlier checkpoint of this job, when it begins
+                anew: ``"append"`` keeps them, ``"replace"`` empties the sinks first, whoever has written their rows;
+                None = the job is refused, as every row would be there twice.
+
+                `backfill`: True fills sinks that are new since the job's last run with the rows of all epochs so far.
+
+                `metrics_port`: Where Prometheus can read the metrics over HTTP while the job runs; 0 = a free port,
+                which `Job.metrics_url` tells; None = nowhere.
+
+                `metrics_host`: The address to listen at; by default ``"127.0.0.1"``, in a container ``"0.0.0.0"``, so
+                that others can reach it.
+
+        Raises:
+            ConfigError: If there is no pipeline, or an option is wrong.
+            PlanError: If the job runs in this process already, or its checkpoint is of another pipeline.
+            VolleyError: If it can't be started; nothing has been written then.
+        """
+        start = Start(name, **options)
+        writes = self._writes(pipelines)
+        path = _plan.choose_path(writes, self.arrow_native)
+        _check(writes, path)
         with ExitStack() as on_failure:
-            job = self._start(plan, path, start, on_failure)
+            job = self._start(writes, path, start, on_failure)
             on_failure.pop_all()
         return job
 
-    def _start(self, plan: _plan.Node, path: _plan.Path, start: Start, on_failure: ExitStack) -> Job:
+    def execute(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job:
+        """Run pipelines as one job, to the end of their bounded sources or until it is stopped.
+
+        Ctrl-C and SIGTERM finish the running epoch first.
+
+        Args:
+            name: The job's name; its checkpoint is kept under it, so that the next run goes on where this one ends.
+            pipelines: What to run; made in this environment.
+            options: See `start`.
+
+        Returns:
+            The finished job.
+
+        Raises:
+            VolleyError: If it can't be started, or fails; what the last committed epoch wrote stays.
+
+        Example:
+            >>> from volley import Environment, MemorySink, MemorySource, col
+            >>> environment, good, bad = Environment(), MemorySink("good"), MemorySink("bad")
+            >>> paid, free = environment.from_source(MemorySource([{"price": 0}, {"price": 5}])).split(col("price") > 0)
+            >>> environment.execute("prices", paid.to_sink(good), free.to_sink(bad))  # doctest: +SKIP
+            Job('prices', finished, epoch 0, 2 rows)
+        """
+        from volley._terminal import follow
+
+        job = self.start(name, *pipelines, **options)
+        follow(job)
+        if job.exception is not None:
+            # Without the frames of py4j and Spark, in which the epoch ran.
+            raise job.exception.with_traceback(None)
+        return job
+
+    def _writes(self, pipelines: Sequence[Pipeline]) -> list[_plan.Write]:
+        """The graph of a job, as its writes."""
+        if not pipelines:
+            raise ConfigError(
+                "a job needs a pipeline",
+                hint='execute("name", stream.to_sink(sink)) or stream.to_sink(sink).execute("name")',
+            )
+        for pipeline in pipelines:
+            if not isinstance(pipeline, Pipeline):
+                raise ConfigError(
+                    f"a job runs pipelines, not {type(pipeline).__name__}", hint="end each stream with .to_sink(...)"
+                )
+            if pipeline._environment != self:
+                raise ConfigError(
+                    "a pipeline was made in another environment", hint="begin it with from_source of this one"
+                )
+        return [write for pipeline in pipelines for write in pipeline._writes]
+
+    def _start(self, writes: Sequence[_plan.Write], path: _plan.Path, start: Start, on_failure: ExitStack) -> Job:
         from volley._checkpoint import Checkpoint, locate
         from volley._launch import launch
         from volley._running import release, reserve
@@ -99,16 +178,16 @@ class Environment:
             on_failure.callback(endpoint.close)
         checkpoint = Checkpoint(folder, start.name)
         epochs = launch(
-            plan, path, start, checkpoint, lambda: self.spark or open_session(self.master), metrics, on_failure
+            writes, path, start, checkpoint, lambda: self.spark or open_session(self.master), metrics, on_failure
         )
         job = Job(epochs, endpoint)
-        job._start(self._interval(plan), all(source.bounded for source in _plan.sources(plan)))
+        job._start(self._interval(writes), all(source.bounded for source in _plan.sources(writes)))
         checkpoint.forget()
         return job
 
-    def _interval(self, plan: _plan.Node) -> timedelta:
+    def _interval(self, writes: Sequence[_plan.Write]) -> timedelta:
         assert isinstance(self.checkpoint_interval, timedelta)
-        waits = (write.sink.flush_interval for write in _plan.writes(plan))
+        waits = (write.sink.flush_interval for write in writes)
         return min([self.checkpoint_interval, *(wait for wait in waits if wait is not None)])
 
 
@@ -119,11 +198,13 @@ def _check_session(spark: object) -> None:
         _checks.of_type(SparkSession, "SparkSession.builder.getOrCreate(), or leave it out")("spark", spark)
 
 
-def _check(plan: _plan.Node, path: _plan.Path) -> None:
-    if not isinstance(plan, _plan.Write):
-        raise PlanError(f"the pipeline ends in {plan.label()}, not in a sink", hint="end it with .to_sink(...)")
-    if not path.arrow_native and any(write.sink.dead_letter for write in _plan.writes(plan)):
+def _check(writes: Sequence[_plan.Write], path: _plan.Path) -> None:
+    sinks = [write.sink for write in writes]
+    for number, sink in enumerate(sinks):
+        if any(other is sink for other in sinks[:number]):
+            raise PlanError(f"{sink!r} is in this job twice", hint="make a second sink")
+    if not path.arrow_native and any(write.dead_letter for write in writes):
         raise PlanError(
-            f"a sink has a dead_letter, which needs the Arrow-native path; this pipeline takes the {path}",
+            f"a sink has a dead_letter, which needs the Arrow-native path; this job takes the {path}",
             hint="leave dead_letter out, or sort bad rows out by filter_expr",
         )

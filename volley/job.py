@@ -19,7 +19,7 @@ from volley._epochs import Done, Epochs
 from volley._failpoints import reach
 from volley._prometheus import Endpoint
 from volley._running import release
-from volley._spark import is_slow_start, translate
+from volley._spark_errors import is_slow_start, translate
 from volley.errors import JobError, VolleyError
 from volley.metrics import EpochProgress
 
@@ -51,7 +51,7 @@ class Progress:
         epoch: The number of the last epoch that is visible in every sink; None before the first.
         epochs: Epochs done in this run.
         skipped: How many of them were already there and were skipped (after a crash).
-        rows: Rows written in this run.
+        rows: Rows written in this run; one that several sinks of a stream get counts once.
         rejected: Rows that went to a dead letter in this run.
         files: Files written in this run.
         bytes: Encoded bytes written in this run.
@@ -166,7 +166,7 @@ class Job:
     def _start(self, interval: timedelta, bounded: bool) -> None:
         every = f"{round(interval.total_seconds() * 1000)} milliseconds"
         try:
-            writer = self._epochs.program.frame.writeStream.foreachBatch(self._epoch).queryName(self.name)
+            writer = self._epochs.plan.frame.writeStream.foreachBatch(self._epoch).queryName(self.name)
             writer = writer.option("checkpointLocation", self._epochs.log.checkpoint)
             writer = writer.trigger(availableNow=True) if bounded else writer.trigger(processingTime=every)
             self._query = writer.start()
@@ -251,8 +251,7 @@ class Job:
             epoch=done.epoch.number,
             epochs=seen.epochs + 1,
             skipped=seen.skipped + done.skipped,
-            # A row that goes to two sinks is one row of progress, but two files are two files.
-            rows=seen.rows + max(sum(result.rows for result in sink) for sink in done.sinks),
+            rows=seen.rows + self._epochs.tally.rows([sum(result.rows for result in sink) for sink in done.sinks]),
             rejected=seen.rejected + sum(result.rows for target in done.letters for result in target),
             files=seen.files + sum(result.files for result in written),
             bytes=seen.bytes + sum(result.bytes for result in written),

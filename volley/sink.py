@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
-from volley.errors import PlanError
+from volley.errors import ConfigError, PlanError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -224,6 +224,17 @@ class Sink(ABC):
     def dead_letter(self) -> Sink | None:
         """The sink where rows go that can't be processed for this one, or written by it; None = the job stops."""
         return None
+
+    def dead_letter_at(self, name: str) -> Sink:
+        """The dead letter that is named beside this sink, as ``to_sink(sink, dead_letter="bad_events")`` does it.
+
+        Raises:
+            ConfigError: If the sink has no place for names, as by default, or the name is none.
+        """
+        raise ConfigError(
+            f"{self!r} has no dead letter by name, so dead_letter={name!r} is unknown",
+            hint='give a sink: dead_letter=FileSink("bad", format="json")',
+        )
 
     def check(self, schema: pa.Schema | None) -> None:
         """Find out, before Spark starts, whether rows can be written; nothing is made. By default nothing is checked.

@@ -1,17 +1,17 @@
-"""DataStream: the fluent builder; every verb returns a new stream and nothing runs before `execute` or `start`."""
+"""The fluent builder: streams of rows, and pipelines that end in sinks; nothing runs before `execute` or `start`."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from volley import _plan
 from volley._checks import Duration, duration
-from volley._start import Into, Start
+from volley._start import StartOptions
 from volley._types import check_schema
-from volley.errors import ConfigError, ExpressionError, PlanError
+from volley.errors import ConfigError, ExpressionError, PlanError, near
 from volley.expressions import Column, Expr, as_node, output_name
 from volley.sink import Sink
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from volley._types import SchemaLike
     from volley.job import Job
 
-__all__ = ["DataStream"]
+__all__ = ["DataStream", "Pipeline"]
 
 Row = dict[str, Any]
 
@@ -32,14 +32,24 @@ class _Runner(Protocol):
     @property
     def arrow_native(self) -> bool: ...
 
-    def start(self, plan: _plan.Node, start: Start) -> Job: ...
+    def start(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job: ...
+
+    def execute(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job: ...
+
+
+class _UnknownVerb(PlanError, AttributeError):
+    """A verb that a stream or a pipeline does not have; `hasattr` takes it for the AttributeError that it is."""
+
+
+def _verbs(builder: type) -> list[str]:
+    return [name for name in vars(builder) if not name.startswith("_")]
 
 
 @dataclass(frozen=True)
 class DataStream:
-    """A pipeline as far as it has been drawn: a frozen value; equal streams have equal plans.
+    """Rows and the steps they have gone through: a frozen value; equal streams have equal plans.
 
-    Made by `Environment.from_source`.
+    Made by `Environment.from_source`. Several streams can go on from one: in a job they share what comes before.
 
     Example:
         >>> from volley import Environment, MemorySink, MemorySource, col
@@ -163,90 +173,46 @@ class DataStream:
         span = None if within is None else duration("within", within)
         return self._then(_plan.Deduplicate(self._node, keys, event_time, span))
 
-    def to_sink(self, sink: Sink) -> DataStream:
-        """The rows go to `sink`; the stream goes on behind it, so that several sinks can follow each other.
-
-        All sinks of a stream are fed from one computation of the epoch, and each is committed by itself.
-        """
-        if not isinstance(sink, Sink):
-            raise ConfigError(
-                f"to_sink takes a Sink, not {type(sink).__name__}",
-                hint="for example IcebergSink(config), FileSink(path), MemorySink(), ConsoleSink()",
-            )
-        if any(write.sink is sink for write in _plan.writes(self._node)):
-            raise PlanError(f"{sink!r} is in this stream twice", hint="make a second sink")
-        return self._then(_plan.Write(self._node, sink))
-
-    def start(
-        self,
-        name: str,
-        *,
-        fresh: bool = False,
-        into: Into | None = None,
-        backfill: bool = False,
-        metrics_port: int | None = None,
-        metrics_host: str = "127.0.0.1",
-    ) -> Job:
-        """Start the pipeline and return the running job at once: for notebooks and services.
-
-        Args:
-            name: The job's name; its checkpoint is kept under it, so that the next start goes on where this one ends.
-            fresh: True deletes the job's checkpoint first, so that the sources are read from the beginning.
-            into: What happens to rows that the sinks hold of an earlier checkpoint of this job, when it begins anew:
-                ``"append"`` keeps them, ``"replace"`` empties the sinks first, whoever has written their rows;
-                None = the job is refused, as every row would be there twice.
-            backfill: True fills sinks that are new since the job's last run with the rows of all epochs so far.
-            metrics_port: Where Prometheus can read the metrics over HTTP while the job runs; 0 = a free port, which
-                `Job.metrics_url` tells; None = nowhere.
-            metrics_host: The address to listen at; in a container ``"0.0.0.0"``, so that others can reach it.
+    def split(self, predicate: Expr) -> tuple[DataStream, DataStream]:
+        """Two streams: the rows for which `predicate` is true, and all others (for which it is false or null).
 
         Raises:
-            PlanError: If the job runs in this process already, or its checkpoint is of another pipeline.
-            VolleyError: If it can't be started; nothing has been written then.
+            ExpressionError: If `predicate` is not an expression.
+
+        Example:
+            >>> from volley import Environment, MemorySource, col
+            >>> stream = Environment().from_source(MemorySource([{"id": 1, "price": None}]))
+            >>> good, bad = stream.split(col("price") > 0)
+            >>> print(bad)
+            filter not is_true(col('price') > lit(0))
+              read MemorySource(1 row)
         """
-        return self._environment.start(
-            self._node, Start(name, fresh, into, backfill, metrics_port=metrics_port, metrics_host=metrics_host)
-        )
+        good = self.filter_expr(predicate)
+        return good, self._then(_plan.Rest(self._node, predicate.node))
 
-    def execute(
-        self,
-        name: str,
-        *,
-        fresh: bool = False,
-        into: Into | None = None,
-        backfill: bool = False,
-        metrics_port: int | None = None,
-        metrics_host: str = "127.0.0.1",
-    ) -> Job:
-        """Run the pipeline to the end of its bounded sources, or until it is stopped; returns the finished job.
-
-        Ctrl-C and SIGTERM finish the running epoch first.
+    def to_sink(self, sink: Sink, dead_letter: Sink | str | None = None) -> Pipeline:
+        """The rows go to `sink`. A stream can have several sinks, and so can the streams that go on from it.
 
         Args:
-            name: The job's name; its checkpoint is kept under it, so that the next run goes on where this one ends.
-            fresh: See `start`.
-            into: See `start`.
-            backfill: See `start`.
-            metrics_port: See `start`.
-            metrics_host: See `start`.
+            sink: Where the rows go.
+            dead_letter: Where rows go that can't be processed for this sink, or written by it: another sink; for a
+                table, the name of a table in its catalog, or the path of a folder, as well. None = the sink's own
+                setting, if it has one; without any the job stops at such a row.
 
         Raises:
-            VolleyError: If it can't be started, or fails; what the last committed epoch wrote stays.
+            ConfigError: If `sink` is not a sink, or `dead_letter` is nothing that it can have.
         """
-        from volley._terminal import follow
-
-        job = self.start(
-            name, fresh=fresh, into=into, backfill=backfill, metrics_port=metrics_port, metrics_host=metrics_host
-        )
-        follow(job)
-        if job.exception is not None:
-            # Without the frames of py4j and Spark, in which the epoch ran.
-            raise job.exception.with_traceback(None)
-        return job
+        return Pipeline((), self._environment)._with(self._node, sink, dead_letter)
 
     def explain(self) -> None:
         """Print the logical plan and the execution path it takes, with the reason."""
-        print(f"path: {_plan.choose_path(self._node, self._environment.arrow_native)}\n{self}")
+        print(_explained([self._node], self._environment))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            hint = "end the stream first: .to_sink(...)" if hasattr(Pipeline, name) else near(name, _verbs(DataStream))
+            raise _UnknownVerb(f"a stream has no {name!r}", hint=hint)
 
     def __str__(self) -> str:
         return _plan.describe(self._node)
@@ -255,11 +221,95 @@ class DataStream:
         return f"DataStream(\n{self}\n)"
 
     def _repr_html_(self) -> str:
-        path = _plan.choose_path(self._node, self._environment.arrow_native)
-        return f"<div><b>DataStream</b> · {html.escape(str(path))}<pre>{html.escape(str(self))}</pre></div>"
+        return _html("DataStream", [self._node], self._environment)
 
     def _then(self, node: _plan.Node) -> DataStream:
         return DataStream(node, self._environment)
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A stream with its sinks, ready to run: by itself, or with others by `Environment.execute`.
+
+    Made by `DataStream.to_sink`; a frozen value.
+
+    Example:
+        >>> from volley import Environment, MemorySink, MemorySource
+        >>> pipeline = Environment().from_source(MemorySource([{"id": 1}])).to_sink(MemorySink("out"))
+        >>> pipeline.execute("example").progress.rows  # doctest: +SKIP
+        1
+    """
+
+    _writes: tuple[_plan.Write, ...]
+    _environment: _Runner = field(compare=False)
+
+    def to_sink(self, sink: Sink, dead_letter: Sink | str | None = None) -> Pipeline:
+        """The same rows go to this sink too; they are computed once, and each sink is committed by itself.
+
+        Args:
+            sink: Where the rows go.
+            dead_letter: See `DataStream.to_sink`.
+
+        Raises:
+            ConfigError: If `sink` is not a sink, or `dead_letter` is nothing that it can have.
+        """
+        return self._with(self._writes[0].input, sink, dead_letter)
+
+    def start(self, name: str, **options: Unpack[StartOptions]) -> Job:
+        """Start it as a job, and return the running job at once; see `Environment.start`."""
+        return self._environment.start(name, self, **options)
+
+    def execute(self, name: str, **options: Unpack[StartOptions]) -> Job:
+        """Run it to the end of its bounded sources, or until it is stopped; see `Environment.execute`."""
+        return self._environment.execute(name, self, **options)
+
+    def explain(self) -> None:
+        """Print the logical plan and the execution path it takes, with the reason."""
+        print(_explained(self._writes, self._environment))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            hint = "steps stand before to_sink" if hasattr(DataStream, name) else near(name, _verbs(Pipeline))
+            raise _UnknownVerb(f"a pipeline has no {name!r}", hint=hint)
+
+    def __str__(self) -> str:
+        return "\n".join(map(_plan.describe, self._writes))
+
+    def __repr__(self) -> str:
+        return f"Pipeline(\n{self}\n)"
+
+    def _repr_html_(self) -> str:
+        return _html("Pipeline", self._writes, self._environment)
+
+    def _with(self, node: _plan.Node, sink: Sink, dead_letter: Sink | str | None) -> Pipeline:
+        if not isinstance(sink, Sink):
+            raise ConfigError(
+                f"to_sink takes a Sink, not {type(sink).__name__}",
+                hint="for example IcebergSink(config), FileSink(path), MemorySink(), ConsoleSink()",
+            )
+        if dead_letter is None:
+            letters = sink.dead_letter
+        elif isinstance(dead_letter, str):
+            letters = sink.dead_letter_at(dead_letter)
+        elif isinstance(dead_letter, Sink):
+            letters = dead_letter
+        else:
+            raise ConfigError(
+                f"dead_letter takes a Sink, not {type(dead_letter).__name__}", hint='for example FileSink("bad")'
+            )
+        return Pipeline((*self._writes, _plan.Write(node, sink, letters)), self._environment)
+
+
+def _explained(nodes: Sequence[_plan.Node], environment: _Runner) -> str:
+    plans = "\n".join(map(_plan.describe, nodes))
+    return f"path: {_plan.choose_path(nodes, environment.arrow_native)}\n{plans}"
+
+
+def _html(title: str, nodes: Sequence[_plan.Node], environment: _Runner) -> str:
+    path = _plan.choose_path(nodes, environment.arrow_native)
+    plans = "\n".join(map(_plan.describe, nodes))
+    return f"<div><b>{title}</b> · {html.escape(str(path))}<pre>{html.escape(plans)}</pre></div>"
 
 
 def _schema(schema: SchemaLike | None) -> Any:

@@ -69,15 +69,11 @@ def _java_above() -> list[psutil.Process]:
 def run(folder: Path, master: str, fault: Fault) -> Job:
     """One run: an epoch is one file, and one task."""
     first = config(folder, "first").with_max_records(100).with_batch_size(100)
-    return (
-        Environment(master, checkpoint_dir=str(folder / "checkpoints"))
-        .from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
-        .to_sink(IcebergSink(first))
-        .map_batches(fault)
-        .filter_expr(col("id") % 7 != 0)
-        .with_column("twice", col("id") * 2)
-        .to_sink(IcebergSink(config(folder, "events")))
-        .execute("faults")
+    environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"))
+    read = environment.from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
+    doubled = read.map_batches(fault).filter_expr(col("id") % 7 != 0).with_column("twice", col("id") * 2)
+    return environment.execute(
+        "faults", read.to_sink(IcebergSink(first)), doubled.to_sink(IcebergSink(config(folder, "events")))
     )
 
 

@@ -145,14 +145,9 @@ def test_several_sinks_are_fed_from_one_computation(
         return row
 
     memory = MemorySink("all")
-    (
-        environment.from_source(MemorySource([{"id": i} for i in range(10)]))
-        .map(counted)
-        .to_sink(memory)
-        .filter_expr(col("id") >= 5)
-        .to_sink(IcebergSink(config))
-        .execute("two")
-    )
+    stream = environment.from_source(MemorySource([{"id": i} for i in range(10)])).map(counted)
+    some = stream.filter_expr(col("id") >= 5)
+    environment.execute("two", stream.to_sink(memory), some.to_sink(IcebergSink(config)))
     assert sorted(row["id"] for row in memory.rows()) == list(range(10))
     assert rows() == [{"id": i} for i in range(5, 10)]
     assert len(calls.read_text()) == 10

@@ -169,12 +169,31 @@ def test_a_given_sessions_settings_do_not_change_what_expressions_mean(spark: Sp
 
 def test_a_pipeline_needs_a_sink_and_a_name(native: Environment) -> None:
     stream = native.from_source(MemorySource([{"id": 1}]))
-    with pytest.raises(PlanError, match="not in a sink"):
-        stream.execute("no-sink")
     with pytest.raises(ConfigError, match="name"):
         stream.to_sink(MemorySink("out")).execute(" ")
-    with pytest.raises(PlanError, match="before to_sink"):
-        stream.to_sink(MemorySink("a")).deduplicate("id").to_sink(MemorySink("b")).execute("order")
+    with pytest.raises(ConfigError, match="a job needs a pipeline"):
+        native.execute("nothing")
+    with pytest.raises(ConfigError, match="a job runs pipelines, not DataStream"):
+        native.execute("no-sink", stream)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="another environment"):
+        Environment(checkpoint_dir="elsewhere").execute("foreign", stream.to_sink(MemorySink("out")))
+    sink = MemorySink("out")
+    with pytest.raises(PlanError, match="is in this job twice"):
+        native.execute("twice", stream.to_sink(sink), stream.drop("id").to_sink(sink))
+
+
+def test_a_verb_in_the_wrong_place_is_answered_with_the_right_one(native: Environment) -> None:
+    stream: Any = native.from_source(MemorySource([{"id": 1}]))
+    with pytest.raises(PlanError, match="a stream has no 'execute'") as caught:
+        stream.execute("no-sink")
+    assert "to_sink" in str(caught.value.hint)
+    with pytest.raises(PlanError, match="a pipeline has no 'deduplicate'") as caught:
+        stream.to_sink(MemorySink("a")).deduplicate("id")
+    assert "before to_sink" in str(caught.value.hint)
+    with pytest.raises(PlanError, match="a stream has no 'filter_exp'") as caught:
+        stream.filter_exp(col("id") > 0)
+    assert "'filter_expr'" in str(caught.value.hint)
+    assert not hasattr(stream, "execute")
 
 
 def test_explain_names_the_path_and_the_reason(environment: Environment, capsys: pytest.CaptureFixture[str]) -> None:

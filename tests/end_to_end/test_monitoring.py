@@ -60,8 +60,8 @@ def test_a_running_epoch_shows_what_its_ended_tasks_wrote(
         return row
 
     stream = environment.from_source(MemorySource(pa.table({"id": range(ROWS)}))).map(slow)
-    kept = stream.to_sink(IcebergSink(config)).filter_expr(col("id") < 5).to_sink(MemorySink("few"))
-    job = kept.start("slow", metrics_port=0)
+    few = stream.filter_expr(col("id") < 5).to_sink(MemorySink("few"))
+    job = environment.start("slow", stream.to_sink(IcebergSink(config)), few, metrics_port=0)
     until(job, lambda: (job.progress.running or EpochProgress(0)).tasks == 2)
     now = job.progress
     assert (now.rows, now.files, now.epochs) == (0, 0, 0)
@@ -96,8 +96,9 @@ def test_the_endpoint_tells_the_sinks_apart_and_ends_with_the_job(
 
     source = MemorySource([{"id": i} for i in range(10)], rows_per_epoch=5)
     few, all_rows = MemorySink("few"), IcebergSink(config)
-    stream = native.from_source(source).map(slow).to_sink(all_rows).filter_expr(col("id") < 2).to_sink(few)
-    job = stream.start("two sinks", metrics_port=0)
+    stream = native.from_source(source).map(slow)
+    pipelines = stream.to_sink(all_rows), stream.filter_expr(col("id") < 2).to_sink(few)
+    job = native.start("two sinks", *pipelines, metrics_port=0)
     until(job, lambda: job.progress.epochs == 1)
     shown = scraped(job)
     assert shown["volley_iceberg_records_written_total", "db.events"] == 5

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from volley import DataStream, Environment, MemorySink, MemorySource
+from volley import Environment, MemorySink, MemorySource, Pipeline
 
 
 @pytest.fixture
-def stream(spark: SparkSession, tmp_path: Path) -> DataStream:
+def pipeline(spark: SparkSession, tmp_path: Path) -> Pipeline:
     source = MemorySource([{"id": i} for i in range(3)], rows_per_epoch=1)
     return Environment(spark=spark, checkpoint_dir=str(tmp_path)).from_source(source).to_sink(MemorySink("out"))
 
@@ -28,14 +28,14 @@ def read_all(terminal: int, seen: list[bytes]) -> None:
             seen.append(part)
 
 
-def test_a_live_line_on_a_terminal(stream: DataStream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_line_on_a_terminal(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = os.openpty()
     seen: list[bytes] = []
     reader = threading.Thread(target=read_all, args=(ours, seen))
     reader.start()
     with os.fdopen(theirs, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-        stream.execute("live")
+        pipeline.execute("live")
     reader.join(10)
     os.close(ours)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(seen).decode())
@@ -44,8 +44,8 @@ def test_a_live_line_on_a_terminal(stream: DataStream, monkeypatch: pytest.Monke
     assert re.search(r"live: finished · epoch 2 · 3\s+rows", shown)
 
 
-def test_one_quiet_line_elsewhere(stream: DataStream, capfd: pytest.CaptureFixture[str]) -> None:
-    stream.execute("quiet")
+def test_one_quiet_line_elsewhere(pipeline: Pipeline, capfd: pytest.CaptureFixture[str]) -> None:
+    pipeline.execute("quiet")
     printed, shown = capfd.readouterr()
     assert printed == ""
     assert re.fullmatch(r"quiet: finished · epoch 2 · 3 rows · .* rows/s\n", shown)

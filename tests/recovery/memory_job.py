@@ -53,9 +53,7 @@ class MemoryJob:
         )
         source = MemorySource([{"id": number} for number in range(rows)], rows_per_epoch=per_epoch)
         stream = environment.from_source(source)
-        for sink in sinks:
-            stream = stream.to_sink(sink)
-        return stream.execute("job", **start).progress
+        return environment.execute("job", *map(stream.to_sink, sinks), **start).progress
 
     def ids(self, name: str) -> list[int] | None:
         """The ids in a table or a folder of files, in order; None if there is none."""

@@ -31,13 +31,11 @@ def main(folder: Path, master: str = "local[2]") -> Job:
     ever = read("deduplicate").deduplicate("id")
     within = read("deduplicate_within").deduplicate("id", event_time="at", within=timedelta(hours=1))
     last = Upsert(["kind", "slot"], order_by="at", strategy="copy_on_write")
-    return (
-        ever.with_column("kind", lit("deduplicate"))
-        .union(within.with_column("kind", lit("deduplicate_within")))
-        .to_sink(IcebergSink(sink("first")))
-        .with_column("slot", col("id") % SLOTS)
-        .to_sink(IcebergSink(sink("last").with_commit_mode(last)))
-        .execute("stateful")
+    both = ever.with_column("kind", lit("deduplicate")).union(within.with_column("kind", lit("deduplicate_within")))
+    return environment.execute(
+        "stateful",
+        both.to_sink(IcebergSink(sink("first"))),
+        both.with_column("slot", col("id") % SLOTS).to_sink(IcebergSink(sink("last").with_commit_mode(last))),
     )
 
 

@@ -105,12 +105,13 @@ def test_from_topic_to_topic(
         kafka.sasl_bootstrap, first, schema=JSON, include=["key", "headers", "timestamp"], bounded=True, **secure
     )
     stream = environment.from_source(source).drop("kafka_headers", "kafka_timestamp")
-    stream = stream.to_sink(KafkaSink(kafka.sasl_bootstrap, second, "raw", key="text", value="kafka_key", **secure))
-    stream.explain()
+    sink = KafkaSink(kafka.sasl_bootstrap, second, "raw", key="text", value="kafka_key", **secure)
+    pipeline = stream.to_sink(sink)
+    pipeline.explain()
     plan = capsys.readouterr().out
     assert "KafkaSource(" in plan
-    assert kafka.password not in plan + repr(stream)
-    assert stream.execute("on").progress.rows == 100
+    assert kafka.password not in plan + repr(pipeline)
+    assert pipeline.execute("on").progress.rows == 100
     found = sorted((message.key(), message.value()) for message in kafka.messages(second))
     assert found == sorted((row["text"].encode(), json.dumps(row["id"]).encode()) for row in rows)
     kept = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]

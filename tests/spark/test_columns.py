@@ -40,7 +40,7 @@ def stream_of(batch: pa.RecordBatch) -> DataStream:
 def on_spark(session: SparkSession, stream: DataStream, batch: pa.RecordBatch) -> list[dict[str, Any]]:
     frame = session.createDataFrame(pa.Table.from_batches([batch]), to_spark_schema(batch.schema))
     schema = batch.schema
-    for node in list(walk(stream._node))[1:]:
+    for node in list(walk([stream._node]))[1:]:
         frame, schema = apply(frame, node, schema), lower([node], schema).schema
     table = frame.toArrow()
     assert table.schema.names == schema.names
@@ -48,7 +48,7 @@ def on_spark(session: SparkSession, stream: DataStream, batch: pa.RecordBatch) -
 
 
 def on_arrow(stream: DataStream, batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = lower(list(walk(stream._node))[1:], batch.schema)(batch).to_pylist()
+    rows: list[dict[str, Any]] = lower(list(walk([stream._node]))[1:], batch.schema)(batch).to_pylist()
     return rows
 
 

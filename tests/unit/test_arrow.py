@@ -40,7 +40,7 @@ START = Environment().from_source(MemorySource([], schema=SCHEMA))
 
 def stage(stream: DataStream, schema: pa.Schema = SCHEMA) -> Stage:
     """The steps of a stream behind its source, lowered."""
-    nodes: list[Node] = list(walk(stream._node))
+    nodes: list[Node] = list(walk([stream._node]))
     return lower(nodes[1:], schema)
 
 

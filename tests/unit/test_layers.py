@@ -33,7 +33,8 @@ LAYERS = {
     2: ["_plan", "source", "sink", "metrics", "_prometheus", "_registry", "_operators", "_start"],
     3: ["stream", "connectors", "iceberg"],
     4: [
-        *("_arrow", "_columns", "_datasource", "_dead_letters", "_epochs", "_spark", "_tally", "_workers"),
+        *("_arrow", "_columns", "_compile", "_datasource", "_dead_letters", "_epochs", "_spark_errors", "_tally"),
+        *("_schemas", "_tasks", "_tree", "_workers"),
         *("_preview", "_session", "_checkpoint", "_launch", "_repair", "_running", "_spark_log", "job", "_terminal"),
     ],
     5: ["environment"],
@@ -42,9 +43,10 @@ LAYERS = {
 }
 
 THIRD_PARTIES = {
-    "pyspark": {"_spark", "_columns", "_datasource", "_tally"},
+    "pyspark": {"_columns", "_compile", "_datasource", "_tally", "_tasks"},
     "pyarrow": {
-        *("_arrow", "_casts", "_columns", "_datasource", "_dead_letters", "_encoded", "_operators", "_spark"),
+        *("_arrow", "_casts", "_columns", "_datasource", "_dead_letters", "_encoded", "_operators"),
+        *("_compile", "_tasks", "_tree"),
         *("_readable", "_utf8", "_uuids"),
         *("iceberg.writer", "iceberg.schema", "iceberg.tables", "iceberg._upsert_chores", "iceberg._upsert_staging"),
         *("iceberg._clusters", "iceberg._dictionaries", "iceberg._evolution", "iceberg._layout", "iceberg._rolling"),
@@ -156,10 +158,12 @@ stream = (
     Environment().from_source(FileSource("in/*.json", schema="id long, tags array<string>", max_files_per_epoch=3))
     .filter_expr(col("id").between(1, 5) & ~col("tags").is_null()).with_column("x", col("id") * 2 + lit(1))
     .select("id", col("x").cast("decimal(10,2)").alias("y")).drop("id").rename({"y": "z"})
-    .map(lambda row: row).to_sink(FileSink("out")).to_sink(ConsoleSink()).to_sink(IcebergSink(config))
+    .map(lambda row: row)
 )
 stream.union(Environment().from_source(MemorySource([{"id": 1}, ABORT]))).deduplicate("id")
-repr(stream), stream._repr_html_(), stream.explain()
+pipeline = stream.to_sink(FileSink("out")).to_sink(ConsoleSink()).to_sink(IcebergSink(config))
+for each in stream, pipeline, *stream.split(col("id") > 3):
+    repr(each), each._repr_html_(), each.explain()
 heavy = {"pyspark", "pyarrow", "pyiceberg", "pandas", "numpy", "fsspec", "rich"} & set(sys.modules)
 assert not heavy, heavy
 """

@@ -25,25 +25,25 @@ def log(folder: Path, *ends: int, version: str = "v1") -> SparkLog:
 
 
 def test_each_epoch_begins_where_the_one_before_has_ended(source: SplitSource, tmp_path: Path) -> None:
-    planned = PlannedEpochs(log(tmp_path, 3, 3, 10), source)
-    assert [planned.splits(epoch) for epoch in (0, 1, 2)] == [[(0, 3, False)], [], [(3, 10, False)]]
+    planned = PlannedEpochs(log(tmp_path, 3, 3, 10), [source])
+    assert [planned.splits(epoch) for epoch in (0, 1, 2)] == [[(0, (0, 3, False))], [], [(0, (3, 10, False))]]
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 2])
 def test_an_epoch_that_is_written_again_has_the_same_splits(source: SplitSource, tmp_path: Path, epoch: int) -> None:
     checkpoint = log(tmp_path, 3, 5, 10)
-    planned = PlannedEpochs(checkpoint, source)
+    planned = PlannedEpochs(checkpoint, [source])
     first = [planned.splits(number) for number in range(epoch + 1)][-1]
     # In the same run, and in another one that begins with it.
-    assert planned.splits(epoch) == PlannedEpochs(checkpoint, source).splits(epoch) == first != []
+    assert planned.splits(epoch) == PlannedEpochs(checkpoint, [source]).splits(epoch) == first != []
 
 
 def test_offsets_in_a_form_that_is_not_known_are_refused(source: SplitSource, tmp_path: Path) -> None:
-    planned = PlannedEpochs(log(tmp_path, 3, version="v2"), source)
+    planned = PlannedEpochs(log(tmp_path, 3, version="v2"), [source])
     with pytest.raises(StorageError, match=r"offsets/0 is not in Spark's form v1: v2"):
         planned.splits(0)
 
 
 def test_a_log_that_lacks_the_epoch_is_an_error(source: SplitSource, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="can't be used"):
-        PlannedEpochs(log(tmp_path, 3), source).splits(1)
+        PlannedEpochs(log(tmp_path, 3), [source]).splits(1)

@@ -22,6 +22,7 @@ from volley import (
     KafkaSource,
     MemorySink,
     MemorySource,
+    Pipeline,
     VolleyError,
     col,
 )
@@ -51,7 +52,7 @@ def existing(folder: Path, **settings: Any) -> IcebergSinkConfig:
     return table(folder, **settings)
 
 
-Draw = Callable[[Environment, Path], DataStream]
+Draw = Callable[[Environment, Path], DataStream | Pipeline]
 
 MISTAKES: dict[str, tuple[Draw, str]] = {
     "a column of rows in memory": (lambda e, f: e.from_source(MEMORY).filter_expr(col("idd") > 1), "'idd'"),

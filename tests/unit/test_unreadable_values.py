@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.test_dead_letters import Picky, payloads, run, stream
-from volley import ConsoleSink, FileSink, FileSource, MemorySink, MemorySource, SourceError, col
+from volley import ConsoleSink, Environment, FileSink, FileSource, MemorySink, MemorySource, Pipeline, SourceError, col
 from volley._readable import readable_rows
 from volley._utf8 import check_utf8
 
@@ -121,9 +121,10 @@ def test_a_function_that_gives_bad_strings_is_found_out(behind: bool, tmp_path: 
         return pa.record_batch({"text": strings(*([BAD] * batch.num_rows))})
 
     rows = stream(MemorySource([{"text": "a"}]))
-    rows = rows.to_sink(MemorySink("first")) if behind else rows
+    before = rows.to_sink(MemorySink("first"))._writes if behind else ()
+    pipeline = rows.map_batches(spoiled).to_sink(MemorySink("out"))
     with pytest.raises(SourceError, match="column 'text' has a string that is not UTF-8"):
-        run(rows.map_batches(spoiled).to_sink(MemorySink("out")), tmp_path)
+        run(Pipeline((*before, *pipeline._writes), Environment()), tmp_path)
 
 
 # Times

@@ -75,6 +75,16 @@ class IcebergSink(Sink):
         table = self.config.dead_letter_table
         return IcebergSink(table) if table else self._files(target)
 
+    def dead_letter_at(self, name: str) -> Sink:
+        """The table of this name in the same catalog, or JSON files in this folder.
+
+        Raises:
+            ConfigError: If it is no name, or the sink's own table.
+        """
+        letters = IcebergSink(self.config.with_dead_letter(name)).dead_letter
+        assert letters is not None
+        return letters
+
     def _files(self, target: str) -> Sink:
         within = target.startswith(f"{self.config.storage.root}/")
         options = self.config.storage.fsspec_options(self.config.properties) if within else {}
