@@ -1,0 +1,106 @@
+"""A job with forks and joins is killed at every point: each of its tables holds each of its rows exactly once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import plain_environment
+from tests.recovery import branching
+from tests.recovery.runs import RUN_SECONDS, load
+from volley._failpoints import POINTS, TASK_POINTS, VARIABLE
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+FILES = 5
+ROWS_PER_FILE = 120
+
+# Of three tables and a dead letter some have epoch 1, then all have epoch 2, which Spark does not know.
+BEFORE_COMMITS = ["in-task@0,before-planning@1", "after-task@1,before-files@1", "after-files@1"]
+AT_COMMITS = ["between-commits@1", "before-commit@2", "after-commit@2", "before-checkpoint@2", "in-recovery@2"]
+
+
+def rows_of(source: str) -> list[dict[str, Any]]:
+    """Rows of which some have no price, or none above zero."""
+    start = 0 if source == "left" else 10_000
+    return [
+        {"id": start + number, "price": None if number % 11 == 0 else number % 7 - 2}
+        for number in range(FILES * ROWS_PER_FILE)
+    ]
+
+
+def is_bad(row: dict[str, Any]) -> bool:
+    """True for the rows that are written in a form that can't be read."""
+    return bool(row["id"] % 50 == 49)
+
+
+def write_input(folder: Path, with_bad_rows: bool) -> None:
+    for source in branching.SOURCES:
+        (folder / source).mkdir()
+        rows = rows_of(source)
+        for number in range(FILES):
+            lines = [
+                json.dumps({**row, "price": "free"} if with_bad_rows and is_bad(row) else row) + "\n"
+                for row in rows[number * ROWS_PER_FILE : (number + 1) * ROWS_PER_FILE]
+            ]
+            (folder / source / f"{number}.json").write_text("".join(lines))
+
+
+def die(folder: Path, path: str, points: str, *options: str) -> None:
+    """One run in a process of its own, whose driver dies."""
+    command = [sys.executable, "-m", "tests.recovery.branching", str(folder), path, *options]
+    ended = subprocess.run(command, env=plain_environment(**{VARIABLE: points}), timeout=RUN_SECONDS)
+    assert ended.returncode == -signal.SIGKILL
+
+
+def check(folder: Path, with_bad_rows: bool) -> None:
+    """Compare each table with the input, row by row and value by value."""
+    left, right = (
+        [row for row in rows_of(source) if not (with_bad_rows and is_bad(row))] for source in branching.SOURCES
+    )
+    paid = [row for row in left + right if row["price"] is not None and row["price"] > 0]
+    assert read(folder, "paid") == [{**row, "twice": row["price"] * 2} for row in paid]
+    assert read(folder, "rest") == [row for row in left + right if row not in paid]
+    assert read(folder, "ids") == [{"id": row["id"]} for row in left]
+    if with_bad_rows:
+        letters = load(folder, "db.bad").scan().to_arrow().to_pylist()
+        bad = [row for source in branching.SOURCES for row in rows_of(source) if is_bad(row)]
+        found = sorted(json.loads(letter["payload"])["id"] for letter in letters)
+        assert found == [row["id"] for row in bad]
+
+
+def read(folder: Path, table: str) -> list[dict[str, Any]]:
+    return list(load(folder, f"db.{table}").scan().to_arrow().sort_by("id").to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("path", "points"),
+    [("arrow-native", BEFORE_COMMITS), ("arrow-native", AT_COMMITS), ("general", AT_COMMITS)],
+    ids=["arrow-native, before commits", "arrow-native, at commits", "general, at commits"],
+)
+def test_killed(path: str, points: list[str], tmp_path: Path) -> None:
+    with_bad_rows = path == "arrow-native"
+    write_input(tmp_path, with_bad_rows)
+    for each in points:
+        die(tmp_path, path, each)
+    branching.main(tmp_path, path)
+    check(tmp_path, with_bad_rows)
+
+
+def test_killed_in_tasks(tmp_path: Path) -> None:
+    write_input(tmp_path, with_bad_rows=True)
+    for epoch, point in enumerate(TASK_POINTS):
+        die(tmp_path, "arrow-native", f"{point}@{epoch}", "--kill-driver")
+    branching.main(tmp_path, "arrow-native")
+    check(tmp_path, with_bad_rows=True)
+
+
+def test_every_point_is_met() -> None:
+    met = {each.partition("@")[0] for points in (*BEFORE_COMMITS, *AT_COMMITS) for each in points.split(",")}
+    assert met >= {*POINTS, "in-recovery"}
