@@ -209,7 +209,7 @@ class Epochs:
         )
         letters = self.targets.letters(self.job, epoch, due, letters_due)
         program, reports = self.program, self.tally.reports
-        task = Task(epoch.number, program.source, program.segments, writers, letters, reports)
+        task = Task(epoch.number, program.reader, program.segments, writers, letters, reports)
         if self.splits is None:
             tasks = run_rows(frame, task)
         else:

@@ -74,7 +74,7 @@ def launch(
 
     spark = session_for_job(session(), checkpoint.url)
     program = compile_plan(spark, plan, path, f"{checkpoint.url}/volley", start.name)
-    planned = None if program.source is None else PlannedEpochs(checkpoint.log, program.source)
+    planned = None if program.reader is None else PlannedEpochs(checkpoint.log, program.reader)
     tally = Tally(spark.sparkContext, len(sinks))
     metrics.follow(lambda: tally.progress)
     chores = [Chores(spark, start.name, tally, metrics.of_sink(sink.label)) for sink in sinks]
@@ -84,7 +84,7 @@ def launch(
     ]
     targets = Targets.open(sinks, start.name, metrics, known)
     opened = (*committers, *targets.committers)
-    preload(spark, {type(each).__module__ for each in (program.source, *committers)})
+    preload(spark, {type(each).__module__ for each in (program.reader, *committers)})
     epochs = Epochs(
         job=start.name,
         program=program,

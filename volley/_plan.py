@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from volley.expressions import ExprNode
 from volley.sink import Sink
-from volley.source import Source, SplitSource
+from volley.source import Source, SparkSource
 
 __all__ = [
     "Deduplicate",
@@ -245,7 +245,7 @@ def choose_path(node: Node, arrow_native: bool = True) -> Path:
         return Path(False, "Environment(arrow_native=False)")
     for each in walk(node):
         if isinstance(each, Read):
-            if not isinstance(each.source, SplitSource):
+            if isinstance(each.source, SparkSource):
                 return Path(False, f"{type(each.source).__name__} is read by Spark itself")
         elif not each.narrow:
             return Path(False, f"{each.label()} needs rows of more than one batch")

@@ -9,7 +9,7 @@ from volley import _plan
 from volley._arrow import lower
 from volley._types import canonical_schema
 from volley.errors import ExpressionError, PlanError, near
-from volley.source import SplitSource
+from volley.source import SourceContext, SparkSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,10 +54,10 @@ class _Preview:
         return lower([node], known[0]).schema
 
     def _read(self, node: _plan.Read) -> pa.Schema | None:
-        if not isinstance(node.source, SplitSource):
+        if isinstance(node.source, SparkSource):
             return None
         number, self._sources = self._sources, self._sources + 1
-        schema = node.source.preview(f"{self._state}/source-{number}")
+        schema = node.source.preview(SourceContext(f"{self._state}/source-{number}"))
         return None if schema is None else canonical_schema(schema)
 
 

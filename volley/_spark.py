@@ -26,7 +26,7 @@ from volley._utf8 import check_utf8
 from volley._workers import peak_memory, settle
 from volley.errors import JobError, PlanError, VolleyError
 from volley.sink import Chore, TaskWriter, Writer, WriteResult
-from volley.source import BadRow, SparkSource, Split, SplitSource
+from volley.source import BadRow, Reader, Source, SourceContext, SparkSource, Split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,13 +88,13 @@ class Program:
 
     Args:
         frame: The streaming DataFrame that Spark runs.
-        source: The source whose splits `frame` carries, on the Arrow-native path; None: it carries rows.
+        reader: Reads the splits, on the Arrow-native path; None: `frame` carries rows.
         segments: One for each sink, in plan order; the rows of one go on to the next.
         stateful: True if Spark may keep state for `frame`, which it then must evaluate in every epoch.
     """
 
     frame: DataFrame
-    source: SplitSource | None
+    reader: Reader | None
     segments: tuple[Segment, ...]
     stateful: bool = False
 
@@ -109,7 +109,7 @@ class Task:
     """What one Spark task does: read or take batches, apply each segment, feed its writer, return the results.
 
     Args:
-        source: The source whose splits it gets; None: it gets rows.
+        reader: Reads the splits that it gets; None: it gets rows.
         segments: The stream's segments.
         writers: One for each segment; None = its sink has the epoch already.
         letters: Where bad rows go; None = the first one stops the job. Their results come behind the sinks'.
@@ -117,7 +117,7 @@ class Task:
     """
 
     epoch: int
-    source: SplitSource | None
+    reader: Reader | None
     segments: tuple[Segment, ...]
     writers: tuple[Writer | None, ...]
     letters: DeadLetters | None = None
@@ -127,7 +127,7 @@ class Task:
         """Do it.
 
         Args:
-            given: The splits, or without a source the batches.
+            given: The splits, or without a reader the batches.
         """
         number, attempt = _place()
         targets = self.letters.writers if self.letters else ()
@@ -166,29 +166,29 @@ class Task:
                 raise blamed(error, batch, self.segments, writers, position) from error
 
     def _sort(self, splits: Iterator[Split], letters: DeadLetters, writers: Sequence[TaskWriter | None]) -> None:
-        assert self.source, "dead letters are for splits"
+        assert self.reader, "dead letters are for splits"
         count = len(self.segments)
         sorter = Sorter(letters, self.segments, writers[:count], writers[count:])
         for split in splits:
-            for found in self.source.read_tolerant(split):
+            for found in self.reader.read_tolerant(split):
                 sorter.take(found)
         sorter.finish()
 
     def _rows(self, given: Iterator[Any]) -> Iterator[tuple[Split, int, pa.RecordBatch]]:
         """The batches, each with the split it is of and the number of the split's rows before it."""
-        for each in [given] if self.source is None else given:
+        for each in [given] if self.reader is None else given:
             before = 0
-            for batch in each if self.source is None else self.source.read(each):
+            for batch in each if self.reader is None else self.reader.read(each):
                 yield each, before, batch
                 before += batch.num_rows
 
     def _position(self, split: Split, before: int, row: int) -> str | None:
         """Where a row stands in the source, found by reading its split again; None if that is not known."""
-        if self.source is None:
+        if self.reader is None:
             return None
         number = before + row
         with suppress(VolleyError):
-            for found in self.source.read_tolerant(split):
+            for found in self.reader.read_tolerant(split):
                 if isinstance(found, BadRow):
                     continue
                 if number < found.batch.num_rows:
@@ -315,11 +315,9 @@ class _Compiler:
         head, steps = _cut(plan, path)
         if path.arrow_native:
             assert isinstance(head, _plan.Read)
-            assert isinstance(head.source, SplitSource)
-            source, name = self._open(head.source)
             dictionaries = all(step.sink.takes_dictionaries for step in steps if isinstance(step, _plan.Write))
-            source = source.with_dictionaries() if dictionaries else source
-            return Program(self._stream(name, source, None), source, _segments(steps, source.schema, dictionaries))
+            reader, name = self._open(head.source, dictionaries)
+            return Program(self._stream(name, reader, None), reader, _segments(steps, reader.schema, dictionaries))
         frame, schema = self._frame(head)
         segments = _segments(steps, schema, dictionaries=False)
         self._size_batches([segment.batch_size for segment in segments if segment.batch_size])
@@ -334,14 +332,15 @@ class _Compiler:
             # Otherwise it weighs the batch after each row, which is half of the JVM's whole work.
             conf.set(f"{_BATCH}.maxBytesPerBatch", str(2**31 - 1))
 
-    def _open(self, source: SplitSource) -> tuple[SplitSource, str]:
+    def _open(self, source: Source, dictionaries: bool = False) -> tuple[Reader, str]:
         number, self._opened = self._opened, self._opened + 1
-        opened = source.open(f"{self._state}/source-{number}", self._spark.sparkContext.defaultParallelism)
-        return opened, f"volley-{self._job}-{number}"
+        parallelism = self._spark.sparkContext.defaultParallelism
+        reader = source.open(SourceContext(f"{self._state}/source-{number}", parallelism, dictionaries))
+        return reader, f"volley-{self._job}-{number}"
 
-    def _stream(self, name: str, source: SplitSource, schema: pa.Schema | None) -> DataFrame:
+    def _stream(self, name: str, reader: Reader, schema: pa.Schema | None) -> DataFrame:
         spark_schema = None if schema is None else _columns.to_spark_schema(schema)
-        self._spark.dataSource.register(data_source(name, source, spark_schema))
+        self._spark.dataSource.register(data_source(name, reader, spark_schema))
         return self._spark.readStream.format(name).load()
 
     def _frame(self, node: _plan.Node) -> tuple[DataFrame, pa.Schema]:
@@ -366,9 +365,8 @@ class _Compiler:
 
             frame = node.source.load(self._spark)
             return frame, canonical_schema(to_arrow_schema(frame.schema, timezone="UTC"))
-        assert isinstance(node.source, SplitSource)
-        source, name = self._open(node.source)
-        return self._stream(name, source, source.schema), source.schema
+        reader, name = self._open(node.source)
+        return self._stream(name, reader, reader.schema), reader.schema
 
 
 def _keeps_state(plan: _plan.Node) -> bool:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from volley._durable import sync
 from volley.errors import StorageError, VolleyError
-from volley.source import Offset, Split, SplitSource
+from volley.source import Offset, Reader, Split
 
 __all__ = [
     "COMMITS",
@@ -156,13 +156,13 @@ class PlannedEpochs:
 
     Args:
         log: Spark's log.
-        source: The opened source.
+        reader: The source's reader.
     """
 
-    def __init__(self, log: SparkLog, source: SplitSource) -> None:
+    def __init__(self, log: SparkLog, reader: Reader) -> None:
         self._log = log
-        self._source = source
-        self._last = -1, source.initial_offset()
+        self._reader = reader
+        self._last = -1, reader.initial_offset()
 
     def splits(self, epoch: int) -> list[Split]:
         """What is to be read in this epoch.
@@ -173,14 +173,14 @@ class PlannedEpochs:
         """
         before, start = self._last
         if before != epoch - 1:
-            start = self._end(epoch - 1) if epoch else self._source.initial_offset()
+            start = self._end(epoch - 1) if epoch else self._reader.initial_offset()
         end = self._end(epoch)
         self._last = epoch, end
-        return self._source.splits(start, end)
+        return self._reader.splits(start, end)
 
     def splits_up_to(self, epoch: int) -> list[Split]:
         """What is to be read in all epochs from the first one to this one."""
-        return self._source.splits(self._source.initial_offset(), self._end(epoch))
+        return self._reader.splits(self._reader.initial_offset(), self._end(epoch))
 
     def _end(self, epoch: int) -> Offset:
         lines = self._log.offsets(epoch)

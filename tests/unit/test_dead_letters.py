@@ -22,7 +22,8 @@ from volley import (
     PlanError,
     SchemaMismatchError,
     Sink,
-    SplitSource,
+    Source,
+    SourceContext,
     StorageError,
     VolleyError,
     col,
@@ -30,7 +31,8 @@ from volley import (
 from volley._dead_letters import SCHEMA, Targets
 from volley._plan import Path as PlanPath
 from volley._spark import Task, _cut, _segments
-from volley.connectors.memory import MemorySink, _MemoryTaskWriter
+from volley.connectors._memory_committer import MemoryTaskWriter
+from volley.connectors.memory import MemorySink
 from volley.sink import Committer, Epoch, SinkContext, WriteResult
 from volley.stream import DataStream
 
@@ -79,7 +81,7 @@ class _PickyWriter:
         return _PickyTaskWriter(self.limit)
 
 
-class _PickyTaskWriter(_MemoryTaskWriter):
+class _PickyTaskWriter(MemoryTaskWriter):
     def __init__(self, limit: int) -> None:
         super().__init__()
         self._limit = limit
@@ -94,23 +96,23 @@ class _PickyTaskWriter(_MemoryTaskWriter):
         super().write(batch)
 
 
-def stream(source: SplitSource) -> DataStream:
+def stream(source: Source) -> DataStream:
     return Environment().from_source(source)
 
 
 def run(pipeline: DataStream, folder: Path, due: Callable[[int], bool] = lambda sink: True) -> list[WriteResult]:
     """One epoch in one task, committed; `due` tells which sinks lack it. Returns what the task wrote."""
     head, steps = _cut(pipeline._node, PlanPath(True, "test"))
-    source: Any = head.source.open(str(folder / "state"))  # type: ignore[attr-defined]
-    segments = _segments(steps, source.schema, dictionaries=False)
+    reader: Any = head.source.open(SourceContext(str(folder / "state")))  # type: ignore[attr-defined]
+    segments = _segments(steps, reader.schema, dictionaries=False)
     sinks = [step.sink for step in steps if hasattr(step, "sink")]
     schemas = [segment.stage.schema for segment in segments]
     opened = [sink.open(SinkContext("job", schema, Metrics())) for sink, schema in zip(sinks, schemas, strict=True)]
     targets = Targets.open(sinks, "job", Metrics())
     letters = targets.letters("job", EPOCH, [due(at) for at in range(len(sinks))], [True] * len(targets.sinks))
-    start = source.initial_offset()
-    splits = source.splits(start, source.latest_offset(start, None, None))
-    task = Task(EPOCH.number, source, segments, tuple(each.writer(EPOCH) for each in opened), letters)
+    start = reader.initial_offset()
+    splits = reader.splits(start, reader.latest_offset(start, None, None))
+    task = Task(EPOCH.number, reader, segments, tuple(each.writer(EPOCH) for each in opened), letters)
     (results,) = list(task(iter(splits)))
     for committer, result in zip([*opened, *targets.committers], results, strict=True):
         committer.commit(EPOCH, [result])
