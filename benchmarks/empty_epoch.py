@@ -16,7 +16,7 @@ from benchmarks.files_to_iceberg import Sizes, one_run
 from benchmarks.measure import Result, measured
 from benchmarks.peers.runtime import missing
 from benchmarks.report import Figure, Report
-from volley import MemorySource
+from volley import MemorySource, SourceContext
 from volley._session import open_session
 from volley._tasks import InputSplit, Task, TaskPlan, run_splits
 from volley._tree import Tree
@@ -83,7 +83,7 @@ def _empty_job(name: str, job: Callable[[SparkSession], object]) -> Cost:
 
 
 def _splits(session: SparkSession) -> object:
-    reader = MemorySource([], schema="id long").open("")
+    reader = MemorySource([], schema="id long").open(SourceContext(""))
     plan = TaskPlan((reader,), (Tree(reader.schema, False, ()),), ())
     return run_splits(session, Task(0, plan, ()), [InputSplit(0, (0, 0, False))])
 

@@ -23,7 +23,7 @@ from benchmarks.comparison import LIMIT, NATIVE, InEpochs, aims, compared, show
 from benchmarks.measure import Result, after, in_own_process, measured, print_result
 from benchmarks.peers.runtime import missing, runtime
 from tests.services.servers.kafka import Kafka
-from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, KafkaSource, Progress
+from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, KafkaSource, Progress, SourceContext
 from volley._types import arrow_schema
 
 PEERS = ("limit", "source", "volley", "runtime")
@@ -126,7 +126,7 @@ def _table(texts: list[bytes]) -> pa.Table:
 def source(work: Work) -> Result:
     """Volley's source alone in one process: consumed and decoded, written nowhere."""
     state = tempfile.mkdtemp(prefix="volley-bench-")
-    opened = KafkaSource(work.brokers, work.topic, schema=SCHEMA).open(state)
+    opened = KafkaSource(work.brokers, work.topic, schema=SCHEMA).open(SourceContext(state))
     start = opened.initial_offset()
     splits = opened.splits(start, opened.latest_offset(start, work.rows, None))
 

@@ -18,7 +18,7 @@ from pyiceberg.table.snapshots import Snapshot
 from benchmarks.lake import Lake
 from benchmarks.measure import Result, in_own_process, measured, print_result
 from benchmarks.report import Report
-from volley import Environment, IcebergSink, Metrics, SplitSource
+from volley import Environment, IcebergSink, Metrics, Reader, Source, SourceContext
 from volley.iceberg.config import TUNINGS
 from volley.source import Offset
 
@@ -33,7 +33,7 @@ _SCHEMA = pa.schema({"id": pa.int64(), "arrived": pa.timestamp("us"), "payload":
 
 
 @dataclass(frozen=True)
-class Steady(SplitSource):
+class Steady(Source):
     """Rows that arrive one by one at a steady rate, from `began` on, and say when they did.
 
     Args:
@@ -45,11 +45,21 @@ class Steady(SplitSource):
     rows_per_second: int
 
     bounded = False
-    schema = _SCHEMA
 
     @property
     def identity(self) -> str:
         return f"steady:{self.rows_per_second}"
+
+    def open(self, context: SourceContext) -> Reader:
+        return _SteadyReader(self.began, self.rows_per_second)
+
+
+@dataclass(frozen=True)
+class _SteadyReader(Reader):
+    began: float
+    rows_per_second: int
+
+    schema = _SCHEMA
 
     def initial_offset(self) -> Offset:
         return {"rows": 0}

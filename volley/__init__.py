@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from volley.job import Job, Progress, State
     from volley.metrics import EpochProgress, Metrics, MetricsSnapshot
     from volley.sink import Committer, Epoch, Sink, SinkContext, TaskWriter, Writer, WriteResult
-    from volley.source import Source, SparkSource, SplitSource
+    from volley.source import Reader, Source, SourceContext, SparkSource
     from volley.stream import DataStream, Pipeline
 
 __version__ = "0.1.0"
@@ -79,13 +79,14 @@ __all__ = [
     "PlanError",
     "Progress",
     "RateSource",
+    "Reader",
     "SchemaMismatchError",
     "Sink",
     "SinkContext",
     "Source",
+    "SourceContext",
     "SourceError",
     "SparkSource",
-    "SplitSource",
     "State",
     "StorageAccessError",
     "StorageError",
@@ -114,7 +115,7 @@ _MODULES = {
     "job": ["Job", "Progress", "State"],
     "metrics": ["EpochProgress", "Metrics", "MetricsSnapshot"],
     "sink": ["Committer", "Epoch", "Sink", "SinkContext", "TaskWriter", "WriteResult", "Writer"],
-    "source": ["Source", "SparkSource", "SplitSource"],
+    "source": ["Reader", "Source", "SourceContext", "SparkSource"],
     "stream": ["DataStream", "Pipeline"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

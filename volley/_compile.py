@@ -17,7 +17,7 @@ from volley._tasks import TaskPlan
 from volley._tree import SinkStep, grow
 from volley._types import canonical_schema
 from volley.errors import VolleyError
-from volley.source import SparkSource, SplitSource
+from volley.source import Reader, SourceContext, SparkSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,7 +63,7 @@ def compile_plan(
         JobError: If Spark refuses the plan.
     """
     try:
-        compiler = _Compiler(spark, writes, state, job)
+        compiler = _Compiler(spark, writes, path, state, job)
         return compiler.arrow_native() if path.arrow_native else compiler.general()
     except VolleyError:
         raise
@@ -73,20 +73,24 @@ def compile_plan(
 
 
 class _Compiler:
-    def __init__(self, spark: SparkSession, writes: Sequence[_plan.Write], state: str, job: str) -> None:
+    def __init__(
+        self, spark: SparkSession, writes: Sequence[_plan.Write], path: _plan.Path, state: str, job: str
+    ) -> None:
         self._spark = spark
         self._writes = writes
         self._job = job
         parallelism = spark.sparkContext.defaultParallelism
         states = _plan.states(writes, state)
         self._reads = _plan.reads(writes)
-        self._readers: dict[int, SplitSource] = {}
+        self._readers: dict[int, Reader] = {}
         self._loaded: dict[int, DataFrame] = {}
         for read in self._reads:
-            if isinstance(read.source, SplitSource):
-                self._readers[id(read)] = read.source.open(states[id(read)], parallelism)
-            elif isinstance(read.source, SparkSource):
+            if isinstance(read.source, SparkSource):
                 self._loaded[id(read)] = read.source.load(spark)
+            else:
+                dictionaries = path.arrow_native and _take_dictionaries(writes, read)
+                context = SourceContext(states[id(read)], parallelism, dictionaries)
+                self._readers[id(read)] = read.source.open(context)
         self._schemas = Schemas(self._schema)
         streams = list(dict.fromkeys(id(write.input) for write in writes))
         self._sinks = tuple(
@@ -97,12 +101,8 @@ class _Compiler:
     def arrow_native(self) -> CompiledPlan:
         """Spark hands out splits; the tasks read them and do all steps."""
         writes = dict(enumerate(self._writes))
-        trees = tuple(grow(read, writes, self._schemas, dictionaries=True) for read in self._reads)
-        opened = (self._readers[id(read)] for read in self._reads)
-        readers = tuple(
-            reader.with_dictionaries() if tree.dictionaries else reader
-            for reader, tree in zip(opened, trees, strict=True)
-        )
+        trees = tuple(grow(read, writes, self._schemas, _take_dictionaries(self._writes, read)) for read in self._reads)
+        readers = tuple(self._readers[id(read)] for read in self._reads)
         first, *others = (self._stream(number, reader, None) for number, reader in enumerate(readers))
         for other in others:
             first = first.union(other)
@@ -135,7 +135,7 @@ class _Compiler:
 
         return canonical_schema(to_arrow_schema(self._loaded[id(read)].schema, timezone="UTC"))
 
-    def _stream(self, number: int, reader: SplitSource, schema: pa.Schema | None) -> DataFrame:
+    def _stream(self, number: int, reader: Reader, schema: pa.Schema | None) -> DataFrame:
         name = f"volley-{self._job}-{number}"
         spark_schema = None if schema is None else _columns.to_spark_schema(schema)
         self._spark.dataSource.register(data_source(name, reader, spark_schema))
@@ -162,6 +162,11 @@ class _Compiler:
     def _stream_of_rows(self, read: _plan.Read) -> DataFrame:
         reader = self._readers[id(read)]
         return self._stream(list(self._readers).index(id(read)), reader, reader.schema)
+
+
+def _take_dictionaries(writes: Sequence[_plan.Write], read: _plan.Read) -> bool:
+    """Whether columns may stay dictionaries, as every sink takes them that rows of a source get to."""
+    return all(write.sink.takes_dictionaries for write in writes if any(node is read for node in _plan.walk([write])))
 
 
 def _deduplicate(frame: DataFrame, node: _plan.Deduplicate) -> DataFrame:

@@ -1,4 +1,4 @@
-"""A SplitSource as Spark sees it: a Python streaming DataSource, of whose offsets Spark makes epochs."""
+"""A Reader as Spark sees it: a Python streaming DataSource, of whose offsets Spark makes epochs."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from volley._types import conform
-from volley.source import Offset, SplitSource
+from volley.source import Offset, Reader
 
 __all__ = ["data_source"]
 
 
-class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in Spark's planner process for as long as the query, and, for `read`, in each task."""
 
-    def __init__(self, source: SplitSource, rows: pa.Schema | None) -> None:
-        self._source = source
+    def __init__(self, reader: Reader, rows: pa.Schema | None) -> None:
+        self._reader = reader
         self._rows = rows
         self._target: Offset | None = None
 
     def initialOffset(self) -> Offset:
-        return self._source.initial_offset()
+        return self._reader.initial_offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         # Spark only carries its own kinds of limit; the unit is the source's business.
-        limit = self._source.limit
+        limit = self._reader.limit
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._source.latest_offset(self._source.initial_offset(), None, None)
+        self._target = self._reader.latest_offset(self._reader.initial_offset(), None, None)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._source.latest_offset(start, most, self._target)
+        return self._reader.latest_offset(start, most, self._target)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         # Without rows to give the epoch is the driver's business.
-        return [] if self._rows is None else [InputPartition(split) for split in self._source.splits(start, end)]
+        return [] if self._rows is None else [InputPartition(split) for split in self._reader.splits(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert self._rows is not None
         # Spark has no bytes of fixed length, and refuses batches that have.
-        return (conform(batch, self._rows) for batch in self._source.read(partition.value))
+        return (conform(batch, self._rows) for batch in self._reader.read(partition.value))
 
 
-class _SplitDataSource(DataSource):
-    source: SplitSource
+class _DataSource(DataSource):
+    reader: Reader
     rows: pa.Schema | None
     spark_schema: StructType
 
@@ -59,23 +59,23 @@ class _SplitDataSource(DataSource):
         return self.spark_schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _Reader(self.source, self.rows)
+        return _StreamReader(self.reader, self.rows)
 
 
-def data_source(name: str, source: SplitSource, spark_schema: StructType | None) -> type[DataSource]:
-    """A DataSource class for one opened source, to be registered with a session under `name`.
+def data_source(name: str, reader: Reader, spark_schema: StructType | None) -> type[DataSource]:
+    """A DataSource class for one reader, to be registered with a session under `name`.
 
-    The source rides on the class and not in Spark's options: options are text, and show in plans.
+    The reader rides on the class and not in Spark's options: options are text, and show in plans.
 
     Args:
         name: Spark's name for it, used once.
-        source: The opened source.
+        reader: The reader.
         spark_schema: The schema of the rows to yield, or None to yield none: then the driver has the splits read.
     """
     attributes: dict[str, Any] = {
-        "source": source,
+        "reader": reader,
         "rows": None if spark_schema is None else to_arrow_schema(spark_schema, timezone="UTC"),
         "spark_schema": spark_schema or StructType([StructField("none", BinaryType())]),
         "name": classmethod(lambda cls: name),
     }
-    return type("VolleySource", (_SplitDataSource,), attributes)
+    return type("VolleySource", (_DataSource,), attributes)

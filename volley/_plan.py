@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from volley.expressions import ExprNode
 from volley.sink import Sink
-from volley.source import Source, SplitSource
+from volley.source import Source, SparkSource
 
 __all__ = [
     "Deduplicate",
@@ -257,8 +257,8 @@ def states(writes: Iterable[Write], folder: str) -> dict[int, str]:
         writes: The writes of a job.
         folder: The URL of the folder for all of them.
     """
-    split = [read for read in reads(writes) if isinstance(read.source, SplitSource)]
-    return {id(read): f"{folder}/source-{number}" for number, read in enumerate(split)}
+    ours = [read for read in reads(writes) if not isinstance(read.source, SparkSource)]
+    return {id(read): f"{folder}/source-{number}" for number, read in enumerate(ours)}
 
 
 def stateful(writes: Iterable[Write]) -> list[Node]:
@@ -283,7 +283,7 @@ def choose_path(nodes: Iterable[Node], arrow_native: bool = True) -> Path:
         return Path(False, "Environment(arrow_native=False)")
     for each in walk(nodes):
         if isinstance(each, Read):
-            if not isinstance(each.source, SplitSource):
+            if isinstance(each.source, SparkSource):
                 return Path(False, f"{type(each.source).__name__} is read by Spark itself")
         elif not each.narrow:
             return Path(False, f"{each.label()} needs rows of more than one batch")

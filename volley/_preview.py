@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from volley import _plan
 from volley._schemas import Schemas
 from volley._types import canonical_schema
-from volley.source import SplitSource
+from volley.source import SourceContext, SparkSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,9 +29,9 @@ def preview(writes: Sequence[_plan.Write], state: str) -> None:
     states = _plan.states(writes, state)
 
     def of_read(read: _plan.Read) -> pa.Schema | None:
-        if not isinstance(read.source, SplitSource):
+        if isinstance(read.source, SparkSource):
             return None
-        schema = read.source.preview(states[id(read)])
+        schema = read.source.preview(SourceContext(states[id(read)]))
         return None if schema is None else canonical_schema(schema)
 
     schemas = Schemas(of_read)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from volley._durable import sync
 from volley.errors import StorageError, VolleyError
-from volley.source import Offset, Split, SplitSource
+from volley.source import Offset, Reader, Split
 
 __all__ = [
     "COMMITS",
@@ -158,10 +158,10 @@ class PlannedEpochs:
 
     Args:
         log: Spark's log.
-        readers: The opened sources, in the order in which Spark logs their offsets.
+        readers: The readers of the job's sources, in the order in which Spark logs their offsets.
     """
 
-    def __init__(self, log: SparkLog, readers: Sequence[SplitSource]) -> None:
+    def __init__(self, log: SparkLog, readers: Sequence[Reader]) -> None:
         self._log = log
         self._readers = readers
         self._last = -1, self._initial()

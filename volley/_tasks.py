@@ -21,7 +21,7 @@ from volley._tree import DATA_ERRORS, SinkStep, Tree
 from volley._workers import peak_memory, settle
 from volley.errors import VolleyError
 from volley.sink import Chore, TaskWriter, Writer, WriteResult
-from volley.source import BadRow, Split, SplitSource
+from volley.source import BadRow, Reader, Split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,12 +36,12 @@ class TaskPlan:
     """What the tasks of a job do with its rows; travels to the executors.
 
     Args:
-        readers: The sources whose splits they read, on the Arrow-native path; empty: Spark hands them rows.
+        readers: Read the splits, on the Arrow-native path; empty: Spark hands over rows.
         trees: What happens to the rows, one tree a reader; without readers one for each part of a row.
         sinks: What each sink is handed.
     """
 
-    readers: tuple[SplitSource, ...]
+    readers: tuple[Reader, ...]
     trees: tuple[Tree, ...]
     sinks: tuple[SinkStep, ...]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -168,7 +168,7 @@ def grow(root: _plan.Node, writes: Mapping[int, _plan.Write], schemas: Schemas, 
         root: The node that gives the input's rows; only narrow steps lead from it to the writes.
         writes: The writes, each under the number of its sink.
         schemas: The schemas of the graph's nodes.
-        dictionaries: True if columns may stay dictionaries where every sink takes them.
+        dictionaries: True if columns may stay dictionaries, as every sink takes them.
     """
     followers: dict[int, list[_plan.Node]] = {}
     for node in _plan.walk(writes.values()):
@@ -176,8 +176,7 @@ def grow(root: _plan.Node, writes: Mapping[int, _plan.Write], schemas: Schemas, 
             followers.setdefault(id(each), []).append(node)
     growth = _Growth(followers, {id(write): number for number, write in writes.items()}, schemas)
     growth.grow(root, [], schemas.known(root), None, checked=False)
-    tree = Tree(schemas.known(root), dictionaries, tuple(growth.branches))
-    return replace(tree, dictionaries=dictionaries and all(writes[sink].sink.takes_dictionaries for sink in tree.sinks))
+    return Tree(schemas.known(root), dictionaries, tuple(growth.branches))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a source must promise: splits that executors read as Arrow, or a DataFrame that Spark reads itself."""
+"""What to implement for a source: the value that a user writes, and the reader that it opens to run."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from volley.errors import PlanError
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BadRow", "Located", "Offset", "Source", "SparkSource", "Split", "SplitSource", "counted"]
+__all__ = ["BadRow", "Located", "Offset", "Reader", "Source", "SourceContext", "SparkSource", "Split", "counted"]
 
 Offset = dict[str, Any]
 """A position in a source: a small JSON-able dict that Spark keeps in its checkpoint."""
 
 Split = Any
-"""What one task reads: any small picklable value; only the source that made it looks inside."""
+"""What one task reads: any small picklable value; only the reader that made it looks inside."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,37 @@ def _text(value: object) -> str:
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
+@dataclass(frozen=True)
+class SourceContext:
+    """What a source is told when it is opened for a job.
+
+    Args:
+        state: The fsspec URL of a folder that lives as long as the job's checkpoint. It may not exist yet.
+        parallelism: How many splits are read at the same time: an epoch in fewer leaves cores without work.
+        dictionaries: True: `Reader.read` may yield a column as dictionary and indices if it is stored so, as every
+            sink takes them. A dictionary has no nulls.
+
+    Example:
+        >>> SourceContext("/tmp/checkpoints/example/volley/source-0").parallelism
+        1
+    """
+
+    state: str
+    parallelism: int = 1
+    dictionaries: bool = False
+
+
 class Source(ABC):
-    """Where rows come from: a frozen, printable value; nothing is opened while a pipeline is built."""
+    """Where rows come from: a frozen, printable value. It holds settings only; `open` makes the reader that runs.
+
+    Building a pipeline should stay quick: import Arrow, and whatever else the reader needs, in `open`.
+
+    Example:
+        >>> from volley import MemorySource
+        >>> source = MemorySource([{"id": 1}], name="events")
+        >>> source.identity, source.open(SourceContext("/tmp/state")).schema.names
+        ('memory:events', ['id'])
+    """
 
     @property
     @abstractmethod
@@ -101,54 +132,67 @@ class Source(ABC):
     def identity(self) -> str:
         """What the offsets of this source mean, e.g. ``files:/data/in``; a checkpoint is bound to it. No secrets."""
 
-
-class SplitSource(Source):
-    """A source that reads Arrow: the driver plans splits between two offsets, executors read them.
-
-    The same split must always give the same rows: that is what makes an epoch repeatable after a crash.
-    Instances are pickled: to Spark's planner process, which calls `latest_offset` (and `splits`, on the general path;
-    else the driver does), and to the executors, which call `read`.
-    """
-
-    def preview(self, state: str) -> pa.Schema | None:
-        """What is known before Spark starts, which takes seconds: wrong settings and columns are found by it.
+    @abstractmethod
+    def open(self, context: SourceContext) -> Reader:
+        """Make the reader that runs; called once on the driver before a job starts.
 
         Args:
-            state: As for `open`; nothing is written there.
+            context: What the job gives it.
+
+        Raises:
+            SourceError: If the source can't be read.
+        """
+
+    def preview(self, context: SourceContext) -> pa.Schema | None:
+        """Find out before Spark starts, which takes seconds, what can be known by then: settings, columns.
+
+        Args:
+            context: As for `open`; nothing is written to its folder. The parallelism is not known yet.
 
         Returns:
-            The schema that `open` will find; None (the default) if it is not known yet.
+            The schema that the reader will have; None (the default) if it is not known yet.
 
         Raises:
             SourceError: If the source can't be read.
         """
         return None
 
-    def open(self, state: str, parallelism: int = 1) -> SplitSource:
-        """Called once on the driver before a job starts; returns the source to run (by default itself).
 
-        Args:
-            state: An fsspec URL of a folder that lives as long as the job's checkpoint. It may not exist yet.
-            parallelism: How many splits are read at the same time: an epoch in fewer leaves cores without work.
+class Reader(ABC):
+    """Runs a source: the driver plans splits between two offsets, executors read them as Arrow.
 
-        Raises:
-            SourceError: If the source can't be read.
-        """
-        return self
+    The same split must always give the same rows: that is what makes an epoch repeatable after a crash.
 
-    @property
-    @abstractmethod
-    def schema(self) -> pa.Schema:
-        """The Arrow schema of every batch `read` yields; asked only after `open`."""
+    A reader is pickled: to Spark's planner process, which calls `latest_offset` (and `splits`, on the general path;
+    else the driver does), and to the executors, which call `read`. `start`, `committed` and `stop` are called on the
+    driver's own reader alone: leave out what they make when it is pickled (``__getstate__``).
 
-    @property
-    def limit(self) -> int | None:
-        """The most that one epoch takes, in the source's own unit (files, rows); None = all there is."""
-        return None
+    Attributes:
+        schema: The Arrow schema of every batch that `read` yields.
+        limit: The most that one epoch takes, in the source's own unit (files, rows); None = all there is.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> class Ten(Reader):
+        ...     schema = pa.schema({"n": pa.int64()})
+        ...     def initial_offset(self):
+        ...         return {"n": 0}
+        ...     def latest_offset(self, start, limit, target):
+        ...         return {"n": 10}
+        ...     def splits(self, start, end):
+        ...         return [range(start["n"], end["n"])]
+        ...     def read(self, split):
+        ...         yield pa.record_batch({"n": list(split)}, self.schema)
+        >>> [batch.num_rows for batch in Ten().read(range(3))]
+        [3]
+    """
+
+    schema: pa.Schema
+    limit: int | None = None
 
     @abstractmethod
     def initial_offset(self) -> Offset:
-        """Where a new job starts; the same on every call after `open`."""
+        """Where a new job starts; the same on every call."""
 
     @abstractmethod
     def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
@@ -158,22 +202,22 @@ class SplitSource(Source):
             start: The end of the previous epoch.
             limit: The most to take, in the source's own unit; None = all there is.
             target: An offset not to pass (a bounded run fixes it when it starts); None = none.
-        """
 
-    def with_dictionaries(self) -> SplitSource:
-        """The same source, of which `read` may yield a column as dictionary and indices if it is stored so.
-
-        Asked behind `open`, where every sink takes them; by default there are none. A dictionary has no nulls.
+        Raises:
+            SourceError: If the source can't be asked, or no longer has what lies behind `start`.
         """
-        return self
 
     @abstractmethod
     def splits(self, start: Offset, end: Offset) -> list[Split]:
-        """The splits whose rows lie after `start` and up to `end`; the same ones on every call."""
+        """The splits whose rows lie after `start` and up to `end`; the same ones on every call.
+
+        Raises:
+            SourceError: If the source does not have these offsets.
+        """
 
     @abstractmethod
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """The rows of one split, in batches of this source's schema. Runs on an executor.
+        """The rows of one split, in batches of this reader's schema; the same ones on every call. Runs on an executor.
 
         Raises:
             SourceError: If the split can't be read; names the file or position.
@@ -187,12 +231,56 @@ class SplitSource(Source):
         Raises:
             SourceError: If the split can't be read at all.
         """
-        yield from counted(self.read(split), f"{self.identity}, split {split!r:.200}")
+        yield from counted(self.read(split), f"split {split!r:.200}")
+
+    def committed(self, offset: Offset) -> None:
+        """Let go of what lies up to `offset`: every sink has it, and it is not read again. By default nothing.
+
+        Called on the driver behind each epoch, in order, at least once: after a restart the end of the last epoch is
+        told again. An offset stands for all before it: the call behind the next epoch makes up for one that failed.
+
+        Args:
+            offset: Where an epoch ends.
+
+        Raises:
+            Exception: Any; it is logged as a warning and does not stop the job.
+        """
+
+    def start(self) -> None:
+        """Begin what lives as long as the job, a receiver for example; called once, before the first epoch.
+
+        Raises:
+            SourceError: If it can't begin; the job does not start then.
+        """
+
+    def stop(self) -> None:
+        """End what `start` began; called once, when the job has ended, failed jobs included.
+
+        Raises:
+            Exception: Any; it is logged as a warning.
+        """
 
 
 class SparkSource(Source):
-    """A source that Spark itself reads best; it always takes the general path."""
+    """A source that Spark itself reads best; it always takes the general path. `load` stands in for `open`.
+
+    Example:
+        >>> class Ticks(SparkSource):
+        ...     bounded = False
+        ...     identity = "ticks"
+        ...     def load(self, spark):
+        ...         return spark.readStream.format("rate").load()
+        >>> Ticks().identity
+        'ticks'
+    """
 
     @abstractmethod
     def load(self, spark: SparkSession) -> DataFrame:
-        """A streaming DataFrame of the source's rows."""
+        """A streaming DataFrame of the source's rows.
+
+        Args:
+            spark: The job's session.
+        """
+
+    def open(self, context: SourceContext) -> Reader:
+        raise PlanError(f"{type(self).__name__} is read by Spark itself and has no reader", hint="load(spark)")

@@ -13,7 +13,17 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from volley import CommitStateUnknownError, Committer, ConsoleSink, Epoch, FileSink, FileSource, MemorySink, Metrics
+from volley import (
+    CommitStateUnknownError,
+    Committer,
+    ConsoleSink,
+    Epoch,
+    FileSink,
+    FileSource,
+    MemorySink,
+    Metrics,
+    SourceContext,
+)
 from volley.sink import Sink, SinkContext, WriteResult
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
@@ -45,7 +55,8 @@ class Case:
 
 def files(format: str, folder: Path) -> Case:
     def visible() -> list[int]:
-        source = FileSource(folder, format=format, schema=SCHEMA).open(str(folder.parent / uuid.uuid4().hex))
+        context = SourceContext(str(folder.parent / uuid.uuid4().hex))
+        source = FileSource(folder, format=format, schema=SCHEMA).open(context)
         end = source.latest_offset(source.initial_offset(), None, None)
         splits = source.splits(source.initial_offset(), end)
         return sorted(row["id"] for split in splits for batch in source.read(split) for row in batch.to_pylist())

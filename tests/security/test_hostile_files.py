@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.processes import plain_environment
-from volley import FileSource, SourceError
+from volley import FileSource, SourceContext, SourceError
 
 MEGABYTE = 1 << 20
 MOST = 1_500 * MEGABYTE
@@ -38,7 +38,7 @@ os._exit(0)
 
 def count(path: str | Path, schema: str | None, most: int = 10**12) -> int:
     """The rows of a file or folder, read as an executor does; at most about `most`."""
-    source = FileSource(str(path), schema=schema).open(f"memory://{time.time_ns()}")
+    source = FileSource(str(path), schema=schema).open(SourceContext(f"memory://{time.time_ns()}"))
     start = source.initial_offset()
     rows: int = 0
     for split in source.splits(start, source.latest_offset(start, None, None)):
@@ -254,8 +254,8 @@ def test_a_pipe_and_a_folder_named_like_files_are_passed_over(tmp_path: Path) ->
     text(folder / "good.json", b'{"v": 1}\n')
     text(folder / "folder.json" / "inner.json", b'{"v": 2}\n')
     script = (
-        "import sys; from volley import FileSource\n"
-        "source = FileSource(sys.argv[1], format='json', schema='v long').open('memory://state')\n"
+        "import sys; from volley import FileSource, SourceContext\n"
+        "source = FileSource(sys.argv[1], format='json', schema='v long').open(SourceContext('memory://state'))\n"
         "start = source.initial_offset()\n"
         "splits = source.splits(start, source.latest_offset(start, None, None))\n"
         "print(sorted(batch['v'][0].as_py() for split in splits for batch in source.read(split)))\n"
@@ -273,7 +273,7 @@ def test_links_out_of_the_folder_broken_ones_and_circles_are_passed_over(tmp_pat
     (folder / "broken.json").symlink_to(tmp_path / "nowhere.json")
     (folder / "circle").symlink_to(folder)
     text(folder / "own.json", b'{"v": 2}\n')
-    source = FileSource(str(folder), format="json", schema="v long").open(f"memory://{time.time_ns()}")
+    source = FileSource(str(folder), format="json", schema="v long").open(SourceContext(f"memory://{time.time_ns()}"))
     start = source.initial_offset()
     splits = source.splits(start, source.latest_offset(start, None, None))
     assert sorted(batch["v"][0].as_py() for split in splits for batch in source.read(split)) == [2]

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from tests.contracts.test_split_sources import Planner, rows_of
+from tests.contracts.test_sources import Planner, rows_of
 from tests.processes import ROOT, plain_environment
 from tests.services.servers.certificates import self_signed
 from tests.services.servers.kafka import Kafka
 from tests.services.servers.process import free_ports
-from volley import ConfigError, JobError, KafkaSource, SourceError
+from volley import ConfigError, JobError, KafkaSource, SourceContext, SourceError
 from volley.connectors._kafka_client import Client, Reports
 from volley.connectors._kafka_cluster import Cluster
 from volley.source import BadRow, Located, Offset
@@ -47,14 +47,14 @@ class Run:
     """
 
     def __init__(self, source: KafkaSource, folder: Path, *, bounded: bool = False) -> None:
-        self.source = source.open(str(folder / "state"))
-        self.planner = Planner(self.source, bounded=bounded)
-        self.at: Offset = self.planner.source.initial_offset()
+        self.reader = source.open(SourceContext(str(folder / "state")))
+        self.planner = Planner(self.reader, bounded=bounded)
+        self.at: Offset = self.planner.reader.initial_offset()
 
     def epoch(self, limit: int | None = None) -> list[dict[str, Any]]:
         """The rows of the next epoch."""
         start, self.at = self.at, self.planner.next(self.at, limit)
-        return rows_of(self.source, self.planner, start, self.at)
+        return rows_of(self.reader, self.planner, start, self.at)
 
     def ids(self, limit: int | None = None) -> list[int]:
         return [row["id"] for row in self.epoch(limit)]
@@ -98,9 +98,9 @@ def test_a_compacted_topic_is_read_in_ranges_of_which_some_are_empty_by_now(kafk
     kafka.produce(topic, [{"key": key, "value": json.dumps({"id": number})} for number, key in enumerate(keys)])
     run = Run(of_numbers(kafka, topic, min_rows_per_split=3, max_rows_per_split=6, include=["offset"]), tmp_path)
     end = run.planner.next(run.at, None)
-    splits = run.planner.source.splits(run.at, end)
+    splits = run.planner.reader.splits(run.at, end)
     left = kafka.compacted(topic)
-    rows = [[row["kafka_offset"] for batch in run.source.read(split) for row in batch.to_pylist()] for split in splits]
+    rows = [[row["kafka_offset"] for batch in run.reader.read(split) for row in batch.to_pylist()] for split in splits]
     assert [at for each in rows for at in each] == left == [11, 12, 21]
     assert [] in rows
 
@@ -170,13 +170,13 @@ def test_a_new_job_begins_where_it_is_told_and_once(kafka: Kafka, tmp_path: Path
     }
     sources = {name: of_numbers(kafka, topic, **start) for name, start in starts.items()}
     for name, source in sources.items():
-        source.open(str(tmp_path / name / "state"))
+        source.open(SourceContext(str(tmp_path / name / "state")))
     kafka.produce(topic, numbers(4, 5, timestamp=9 * hour))
     # A driver that died in its first epoch comes again, and "latest" is still what it was.
     found = {name: Run(source, tmp_path / name).ids() for name, source in sources.items()}
     assert found == {"earliest": [0, 1, 2, 3, 4], "latest": [4], "offset": [3, 4], "time": [2, 3, 4], "future": [4]}
     with pytest.raises(ConfigError, match="partition 7"):
-        of_numbers(kafka, topic, starting_offsets={topic: {7: 0}}).open(str(tmp_path / "wrong"))
+        of_numbers(kafka, topic, starting_offsets={topic: {7: 0}}).open(SourceContext(str(tmp_path / "wrong")))
 
 
 def test_messages_that_are_gone_are_an_error_or_skipped(
@@ -189,12 +189,12 @@ def test_messages_that_are_gone_are_an_error_or_skipped(
         Run(of_numbers(kafka, topic, on_lost_offsets="skip"), tmp_path),
     )
     assert failing.ids(2) == skipping.ids(2) == [0, 1]
-    planned = skipping.planner.source.splits(skipping.at, skipping.planner.next(skipping.at, None))
+    planned = skipping.planner.reader.splits(skipping.at, skipping.planner.next(skipping.at, None))
     kafka.delete_before(topic, 0, 7)
     with pytest.raises(SourceError, match=f"topic '{topic}', partition 0: offsets 2 to 6 are gone"):
         failing.ids()
     with caplog.at_level(logging.WARNING, "volley"):
-        found = [row for split in planned for batch in skipping.source.read(split) for row in batch["id"].to_pylist()]
+        found = [row for split in planned for batch in skipping.reader.read(split) for row in batch["id"].to_pylist()]
     assert found == [7, 8, 9]
     assert f"{topic}/0: 5 offsets from 2 on are lost, skipped" in caplog.text
     # What is lost takes nothing from the limit.
@@ -218,7 +218,7 @@ def test_a_topic_that_was_made_again_is_an_error(kafka: Kafka, tmp_path: Path) -
     with pytest.raises(SourceError, match="deleted and made again"):
         run.ids()
     with pytest.raises(SourceError, match="deleted and made again"):
-        run.planner.source.splits(start, run.at)
+        run.planner.reader.splits(start, run.at)
 
 
 def test_offsets_that_went_back_are_an_error(kafka: Kafka, tmp_path: Path) -> None:
@@ -227,10 +227,10 @@ def test_offsets_that_went_back_are_an_error(kafka: Kafka, tmp_path: Path) -> No
     run = Run(of_numbers(kafka, topic, on_lost_offsets="skip", timeout=timedelta(seconds=3)), tmp_path)
     ahead = {**run.at, "offsets": {topic: {"0": 5}}}
     with pytest.raises(SourceError, match="ends at offset 3 now, it reached 5"):
-        run.planner.source.latest_offset(ahead, None, None)
+        run.planner.reader.latest_offset(ahead, None, None)
     for begin in (1, 5):
         with pytest.raises(SourceError, match="ends at offset 3 now, it reached 7"):
-            list(run.source.read([run.planner.source.splits(run.at, ahead)[0][0]._replace(begin=begin, end=7)]))
+            list(run.reader.read([run.planner.reader.splits(run.at, ahead)[0][0]._replace(begin=begin, end=7)]))
 
 
 def test_a_bad_message_is_named_with_its_place(kafka: Kafka, tmp_path: Path) -> None:
@@ -240,11 +240,11 @@ def test_a_bad_message_is_named_with_its_place(kafka: Kafka, tmp_path: Path) -> 
     run = Run(of_numbers(kafka, topic), tmp_path)
     start, end = run.at, run.planner.next(run.at, None)
     with pytest.raises(SourceError, match=rf"{topic}/0/5: not JSON .*: \{{\n"):
-        rows_of(run.source, run.planner, start, end)
+        rows_of(run.reader, run.planner, start, end)
     good: list[tuple[str, int]] = []
     letters = []
-    for split in run.planner.source.splits(start, end):
-        for found in run.source.read_tolerant(split):
+    for split in run.planner.reader.splits(start, end):
+        for found in run.reader.read_tolerant(split):
             if isinstance(found, BadRow):
                 letters.append((found.position, found.payload))
             else:
@@ -263,10 +263,10 @@ def test_messages_outlive_a_broker_that_is_killed_while_they_are_read(kafka: Kaf
     small = {"queued.min.messages": 1, "fetch.message.max.bytes": 50_000}
     source = of_numbers(kafka, topic, include=["offset"], timeout=timedelta(seconds=90), properties=small)
     run = Run(source, tmp_path)
-    (split,) = run.planner.source.splits(run.at, run.planner.next(run.at, None))
-    reader = run.source._ready.reader
+    (split,) = run.planner.reader.splits(run.at, run.planner.next(run.at, None))
+    reader = run.reader
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("volley.connectors._kafka_reader._CHUNK_ROWS", 500)
+        patch.setattr("volley.connectors._kafka_ranges._CHUNK_ROWS", 500)
         batches = reader.read(split)
         found = next(batches)["id"].to_pylist()
         kafka.stop()
@@ -324,13 +324,13 @@ def test_a_broker_that_is_not_there_is_an_error_in_time(tmp_path: Path) -> None:
     nowhere = f"127.0.0.1:{free_ports(1)[0]}"
     source = KafkaSource(nowhere, "t", schema=NUMBERS, timeout=timedelta(seconds=0.5))
     with pytest.raises(SourceError, match=rf"Kafka at {nowhere} gave no answer within 0.5 s: .*refused"):
-        source.open(str(tmp_path))
+        source.open(SourceContext(str(tmp_path)))
 
 
 def test_a_topic_that_is_not_there_is_an_error(kafka: Kafka, tmp_path: Path) -> None:
     kafka.topic(name="events-of-today")
     with pytest.raises(SourceError, match="has no topic 'event-of-today'") as caught:
-        of_numbers(kafka, "event-of-today").open(str(tmp_path))
+        of_numbers(kafka, "event-of-today").open(SourceContext(str(tmp_path)))
     assert "did you mean 'events-of-today'" in str(caught.value)
 
 
@@ -344,7 +344,7 @@ def test_credentials_are_checked_and_not_told(kafka: Kafka, tmp_path: Path) -> N
     assert Run(right, tmp_path).ids() == [0, 1, 2]
     wrong = KafkaSource(kafka.sasl_bootstrap, topic, schema=NUMBERS, properties={**login, "sasl.password": "hunter22"})
     with pytest.raises(SourceError, match=r"refused the connection: .*Authentication failed") as caught:
-        wrong.open(str(tmp_path / "other"))
+        wrong.open(SourceContext(str(tmp_path / "other")))
     assert "hunter22" not in str(caught.value)
 
 
@@ -359,14 +359,14 @@ def test_a_broker_is_trusted_over_tls_if_its_authority_is(kafka: Kafka, tmp_path
 
     assert Run(trusting(kafka.certificate.file), tmp_path).ids() == [0, 1, 2]
     with pytest.raises(SourceError, match=r"refused the connection: .*certificate verify failed") as caught:
-        trusting(self_signed(tmp_path).file).open(str(tmp_path / "other"))
+        trusting(self_signed(tmp_path).file).open(SourceContext(str(tmp_path / "other")))
     assert kafka.password not in str(caught.value)
 
 
 def test_properties_that_librdkafka_does_not_know_are_refused(tmp_path: Path) -> None:
     unknown = KafkaSource("b:1", "t", schema=NUMBERS, properties={"sasl.jaas.config": "password=hunter22"})
     with pytest.raises(ConfigError, match="refuses the properties") as caught:
-        unknown.open(str(tmp_path))
+        unknown.open(SourceContext(str(tmp_path)))
     assert "hunter22" not in str(caught.value)
 
 
@@ -432,7 +432,7 @@ def test_avro_is_read_by_the_schema_each_message_was_written_with(kafka: Kafka, 
     kafka.produce(topic, [{"value": each} for each in values])
     source = KafkaSource(kafka.bootstrap, topic, value_format="avro", registry=registry)
     run = Run(source, tmp_path)
-    assert run.source.schema == pa.schema({"id": pa.int64(), "name": pa.string()})
+    assert run.reader.schema == pa.schema({"id": pa.int64(), "name": pa.string()})
     assert [tuple(row.values()) for row in run.epoch()] == [(1, "?"), (2, "ü"), (None, None)]
     kafka.produce(topic, [{"value": b"\0\0\0\0\x09x"}])
     with pytest.raises(SourceError, match=f"{topic}/0/3: the schema registry has no schema 9"):
@@ -442,7 +442,7 @@ def test_avro_is_read_by_the_schema_each_message_was_written_with(kafka: Kafka, 
         kafka.bootstrap, topic, value_format="avro", registry=registry.replace("p%40ss", "hush-hush")
     )
     with pytest.raises(JobError, match="401") as caught:
-        stranger.open(str(tmp_path / "other"))
+        stranger.open(SourceContext(str(tmp_path / "other")))
     assert "hush" not in str(caught.value)
 
 

@@ -1,4 +1,4 @@
-"""KafkaSource under the contract of all sources that have splits, with a real broker."""
+"""KafkaSource under the contract of all sources, with a real broker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.test_split_sources import (
+from tests.contracts.test_sources import (
     ROWS,
     SCHEMA,
     Case,
@@ -20,7 +20,7 @@ from tests.contracts.test_split_sources import (
     test_the_target_is_not_passed,
 )
 from tests.services.servers.kafka import Kafka
-from volley import KafkaSource, SplitSource
+from volley import KafkaSource, Reader, Source, SourceContext
 
 __all__ = [
     "test_a_split_read_twice_gives_the_same_rows",
@@ -34,7 +34,7 @@ __all__ = [
 
 
 @pytest.fixture(scope="module")
-def source(kafka: Kafka) -> SplitSource:
+def source(kafka: Kafka) -> Source:
     """One partition has most of the rows."""
     topic = kafka.topic(partitions=3)
     places = [0 if number < 40 else 1 + number % 2 for number in range(len(ROWS))]
@@ -43,10 +43,10 @@ def source(kafka: Kafka) -> SplitSource:
 
 
 @pytest.fixture(scope="module")
-def case(source: SplitSource) -> Case:
+def case(source: Source) -> Case:
     return Case(lambda folder: source, len(ROWS))
 
 
 @pytest.fixture
-def opened(source: SplitSource, tmp_path: Path) -> SplitSource:
-    return source.open(str(tmp_path / "state"))
+def reader(source: Source, tmp_path: Path) -> Reader:
+    return source.open(SourceContext(str(tmp_path / "state")))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from volley import FileSource
+from volley import FileSource, SourceContext
 
 SCHEMA = "message m { optional binary money (DECIMAL(9,2)); optional binary kind (UTF8); }"
 
@@ -35,8 +35,8 @@ def file(spark: SparkSession, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("dictionaries", [False, True])
 def test_decimals_as_bytes(file: Path, tmp_path: Path, dictionaries: bool) -> None:
-    source = FileSource(file, schema="money decimal(9,2), kind string").open(str(tmp_path / "state"))
-    source = source.with_dictionaries() if dictionaries else source
+    context = SourceContext(str(tmp_path / "state"), dictionaries=dictionaries)
+    source = FileSource(file, schema="money decimal(9,2), kind string").open(context)
     start = source.initial_offset()
     splits = source.splits(start, source.latest_offset(start, None, None))
     rows = [row for split in splits for batch in source.read(split) for row in batch.to_pylist()]

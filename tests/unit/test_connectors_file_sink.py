@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from volley import ConfigError, Epoch, FileSink, FileSource, Metrics, SchemaMismatchError, StorageError
+from volley import ConfigError, Epoch, FileSink, FileSource, Metrics, SchemaMismatchError, SourceContext, StorageError
 from volley.connectors import _file_encoders
 from volley.sink import SinkContext
 
@@ -46,7 +46,7 @@ def written(sink: FileSink, table: pa.Table) -> None:
 
 
 def read_back(folder: Path, format: str, schema: pa.Schema) -> list[dict[str, Any]]:
-    source = FileSource(folder, format=format, schema=schema).open(f"{folder}-state")
+    source = FileSource(folder, format=format, schema=schema).open(SourceContext(f"{folder}-state"))
     splits = source.splits({"files": 0}, source.latest_offset({"files": 0}, None, None))
     return [row for split in splits for batch in source.read(split) for row in batch.to_pylist()]
 

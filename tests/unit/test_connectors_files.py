@@ -27,11 +27,14 @@ from volley import (
     FileSource,
     Metrics,
     MissingDependencyError,
+    Reader,
     SinkContext,
+    SourceContext,
     SourceError,
     StorageError,
 )
-from volley.connectors import files
+from volley.connectors import _file_reader
+from volley.connectors._file_formats import FORMATS
 from volley.connectors._file_log import LoggedFile
 
 START = {"files": 0}
@@ -46,11 +49,11 @@ def put(folder: Path, name: str, *ids: int, age: int = 0) -> Path:
     return path
 
 
-def opened(path: Path | str, state: Path | str, **settings: Any) -> FileSource:
-    return FileSource(path, **{"format": "json", "schema": "id long", **settings}).open(str(state))
+def opened(path: Path | str, state: Path | str, **settings: Any) -> Reader:
+    return FileSource(path, **{"format": "json", "schema": "id long", **settings}).open(SourceContext(str(state)))
 
 
-def ids(source: FileSource, start: dict[str, int], end: dict[str, int]) -> list[int]:
+def ids(source: Reader, start: dict[str, int], end: dict[str, int]) -> list[int]:
     splits = source.splits(start, end)
     return [row["id"] for split in splits for batch in source.read(split) for row in batch.to_pylist()]
 
@@ -148,7 +151,7 @@ def test_a_lost_log_is_not_taken_for_an_empty_folder(folder: Path, tmp_path: Pat
 
 def test_what_goes_to_executors_holds_no_log(folder: Path, tmp_path: Path) -> None:
     put(folder, "a.json", 1)
-    source = FileSource(folder, format="json").open(str(tmp_path / "state"))
+    source = FileSource(folder, format="json").open(SourceContext(str(tmp_path / "state")))
     before = len(pickle.dumps(source))
     for number in range(100):
         put(folder, f"a-rather-long-name-{number}.json", 1)
@@ -191,9 +194,9 @@ def test_small_files_share_a_split_and_large_parquet_files_are_cut(
         table = pa.table({"id": range(rows)})
         pq.write_table(table, folder / f"{name}.parquet", row_group_size=100, compression="none", use_dictionary=False)
         os.utime(folder / f"{name}.parquet", (1, 1))
-    monkeypatch.setattr(files, "_SMALLEST_SPLIT", 5_000)
-    monkeypatch.setattr(files, "_LARGEST_SPLIT", 10_000)
-    monkeypatch.setattr(files, "_OPENING", 0)
+    monkeypatch.setattr(_file_reader, "_SMALLEST_SPLIT", 5_000)
+    monkeypatch.setattr(_file_reader, "_LARGEST_SPLIT", 10_000)
+    monkeypatch.setattr(_file_reader, "_OPENING", 0)
     source = opened(folder, tmp_path / "state", format="parquet")
     end = source.latest_offset(START, None, None)
     splits = source.splits(START, end)
@@ -211,7 +214,7 @@ def test_splits_are_alike_in_size_and_keep_the_order_of_files(
     sizes: list[int], parallelism: int, divisible: bool
 ) -> None:
     logged = [LoggedFile(f"f{number:02}", size) for number, size in enumerate(sizes)]
-    splits = files._packed(logged, lambda path: divisible, parallelism)
+    splits = _file_reader._packed(logged, lambda path: divisible, parallelism)
     taken = [(file.path, part) for split in splits for file, part in split]
     assert taken == sorted(taken)
     for file in logged:
@@ -229,11 +232,13 @@ def test_splits_are_alike_in_size_and_keep_the_order_of_files(
 
 def test_tens_of_thousands_of_small_files_are_spread_over_all_cores() -> None:
     logged = [LoggedFile(f"f{number:05}", 1_000) for number in range(50_000)]
-    assert [len(split) for split in files._packed(logged, lambda path: False, 8)] == [6_250] * 8
+    assert [len(split) for split in _file_reader._packed(logged, lambda path: False, 8)] == [6_250] * 8
 
 
 def test_a_few_small_files_are_one_split() -> None:
-    assert len(files._packed([LoggedFile(f"f{number}", 1_000) for number in range(5)], lambda path: False, 8)) == 1
+    assert (
+        len(_file_reader._packed([LoggedFile(f"f{number}", 1_000) for number in range(5)], lambda path: False, 8)) == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -250,8 +255,8 @@ def test_a_few_small_files_are_one_split() -> None:
     ],
 )
 def test_large_files_are_cut_where_it_is_safe(name: str, options: dict[str, Any], parts: int) -> None:
-    source = FileSource(name, options=options)
-    splits = files._packed([LoggedFile(name, 3 << 30)], source._divides, 2)
+    format = FORMATS[str(FileSource(name, options=options).format)]
+    splits = _file_reader._packed([LoggedFile(name, 3 << 30)], lambda path: format.divides(path, options), 2)
     assert [part for split in splits for _, part in split] == [(number, parts) for number in range(parts)]
     assert len(splits) == parts
 
@@ -259,10 +264,10 @@ def test_large_files_are_cut_where_it_is_safe(name: str, options: dict[str, Any]
 def test_the_schema_is_inferred_once(folder: Path, tmp_path: Path) -> None:
     put(folder, "empty.json", age=10)
     put(folder, "a.json", 1, age=5)
-    assert FileSource(folder, format="json").open(str(tmp_path / "state")).schema == pa.schema({"id": pa.int64()})
+    assert opened(folder, tmp_path / "state", schema=None).schema == pa.schema({"id": pa.int64()})
     (folder / "a.json").unlink()
     (folder / "b.json").write_text('{"other": "x"}\n')
-    assert FileSource(folder, format="json").open(str(tmp_path / "state")).schema == pa.schema({"id": pa.int64()})
+    assert opened(folder, tmp_path / "state", schema=None).schema == pa.schema({"id": pa.int64()})
 
 
 @pytest.mark.parametrize(
@@ -280,7 +285,7 @@ def test_a_file_without_rows_says_nothing_about_the_types(
     for number, text in enumerate([empty, rows, empty]):
         data = text.encode()
         (folder / f"{number}.{name}").write_bytes(gzip.compress(data) if name.endswith("gz") else data)
-    source = FileSource(folder, format=name.removesuffix(".gz")).open(str(tmp_path / "state"))
+    source = FileSource(folder, format=name.removesuffix(".gz")).open(SourceContext(str(tmp_path / "state")))
     assert source.schema == pa.schema({"id": pa.int64()})
     assert ids(source, START, source.latest_offset(START, None, None)) == [1]
 
@@ -292,13 +297,13 @@ def test_rows_without_columns_say_nothing_about_the_schema(folder: Path, tmp_pat
     else:
         pq.write_table(pa.table({}), folder / "a.parquet")
     with pytest.raises(SourceError, match="no rows with columns to infer a schema from") as caught:
-        FileSource(folder, format=format).open(str(tmp_path / "state"))
+        FileSource(folder, format=format).open(SourceContext(str(tmp_path / "state")))
     assert "declare" in str(caught.value.hint)
 
 
 def test_nothing_to_infer_a_schema_from(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="no rows with columns to infer") as caught:
-        FileSource(folder, format="json").open(str(tmp_path / "state"))
+        FileSource(folder, format="json").open(SourceContext(str(tmp_path / "state")))
     assert "declare" in str(caught.value.hint)
 
 
@@ -355,7 +360,7 @@ def test_the_folder_of_a_sink_without_rows_is_an_empty_folder(folder: Path, tmp_
     task = sink.writer(Epoch("2b6f8a5e", 0)).open(0)
     task.write(pa.record_batch({"id": [1]}))
     task.close()
-    source = FileSource(folder, format="json", schema="id long").open(str(tmp_path / "state"))
+    source = FileSource(folder, format="json", schema="id long").open(SourceContext(str(tmp_path / "state")))
     assert source.latest_offset(START, None, None) == START
 
 
@@ -402,7 +407,7 @@ def test_a_relative_path_means_the_same_everywhere(
     monkeypatch.chdir(tmp_path)
     source = FileSource("in", format="json", schema="id long")
     assert source.identity == FileSource(folder, format="json").identity == f"files:json:{folder}"
-    running = source.open(str(tmp_path / "state"))
+    running = source.open(SourceContext(str(tmp_path / "state")))
     monkeypatch.chdir("/")
     assert ids(running, START, running.latest_offset(START, None, None)) == [1]
 
@@ -418,12 +423,12 @@ def test_any_file_system(object_store: str) -> None:
     store = fsspec.filesystem("memory")
     for number in range(3):
         store.pipe_file(f"/volley-test/in/{number}.json", json.dumps({"id": number}).encode())
-    source = FileSource(f"{object_store}/in/*.json", schema="id long").open(f"{object_store}/state")
+    source = FileSource(f"{object_store}/in/*.json", schema="id long").open(SourceContext(f"{object_store}/state"))
     end = source.latest_offset(START, None, None)
     assert ids(source, START, end) == [0, 1, 2]
     assert (
         FileSource(f"{object_store}/in", format="json", schema="id long")
-        .open(f"{object_store}/state")
+        .open(SourceContext(f"{object_store}/state"))
         .splits(START, end)
     )
 
@@ -462,7 +467,7 @@ def test_a_cached_listing_does_not_make_a_glob_match_nothing(folder: Path, tmp_p
     fsspec.register_implementation("cachedlistings", CachedListings, clobber=True)
     assert fsspec.filesystem("cachedlistings").glob(f"{folder}/*.json", detail=True) == {}
     put(folder, "a.json", 1)
-    assert opened(f"cachedlistings://{folder}/*.json", tmp_path / "state").bounded
+    assert opened(f"cachedlistings://{folder}/*.json", tmp_path / "state").schema.names == ["id"]
 
 
 def test_cached_listings_do_not_hide_new_files(folder: Path, tmp_path: Path) -> None:

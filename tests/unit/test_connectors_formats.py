@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from volley import ConfigError, FileSource, SourceError
+from volley import ConfigError, FileSource, Reader, SourceContext, SourceError
 from volley.connectors import _csv_rows, _json_lines
 
 
@@ -33,14 +33,14 @@ class Files:
         (self.folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
         return self
 
-    def open(self, **settings: Any) -> FileSource:
+    def open(self, dictionaries: bool = False, **settings: Any) -> Reader:
         (file,) = self.folder.iterdir()
-        return FileSource(file, **settings).open(f"{self.folder}-state")
+        return FileSource(file, **settings).open(SourceContext(f"{self.folder}-state", dictionaries=dictionaries))
 
-    def read(self, source: FileSource) -> list[pa.RecordBatch]:
-        start = source.initial_offset()
-        splits = source.splits(start, source.latest_offset(start, None, None))
-        return [batch for split in splits for batch in source.read(split)]
+    def read(self, reader: Reader) -> list[pa.RecordBatch]:
+        start = reader.initial_offset()
+        splits = reader.splits(start, reader.latest_offset(start, None, None))
+        return [batch for split in splits for batch in reader.read(split)]
 
     def batches(self, **settings: Any) -> list[pa.RecordBatch]:
         return self.read(self.open(**settings))
@@ -430,7 +430,7 @@ def test_parquet_keeps_dictionaries_of_few_values_for_sinks_that_take_them(files
         }
     )
     parquet(files, table, row_group_size=500)
-    kept = files.read(files.open().with_dictionaries())
+    kept = files.read(files.open(dictionaries=True))
     for batch in kept:
         encoded = {field.name for field in batch.schema if pa.types.is_dictionary(field.type)}
         assert encoded == {"kind", "raw", "large", "own"}

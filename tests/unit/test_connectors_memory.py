@@ -12,7 +12,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from volley import ABORT, EOF, ConfigError, Epoch, MemorySink, MemorySource, Metrics, SourceError
+from volley import ABORT, EOF, ConfigError, Epoch, MemorySink, MemorySource, Metrics, Reader, SourceContext, SourceError
+from volley.connectors._memory_reader import MemoryReader
 from volley.sink import SinkContext, WriteResult
 
 START = {"rows": 0}
@@ -27,14 +28,14 @@ class Run:
     """One bounded run of a source: opened anew, read epoch by epoch until nothing is left or it fails."""
 
     def __init__(self, source: MemorySource, state: Path, start: dict[str, int] = START) -> None:
-        driver = source.open(str(state))
-        planner: MemorySource = pickle.loads(pickle.dumps(driver))
+        driver = source.open(SourceContext(str(state)))
+        planner: Reader = pickle.loads(pickle.dumps(driver))
         target = planner.latest_offset(START, None, None)
         self.epochs: list[list[int]] = []
         self.seen: list[int] = []
         self.offset = start
         self.failed = False
-        while (end := planner.latest_offset(self.offset, source.limit, target)) != self.offset:
+        while (end := planner.latest_offset(self.offset, planner.limit, target)) != self.offset:
             self.seen = []
             try:
                 for split in planner.splits(self.offset, end):
@@ -63,7 +64,7 @@ def test_eof_ends_a_run_and_the_next_goes_on(tmp_path: Path) -> None:
 def test_runs_of_one_process_do_not_disturb_each_other(tmp_path: Path) -> None:
     source = MemorySource(numbered(1, EOF, 2))
     for start, end in ((0, 1), (1, 2)):
-        opened = source.open(str(tmp_path))
+        opened = source.open(SourceContext(str(tmp_path)))
         assert opened.latest_offset({"rows": start}, None, {"rows": 2}) == {"rows": end}
 
 
@@ -101,7 +102,7 @@ def test_an_abort_behind_eof_is_for_the_next_run(tmp_path: Path) -> None:
 
 
 def test_every_task_that_meets_the_abort_fails_in_that_run(tmp_path: Path) -> None:
-    source = MemorySource(numbered(1, ABORT)).open(str(tmp_path))
+    source = MemorySource(numbered(1, ABORT)).open(SourceContext(str(tmp_path)))
     (split,) = source.splits(START, {"rows": 1})
     for _ in range(3):
         with pytest.raises(SourceError, match="ABORT marker at row 1"):
@@ -110,7 +111,7 @@ def test_every_task_that_meets_the_abort_fails_in_that_run(tmp_path: Path) -> No
 
 
 def test_rows_become_columns(tmp_path: Path) -> None:
-    source = MemorySource([{"a": 1}, {"b": "x", "a": None}, {}]).open(str(tmp_path))
+    source = MemorySource([{"a": 1}, {"b": "x", "a": None}, {}]).open(SourceContext(str(tmp_path)))
     assert source.schema == pa.schema({"a": pa.int64(), "b": pa.string()})
     (split,) = source.splits(START, {"rows": 3})
     (batch,) = source.read(split)
@@ -118,17 +119,18 @@ def test_rows_become_columns(tmp_path: Path) -> None:
 
 
 def test_a_declared_schema(tmp_path: Path) -> None:
-    source = MemorySource([{"a": 1}], schema={"a": "int", "b": "array<string>"}).open(str(tmp_path))
+    source = MemorySource([{"a": 1}], schema={"a": "int", "b": "array<string>"}).open(SourceContext(str(tmp_path)))
     assert source.schema == pa.schema({"a": pa.int32(), "b": pa.list_(pa.string())})
-    assert MemorySource([], schema="a int").open(str(tmp_path)).schema == pa.schema({"a": pa.int32()})
+    assert MemorySource([], schema="a int").open(SourceContext(str(tmp_path))).schema == pa.schema({"a": pa.int32()})
 
 
 def test_arrow_types_become_those_of_all_engines(tmp_path: Path) -> None:
     table = pa.table({"a": pa.array([1], pa.uint8()), "t": pa.array([1000], pa.timestamp("ns", "Asia/Tokyo"))})
     for rows in (table, table.to_batches()[0], table.to_batches(), [table, table]):
-        source = MemorySource(rows).open(str(tmp_path))
-        assert source.schema == pa.schema({"a": pa.int32(), "t": pa.timestamp("us", "UTC")})
-        assert repr(source) == repr(MemorySource(rows))
+        source = MemorySource(rows)
+        reader = source.open(SourceContext(str(tmp_path)))
+        assert reader.schema == pa.schema({"a": pa.int32(), "t": pa.timestamp("us", "UTC")})
+        assert repr(source) == ("MemorySource(2 rows)" if len(rows) == 2 else "MemorySource(1 row)")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,7 @@ def test_other_settings_are_checked_when_given() -> None:
 )
 def test_rows_that_fit_no_schema_name_the_column(source: MemorySource, message: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=message) as caught:
-        source.open(str(tmp_path))
+        source.open(SourceContext(str(tmp_path)))
     assert caught.value.hint
 
 
@@ -227,7 +229,9 @@ def test_sinks_of_one_name_are_equal_and_collect_by_themselves() -> None:
 
 
 def rows_of(source: MemorySource) -> list[dict[str, Any]]:
-    return list(source.open("").rows.to_pylist())
+    reader = source.open(SourceContext(""))
+    assert isinstance(reader, MemoryReader)
+    return list(reader.table.to_pylist())
 
 
 def test_a_pandas_frame_is_rows() -> None:
@@ -265,5 +269,5 @@ def test_a_polars_frame_is_rows() -> None:
 )
 def test_a_frame_that_is_no_table_is_refused(frame: Any) -> None:
     with pytest.raises((ConfigError, SourceError)) as caught:
-        MemorySource(frame).open("")
+        MemorySource(frame).open(SourceContext(""))
     assert caught.value.hint

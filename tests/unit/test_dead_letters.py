@@ -22,7 +22,8 @@ from volley import (
     PlanError,
     SchemaMismatchError,
     Sink,
-    SplitSource,
+    Source,
+    SourceContext,
     StorageError,
     VolleyError,
     col,
@@ -32,7 +33,8 @@ from volley._plan import reads
 from volley._schemas import Schemas
 from volley._tasks import InputSplit, Task, TaskPlan
 from volley._tree import SinkStep, grow
-from volley.connectors.memory import MemorySink, _MemoryTaskWriter
+from volley.connectors._memory_committer import MemoryTaskWriter
+from volley.connectors.memory import MemorySink
 from volley.sink import Committer, Epoch, SinkContext, WriteResult
 from volley.stream import DataStream, Pipeline
 
@@ -81,7 +83,7 @@ class _PickyWriter:
         return _PickyTaskWriter(self.limit)
 
 
-class _PickyTaskWriter(_MemoryTaskWriter):
+class _PickyTaskWriter(MemoryTaskWriter):
     def __init__(self, limit: int) -> None:
         super().__init__()
         self._limit = limit
@@ -96,7 +98,7 @@ class _PickyTaskWriter(_MemoryTaskWriter):
         super().write(batch)
 
 
-def stream(source: SplitSource) -> DataStream:
+def stream(source: Source) -> DataStream:
     return Environment().from_source(source)
 
 
@@ -104,8 +106,7 @@ def run(pipeline: Pipeline, folder: Path, due: Callable[[int], bool] = lambda si
     """One epoch in one task, committed; `due` tells which sinks lack it. Returns what the task wrote."""
     writes = pipeline._writes
     (read,) = reads(writes)
-    assert isinstance(read.source, SplitSource)
-    reader = read.source.open(str(folder / "state"))
+    reader = read.source.open(SourceContext(str(folder / "state")))
     schemas = Schemas(lambda read: reader.schema)
     tree = grow(read, dict(enumerate(writes)), schemas, dictionaries=False)
     steps = tuple(SinkStep(schemas.known(write), write.sink.batch_size, 0) for write in writes)

@@ -51,6 +51,10 @@ THIRD_PARTIES = {
         *("iceberg.writer", "iceberg.schema", "iceberg.tables", "iceberg._upsert_chores", "iceberg._upsert_staging"),
         *("iceberg._clusters", "iceberg._dictionaries", "iceberg._evolution", "iceberg._layout", "iceberg._rolling"),
         *("iceberg._data_files", "iceberg._statistics", "iceberg._transforms"),
+        *("connectors._file_reader", "connectors._input_file", "connectors._json_lines", "connectors._json_text"),
+        *("connectors._csv_floats", "connectors._csv_rows", "connectors._csv_salvage", "connectors._parquet_groups"),
+        *("connectors._kafka_reader", "connectors._kafka_avro", "connectors._kafka_formats", "connectors._kafka_rows"),
+        *("connectors._memory_committer", "connectors._memory_reader", "connectors._memory_table"),
     },
     "pyiceberg": {
         *("iceberg._bounds", "iceberg._data_files", "iceberg._manifests", "iceberg._partitions", "iceberg._statistics"),
@@ -89,8 +93,8 @@ def modules() -> list[tuple[str, ast.Module]]:
 MODULES = modules()
 
 
-def imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Module and name of what is imported when the module is; not in functions, not for type checkers."""
+def imports(tree: ast.Module | ast.FunctionDef) -> Iterator[tuple[str, str]]:
+    """Module and name of what is imported when the module is (or function called); not for type checkers."""
     for node in tree.body:
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
@@ -126,6 +130,31 @@ def test_heavy_packages_are_imported_only_where_they_belong(module: str, tree: a
         assert module in THIRD_PARTIES.get(top, {module}), f"{module} imports {imported}"
 
 
+VALUES = [
+    "connectors.console",
+    "connectors.files",
+    "connectors.kafka",
+    "connectors.memory",
+    "connectors.rate",
+    "source",
+]
+
+
+@pytest.mark.parametrize("module", VALUES)
+def test_the_values_of_connectors_import_no_arrow_in_functions_either(module: str) -> None:
+    tree = dict(MODULES)[module]
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    imported = {name.split(".")[0] for function in functions for name, _ in imports(function)}
+    assert not imported & {"pyarrow", "pyspark", "pyiceberg"}
+
+
+@pytest.mark.parametrize("module", sorted(name for name in THIRD_PARTIES["pyarrow"] if name.startswith("connectors")))
+def test_readers_import_arrow_at_the_top_of_their_file(module: str) -> None:
+    tree = dict(MODULES)[module]
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    assert not {name for function in functions for name, _ in imports(function) if name.startswith("pyarrow")}
+
+
 def test_private_names_of_pyiceberg_are_used_in_two_places_only() -> None:
     for module, tree in MODULES:
         for node in ast.walk(tree):
@@ -149,6 +178,7 @@ PIPELINE = """
 import sys
 from datetime import timedelta
 from volley import ABORT, ConsoleSink, Environment, FileSink, FileSource, MemorySource, RateSource, col, lit
+from volley import KafkaSink, KafkaSource, MemorySink
 from volley.iceberg import *
 config = (
     IcebergSinkConfig("http://polaris:8181", "wh", ["db"], "t", IcebergStorage.S3(region="r", bucket="b"))
@@ -162,7 +192,8 @@ stream = (
 )
 stream.union(Environment().from_source(MemorySource([{"id": 1}, ABORT]))).deduplicate("id")
 pipeline = stream.to_sink(FileSink("out")).to_sink(ConsoleSink()).to_sink(IcebergSink(config))
-for each in stream, pipeline, *stream.split(col("id") > 3):
+kafka = Environment().from_source(KafkaSource("b:1", "t", schema="id long")).to_sink(KafkaSink("b:1", "u", key="id"))
+for each in stream, pipeline, kafka, *stream.split(col("id") > 3):
     repr(each), each._repr_html_(), each.explain()
 heavy = {"pyspark", "pyarrow", "pyiceberg", "pandas", "numpy", "fsspec", "rich"} & set(sys.modules)
 assert not heavy, heavy
@@ -177,19 +208,20 @@ def test_building_a_pipeline_imports_nothing_heavy() -> None:
 PLANNER = """
 import sys
 import pyspark.sql.streaming.python_streaming_source_runner
-import volley._datasource, volley.connectors.{source}
+import volley._datasource, volley.connectors.{reader}
 rooms = {{"volley." + name for name in ("environment", "stream", "expressions", "metrics", "job", "_plan", "_spark")}}
 others = {{"volley.connectors." + name for name in {others}}}
 needless = ({{"pandas", "pyiceberg", "rich", "prometheus_client", "IPython"}} | rooms | others) & set(sys.modules)
 assert not needless, needless
 """
-SOURCES = ["files", "kafka", "memory"]
+READERS = ["_file_reader", "_kafka_reader", "_memory_reader"]
+VALUES_AND_SINKS = ["files", "kafka", "memory", "console", "rate", "_file_sink", "_kafka_sink", "_memory_committer"]
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_the_process_that_plans_epochs_imports_its_source_and_little_else(source: str) -> None:
+@pytest.mark.parametrize("reader", READERS)
+def test_the_process_that_plans_epochs_imports_its_reader_and_little_else(reader: str) -> None:
     """Spark gives it ten seconds to start, imports included."""
-    others = [each for each in [*SOURCES, "console", "rate"] if each != source]
-    script = PLANNER.format(source=source, others=others)
+    others = [each for each in [*READERS, *VALUES_AND_SINKS] if each != reader]
+    script = PLANNER.format(reader=reader, others=others)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

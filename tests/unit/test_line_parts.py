@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from volley import FileSource, SourceError
+from volley import FileSource, SourceContext, SourceError
 from volley.connectors import _csv_rows, _json_lines, _line_parts
 from volley.connectors._file_log import LoggedFile
 from volley.source import BadRow
@@ -28,7 +28,7 @@ def parts(folder: Path, name: str, data: bytes, count: int, **options: Any) -> l
     """What each part of a file holds: places and values of rows, places and payloads of bad ones."""
     path = folder / name
     path.write_bytes(data)
-    source = FileSource(path, schema="n long, s string", options=options).open(f"{folder}/state")
+    source = FileSource(path, schema="n long, s string", options=options).open(SourceContext(f"{folder}/state"))
     file, found = LoggedFile(str(path), len(data)), []
     for part in range(count):
         here: list[tuple[str, Any]] = []
@@ -114,9 +114,10 @@ def test_an_error_in_a_later_part_says_where(name: str, tmp_path: Path) -> None:
     lines[70] = "broken"
     data = "\n".join(lines).encode()
     (tmp_path / name).write_bytes(data)
-    source = FileSource(tmp_path / name, schema="n long, s string", options=OPTIONS[name]).open(f"{tmp_path}/state")
+    source = FileSource(tmp_path / name, schema="n long, s string", options=OPTIONS[name])
+    reader = source.open(SourceContext(f"{tmp_path}/state"))
     with pytest.raises(SourceError) as caught:
-        list(source.read([(LoggedFile(str(tmp_path / name), len(data)), (1, 2))]))
+        list(reader.read([(LoggedFile(str(tmp_path / name), len(data)), (1, 2))]))
     assert line_at(data, caught.value.message.partition(": ")[0]) == "broken"
 
 
@@ -128,7 +129,7 @@ def test_a_cut_within_a_value_that_has_a_newline_is_never_taken_for_rows(
     path = tmp_path_factory.mktemp("cut") / "a.csv"
     data = "n,s\n" + "".join(f'{number},"{text.replace(chr(34), chr(34) * 2)}"\n' for number, text in enumerate(texts))
     path.write_bytes(data.encode())
-    source = FileSource(path, schema="n long, s string", options=OPTIONS["a.csv"]).open(f"{path}-state")
+    source = FileSource(path, schema="n long, s string", options=OPTIONS["a.csv"]).open(SourceContext(f"{path}-state"))
     split = [(LoggedFile(str(path), len(data)), (part, count)) for part in range(count)]
     with suppress(SourceError):
         found = [tuple(row.values()) for batch in source.read(split) for row in batch.to_pylist()]

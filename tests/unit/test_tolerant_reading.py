@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from volley import FileSource, MemorySource, SourceError, SplitSource
+from volley import FileSource, MemorySource, Source, SourceContext, SourceError
 from volley.connectors import _csv_rows, _json_lines
 from volley.source import BadRow
 
@@ -21,9 +21,9 @@ Read = tuple[list[tuple[str, object]], list[tuple[str, str]]]
 """Good rows with their places, bad ones as place and payload."""
 
 
-def read(source: SplitSource, state: Path) -> Read:
+def read(source: Source, state: Path) -> Read:
     """All that a source holds; places without the folder."""
-    opened = source.open(str(state / "state"))
+    opened = source.open(SourceContext(str(state / "state")))
     good, bad = [], []
     start = opened.initial_offset()
     for split in opened.splits(start, opened.latest_offset(start, None, None)):
@@ -193,7 +193,7 @@ def test_parquet_rows_that_do_not_fit_are_bad_rows(tmp_path: Path) -> None:
 
 def test_without_tolerance_the_parquet_row_at_fault_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": ["1", "two"]}), tmp_path / "a.parquet")
-    source = FileSource(tmp_path / "a.parquet", schema="id long").open(str(tmp_path / "state"))
+    source = FileSource(tmp_path / "a.parquet", schema="id long").open(SourceContext(str(tmp_path / "state")))
     (split,) = source.splits({"files": 0}, source.latest_offset({"files": 0}, None, None))
     with pytest.raises(SourceError, match=r"a.parquet, row 2: column 'id'.*two"):
         list(source.read(split))
@@ -255,10 +255,10 @@ def check_mix(format: str, kinds: list[str], lines: list[str], text: str, factor
 def test_a_null_before_the_first_object_is_an_error_when_the_schema_is_inferred(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(' null\n{"id": 1}\n')
     with pytest.raises(SourceError, match=r"a\.json, line 1: not a JSON object"):
-        FileSource(tmp_path / "a.json").open(str(tmp_path / "state"))
+        FileSource(tmp_path / "a.json").open(SourceContext(str(tmp_path / "state")))
 
 
 def test_a_null_among_objects_is_an_error_when_the_schema_is_inferred(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"id": null}\n{"id": 1}\nnull\n{"id": 3}\n')
     with pytest.raises(SourceError, match=r"a\.json, line 3: not a JSON object"):
-        FileSource(tmp_path / "a.json").open(str(tmp_path / "state"))
+        FileSource(tmp_path / "a.json").open(SourceContext(str(tmp_path / "state")))

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from volley import ConfigError, Environment, FileSource, MemorySource, SourceError, VolleyError, col
+from volley import ConfigError, Environment, FileSource, MemorySource, SourceContext, SourceError, VolleyError, col
 from volley._checks import duration, duration_or_zero
 from volley._types import arrow_schema, canonical_schema, check_schema
 
@@ -60,7 +60,7 @@ def test_a_schema_that_cannot_be_is_refused_when_it_is_given(schema: Any, messag
 @pytest.mark.parametrize("rows", [[{"a": {}}], [{"": 1}], [{"a": {"": 1}}]])
 def test_rows_that_no_table_can_keep_are_refused(rows: list[dict[str, Any]]) -> None:
     with pytest.raises((ConfigError, SourceError)) as caught:
-        MemorySource(rows).open("")
+        MemorySource(rows).open(SourceContext(""))
     assert caught.value.hint
 
 
@@ -75,7 +75,9 @@ def test_rows_that_no_table_can_keep_are_refused(rows: list[dict[str, Any]]) -> 
 def test_decimals_of_any_width_are_one_type(kind: pa.DataType, canonical: pa.DataType, value: str) -> None:
     assert canonical_schema(pa.schema([("a", kind)])).field("a").type == canonical
     rows = pa.table({"a": pa.array([Decimal(value), None], kind)})
-    assert MemorySource(rows).open("").rows["a"].to_pylist() == [Decimal(value), None]
+    reader = MemorySource(rows).open(SourceContext(""))
+    (batch,) = reader.read((0, 2, False))
+    assert batch["a"].to_pylist() == [Decimal(value), None]
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
+import pyarrow.compute as pc
 
 __all__ = ["first_too_large", "texts_of"]
 
@@ -15,8 +14,6 @@ _INFINITY = r"(?i)^\s*[+-]?inf(inity)?\s*$"
 
 def texts_of(schema: pa.Schema) -> pa.Schema:
     """The same columns as bytes: any text can be read into it."""
-    import pyarrow as pa
-
     return pa.schema([(name, pa.binary()) for name in schema.names])
 
 
@@ -27,9 +24,6 @@ def first_too_large(batch: pa.RecordBatch, texts: Callable[[], pa.RecordBatch]) 
         batch: The rows.
         texts: The same rows in the schema `texts_of`; asked only if a value is infinite.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     for field, column in zip(batch.schema, batch.columns, strict=True):
         if not pa.types.is_floating(field.type) or not pc.any(pc.is_inf(column)).as_py():
             continue

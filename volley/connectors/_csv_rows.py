@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pcsv
 
 from volley._halving import first_failing
 from volley.connectors._csv_floats import first_too_large, texts_of
 from volley.connectors._input_file import LARGEST_VALUE, InputFile
 from volley.connectors._line_parts import part_of_lines
 from volley.errors import ConfigError, ExpressionError, SourceError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = [
     "BadValue",
@@ -28,7 +28,6 @@ __all__ = [
     "delimiter",
     "header",
     "infer",
-    "is_divisible",
     "part_of_rows",
     "read",
     "reason",
@@ -45,8 +44,6 @@ _ROW = re.compile(r"(?:In CSV column #(\d+): )?(.*?)Row #(\d+): (.*)", re.S)
 
 def check(schema: pa.Schema) -> None:
     """Raise ConfigError if a column is of a type that CSV can't hold."""
-    import pyarrow as pa
-
     for field in schema:
         if pa.types.is_nested(field.type):
             raise ConfigError(
@@ -56,11 +53,6 @@ def check(schema: pa.Schema) -> None:
             raise ConfigError(f"column {field.name!r}: CSV can't be read into uuid", hint="declare a string")
 
 
-def is_divisible(options: Mapping[str, Any]) -> bool:
-    """True if a file can be cut at any line end. Whether one is within quotes shows from the file's beginning only."""
-    return options.get("newlines_in_values", True) is False
-
-
 def part_of_rows(file: InputFile, part: tuple[int, int], options: Mapping[str, Any]) -> InputFile:
     """A part of a file that is divisible, with the file's header."""
     return part_of_lines(file, part, has_header=options.get("header", True))
@@ -68,8 +60,6 @@ def part_of_rows(file: InputFile, part: tuple[int, int], options: Mapping[str, A
 
 def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema | None:
     """The schema of the file's first block of rows; None if it has none."""
-    import pyarrow as pa
-
     if not _has_rows(file, options):
         return None
     try:
@@ -92,8 +82,6 @@ def read(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
     """The file's rows; missing columns are null, others are ignored."""
-    import pyarrow as pa
-
     file = part_of_rows(file, part, options)
     names = header(file, schema, options)
     if names is None:
@@ -185,8 +173,6 @@ def _ends_in_a_quote(file: InputFile, options: Mapping[str, Any]) -> bool:
 
 
 def _reader(stream: Any, schema: pa.Schema | None, options: Mapping[str, Any]) -> Any:
-    import pyarrow.csv as pcsv
-
     has_header = options.get("header", True)
     return pcsv.open_csv(
         stream,
@@ -202,8 +188,6 @@ def _reader(stream: Any, schema: pa.Schema | None, options: Mapping[str, Any]) -
 
 def rules(schema: pa.Schema | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """How text becomes values, as `pyarrow.csv` is told."""
-    import pyarrow.csv as pcsv
-
     return {
         "parse_options": pcsv.ParseOptions(delimiter=delimiter(options), newlines_in_values=True),
         "convert_options": pcsv.ConvertOptions(
@@ -224,8 +208,6 @@ def delimiter(options: Mapping[str, Any]) -> str:
 
 def _asked(kind: pa.DataType) -> pa.DataType:
     """Arrow's CSV reader insists on a zone where the type has one; cast from strings, UTC is taken for granted."""
-    import pyarrow as pa
-
     return pa.string() if kind == pa.timestamp("us", "UTC") else kind
 
 
@@ -254,8 +236,6 @@ def decoded(batch: pa.RecordBatch, schema: pa.Schema, texts: Callable[[], pa.Rec
     Raises:
         BadValue: If a value is not of its column's type.
     """
-    import pyarrow as pa
-
     rows = pa.RecordBatch.from_arrays([_cast(batch.column(field.name), field) for field in schema], schema=schema)
     if found := first_too_large(rows, texts):
         raise BadValue(*found)

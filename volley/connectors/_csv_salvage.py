@@ -10,28 +10,32 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pcsv
 
 from volley._halving import halved
 from volley.connectors._csv_floats import texts_of
 from volley.connectors._csv_rows import (
     BadValue,
     batches,
+    check,
     decoded,
     delimiter,
     header,
+    infer,
     part_of_rows,
+    read,
     reason,
     records,
     rules,
 )
+from volley.connectors._file_formats import FormatReader
 from volley.connectors._input_file import InputFile
 from volley.source import BadRow, Located
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = ["read_tolerant"]
+__all__ = ["FORMAT"]
 
 _GROUP = 10_000
 
@@ -40,8 +44,6 @@ def read_tolerant(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
 ) -> Iterator[Located | BadRow]:
     """The file's rows, with the lines they stand in, and each row that is none."""
-    import pyarrow as pa
-
     file = part_of_rows(file, part, options)
     names = header(file, schema, options)
     if names is None:
@@ -89,8 +91,6 @@ class _Record:
 def _salvaged(
     file: InputFile, left: Iterator[_Record], names: list[str], schema: pa.Schema, options: Mapping[str, Any]
 ) -> Iterator[Located | BadRow]:
-    import pyarrow as pa
-
     while group := list(islice(left, _GROUP)):
 
         def attempt(start: int, end: int, group: list[_Record] = group) -> Located | BadRow:
@@ -108,9 +108,6 @@ def _salvaged(
 
 
 def _parsed(group: list[_Record], names: list[str], schema: pa.Schema, options: Mapping[str, Any]) -> pa.RecordBatch:
-    import pyarrow as pa
-    import pyarrow.csv as pcsv
-
     if not all(record.whole for record in group):
         raise BadValue(0, "a quote is opened and never closed")
     data = "".join(record.text for record in group).encode(errors="surrogateescape")
@@ -171,3 +168,7 @@ def _raw_records(file: InputFile, options: Mapping[str, Any]) -> Iterator[_Recor
             if row or not whole:
                 yield _Record(number, "".join(lines.taken), whole)
             number += len(lines.taken)
+
+
+FORMAT = FormatReader(check, infer, read, read_tolerant)
+"""CSV, as a FileSource reads it."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from volley._types import conform
 from volley.errors import SourceError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["LARGEST_VALUE", "InputFile"]
 

@@ -7,19 +7,19 @@ from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from volley._halving import first_failing, halved
+from volley.connectors._file_formats import FormatReader
 from volley.connectors._input_file import LARGEST_VALUE, InputFile
 from volley.connectors._json_text import check, fault, inferred, parsed
 from volley.connectors._line_parts import part_of_lines
 from volley.errors import SourceError
 from volley.source import BadRow, Located
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = ["check", "infer", "read", "read_tolerant"]
+__all__ = ["FORMAT"]
 
 _CHUNK = 8 << 20
 _SAMPLE = 1 << 20
@@ -30,8 +30,6 @@ _BRACKETS = re.compile(rb"[\[\]{}]")
 
 def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema | None:
     """The schema of the lines in the file's first megabyte; None if they are empty."""
-    import pyarrow as pa
-
     with file.open() as stream:
         sample = stream.read(_SAMPLE)
         whole = sample[: sample.rfind(b"\n") + 1] if stream.read(1) else sample
@@ -56,8 +54,6 @@ def read(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
     """The file's lines; missing fields are null, others are ignored."""
-    import pyarrow as pa
-
     file = part_of_lines(file, part, has_header=False)
     with file.open() as stream:
         for before, chunk in _chunks(file, stream):
@@ -72,8 +68,6 @@ def read_tolerant(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
 ) -> Iterator[Located | BadRow]:
     """The same rows, with the lines they stand in, and each line that is none."""
-    import pyarrow as pa
-
     file = part_of_lines(file, part, has_header=False)
     with file.open() as stream:
         for before, chunk in _chunks(file, stream):
@@ -85,8 +79,6 @@ def read_tolerant(
 
 
 def _salvaged(file: InputFile, chunk: bytes, before: int, schema: pa.Schema) -> Iterator[Located | BadRow]:
-    import pyarrow as pa
-
     lines = chunk.split(b"\n")
 
     def attempt(start: int, end: int) -> list[Located | BadRow]:
@@ -157,3 +149,7 @@ def _bad_line(file: InputFile, chunk: bytes, before: int, schema: pa.Schema | No
     if reason is None:
         return file.fault(str(error))
     return file.fault(reason, before + at + 1, lines[at].decode(errors="replace"))
+
+
+FORMAT = FormatReader(check, infer, read, read_tolerant)
+"""JSON lines, as a FileSource reads them."""

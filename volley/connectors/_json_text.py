@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
 
 from volley.errors import ConfigError, SourceError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.json as pj
 
 __all__ = ["check", "fault", "inferred", "parsed"]
 
@@ -33,8 +32,6 @@ def check(schema: pa.Schema) -> None:
 
 
 def _is_unreadable(kind: pa.DataType, nested: bool) -> bool:
-    import pyarrow as pa
-
     t = pa.types
     if t.is_list(kind) or t.is_struct(kind):
         return any(_is_unreadable(kind.field(index).type, True) for index in range(kind.num_fields))
@@ -53,9 +50,6 @@ def parsed(text: bytes, schema: pa.Schema, unexpected: str = "ignore") -> list[p
         SourceError: If the text is not UTF-8, or a value does not fit.
         pyarrow.ArrowInvalid: If it is not JSON, or a value is of another type.
     """
-    import pyarrow as pa
-    import pyarrow.json as pj
-
     _check_text(text)
     asked = pa.schema([pa.field(field.name, _asked(field.type)) for field in schema])
     options = pj.ParseOptions(explicit_schema=asked, unexpected_field_behavior=unexpected)
@@ -76,9 +70,6 @@ def inferred(text: bytes) -> pa.Schema:
 
 
 def _table(text: bytes, options: pj.ParseOptions | None) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.json as pj
-
     # Arrow crashes on a null before the first object, and takes a later one for a row of nulls.
     if _NULL_FIRST.match(text):
         raise SourceError("not a JSON object")
@@ -105,9 +96,6 @@ def _infinite(table: pa.Table) -> str | None:
 
 
 def _is_infinite(array: pa.Array) -> bool:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_floating(array.type):
         return bool(pc.any(pc.is_inf(array)).as_py())
     if pa.types.is_list(array.type):
@@ -127,8 +115,6 @@ def _check_text(text: bytes) -> None:
 
 def _asked(kind: pa.DataType) -> pa.DataType:
     """What Arrow's JSON reader is asked for: it knows ISO timestamps, but dates and times only as strings."""
-    import pyarrow as pa
-
     if pa.types.is_date(kind) or pa.types.is_time(kind):
         return pa.string()
     if pa.types.is_list(kind):
@@ -139,8 +125,6 @@ def _asked(kind: pa.DataType) -> pa.DataType:
 
 
 def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    import pyarrow as pa
-
     from volley._types import conform
 
     columns = [
@@ -152,16 +136,11 @@ def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _time_of_day(text: pa.Array) -> pa.Array:
     """Arrow casts strings to timestamps, not to times."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     return pc.binary_join_element_wise("1970-01-01T", text, "").cast(pa.timestamp("us")).cast(pa.time64("us"))
 
 
 def fault(lines: list[bytes], schema: pa.Schema | None, unexpected: str = "ignore") -> str | None:
     """What is wrong with these lines, told of the last; None if nothing is."""
-    import pyarrow as pa
-
     text = b"\n".join(lines)
     if not text.strip():
         return None

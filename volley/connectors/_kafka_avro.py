@@ -7,15 +7,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from volley._types import canonical_schema
 from volley.connectors._kafka_formats import Values
 from volley.connectors._kafka_registry import Registry
 from volley.errors import ConfigError, MissingDependencyError, SourceError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["AvroValues", "avro_columns"]
 
@@ -52,8 +51,6 @@ class AvroValues:
         return avro_columns(self.text)
 
     def decode(self, values: Values) -> pa.RecordBatch:
-        import pyarrow as pa
-
         rows = [{} if value is None else self._row(value) for value in values]
         try:
             columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in self.schema]
@@ -96,8 +93,6 @@ def avro_columns(text: str) -> pa.Schema:
     Raises:
         ConfigError: If it is no schema of a record, or has a type that columns can't have.
     """
-    import pyarrow as pa
-
     try:
         schema = json.loads(text)
         # This also fills in names and checks the whole.
@@ -116,8 +111,6 @@ class _Types:
         self._named: dict[str, pa.DataType] = {}
 
     def record(self, schema: Mapping[str, Any]) -> list[pa.Field]:
-        import pyarrow as pa
-
         return [pa.field(field["name"], self._type(field["type"], field["name"])) for field in schema["fields"]]
 
     def _type(self, schema: Any, place: str) -> pa.DataType:
@@ -134,8 +127,6 @@ class _Types:
         return made
 
     def _plain(self, kind: str, schema: Mapping[str, Any], place: str) -> pa.DataType:
-        import pyarrow as pa
-
         match kind:
             case "record":
                 return pa.struct(self.record(schema))
@@ -164,8 +155,6 @@ class _Types:
 
 def _logical(schema: Mapping[str, Any]) -> pa.DataType | None:
     """The type of a logical type; None if it is none, or none that is known: then the plain one counts."""
-    import pyarrow as pa
-
     match schema["type"], schema.get("logicalType"):
         case "int", "date":
             return pa.date32()

@@ -6,22 +6,17 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
+
+import numpy as np
+import pyarrow as pa
 
 from volley.connectors._json_text import fault, parsed
-from volley.connectors._kafka_reader import Messages
+from volley.connectors._kafka_columns import UNKNOWN
+from volley.connectors._kafka_ranges import Messages
 from volley.errors import SourceError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = ["METADATA", "UNKNOWN", "Decoder", "JsonValues", "PlainValues", "metadata_columns", "metadata_fields"]
-
-METADATA = ("key", "headers", "timestamp", "topic", "partition", "offset")
-"""What can be had of a message beside its value; as columns they are called ``kafka_…``."""
-
-UNKNOWN = "kafka_unknown"
-"""The column with the fields of a JSON object that the schema does not have."""
+__all__ = ["Decoder", "JsonValues", "PlainValues", "metadata_columns", "metadata_fields"]
 
 Values = Sequence[bytes | None]
 
@@ -61,8 +56,6 @@ class JsonValues:
 
     @property
     def schema(self) -> pa.Schema:
-        import pyarrow as pa
-
         return self.columns.append(pa.field(UNKNOWN, pa.string())) if self.on_unknown == "keep" else self.columns
 
     def decode(self, values: Values) -> pa.RecordBatch:
@@ -82,8 +75,6 @@ class JsonValues:
         return _one(batches)
 
     def _with_unknown(self, objects: Sequence[bytes], text: bytes) -> pa.RecordBatch:
-        import pyarrow as pa
-
         try:
             # Nothing unknown is by far the most likely, and costs nothing to find out.
             batch, unknown = self._batch(text, len(objects), "error"), pa.nulls(len(objects), pa.string())
@@ -92,8 +83,6 @@ class JsonValues:
         return pa.RecordBatch.from_arrays([*batch.columns, unknown], schema=self.schema)
 
     def _unknown(self, objects: Sequence[bytes]) -> pa.Array:
-        import pyarrow as pa
-
         known = set(self.columns.names)
         try:
             read = json.JSONDecoder(parse_float=_finite).decode
@@ -118,13 +107,9 @@ class PlainValues:
 
     @property
     def schema(self) -> pa.Schema:
-        import pyarrow as pa
-
         return pa.schema([pa.field("value", pa.string() if self.text else pa.binary())])
 
     def decode(self, values: Values) -> pa.RecordBatch:
-        import pyarrow as pa
-
         # The cast looks whether it is UTF-8.
         column = pa.array(values, pa.binary()).cast(self.schema.field(0).type)
         return pa.RecordBatch.from_arrays([column], schema=self.schema)
@@ -154,8 +139,6 @@ def _objects(values: Values) -> tuple[Sequence[bytes], bytes]:
 
 def _are_objects(values: Sequence[bytes], text: bytes) -> bool:
     """Looks at the ends of the values in their text: a third of what it costs to look at each value by itself."""
-    import numpy as np
-
     behind = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)) + 1)
     letters = np.frombuffer(text, np.uint8)
     try:
@@ -173,8 +156,6 @@ def _finite(text: str) -> float:
 
 
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    import pyarrow as pa
-
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
@@ -184,8 +165,6 @@ def _message(error: Exception) -> str:
 
 def metadata_fields(names: Sequence[str]) -> list[pa.Field]:
     """The columns about the message, of those names out of `METADATA`."""
-    import pyarrow as pa
-
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     types = {
         "key": pa.binary(),
@@ -204,21 +183,15 @@ def metadata_columns(fields: Sequence[pa.Field], messages: Messages) -> list[pa.
 
 
 def _keys(messages: Messages, kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
     return pa.array(messages.kept["key"], kind)
 
 
 def _headers(messages: Messages, kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
     rows = messages.kept["headers"]
     return pa.array([[{"key": key, "value": value} for key, value in row or ()] for row in rows], kind)
 
 
 def _timestamps(messages: Messages, kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
     # The first of the pair says what the time is of; 0 = the message has none.
     times = [at * 1000 if what else None for what, at in messages.kept["timestamp"]]
     return pa.array(times, pa.int64()).cast(kind)
@@ -226,16 +199,12 @@ def _timestamps(messages: Messages, kind: pa.DataType) -> pa.Array:
 
 def _same(value: Callable[[Messages], Any]) -> Callable[[Messages, pa.DataType], pa.Array]:
     def column(messages: Messages, kind: pa.DataType) -> pa.Array:
-        import pyarrow as pa
-
         return pa.repeat(pa.scalar(value(messages), kind), len(messages.values))
 
     return column
 
 
 def _offsets(messages: Messages, kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
     return pa.array(messages.offsets, kind)
 
 

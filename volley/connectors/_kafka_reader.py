@@ -1,191 +1,146 @@
-"""Reads ranges of Kafka's offsets on an executor: every committed message of a range, in order, nothing behind it."""
+"""Reads Kafka: asks the cluster how far each partition goes, cuts what is new into splits, and reads those as rows."""
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from volley.connectors._kafka_client import Client, Reports
-from volley.connectors._kafka_cluster import gone_back
-from volley.connectors._kafka_offsets import Partition, Range
-from volley.errors import SourceError
+import pyarrow as pa
 
-__all__ = ["Messages", "RangeReader"]
+from volley._types import arrow_schema, canonical_schema
+from volley.connectors import _json_text
+from volley.connectors._kafka_avro import AvroValues
+from volley.connectors._kafka_cluster import Cluster, check_ends, check_ids
+from volley.connectors._kafka_formats import Decoder, JsonValues, PlainValues, metadata_fields
+from volley.connectors._kafka_offsets import Partition, Range, as_offset, offsets_of, ranges_between, shared, splits_of
+from volley.connectors._kafka_registry import Registry
+from volley.connectors._kafka_rows import RowReader
+from volley.errors import ConfigError
+from volley.source import BadRow, Located, Offset, Reader
 
-_log = logging.getLogger(__name__)
-
-# What is still in the processor's cache when it is decoded costs less.
-_CHUNK_BYTES = 4 << 20
-_CHUNK_ROWS = 200_000
-# Python's garbage collector runs when 700 objects more were made than freed, and messages are such objects: with fewer
-# at a time it never does, which makes a message a third cheaper.
-_AT_ONCE = 300
-_FIRST = 64
-_POLL_SECONDS = 0.05
-_LAST_TRY_SECONDS = 1.0
+__all__ = ["KafkaReader", "RowReader", "avro_decoder", "beginning", "columns", "plain_decoder"]
 
 
-@dataclass
-class Messages:
-    """Messages of one partition that follow each other.
+@dataclass(frozen=True)
+class KafkaReader(Reader):
+    """Reads the topics of a cluster.
 
     Args:
-        topic: Their topic.
-        partition: Their partition.
-        wanted: What to keep beside value and offset: ``key``, ``headers``, ``timestamp``.
-        runs: Their offsets, in runs.
-        values: Of each its value; None = a tombstone.
-        kept: Of each what is wanted.
-        bytes: The values' size.
+        cluster: The cluster, and which of its topics.
+        rows: Reads splits.
+        schema: The columns.
+        initial: Where a new job starts.
+        parallelism: How many splits are read at the same time.
+        min_rows_per_split: The fewest offsets of a split, if there are as many.
+        max_rows_per_split: The most offsets of a split.
+        limit: The most offsets of one epoch; None = all there is.
     """
 
-    topic: str
-    partition: int
-    wanted: frozenset[str]
-    runs: list[Sequence[int]] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)
-    kept: dict[str, list[Any]] = field(default_factory=dict)
-    bytes: int = 0
+    cluster: Cluster
+    rows: RowReader
+    schema: pa.Schema
+    initial: Offset
+    parallelism: int
+    min_rows_per_split: int
+    max_rows_per_split: int
+    limit: int | None
 
-    def add(self, messages: Sequence[Any]) -> None:
-        """Take messages of librdkafka's."""
-        kind = type(messages[0])
-        first, last = messages[0].offset(), messages[-1].offset()
-        gapless = last - first + 1 == len(messages)
-        self.runs.append(range(first, last + 1) if gapless else list(map(kind.offset, messages)))
-        self.values += map(kind.value, messages)
-        for name in self.wanted:
-            self.kept.setdefault(name, []).extend(map(getattr(kind, name), messages))
-        self.bytes += sum(map(len, messages))
+    def initial_offset(self) -> Offset:
+        return self.initial
 
-    @property
-    def full(self) -> bool:
-        """True if it is enough for one batch."""
-        return self.bytes >= _CHUNK_BYTES or len(self.values) >= _CHUNK_ROWS
+    def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
+        if target is not None:
+            ends, ids = offsets_of(target), target["ids"]
+        else:
+            partitions, ids = self.cluster.partitions()
+            check_ids(ids, start["ids"])
+            ends = self.cluster.latest(partitions)
+            check_ends(offsets_of(start), ends)
+        begins = self._begins(offsets_of(start), ends, limit)
+        shares = shared({each: max(0, end - begins[each]) for each, end in ends.items()}, limit)
+        return as_offset({each: begins[each] + share for each, share in shares.items()}, ids)
 
-    def part(self, start: int, end: int) -> Messages:
-        """Some of them."""
-        kept = {name: each[start:end] for name, each in self.kept.items()}
-        return replace(self, runs=[self.offsets[start:end]], values=self.values[start:end], kept=kept)
+    def splits(self, start: Offset, end: Offset) -> list[list[Range]]:
+        # An epoch that is repeated after a crash does not pass latest_offset.
+        check_ids(self.cluster.partitions()[1], end["ids"])
+        ranges = ranges_between(start, end)
+        return splits_of(ranges, self.parallelism, self.min_rows_per_split, self.max_rows_per_split)
 
-    @cached_property
-    def offsets(self) -> list[int]:
-        """Of each its offset; asked when all are there."""
-        return list(chain.from_iterable(self.runs))
+    def read(self, split: list[Range]) -> Iterator[pa.RecordBatch]:
+        return self.rows.read(split)
 
-    def position(self, row: int) -> str:
-        """Where a message stands."""
-        return f"{self.topic}/{self.partition}/{self.offsets[row]}"
+    def read_tolerant(self, split: list[Range]) -> Iterator[Located | BadRow]:
+        return self.rows.read_tolerant(split)
+
+    def committed(self, offset: Offset) -> None:
+        self.cluster.publish(offset)
+
+    def _begins(
+        self, start: Mapping[Partition, int], ends: Mapping[Partition, int], limit: int | None
+    ) -> dict[Partition, int]:
+        """Where each partition's next messages are: a new one begins at 0; what is lost takes no part of a limit."""
+        skipping = limit is not None and self.rows.skip_lost
+        first = self.cluster.earliest(ends) if skipping else {}
+        return {each: max(start.get(each, 0), first.get(each, 0)) for each in ends}
 
 
-class RangeReader:
-    """One consumer that reads ranges, one after the other.
+def beginning(cluster: Cluster, start: str | Mapping[str, Mapping[int, int]], since: datetime | None) -> Offset:
+    """Where a new job starts.
 
     Args:
-        client: How to reach the cluster.
-        skip_lost: Whether to pass over messages that are gone; False = they are an error.
-        wanted: What to keep of a message beside its value and offset.
+        cluster: The cluster, and which of its topics.
+        start: ``"earliest"``, ``"latest"``, or offsets by topic and partition.
+        since: Instead of that a time.
+
+    Raises:
+        ConfigError: If a partition is named that a topic does not have.
+        SourceError: If the cluster does not answer.
     """
-
-    def __init__(self, client: Client, skip_lost: bool, wanted: frozenset[str]) -> None:
-        self._client = client
-        self._skip_lost = skip_lost
-        self._wanted = wanted
-        self._reports = Reports()
-        self._consumer = client.consumer(self._reports)
-        self._count = _FIRST
-
-    def read(self, asked: Range) -> Iterator[Messages]:
-        """The messages of a range, in chunks of some megabytes.
-
-        Raises:
-            SourceError: If messages are gone, or the broker does not answer in time.
-        """
-        held = Messages(asked.topic, asked.partition, self._wanted)
-        for messages in self._pieces(asked):
-            held.add(messages)
-            self._count = max(1, min(_AT_ONCE, _CHUNK_BYTES * len(held.values) // (held.bytes + 1)))
-            if held.full:
-                yield held
-                held = Messages(asked.topic, asked.partition, self._wanted)
-        if held.values:
-            yield held
-
-    def close(self) -> None:
-        """Let go of the connections."""
-        self._consumer.close()
-
-    def _pieces(self, asked: Range) -> Iterator[list[Any]]:
-        """What arrives, up to the end of the range.
-
-        It is reached when the position is: aborted transactions, the marks of transactions and compaction leave
-        offsets without a message. Behind the last message the position is only known by librdkafka's word that
-        the partition ends there, or by a message beyond.
-        """
-        position = self._seek(asked, asked.begin)
-        heard = time.monotonic()
-        while position < asked.end:
-            messages = self._consumer.consume(min(self._count, asked.end - position), _POLL_SECONDS)
-            events: list[Any] = []
-            if messages and any(map(type(messages[0]).error, messages)):
-                events = [message for message in messages if message.error()]
-                messages = [message for message in messages if not message.error()]
-            if messages:
-                position, heard = messages[-1].offset() + 1, time.monotonic()
-                if position > asked.end:
-                    messages = [message for message in messages if message.offset() < asked.end]
-                if messages:
-                    yield messages
-            for event in events:
-                position = max(position, self._after(event, asked, position))
-            if self._reports.refused or time.monotonic() - heard > self._client.timeout:
-                self._bounds(asked, _LAST_TRY_SECONDS)
-                raise self._client.silence(self._reports)
-
-    def _after(self, event: Any, asked: Range, position: int) -> int:
-        """The position after something that is no message."""
-        error = event.error()
-        if error.code() == error._PARTITION_EOF:
-            return int(event.offset())
-        if error.code() == error._AUTO_OFFSET_RESET:
-            return self._past_the_lost(asked, position)
-        raise SourceError(
-            f"{asked.topic}/{asked.partition}/{position}: {error.str()}",
-            hint="was the topic deleted, or the right to read it withdrawn?",
+    partitions, ids = cluster.partitions()
+    if since is not None:
+        return as_offset(cluster.since(partitions, round(since.timestamp() * 1000)), ids)
+    if start == "latest":
+        return as_offset(cluster.latest(partitions), ids)
+    given = start if isinstance(start, Mapping) else {}
+    named = {Partition(topic, number): at for topic, offsets in given.items() for number, at in offsets.items()}
+    if unknown := sorted(named.keys() - set(partitions)):
+        raise ConfigError(
+            f"starting_offsets name partition {unknown[0].number} of topic {unknown[0].topic!r}, which it has not",
+            hint=f"it has {sum(each.topic == unknown[0].topic for each in partitions)} partitions, counted from 0",
         )
+    return as_offset({**cluster.earliest(partitions), **named}, ids)
 
-    def _past_the_lost(self, asked: Range, position: int) -> int:
-        first = self._bounds(asked, self._client.timeout)
-        lost = min(first, asked.end) - position
-        if not self._skip_lost:
-            raise SourceError(
-                f"topic {asked.topic!r}, partition {asked.partition}: offsets {position} to {position + lost - 1} are "
-                f"gone, retention has deleted them before they were read (it begins at {first} now)",
-                hint='let the topic keep its messages for longer; on_lost_offsets="skip" goes on behind the gap',
-            )
-        _log.warning("%s/%d: %d offsets from %d on are lost, skipped", asked.topic, asked.partition, lost, position)
-        return self._seek(asked, first)
 
-    def _bounds(self, asked: Range, timeout: float) -> int:
-        """Where the partition begins now; raises SourceError if it ends before the range does."""
-        from confluent_kafka import TopicPartition
+def plain_decoder(value_format: str, schema: Any, on_unknown: str) -> Decoder:
+    """What makes columns of values in JSON, text or bytes.
 
-        partition = TopicPartition(asked.topic, asked.partition)
-        first, last = self._client.answer(
-            lambda seconds: self._consumer.get_watermark_offsets(partition, seconds), self._reports, timeout
-        )
-        if last < asked.end:
-            raise gone_back(Partition(asked.topic, asked.partition), asked.end, last)
-        return int(first)
+    Args:
+        value_format: ``"json"``, ``"string"`` or ``"raw"``.
+        schema: The columns of JSON.
+        on_unknown: What to do about fields of JSON that the schema lacks.
 
-    def _seek(self, asked: Range, position: int) -> int:
-        from confluent_kafka import TopicPartition
+    Raises:
+        ConfigError: If JSON can't be read into a column.
+    """
+    if value_format != "json":
+        return PlainValues(text=value_format == "string")
+    fields = canonical_schema(arrow_schema(schema))
+    _json_text.check(fields)
+    return JsonValues(fields, on_unknown)
 
-        if position < asked.end:
-            self._consumer.assign([TopicPartition(asked.topic, asked.partition, position)])
-        return position
+
+def avro_decoder(schema: str, registry: Registry | None) -> Decoder:
+    """What makes columns of values in Avro.
+
+    Args:
+        schema: The schema to read into, as JSON.
+        registry: Where the schemas are that messages were written with; None = all were written with this one.
+    """
+    return AvroValues(schema, registry)
+
+
+def columns(values: Decoder, include: Sequence[str]) -> pa.Schema:
+    """The columns of the values, and behind them those about the message."""
+    return pa.schema([*values.schema, *metadata_fields(include)])

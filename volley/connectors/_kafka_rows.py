@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from volley._halving import first_failing, halved
 from volley.connectors._kafka_client import Client
 from volley.connectors._kafka_formats import Decoder, metadata_columns
 from volley.connectors._kafka_offsets import Range
-from volley.connectors._kafka_reader import Messages, RangeReader
+from volley.connectors._kafka_ranges import Messages, RangeReader
 from volley.errors import SourceError
 from volley.source import BadRow, Located
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["RowReader"]
 
@@ -45,8 +43,6 @@ class RowReader:
         Raises:
             SourceError: If a message can't be read; names topic, partition and offset.
         """
-        import pyarrow as pa
-
         for messages in self._messages(split):
             try:
                 batch = self._batch(messages)
@@ -56,8 +52,6 @@ class RowReader:
 
     def read_tolerant(self, split: Sequence[Range]) -> Iterator[Located | BadRow]:
         """The same rows, with their places, and in between the messages that can't be read."""
-        import pyarrow as pa
-
         for messages in self._messages(split):
 
             def attempt(start: int, end: int, within: Messages = messages) -> Located | BadRow:
@@ -85,15 +79,12 @@ class RowReader:
         return names[len(self.decoder.schema) :]
 
     def _batch(self, messages: Messages) -> pa.RecordBatch:
-        import pyarrow as pa
-
         values = self.decoder.decode(messages.values)
         added = metadata_columns([self.schema.field(name) for name in self._added], messages)
         return pa.RecordBatch.from_arrays([*values.columns, *added], schema=self.schema)
 
     def _located(self, messages: Messages, error: Exception) -> SourceError:
         """The error that names the first message that is bad."""
-        import pyarrow as pa
 
         def fails(start: int, end: int) -> bool:
             try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from volley._checks import count, duration, flag, keep, mapping, names, of_type, one_of, optional, text
 from volley._types import check_schema, column_names
 from volley.connectors._kafka_client import check_properties
-from volley.connectors._kafka_formats import METADATA, UNKNOWN
+from volley.connectors._kafka_columns import METADATA, UNKNOWN
 from volley.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from volley._halving import halved
 from volley._types import conform
+from volley.connectors._file_formats import FormatReader
 from volley.connectors._input_file import LARGEST_VALUE, InputFile
 from volley.connectors._parquet_footer import (
     BYTE_ARRAY,
@@ -22,11 +27,7 @@ from volley.connectors._parquet_pages import Pages, Window, pages_of
 from volley.errors import SourceError
 from volley.source import BadRow, Located
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-__all__ = ["check", "infer", "read", "read_encoded", "read_tolerant"]
+__all__ = ["FORMAT"]
 
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 64 << 20
@@ -48,9 +49,6 @@ def check(schema: pa.Schema) -> None:
 
 def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
     """The schema that stands in the file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         with file.open() as stream:
             for group in read_footer(file, stream).groups:
@@ -117,9 +115,6 @@ def _batches(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], dictionaries: bool
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     """The row groups of part `i` of `n`, with the number of rows in front of each batch."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     number, parts = part
     try:
         with file.open() as stream:
@@ -186,8 +181,6 @@ class _RowGroup:
     def _read(
         self, dictionaries: Sequence[str], buffer: int, rows: int, names: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        import pyarrow.parquet as pq
-
         reader = pq.ParquetFile(
             self.window, metadata=self.metadata, read_dictionary=dictionaries, buffer_size=buffer, pre_buffer=False
         )
@@ -225,8 +218,6 @@ class _RowGroup:
 
     def _rows_of_a_batch(self, stored: Mapping[str, pa.Array]) -> int:
         """How many rows fit into a batch. Sizes are encoded ones: a long value that recurs is stored once."""
-        import pyarrow.compute as pc
-
         row = 0.0
         for chunk, pages in self.columns:
             values = stored.get(chunk.leaf.path)
@@ -266,8 +257,6 @@ def _stays(path: str, values: pa.Array, schema: pa.Schema) -> bool:
 
 def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
     """The dictionary arrays in an array, in the order in which Parquet has their columns."""
-    import pyarrow as pa
-
     if pa.types.is_dictionary(array.type):
         yield array
     elif pa.types.is_struct(array.type):
@@ -278,3 +267,7 @@ def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
         yield from _dictionaries(array.items)
     elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
         yield from _dictionaries(array.values)
+
+
+FORMAT = FormatReader(check, infer, read, read_tolerant, read_encoded)
+"""Parquet, as a FileSource reads it."""

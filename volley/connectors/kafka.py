@@ -3,46 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from volley._checks import Duration, duration, keep, mapping, one_of, optional, seconds, text
 from volley._secrets import show
-from volley._types import arrow_schema, canonical_schema
-from volley.connectors import _json_text, _kafka_settings
-from volley.connectors._kafka_avro import AvroValues
+from volley.connectors import _kafka_settings
 from volley.connectors._kafka_client import Client, check_properties
-from volley.connectors._kafka_cluster import Cluster, check_ends, check_ids
-from volley.connectors._kafka_formats import Decoder, JsonValues, PlainValues, metadata_fields
-from volley.connectors._kafka_offsets import Partition, Range, as_offset, offsets_of, ranges_between, shared, splits_of
+from volley.connectors._kafka_cluster import Cluster
 from volley.connectors._kafka_registry import Registry
-from volley.connectors._kafka_rows import RowReader
 from volley.connectors._kafka_sink import KafkaCommitter, Target
 from volley.connectors._kept import kept
 from volley.errors import ConfigError, StorageError
 from volley.sink import Committer, Sink, SinkContext
-from volley.source import BadRow, Located, Offset, SplitSource
+from volley.source import Reader, Source, SourceContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from volley.connectors._kafka_formats import Decoder
+
 __all__ = ["KafkaSink", "KafkaSource"]
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """What a source knows once it is opened."""
-
-    cluster: Cluster
-    initial: Offset
-    reader: RowReader
-    parallelism: int
-
-
 @dataclass(frozen=True, repr=False)
-class KafkaSource(SplitSource):
+class KafkaSource(Source):
     """The messages of Kafka topics, each once: its offsets are in the job's checkpoint, no consumer group is joined.
 
     Only what is committed is read: messages of transactions that were aborted are left out. Partitions that are added
@@ -106,119 +93,60 @@ include=('key', 'offset'))
     publish_group: str | None = None
     timeout: Duration = timedelta(seconds=60)
     properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    _opened: _Opened | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if self._opened is None:
-            for name, value in _kafka_settings.checked(self).items():
-                object.__setattr__(self, name, value)
+        for name, value in _kafka_settings.checked(self).items():
+            object.__setattr__(self, name, value)
 
     @property
     def identity(self) -> str:
         # Not the brokers: they may move. That it is another cluster is told by its topics' ids.
         return f"kafka:{','.join(self.topics)}" if self.topics else f"kafka:pattern:{self.pattern}"
 
-    @property
-    def limit(self) -> int | None:
-        return self.max_rows_per_epoch
+    def preview(self, context: SourceContext) -> pa.Schema | None:
+        from volley.connectors._kafka_reader import columns
 
-    def preview(self, state: str) -> pa.Schema | None:
         # What Avro has may stand in a registry.
-        return None if self.value_format == "avro" else self._columns(self._decoder(state))
+        return None if self.value_format == "avro" else columns(self._decoder(context), self.include)
 
-    def open(self, state: str, parallelism: int = 1) -> KafkaSource:
+    def open(self, context: SourceContext) -> Reader:
+        from volley.connectors._kafka_reader import KafkaReader, RowReader, beginning, columns
+
         client = Client(str(self.bootstrap_servers), dict(self.properties), seconds("timeout", self.timeout))
         cluster = Cluster(client, tuple(self.topics or ()), self.pattern, self.publish_group)
+
+        def first() -> bytes:
+            return json.dumps(beginning(cluster, self.starting_offsets, self.starting_timestamp)).encode()
+
         # Spark asks where to begin again after a crash in the first epoch; "latest" would be another place by then.
-        initial = kept(
-            f"{state}/initial-offset.json", lambda: json.dumps(self._beginning(cluster)).encode(), json.loads
+        initial = kept(f"{context.state}/initial-offset.json", first, json.loads)
+        decoder = self._decoder(context)
+        schema = columns(decoder, self.include)
+        return KafkaReader(
+            cluster=cluster,
+            rows=RowReader(client, decoder, schema, self.on_lost_offsets == "skip"),
+            schema=schema,
+            initial=initial,
+            parallelism=context.parallelism,
+            min_rows_per_split=self.min_rows_per_split,
+            max_rows_per_split=self.max_rows_per_split,
+            limit=self.max_rows_per_epoch,
         )
-        decoder = self._decoder(state)
-        schema = self._columns(decoder)
-        reader = RowReader(client, decoder, schema, self.on_lost_offsets == "skip")
-        return replace(self, schema=schema, _opened=_Opened(cluster, initial, reader, parallelism))
-
-    def initial_offset(self) -> Offset:
-        return self._ready.initial
-
-    def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
-        cluster = self._ready.cluster
-        if start != self._ready.initial:
-            # Spark asks only when the epoch that ends here is done.
-            cluster.publish(start)
-        if target is not None:
-            ends, ids = offsets_of(target), target["ids"]
-        else:
-            partitions, ids = cluster.partitions()
-            check_ids(ids, start["ids"])
-            ends = cluster.latest(partitions)
-            check_ends(offsets_of(start), ends)
-        begins = self._begins(offsets_of(start), ends, limit)
-        shares = shared({each: max(0, end - begins[each]) for each, end in ends.items()}, limit)
-        return as_offset({each: begins[each] + share for each, share in shares.items()}, ids)
-
-    def splits(self, start: Offset, end: Offset) -> list[list[Range]]:
-        # An epoch that is repeated after a crash does not pass latest_offset.
-        check_ids(self._ready.cluster.partitions()[1], end["ids"])
-        ranges = ranges_between(start, end)
-        return splits_of(ranges, self._ready.parallelism, self.min_rows_per_split, self.max_rows_per_split)
-
-    def read(self, split: list[Range]) -> Iterator[pa.RecordBatch]:
-        return self._ready.reader.read(split)
-
-    def read_tolerant(self, split: list[Range]) -> Iterator[Located | BadRow]:
-        return self._ready.reader.read_tolerant(split)
 
     def __repr__(self) -> str:
-        return show(replace(self, _opened=None))
+        return show(self)
 
-    @property
-    def _ready(self) -> _Opened:
-        assert self._opened is not None, "open() comes first"
-        return self._opened
+    def _decoder(self, context: SourceContext) -> Decoder:
+        from volley.connectors._kafka_reader import avro_decoder, plain_decoder
 
-    def _begins(
-        self, start: Mapping[Partition, int], ends: Mapping[Partition, int], limit: int | None
-    ) -> dict[Partition, int]:
-        """Where each partition's next messages are: a new one begins at 0; what is lost takes no part of a limit."""
-        skipping = limit is not None and self.on_lost_offsets == "skip"
-        first = self._ready.cluster.earliest(ends) if skipping else {}
-        return {each: max(start.get(each, 0), first.get(each, 0)) for each in ends}
-
-    def _beginning(self, cluster: Cluster) -> Offset:
-        """Where a new job starts."""
-        partitions, ids = cluster.partitions()
-        if self.starting_timestamp is not None:
-            return as_offset(cluster.since(partitions, round(self.starting_timestamp.timestamp() * 1000)), ids)
-        if self.starting_offsets == "latest":
-            return as_offset(cluster.latest(partitions), ids)
-        given = self.starting_offsets if isinstance(self.starting_offsets, Mapping) else {}
-        named = {Partition(topic, number): at for topic, offsets in given.items() for number, at in offsets.items()}
-        if unknown := sorted(named.keys() - set(partitions)):
-            raise ConfigError(
-                f"starting_offsets name partition {unknown[0].number} of topic {unknown[0].topic!r}, which it has not",
-                hint=f"it has {sum(each.topic == unknown[0].topic for each in partitions)} partitions, counted from 0",
-            )
-        return as_offset({**cluster.earliest(partitions), **named}, ids)
-
-    def _columns(self, decoder: Decoder) -> pa.Schema:
-        import pyarrow as pa
-
-        return pa.schema([*decoder.schema, *metadata_fields(self.include)])
-
-    def _decoder(self, state: str) -> Decoder:
-        if self.value_format == "json":
-            columns = canonical_schema(arrow_schema(self.schema))
-            _json_text.check(columns)
-            return JsonValues(columns, self.on_unknown)
         if self.value_format != "avro":
-            return PlainValues(text=self.value_format == "string")
+            return plain_decoder(self.value_format, self.schema, self.on_unknown)
         registry = None if self.registry is None else Registry(self.registry, seconds("timeout", self.timeout))
-        return AvroValues(self.schema or self._kept_schema(state), registry)
+        return avro_decoder(self.schema or self._kept_schema(context), registry)
 
-    def _kept_schema(self, state: str) -> str:
+    def _kept_schema(self, context: SourceContext) -> str:
         # Parsed to find out whether it is whole.
-        return json.dumps(kept(f"{state}/schema.avsc", self._latest_schema, json.loads))
+        return json.dumps(kept(f"{context.state}/schema.avsc", self._latest_schema, json.loads))
 
     def _latest_schema(self) -> bytes:
         assert self.registry is not None
