@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from volley._repair import repair
     from volley.connectors.console import ConsoleSink
     from volley.connectors.files import FileSink, FileSource
+    from volley.connectors.function import FunctionSink
     from volley.connectors.kafka import KafkaSink, KafkaSource
     from volley.connectors.memory import ABORT, EOF, MemorySink, MemorySource
     from volley.connectors.rate import RateSource
@@ -62,6 +63,7 @@ __all__ = [
     "ExpressionError",
     "FileSink",
     "FileSource",
+    "FunctionSink",
     "IcebergSink",
     "IcebergSinkConfig",
     "IcebergStorage",
@@ -105,6 +107,7 @@ _MODULES = {
     "_repair": ["repair"],
     "connectors.console": ["ConsoleSink"],
     "connectors.files": ["FileSink", "FileSource"],
+    "connectors.function": ["FunctionSink"],
     "connectors.kafka": ["KafkaSink", "KafkaSource"],
     "connectors.memory": ["ABORT", "EOF", "MemorySink", "MemorySource"],
     "connectors.rate": ["RateSource"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -16,9 +15,10 @@ from volley._casts import cast
 from volley._encoded import assembled, plain_batch
 from volley._operators import Value, compile_expression, output_type
 from volley._types import arrow_schema, canonical_schema, conform, type_name
+from volley._user_code import failed
 from volley._utf8 import check_utf8
 from volley._uuids import array_of
-from volley.errors import ExpressionError, JobError, VolleyError, near
+from volley.errors import ExpressionError, JobError, near
 from volley.expressions import Call, Column, ExprNode, output_name
 
 __all__ = ["Stage", "lower", "output_type"]
@@ -200,7 +200,7 @@ def _each_row(
         try:
             made = list(function(row))
         except Exception as error:
-            raise _failed(node, error, f"the row {_shown(row)}") from error
+            raise failed(node.label(), error, f"the row {_shown(row)}") from error
         for each in made:
             _check_row(node, each, out)
         rows += made
@@ -250,7 +250,7 @@ def _map_batches(node: _plan.MapBatches, schema: pa.Schema) -> tuple[_Function, 
         try:
             made = node.function(plain_batch(batch))
         except Exception as error:
-            raise _failed(node, error, f"a batch of {batch.num_rows} rows") from error
+            raise failed(node.label(), error, f"a batch of {batch.num_rows} rows") from error
         if not isinstance(made, pa.RecordBatch):
             raise JobError(f"{node.label()} gave a {type(made).__name__}", hint="it has to give a pyarrow.RecordBatch")
         if set(made.schema.names) != set(out.names):
@@ -262,25 +262,6 @@ def _map_batches(node: _plan.MapBatches, schema: pa.Schema) -> tuple[_Function, 
         return rows
 
     return step, out
-
-
-def _failed(node: _plan.Node, error: Exception, given: str) -> VolleyError:
-    if isinstance(error, VolleyError):
-        return error
-    return JobError(
-        f"{_place(error)}{node.label()} failed on {given}: {type(error).__name__}: {error}",
-        hint="mend the function, then start again",
-    )
-
-
-def _place(error: Exception) -> str:
-    """The line of the user's function that failed: the last one in the file of the first frame that is not ours."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
-    if not frames:
-        return ""
-    last = [frame for frame in frames if frame.filename == frames[0].filename][-1]
-    # A cell has a file of its own, whose name nobody knows.
-    return f"{'notebook cell, line ' if 'ipykernel' in last.filename else f'{last.filename}:'}{last.lineno}: "
 
 
 def _shown(value: Any) -> str:

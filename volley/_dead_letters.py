@@ -240,6 +240,9 @@ def blamed(
     def failures(start: int, end: int) -> list[Failure]:
         return tree.sorted_outputs(batch.slice(start, end - start), writers)[1]
 
+    if not failures(0, batch.num_rows):
+        # It was not the rows: a writer failed that finds every row fit to be written.
+        return error if isinstance(error, VolleyError) else JobError(str(error))
     row = first_failing(batch.num_rows, lambda start, end: bool(failures(start, end)))
     found = next((failure.cause for failure in failures(row, row + 1)), error)
     if isinstance(found, VolleyError) and "the row {" in found.message:

@@ -19,6 +19,7 @@ SOURCES = {
 SINKS = {
     "console": "volley.connectors.console:ConsoleSink",
     "files": "volley.connectors.files:FileSink",
+    "function": "volley.connectors.function:FunctionSink",
     "iceberg": "volley.iceberg.sink:IcebergSink",
     "kafka": "volley.connectors.kafka:KafkaSink",
     "memory": "volley.connectors.memory:MemorySink",

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from volley.errors import ConfigError, PlanError
 
@@ -100,30 +100,37 @@ class SinkContext:
     resumed: bool = False
 
 
-class TaskWriter(Protocol):
+class TaskWriter(ABC):
     """The writer of one attempt of one task, on an executor."""
 
     def check(self, batch: pa.RecordBatch) -> None:
         """Find out whether `write` would take the batch, and write nothing; asked where bad rows are sorted out.
 
+        By default every row of the stream's schema is taken.
+
         Raises:
             SchemaMismatchError: If a row can't be written.
             SourceError: If a value can't be cast without loss.
         """
+        return
 
+    @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
         """Take one non-empty batch of the context's schema."""
 
+    @abstractmethod
     def close(self) -> WriteResult:
         """Finish what is open and say what was written."""
 
     def abort(self) -> None:
-        """Delete what this attempt has written; called when the attempt fails, never raises."""
+        """Delete what this attempt has written; called when the attempt fails, never raises. By default nothing."""
+        return
 
 
-class Writer(Protocol):
+class Writer(ABC):
     """What travels to the executors: small, picklable, imports little, holds no catalog."""
 
+    @abstractmethod
     def open(self, task: int) -> TaskWriter:
         """A writer for one attempt of one task; two attempts of the same task never share a file.
 
@@ -133,16 +140,20 @@ class Writer(Protocol):
 
 
 class Committer(ABC):
-    """What stays on the driver: it makes an epoch's files visible, whole and once."""
+    """What stays on the driver: it makes an epoch's files visible, whole and once.
+
+    The defaults are those of a sink that keeps no epochs: it is given a repeated epoch again, so its rows can come
+    twice after a crash (at least once).
+    """
 
     @property
     def identity(self) -> str | None:
         """An id that another target of the same name would not have: a checkpoint is bound to it. None = no id."""
         return None
 
-    @abstractmethod
     def last_epoch(self, query_id: str) -> int | None:
-        """The last epoch of this query that is already visible, or None."""
+        """The last epoch of this query that is already visible; None (the default) = none, or it is not known."""
+        return None
 
     def landed_offsets(self, epoch: Epoch) -> str | None:
         """The `Epoch.offsets` with which an epoch was committed that is visible already; None = not known (default)."""
@@ -181,9 +192,9 @@ class Committer(ABC):
             VolleyError: Any other of ours: it is known not to have landed.
         """
 
-    @abstractmethod
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        """Delete the files of an epoch that is known not to have landed; never raises."""
+        """Delete the files of an epoch that is known not to have landed; never raises. By default nothing."""
+        return
 
     def orphans(self, epoch: Epoch) -> Sequence[str]:
         """The files that attempts of this epoch have left behind, now that it is visible: of tasks that were killed,

@@ -35,7 +35,7 @@ from volley._tasks import InputSplit, Task, TaskPlan
 from volley._tree import SinkStep, grow
 from volley.connectors._memory_committer import MemoryTaskWriter
 from volley.connectors.memory import MemorySink
-from volley.sink import Committer, Epoch, SinkContext, WriteResult
+from volley.sink import Committer, Epoch, SinkContext, Writer, WriteResult
 from volley.stream import DataStream, Pipeline
 
 EPOCH = Epoch("query", 3)
@@ -71,12 +71,9 @@ class _PickyCommitter(Committer):
     def commit(self, epoch: Epoch, results: Any) -> None:
         self.inner.commit(epoch, results)
 
-    def abort(self, epoch: Epoch, results: Any) -> None:
-        """Nothing is left behind."""
-
 
 @dataclass(frozen=True)
-class _PickyWriter:
+class _PickyWriter(Writer):
     limit: int
 
     def open(self, task: int) -> _PickyTaskWriter:

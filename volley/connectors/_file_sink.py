@@ -17,7 +17,7 @@ from volley.connectors._file_encoders import ENCODERS
 from volley.connectors._file_listing import MARKERS, STAGED
 from volley.connectors._paths import filesystem
 from volley.errors import CommitStateUnknownError, StorageAccessError, StorageError, VolleyError
-from volley.sink import Committer, Epoch, SinkContext, WriteResult
+from volley.sink import Committer, Epoch, SinkContext, TaskWriter, Writer, WriteResult
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -187,7 +187,7 @@ def _remove(files: Any, path: str) -> None:
 
 
 @dataclass(frozen=True)
-class _FileWriter:
+class _FileWriter(Writer):
     path: str
     format: str
     schema: pa.Schema
@@ -198,7 +198,7 @@ class _FileWriter:
         return _FileTaskWriter(self, f"{_final_prefix(self.epoch)}{task:05}.{self.format}")
 
 
-class _FileTaskWriter:
+class _FileTaskWriter(TaskWriter):
     def __init__(self, writer: _FileWriter, final: str) -> None:
         self._writer = writer
         self._final = final
@@ -209,9 +209,6 @@ class _FileTaskWriter:
         self._encoder: Any = None
         self._result = WriteResult()
         self._seconds = 0.0
-
-    def check(self, batch: pa.RecordBatch) -> None:
-        """Every row of the stream's schema fits."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         began = time.perf_counter()

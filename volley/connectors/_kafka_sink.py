@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from volley.connectors._file_encoders import holds, json_texts
 from volley.connectors._kafka_client import Client, Reports
 from volley.errors import ConfigError, SchemaMismatchError, StorageError, near
-from volley.sink import Committer, Epoch, WriteResult
+from volley.sink import Committer, Epoch, TaskWriter, Writer, WriteResult
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,19 +107,16 @@ class KafkaCommitter(Committer):
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """The messages are there already."""
 
-    def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        """What was sent stays: readers may have seen it."""
-
 
 @dataclass(frozen=True)
-class _KafkaWriter:
+class _KafkaWriter(Writer):
     out: Target
 
     def open(self, task: int) -> _KafkaTaskWriter:
         return _KafkaTaskWriter(self.out)
 
 
-class _KafkaTaskWriter:
+class _KafkaTaskWriter(TaskWriter):
     """Sends rows as they come; the broker's answers are heard meanwhile, and the last ones waited for."""
 
     def __init__(self, out: Target) -> None:
@@ -129,9 +126,6 @@ class _KafkaTaskWriter:
         self._failed: list[str] = []
         self._result = WriteResult()
         self._began = time.perf_counter()
-
-    def check(self, batch: pa.RecordBatch) -> None:
-        """Every row of the checked schema can be sent."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._producer is None:

@@ -8,14 +8,20 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from volley.sink import Committer, Epoch, WriteResult
+from volley.sink import Committer, Epoch, TaskWriter, Writer, WriteResult
 
-__all__ = ["MemoryCommitter", "MemoryTaskWriter", "united"]
+__all__ = ["MemoryCommitter", "MemoryTaskWriter", "MemoryWriter", "table_of", "united"]
 
 
 def united(tables: Sequence[pa.Table]) -> pa.Table:
     """The rows of all tables, with the columns of all."""
     return pa.concat_tables(tables, promote_options="permissive")
+
+
+def table_of(results: Sequence[WriteResult], schema: pa.Schema) -> pa.Table:
+    """The rows that MemoryWriters have sent to the driver."""
+    streams = [stream for result in results for stream in result.committables]
+    return pa.Table.from_batches([batch for stream in streams for batch in pa.ipc.open_stream(stream)], schema)
 
 
 class MemoryCommitter(Committer):
@@ -32,33 +38,27 @@ class MemoryCommitter(Committer):
     def clear(self) -> None:
         self._epochs.clear()
 
-    def writer(self, epoch: Epoch) -> _MemoryWriter:
-        return _MemoryWriter()
+    def writer(self, epoch: Epoch) -> Writer:
+        return MemoryWriter()
 
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        streams = [stream for result in results for stream in result.committables]
-        batches = [batch for stream in streams for batch in pa.ipc.open_stream(stream)]
-        self._epochs[epoch] = pa.Table.from_batches(batches, self._schema)
-
-    def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        """Nothing is left behind."""
+        self._epochs[epoch] = table_of(results, self._schema)
 
 
-class _MemoryWriter:
+class MemoryWriter(Writer):
+    """Sends the rows to the driver."""
+
     def open(self, task: int) -> MemoryTaskWriter:
         return MemoryTaskWriter()
 
 
-class MemoryTaskWriter:
+class MemoryTaskWriter(TaskWriter):
     """Collects batches; they travel to the driver as one Arrow stream."""
 
     def __init__(self) -> None:
         self._batches: list[pa.RecordBatch] = []
         self._result = WriteResult()
         self._began = time.perf_counter()
-
-    def check(self, batch: pa.RecordBatch) -> None:
-        """Every row of the stream's schema fits."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
@@ -74,6 +74,3 @@ class MemoryTaskWriter:
         data = sink.getvalue().to_pybytes()
         seconds = time.perf_counter() - self._began
         return replace(self._result, bytes=len(data), seconds=seconds, committables=(data,))
-
-    def abort(self) -> None:
-        """Nothing is left behind."""

@@ -22,7 +22,7 @@ from volley.errors import ConfigError, SchemaMismatchError
 from volley.iceberg.modes import Upsert
 from volley.iceberg.storage import storage_errors
 from volley.iceberg.writer import IcebergWriter
-from volley.sink import WriteResult
+from volley.sink import TaskWriter, Writer, WriteResult
 
 __all__ = ["BUCKETS", "DELETED", "Range", "StagedFile", "UpsertWriter", "check_keys"]
 
@@ -57,7 +57,7 @@ class StagedFile:
 
 
 @dataclass(frozen=True)
-class UpsertWriter:
+class UpsertWriter(Writer):
     """What an executor needs to stage the rows of one epoch.
 
     Args:
@@ -160,7 +160,7 @@ def _deletions(batch: pa.RecordBatch, op_field: str | None) -> pa.BooleanArray:
     return operations.fill_null(False)
 
 
-class _Staging:
+class _Staging(TaskWriter):
     """The staged rows of one attempt of one task; as many as fit into the buffer are in memory."""
 
     def __init__(self, writer: UpsertWriter, name: str) -> None:

@@ -32,7 +32,7 @@ from volley.iceberg._rolling import RollingFiles
 from volley.iceberg._statistics import statistics
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.schema import arrow_schema, file_schema
-from volley.sink import Epoch, WriteResult
+from volley.sink import Epoch, TaskWriter, Writer, WriteResult
 
 __all__ = ["IcebergWriter", "WrittenFile", "file_prefix"]
 
@@ -71,7 +71,7 @@ class WrittenFile:
 
 
 @dataclass(frozen=True)
-class IcebergWriter:
+class IcebergWriter(Writer):
     """What an executor needs to write data files of one table in one epoch; it holds no catalog.
 
     Args:
@@ -315,7 +315,7 @@ class _Renamed:
         return self.schema.__arrow_c_schema__(), array
 
 
-class _Task:
+class _Task(TaskWriter):
     """One attempt of one task: the rows go into files as they come, or by way of clusters, and are counted."""
 
     def __init__(self, writer: IcebergWriter, prefix: str) -> None:
