@@ -20,9 +20,9 @@ from volley._dead_letters import DATA_ERRORS, DeadLetters, Sorter, blamed
 from volley._failpoints import CHORE_POINT, reach
 from volley._preview import check_keys, united
 from volley._session import log_trace
+from volley._sound import check_values
 from volley._tally import Reports, Tally
 from volley._types import canonical_schema, conform
-from volley._utf8 import check_utf8
 from volley._workers import peak_memory, settle
 from volley.errors import JobError, PlanError, VolleyError
 from volley.sink import Chore, TaskWriter, Writer, WriteResult
@@ -59,7 +59,7 @@ class Segment:
         stage: The steps.
         batch_size: The most rows its sink is handed at once; None = as they come.
         dictionaries: True if columns may stay dictionaries, as every sink of the stream takes them.
-        first: True if its rows come from the source: nobody has looked at their strings.
+        first: True if its rows come from the source: nobody has looked at their values.
     """
 
     stage: Stage
@@ -72,7 +72,7 @@ class Segment:
         rows = self.stage(conform(batch, self.stage.input, self.dictionaries))
         if self.first:
             # Behind the steps, so that what they leave out is no error, on either path.
-            check_utf8(rows)
+            check_values(rows)
         return rows
 
     def write(self, batch: pa.RecordBatch, writer: TaskWriter) -> None:
