@@ -40,6 +40,9 @@ _COLUMN_BUFFER = 4 << 20
 _USUAL_PAGE = 16 << 20
 _LARGEST_PAGES = 512 << 20
 _COPIES_OF_A_DICTIONARY = 2
+# The unit of the timestamps of 96 bits that older writers make, as Spark reads them: as nanoseconds, years before 1677
+# and after 2262 would be others.
+_INT96 = "us"
 
 
 def check(schema: pa.Schema) -> None:
@@ -55,7 +58,7 @@ def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
         with file.open() as stream:
             for group in read_footer(file, stream).groups:
                 refuse_encrypted(file, group.chunks)
-            return pq.ParquetFile(stream).schema_arrow
+            return pq.ParquetFile(stream, coerce_int96_timestamp_unit=_INT96).schema_arrow
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise damaged(file, error) from error
 
@@ -124,7 +127,7 @@ def _batches(
     try:
         with file.open() as stream:
             groups = read_footer(file, stream).groups
-            source = pq.ParquetFile(stream)
+            source = pq.ParquetFile(stream, coerce_int96_timestamp_unit=_INT96)
             present = set(source.schema_arrow.names)
             columns = [name for name in schema.names if name in present]
             first, last = number * len(groups) // parts, (number + 1) * len(groups) // parts
@@ -189,7 +192,12 @@ class _RowGroup:
         import pyarrow.parquet as pq
 
         reader = pq.ParquetFile(
-            self.window, metadata=self.metadata, read_dictionary=dictionaries, buffer_size=buffer, pre_buffer=False
+            self.window,
+            metadata=self.metadata,
+            read_dictionary=dictionaries,
+            buffer_size=buffer,
+            pre_buffer=False,
+            coerce_int96_timestamp_unit=_INT96,
         )
         found: Iterator[pa.RecordBatch] = reader.iter_batches(rows, [self.at], names, use_threads=False)
         return found
