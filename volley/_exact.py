@@ -64,7 +64,10 @@ def exact_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _struct(column: pa.StructArray, fields: Sequence[pa.Field]) -> pa.StructArray:
     # What stands below nulls is nobody's value: flatten makes it null, too.
-    found = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
+    names = [field.name for field in column.type]
+    if twice := [field.name for field in fields if names.count(field.name) > 1]:
+        raise pa.ArrowNotImplementedError(f"field {twice[0]!r} is there twice")
+    found = dict(zip(names, column.flatten(), strict=True))
     arrays = [
         exact_cast(found[field.name], field.type) if field.name in found else pa.nulls(len(column), field.type)
         for field in fields
