@@ -188,8 +188,8 @@ def _between(keys: Iterable[tuple[NestedField, list[Range] | None]]) -> BooleanE
 def _is_planned(kind: IcebergType, value: Any) -> bool:
     """Whether pyiceberg can look for this and its neighbours: years and months it finds by Python's dates."""
     if isinstance(kind, DateType):
-        return _FIRST_DAY < value < _LAST_DAY
-    return not isinstance(kind, TimestampType | TimestamptzType) or _FIRST_DAY < value // _DAY < _LAST_DAY
+        return bool(_FIRST_DAY < value < _LAST_DAY)
+    return not isinstance(kind, TimestampType | TimestamptzType) or bool(_FIRST_DAY < value // _DAY < _LAST_DAY)
 
 
 def _bounds(file: DataFile, field: NestedField) -> Range | None:
