@@ -41,3 +41,13 @@ def test_a_field_that_is_there_twice_is_not_read_as_one_of_them(tmp_path: Path) 
     pq.write_table(pa.table({"a": twice}), tmp_path / "a.parquet")
     with pytest.raises(SourceError, match="field 'x' is there twice"):
         rows_of(tmp_path / "a.parquet", "a struct<x: long>")
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.string(), 2), pa.list_view(pa.string()), pa.large_list(pa.list_(pa.binary(), 2))], ids=str
+)
+def test_lists_of_all_kinds_have_texts_in_dictionaries(kind: pa.DataType, tmp_path: Path) -> None:
+    value = [["x", "y"], ["x", "z"]] if pa.types.is_large_list(kind) else ["x", "y"]
+    table = pa.table({"before": ["a", "b"], "list": pa.array([value, None], kind), "behind": ["c", "c"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert rows_of(tmp_path / "a.parquet") == table.to_pylist()

@@ -284,5 +284,6 @@ def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
     elif pa.types.is_map(array.type):
         yield from _dictionaries(array.keys)
         yield from _dictionaries(array.items)
-    elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+    elif pa.types.is_nested(array.type):
+        # Lists of all kinds.
         yield from _dictionaries(array.values)
