@@ -14,9 +14,9 @@ from volley import _plan
 from volley._casts import cast
 from volley._encoded import assembled, plain_batch
 from volley._operators import Value, compile_expression, output_type
+from volley._sound import check_values
 from volley._types import arrow_schema, canonical_schema, conform, type_name
 from volley._user_code import failed
-from volley._utf8 import check_utf8
 from volley._uuids import array_of
 from volley.errors import ExpressionError, JobError, near
 from volley.expressions import Call, Column, ExprNode, output_name
@@ -258,7 +258,7 @@ def _map_batches(node: _plan.MapBatches, schema: pa.Schema) -> tuple[_Function, 
                 f"{node.label()} gave the columns {made.schema.names}, not {out.names}", hint="declare them: schema=…"
             )
         rows = conform(made, out)
-        check_utf8(rows)
+        check_values(rows)
         return rows
 
     return step, out

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley._exact import rescaled
 from volley._types import type_name
 from volley._uuids import texts
 from volley.errors import ExpressionError
@@ -67,9 +68,11 @@ def _is(*kinds: pa.DataType) -> Callable[[pa.DataType], bool]:
 
 
 def _rounded(value: Datum, target: pa.DataType) -> Datum:
-    if value.type.scale > target.scale:
-        value = pc.round(value, target.scale, round_mode="half_towards_infinity")
-    return pc.cast(value, target)
+    if value.type.scale <= target.scale:
+        return rescaled(value, target)
+    # Rounded, 9.99 is 10.0, for which Arrow wants room in the value's own type.
+    wide = pc.cast(value, pa.decimal256(76, value.type.scale))
+    return pc.cast(pc.round(wide, target.scale, round_mode="half_towards_infinity"), target)
 
 
 def _truncated(value: Datum, target: pa.DataType) -> Datum:
@@ -82,7 +85,7 @@ def _decimal_to_int(value: Datum, target: pa.DataType) -> Datum:
 
 def _int_to_decimal(value: Datum, target: pa.DataType) -> Datum:
     # Arrow wants room for any int, whatever the values are; between decimals it looks at the values.
-    return pc.cast(pc.cast(value, pa.decimal128(19)), target)
+    return rescaled(pc.cast(value, pa.decimal128(19)), target)
 
 
 def _decimal_to_float(value: Datum, target: pa.DataType) -> Datum:

@@ -255,7 +255,9 @@ def _remainder(node: Call, left: Datum, right: Datum) -> Datum:
     _refuse_zero(node, left, right)
     # A zero divisor of a null dividend is harmless to SQL, but not to Arrow.
     right = pc.if_else(pc.equal(right, pa.scalar(0, right.type)), pa.scalar(None, right.type), right)
-    # The quotient truncates toward zero, so the remainder has the sign of the dividend; min // -1 wraps, to 0.
+    # By 1 and by -1 nothing remains; the least number has no quotient by -1, for which Arrow gives 0.
+    right = pc.if_else(pc.equal(right, pa.scalar(-1, right.type)), pa.scalar(1, right.type), right)
+    # The quotient truncates toward zero, so the remainder has the sign of the dividend.
     return pc.subtract(left, pc.multiply(pc.divide(left, right), right))
 
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 from volley import _plan
 from volley._arrow import Stage, lower
 from volley._schemas import Schemas
+from volley._sound import check_values
 from volley._types import conform
-from volley._utf8 import check_utf8
 from volley.errors import ExpressionError, JobError, SchemaMismatchError, SourceError
 from volley.expressions import Column
 from volley.sink import TaskWriter
@@ -51,20 +51,20 @@ class Branch:
         stage: The steps.
         parent: The number of the branch whose rows it takes; None = the rows of the input.
         sinks: The numbers of the sinks that take its rows.
-        checks_text: True if its strings must be checked: they go to a sink, and no branch before has checked them.
+        checks_values: True if its values must be checked: they go to a sink, and no branch before has checked them.
     """
 
     stage: Stage
     parent: int | None
     sinks: tuple[int, ...]
-    checks_text: bool
+    checks_values: bool
 
     def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The branch's rows of these rows."""
         rows = self.stage(batch)
-        if self.checks_text:
+        if self.checks_values:
             # After the steps, so that rows they leave out cause no error, on either path.
-            check_utf8(rows)
+            check_values(rows)
         return rows
 
 
@@ -196,7 +196,7 @@ class _Growth:
             steps: The steps that lead from the parent to the node.
             schema: The schema of the parent's rows.
             parent: The number of the branch before it; None = the rows of the input.
-            checked: True if a branch before it has checked the strings.
+            checked: True if a branch before it has checked the values.
         """
         followers = self.followers[id(node)]
         while len(followers) == 1 and id(followers[0]) not in self.sinks:
@@ -206,7 +206,7 @@ class _Growth:
         sinks = tuple(self.sinks[id(each)] for each in followers if id(each) in self.sinks)
         stage = self._stage(steps, schema)
         if steps or sinks:
-            self.branches.append(Branch(stage, parent, sinks, checks_text=bool(sinks) and not checked))
+            self.branches.append(Branch(stage, parent, sinks, checks_values=bool(sinks) and not checked))
             parent, checked = len(self.branches) - 1, checked or bool(sinks)
         for each in followers:
             if id(each) not in self.sinks:

@@ -402,10 +402,12 @@ def _column(batch: pa.RecordBatch, field: pa.Field, dictionaries: bool) -> pa.Ar
     from volley._encoded import stays
     from volley._uuids import recast
 
-    index = batch.schema.get_field_index(field.name)
-    if index < 0:
+    indices = batch.schema.get_all_field_indices(field.name)
+    if not indices:
         return pa.nulls(batch.num_rows, field.type)
-    column = batch.column(index)
+    if len(indices) > 1:
+        raise SourceError(f"column {field.name!r} is there {len(indices)} times", hint="rename all but one of them")
+    column = batch.column(indices[0])
     if column.type == field.type or (dictionaries and stays(column, field.type)):
         return column
     try:

@@ -8,6 +8,8 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from volley._exact import exact_cast
+
 __all__ = ["array_of", "comparable", "has_uuids", "recast", "stored", "texts"]
 
 
@@ -32,10 +34,8 @@ def stored(kind: pa.DataType) -> pa.DataType:
 
 
 def recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The column as another type; Arrow's own cast knows no UUIDs inside of lists, maps and structs."""
-    if not has_uuids(column.type) and not has_uuids(kind):
-        return column.cast(kind)
-    return _relabeled(_relabeled(column, stored(column.type)).cast(stored(kind)), kind)
+    """The column as another type, as `exact_cast` has it; Arrow's casts know no UUIDs inside of other values."""
+    return _relabeled(exact_cast(_relabeled(column, stored(column.type)), stored(kind)), kind)
 
 
 def comparable(table: pa.Table) -> pa.Table:

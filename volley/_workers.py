@@ -63,7 +63,7 @@ def preload(spark: SparkSession, modules: Iterable[str]) -> None:
 
 def _preload(spark: SparkSession, modules: Sequence[str]) -> None:
     def load(numbers: Iterator[int]) -> Iterator[int]:
-        for module in ("volley._spark", *modules):
+        for module in ("volley._tasks", *modules):
             importlib.import_module(module)
         yield from numbers
 

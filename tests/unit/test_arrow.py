@@ -103,6 +103,14 @@ def test_remainder_has_the_sign_of_the_dividend(pairs: list[tuple[int, int]]) ->
     assert values(col("a") / col("b"), **columns) == [p / q for p, q in pairs]
 
 
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64()])
+def test_nothing_remains_of_the_least_number_by_minus_one(kind: pa.DataType) -> None:
+    least = -(2 ** (kind.bit_width - 1))
+    columns = {"a": ([least, least, 7, None], kind), "b": ([-1, 3, -1, -1], kind)}
+    assert values(col("a") % col("b"), **columns) == [0, -(-least % 3), 0, None]
+    assert values(col("a") % -1, a=([least, 5], kind)) == [0, 0]
+
+
 def test_is_in_follows_sql() -> None:
     x = ([1, 2, None], pa.int64())
     assert values(col("x").is_in(1, 3), x=x) == [True, False, None]

@@ -84,6 +84,26 @@ def test_columns_that_a_format_can_not_hold(tmp_path: Path, format: str, table: 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["i", "s", "at"])
+def test_a_null_that_would_be_an_empty_line_of_csv_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=f"column '{name}' has 1 nulls: alone in a row of CSV"):
+        written(FileSink(tmp_path / "out", format="csv"), PLAIN.select([name]))
+    written(FileSink(tmp_path / "two", format="csv"), PLAIN.select([name, "b"]))
+    assert read_back(tmp_path / "two", "csv", PLAIN.select([name]).schema) == PLAIN.select([name]).to_pylist()
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")])
+@pytest.mark.parametrize(("day", "year"), [(-12687428, "-32767-01-01"), (11248737, "32767-12-31")])
+def test_times_that_csv_has_no_text_for_are_refused(tmp_path: Path, kind: pa.DataType, day: int, year: str) -> None:
+    unit = 1 if kind == pa.date32() else 86_400_000_000
+    written(FileSink(tmp_path, format="csv"), pa.table({"at": pa.array([day * unit], kind)}))
+    (file,) = tmp_path.glob("0*")
+    assert year in file.read_text()
+    beyond = (day + (1 if day > 0 else -1)) * unit
+    with pytest.raises(SchemaMismatchError, match="column 'at' has a time beyond the years"):
+        written(FileSink(tmp_path / "out", format="csv"), pa.table({"at": pa.array([beyond], kind)}))
+
+
 @pytest.mark.parametrize(("limit", "groups"), [(1 << 20, 1), (8 * 150, 4)])
 def test_row_groups_are_more_than_a_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, groups: int

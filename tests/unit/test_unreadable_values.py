@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.test_dead_letters import Picky, payloads, run, stream
 from volley import ConsoleSink, Environment, FileSink, FileSource, MemorySink, MemorySource, Pipeline, SourceError, col
 from volley._readable import readable_rows
-from volley._utf8 import check_utf8
+from volley._sound import check_values
 
 
 def strings(*values: bytes | None) -> pa.StringArray:
@@ -44,21 +44,21 @@ def test_each_row_is_told_whose_string_is_not_utf8(name: str) -> None:
     batch = pa.record_batch({name: COLUMNS[name]})
     for row, good in enumerate([True, False, True, False]):
         if good:
-            check_utf8(batch.slice(row, 1))
+            check_values(batch.slice(row, 1))
             continue
         with pytest.raises(SourceError, match=f"column '{name}' has a string that is not UTF-8"):
-            check_utf8(batch.slice(row, 1))
+            check_values(batch.slice(row, 1))
 
 
 def test_two_halves_of_a_character_are_no_string() -> None:
     with pytest.raises(SourceError, match="not UTF-8"):
-        check_utf8(pa.record_batch({"text": strings(b"\xc3", b"\xa9")}))
+        check_values(pa.record_batch({"text": strings(b"\xc3", b"\xa9")}))
 
 
 def test_what_stands_below_nulls_is_nobodys_value() -> None:
     hidden = pa.StructArray.from_arrays([strings(BAD, b"a")], names=["a"], mask=pa.array([True, False]))
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), strings(BAD, b"a"), mask=pa.array([True, False]))
-    check_utf8(pa.record_batch({"struct": hidden, "list": lists}))
+    check_values(pa.record_batch({"struct": hidden, "list": lists}))
 
 
 @given(
@@ -68,7 +68,7 @@ def test_pythons_word_on_utf8_is_the_same(values: list[bytes | None], data: st.D
     first = data.draw(st.integers(0, len(values) - 1))
     some = values[first:]
     try:
-        check_utf8(pa.record_batch({"text": strings(*values).slice(first)}))
+        check_values(pa.record_batch({"text": strings(*values).slice(first)}))
         valid = True
     except SourceError:
         valid = False

@@ -15,6 +15,7 @@ from volley.iceberg import Append, Overwrite, Partitioning, Upsert
 # Days and microseconds since 1970.
 DAYS = [-800_000, 2_932_897, 0, 2_932_896, -719_163]
 MICROS = [-(2**56), 253_402_300_800_000_000, 0, 2**58, -62_135_596_800_000_001]
+DAY = 86_400_000_000
 SCHEMA = pa.schema(
     {"id": pa.int64(), "day": pa.date32(), "local": pa.timestamp("us"), "moment": pa.timestamp("us", "UTC")}
 )
@@ -59,3 +60,20 @@ def test_keys_beyond_pythons_times_are_upserted(key: str, strategy: Any, make_la
     lake.epoch([ROWS[0] | {"id": 10}, ROWS[1] | {"id": 11}])
     (ids,) = by_duckdb(lake, ["true"])
     assert sorted(ids) == [2, 3, 4, 10, 11]
+
+
+@pytest.mark.parametrize("granularity", ["year", "month", "day"])
+@pytest.mark.parametrize("key", ["day", "local", "moment"])
+def test_the_first_and_the_last_of_pythons_days_are_upserted_by_partition(
+    key: str, granularity: str, make_lake: MakeLake
+) -> None:
+    lake = make_lake(Upsert([key]), SCHEMA)
+    lake.config = lake.config.with_partitioning(Partitioning.time(key, granularity=granularity))
+    days = [-719_162, 0, 2_932_896, *DAYS[:2]]
+    rows = [{"id": n, "day": day, "local": day * DAY, "moment": day * DAY} for n, day in enumerate(days)]
+    lake.epoch(rows)
+    for n in range(len(days)):
+        lake.epoch([rows[n] | {"id": n + 10}])
+    lake.epoch([rows[0] | {"id": 20}, rows[2] | {"id": 22}])
+    (ids,) = by_duckdb(lake, ["true"])
+    assert sorted(ids) == [11, 13, 14, 20, 22]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -155,6 +156,14 @@ def test_the_highest_in_order_wins_and_of_equals_the_last(make_lake: MakeLake) -
     assert {row["id"]: row["name"] for row in lake.rows()} == {1: "last", 2: "known", 3: "second"}
 
 
+def test_nan_is_the_highest_in_order_as_in_expressions(make_lake: MakeLake) -> None:
+    schema = pa.schema({"id": pa.int64(), "at": pa.float64(), "name": pa.string()})
+    lake = make_lake(Upsert("id", order_by="at"), schema)
+    told = [(1, math.nan, "last"), (1, math.inf, "late"), (1, None, "none"), (2, None, "none"), (2, -1.0, "known")]
+    lake.epoch([{"id": i, "at": at, "name": name} for i, at, name in told])
+    assert {row["id"]: row["name"] for row in lake.rows()} == {1: "last", 2: "known"}
+
+
 def test_the_last_row_to_arrive_wins_across_tasks_and_buffers(
     make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +195,9 @@ def test_null_keys_are_refused_and_nothing_is_left(lake: Lake) -> None:
         (Upsert("id", op_field="nope"), "unknown column 'nope'"),
         (Upsert("real"), "'real' is of type double"),
         (Upsert("tags"), "don't tell rows apart"),
+        (Upsert("id", order_by="tags"), "order_by 'tags' is of type list.*, whose values have no order"),
+        (Upsert("id", op_field="real"), "op_field 'real' is of type double, which can't tell"),
+        (Upsert("id", op_field="tags"), "op_field 'tags' is of type list"),
     ],
 )
 def test_columns_that_can_not_be_keys_are_refused_when_the_job_starts(

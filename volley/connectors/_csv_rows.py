@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pcsv
 
 from volley._halving import first_failing
+from volley._types import type_name
 from volley.connectors._csv_floats import first_too_large, texts_of
 from volley.connectors._input_file import LARGEST_VALUE, InputFile
 from volley.connectors._line_parts import part_of_lines
@@ -207,8 +208,12 @@ def delimiter(options: Mapping[str, Any]) -> str:
 
 
 def _asked(kind: pa.DataType) -> pa.DataType:
-    """Arrow's CSV reader insists on a zone where the type has one; cast from strings, UTC is taken for granted."""
-    return pa.string() if kind == pa.timestamp("us", "UTC") else kind
+    """The type that Arrow's CSV reader is asked for.
+
+    It insists on a zone where a type has one; cast from strings, UTC is taken for granted. Its decimals may have more
+    digits than their type, or what an overflow leaves of them.
+    """
+    return pa.string() if kind == pa.timestamp("us", "UTC") or pa.types.is_decimal(kind) else kind
 
 
 class BadValue(Exception):
@@ -243,20 +248,30 @@ def decoded(batch: pa.RecordBatch, schema: pa.Schema, texts: Callable[[], pa.Rec
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
-    from volley._casts import cast
+    import pyarrow as pa
 
     def fails(start: int, end: int) -> bool:
         try:
-            cast(column.slice(start, end - start), field.type)
-        except ExpressionError:
+            _value_of_text(column.slice(start, end - start), field.type)
+        except (ExpressionError, pa.ArrowInvalid):
             return True
         return False
 
     try:
-        return cast(column, field.type)
-    except ExpressionError as error:
+        return _value_of_text(column, field.type)
+    except (ExpressionError, pa.ArrowInvalid) as error:
         at = first_failing(len(column), fails)
-        raise BadValue(at, f"column {field.name!r}: {column[at].as_py()!r} is no {field.type}") from error
+        raise BadValue(at, f"column {field.name!r}: {column[at].as_py()!r} is no {type_name(field.type)}") from error
+
+
+def _value_of_text(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from volley._casts import cast
+    from volley._exact import exact_cast
+
+    return exact_cast(pc.ascii_trim_whitespace(column), kind) if pa.types.is_decimal(kind) else cast(column, kind)
 
 
 def header(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> list[str] | None:

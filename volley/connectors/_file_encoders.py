@@ -11,9 +11,11 @@ from volley.errors import SchemaMismatchError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ENCODERS", "Encoder", "check_columns", "holds", "json_texts"]
+__all__ = ["ENCODERS", "Encoder", "check_columns", "check_rows", "holds", "json_texts"]
 
 _ROW_GROUP_BYTES = 64 << 20
+# The days that Arrow has a text for, since 1970.
+_FIRST_DAY, _LAST_DAY = -12687428, 11248737
 
 
 class Encoder(Protocol):
@@ -112,6 +114,38 @@ def check_columns(format: str, schema: pa.Schema) -> None:
             f"{format} files can't hold column{'s' if len(bad) > 1 else ''} {', '.join(bad)}",
             hint="cast or drop them before the sink, or write Parquet",
         )
+
+
+def check_rows(format: str, batch: pa.RecordBatch) -> None:
+    """Refuse rows that the format can't hold.
+
+    Raises:
+        SchemaMismatchError: If the only column of a CSV file has nulls, or a time is beyond those that Arrow writes.
+    """
+    if format != "csv":
+        return
+    if batch.num_columns == 1 and (nulls := batch.column(0).null_count):
+        raise SchemaMismatchError(
+            f"column {batch.schema.names[0]!r} has {nulls} nulls: alone in a row of CSV, one is an empty line",
+            hint="readers pass over it: filter such rows out, add another column, or write JSON or Parquet",
+        )
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if _is_beyond_csv(column):
+            raise SchemaMismatchError(
+                f"column {name!r} has a time beyond the years -32767 to 32767, which CSV files can't hold",
+                hint="filter such rows out before the sink, or write JSON or Parquet",
+            )
+
+
+def _is_beyond_csv(column: pa.Array) -> bool:
+    """Whether Arrow would write ``<value out of range>`` in the place of a value."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
+        return False
+    found = pc.min_max(column.cast(pa.date32()).cast(pa.int32())).as_py()
+    return found["min"] is not None and (found["min"] < _FIRST_DAY or found["max"] > _LAST_DAY)
 
 
 def holds(format: str, kind: pa.DataType) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from volley._durable import write_durably
 from volley._secrets import mask_uri, presentable
-from volley.connectors._file_encoders import ENCODERS
+from volley.connectors._file_encoders import ENCODERS, check_rows
 from volley.connectors._file_listing import MARKERS, STAGED
 from volley.connectors._paths import filesystem
 from volley.errors import CommitStateUnknownError, StorageAccessError, StorageError, VolleyError
@@ -210,8 +210,12 @@ class _FileTaskWriter(TaskWriter):
         self._result = WriteResult()
         self._seconds = 0.0
 
+    def check(self, batch: pa.RecordBatch) -> None:
+        check_rows(self._writer.format, batch)
+
     def write(self, batch: pa.RecordBatch) -> None:
         began = time.perf_counter()
+        self.check(batch)
         with _storage(self._full, "writing"):
             if self._file is None:
                 self._file = self._fs.open(self._full, "wb")

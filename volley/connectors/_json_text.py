@@ -114,7 +114,12 @@ def _check_text(text: bytes) -> None:
 
 
 def _asked(kind: pa.DataType) -> pa.DataType:
-    """What Arrow's JSON reader is asked for: it knows ISO timestamps, but dates and times only as strings."""
+    """What Arrow's JSON reader is asked for: it knows ISO timestamps, but dates and times only as strings.
+
+    A decimal it multiplies by a power of ten within the bits of its type: 128 are too few for 38 digits.
+    """
+    if pa.types.is_decimal(kind):
+        return pa.decimal256(kind.precision, kind.scale)
     if pa.types.is_date(kind) or pa.types.is_time(kind):
         return pa.string()
     if pa.types.is_list(kind):

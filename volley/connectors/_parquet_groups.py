@@ -41,6 +41,9 @@ _COLUMN_BUFFER = 4 << 20
 _USUAL_PAGE = 16 << 20
 _LARGEST_PAGES = 512 << 20
 _COPIES_OF_A_DICTIONARY = 2
+# The unit of the timestamps of 96 bits that older writers make, as Spark reads them: as nanoseconds, years before 1677
+# and after 2262 would be others.
+_INT96 = "us"
 
 
 def check(schema: pa.Schema) -> None:
@@ -53,7 +56,7 @@ def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
         with file.open() as stream:
             for group in read_footer(file, stream).groups:
                 refuse_encrypted(file, group.chunks)
-            return pq.ParquetFile(stream).schema_arrow
+            return pq.ParquetFile(stream, coerce_int96_timestamp_unit=_INT96).schema_arrow
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise damaged(file, error) from error
 
@@ -119,7 +122,7 @@ def _batches(
     try:
         with file.open() as stream:
             groups = read_footer(file, stream).groups
-            source = pq.ParquetFile(stream)
+            source = pq.ParquetFile(stream, coerce_int96_timestamp_unit=_INT96)
             present = set(source.schema_arrow.names)
             columns = [name for name in schema.names if name in present]
             first, last = number * len(groups) // parts, (number + 1) * len(groups) // parts
@@ -182,7 +185,12 @@ class _RowGroup:
         self, dictionaries: Sequence[str], buffer: int, rows: int, names: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         reader = pq.ParquetFile(
-            self.window, metadata=self.metadata, read_dictionary=dictionaries, buffer_size=buffer, pre_buffer=False
+            self.window,
+            metadata=self.metadata,
+            read_dictionary=dictionaries,
+            buffer_size=buffer,
+            pre_buffer=False,
+            coerce_int96_timestamp_unit=_INT96,
         )
         found: Iterator[pa.RecordBatch] = reader.iter_batches(rows, [self.at], names, use_threads=False)
         return found
@@ -265,7 +273,8 @@ def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
     elif pa.types.is_map(array.type):
         yield from _dictionaries(array.keys)
         yield from _dictionaries(array.items)
-    elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+    elif pa.types.is_nested(array.type):
+        # Lists of all kinds.
         yield from _dictionaries(array.values)
 
 

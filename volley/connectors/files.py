@@ -41,6 +41,8 @@ class FileSource(Source):
             None = by the path's extension.
         schema: The columns: an Arrow schema, ``"id long, name string"`` or a dict; missing ones are null, others
             ignored. None = inferred from the first file with rows, once for a checkpoint's life; better declare it.
+            Values of other types are brought to a column's, or are bad rows if they would change; times of 96 bits,
+            as older Parquet writers make them, are cut to microseconds.
         max_files_per_epoch: The most files of one epoch; None = all.
         bounded: True: read what is there when the run starts, then stop; the next run with the same checkpoint
             reads what has come since. False: keep watching for new files.

@@ -74,8 +74,11 @@ def _truncate(transform: TruncateTransform[Any], values: pa.Array) -> pa.Array:
     if pa.types.is_decimal(kind):
         return _decimals_down(values, width)
     numbers = _integers(values).astype(np.int64)
-    # Below the least multiple it wraps around, as it does in Java.
-    return _masked((numbers - numbers % width).astype(kind.to_pandas_dtype()), values)
+    down = (numbers - numbers % width).astype(kind.to_pandas_dtype())
+    # Java's library wraps around below the least multiple, and then finds no such row by a range.
+    if (down > numbers).any():
+        raise _beyond(kind, width)
+    return _masked(down, values)
 
 
 def _decimals_down(values: pa.Array, width: int) -> pa.Array:
@@ -96,7 +99,7 @@ def _decimals_down(values: pa.Array, width: int) -> pa.Array:
 
 def _beyond(kind: pa.DataType, width: int) -> SchemaMismatchError:
     return SchemaMismatchError(
-        f"a value of {kind}, truncated down to a multiple of {width}, has more digits than its type",
+        f"a value of {kind}, truncated down to a multiple of {width}, is beyond its type",
         hint="partition by a bucket of the column, or filter such rows out",
     )
 
@@ -109,6 +112,11 @@ def _since_1970(unit: str) -> Callable[[Any, pa.Array], pa.Array]:
         if pa.types.is_timestamp(values.type):
             # Not by NumPy's own times: the lowest microsecond is none to it.
             numbers //= micros
+        if unit == "h" and (numbers != numbers.astype(np.int32)).any():
+            raise SchemaMismatchError(
+                f"a value of {values.type} is more hours from 1970 than a partition by hour can tell",
+                hint="partition by day, or filter such rows out",
+            )
         if unit in ("Y", "M"):
             numbers = numbers.view("datetime64[D]").astype(f"datetime64[{unit}]").view(np.int64)
         return _masked(numbers.astype(np.int32), values)

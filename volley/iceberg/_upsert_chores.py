@@ -99,7 +99,10 @@ def _last_of_each(rows: pa.Table, writer: UpsertWriter) -> pa.Table:
         last = keys.append_column(_AT, arrival).group_by(names, use_threads=False).aggregate([(_AT, "max")])
         return rows.take(last[f"{_AT}_max"].combine_chunks().sort())
     by = comparable(pa.table({"by": rows[mode.order_by], _AT: arrival}))
-    order = pc.sort_indices(by, [("by", "ascending", "at_start"), (_AT, "ascending", "at_start")])
+    if pa.types.is_floating(by["by"].type):
+        # Arrow puts NaN beside nulls; it is greater than all other numbers.
+        by = by.add_column(0, "nan", pc.is_nan(by["by"]))
+    order = pc.sort_indices(by, [(name, "ascending", "at_start") for name in by.column_names])
     ranked = keys.take(order).append_column(_AT, arrival)
     last = ranked.group_by(names, use_threads=False).aggregate([(_AT, "max")])
     return rows.take(order.take(last[f"{_AT}_max"].combine_chunks()).sort())

@@ -148,6 +148,22 @@ def check_keys(mode: Upsert, stream: pa.Schema) -> None:
                 f"key field {key!r} is of type {kind}, whose values don't tell rows apart",
                 hint="use columns of whole numbers, decimals, texts, dates, times or bytes as keys",
             )
+    if mode.order_by is not None and not _is_ordered(kind := stream.field(mode.order_by).type):
+        raise ConfigError(
+            f"order_by {mode.order_by!r} is of type {kind}, whose values have no order",
+            hint="use a column of numbers, texts, dates, times or bytes, or a struct of such",
+        )
+    if mode.op_field is not None and (kind := stream.field(mode.op_field).type) not in (pa.string(), pa.bool_()):
+        raise ConfigError(
+            f"op_field {mode.op_field!r} is of type {kind}, which can't tell that a row is removed",
+            hint='make it a string ("d" or "delete" removes) or a boolean (True removes)',
+        )
+
+
+def _is_ordered(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return all(_is_ordered(field.type) for field in kind)
+    return not pa.types.is_nested(kind)
 
 
 def _deletions(batch: pa.RecordBatch, op_field: str | None) -> pa.BooleanArray:

@@ -6,13 +6,22 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import BooleanType, NestedField, PrimitiveType
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    IcebergType,
+    NestedField,
+    PrimitiveType,
+    TimestampType,
+    TimestamptzType,
+)
 
 from volley.errors import CommitError
 from volley.iceberg._staging import Changes, head_of
@@ -24,6 +33,9 @@ from volley.sink import Chore, WriteResult
 __all__ = ["EpochUpsert"]
 
 _MERGE_BYTES = 64 << 20
+# The dates that Python has, in days since 1970; a day in microseconds.
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_DAY = 86_400_000_000
 
 _Seen = tuple[str, frozenset[str]]
 """A data file and the delete files it is read with: while both are the same, so is what is replaced in it."""
@@ -166,9 +178,18 @@ def _between(keys: Iterable[tuple[NestedField, list[Range] | None]]) -> BooleanE
     wanted: BooleanExpression = AlwaysTrue()
     for key, ranges in keys:
         if ranges is not None and not isinstance(key.field_type, BooleanType):
-            low = GreaterThanOrEqual(term=Reference(key.name), value=ranges[0][0])
-            wanted = And(wanted, low, LessThanOrEqual(term=Reference(key.name), value=ranges[-1][1]))
+            if _is_planned(key.field_type, low := ranges[0][0]):
+                wanted = And(wanted, GreaterThanOrEqual(term=Reference(key.name), value=low))
+            if _is_planned(key.field_type, high := ranges[-1][1]):
+                wanted = And(wanted, LessThanOrEqual(term=Reference(key.name), value=high))
     return wanted
+
+
+def _is_planned(kind: IcebergType, value: Any) -> bool:
+    """Whether pyiceberg can look for this and its neighbours: years and months it finds by Python's dates."""
+    if isinstance(kind, DateType):
+        return bool(_FIRST_DAY < value < _LAST_DAY)
+    return not isinstance(kind, TimestampType | TimestamptzType) or bool(_FIRST_DAY < value // _DAY < _LAST_DAY)
 
 
 def _bounds(file: DataFile, field: NestedField) -> Range | None:
