@@ -20,6 +20,7 @@ from volley import (
     Epoch,
     FileSink,
     FileSource,
+    FunctionSink,
     MemorySink,
     Metrics,
     SourceContext,
@@ -69,6 +70,18 @@ def in_memory() -> Case:
     return Case(sink, lambda: sorted(row["id"] for row in sink.rows()))
 
 
+SEEN: list[int] = []
+
+
+def collect(rows: pa.Table, epoch: Epoch) -> None:
+    SEEN.extend(rows.column("id").to_pylist())
+
+
+def function() -> Case:
+    SEEN.clear()
+    return Case(FunctionSink(collect, on_driver=True), lambda: sorted(SEEN), remembers=False)
+
+
 def console(capsys: pytest.CaptureFixture[str]) -> Case:
     shown: list[str] = []
 
@@ -80,12 +93,12 @@ def console(capsys: pytest.CaptureFixture[str]) -> Case:
     return Case(ConsoleSink(), visible, remembers=False)
 
 
-@pytest.fixture(params=["console", "memory", "files-csv", "files-json", "files-parquet"])
+@pytest.fixture(params=["console", "function", "memory", "files-csv", "files-json", "files-parquet"])
 def case(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Case:
     kind, _, format = request.param.partition("-")
     if kind == "files":
         return files(format, tmp_path / "out")
-    return in_memory() if kind == "memory" else console(capsys)
+    return {"console": lambda: console(capsys), "function": function, "memory": in_memory}[kind]()
 
 
 @pytest.fixture(params=["csv", "json", "parquet"])

@@ -29,6 +29,7 @@ LAYERS = {
         "_exact",
         "_readable",
         "_sound",
+        "_user_code",
         "_uuids",
     ],
     2: ["_plan", "source", "sink", "metrics", "_prometheus", "_registry", "_operators", "_start"],
@@ -55,6 +56,7 @@ THIRD_PARTIES = {
         *("connectors._file_reader", "connectors._input_file", "connectors._json_lines", "connectors._json_text"),
         *("connectors._csv_floats", "connectors._csv_rows", "connectors._csv_salvage", "connectors._parquet_groups"),
         *("connectors._kafka_reader", "connectors._kafka_avro", "connectors._kafka_formats", "connectors._kafka_rows"),
+        *("connectors._console_committer", "connectors._function_committer"),
         *("connectors._memory_committer", "connectors._memory_reader", "connectors._memory_table"),
     },
     "pyiceberg": {

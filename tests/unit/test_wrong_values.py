@@ -17,6 +17,7 @@ from volley import (
     Environment,
     FileSink,
     FileSource,
+    FunctionSink,
     IcebergSink,
     IcebergSinkConfig,
     IcebergStorage,
@@ -143,6 +144,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (MemorySink, {}, {"name": "x"}),
     (RateSource, {}, {"rows_per_second": "5"}),
     (ConsoleSink, {}, {"rows": "5"}),
+    (FunctionSink, {"function": print}, {"function": "", "on_driver": FLAG}),
     (
         KafkaSource,
         KAFKA,

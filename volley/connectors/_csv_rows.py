@@ -248,7 +248,6 @@ def decoded(batch: pa.RecordBatch, schema: pa.Schema, texts: Callable[[], pa.Rec
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
-    import pyarrow as pa
 
     def fails(start: int, end: int) -> bool:
         try:
@@ -265,8 +264,6 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _value_of_text(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     from volley._casts import cast
     from volley._exact import exact_cast
