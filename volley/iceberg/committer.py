@@ -7,7 +7,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -44,7 +44,7 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Append, Overwrite, Upsert
 from volley.iceberg.storage import storage_errors
 from volley.iceberg.tables import evolution
-from volley.iceberg.writer import IcebergWriter, WrittenFile, file_prefix
+from volley.iceberg.writer import IcebergWriter, WrittenFile, file_prefix, query_prefix
 from volley.sink import Committer, Epoch, SinkContext, WriteResult
 
 __all__ = ["IcebergCommitter", "epoch_of", "queries_of"]
@@ -181,6 +181,10 @@ class IcebergCommitter(Committer):
         self._refresh()
         queries, marks = queries_of(self._table, self._context.job), self._table.properties
         changes = overwrite(Overwrite(), (), self._config.branch, self._table)
+        if self._context.shared:
+            ours = tuple(query_prefix(query) for query in queries)
+            removed = [file for file in changes.removed if name_of(file.file_path).startswith(ours)]
+            changes = replace(changes, removed=removed)
         with catalog_errors(self._config), storage_errors(self._table.location()), self._table.transaction() as change:
             stale = [name for query in queries for mark in _MARKS if (name := f"{mark}.{query}") in marks]
             change.remove_properties(*stale)
