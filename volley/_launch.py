@@ -12,6 +12,7 @@ from volley import _plan
 from volley._checkpoint import Binding, Checkpoint
 from volley._dead_letters import SCHEMA, Targets, dead_letters
 from volley._epochs import Chores, Epochs
+from volley._landed import Landed
 from volley._preview import preview
 from volley._repair import check
 from volley._session import has_context, session_for_job
@@ -96,6 +97,7 @@ def launch(
         tally=tally,
         metrics=metrics,
         log=checkpoint.log,
+        landed=Landed(checkpoint.log),
         unfinished=checkpoint.log.unfinished,
         speculative=spark.conf.get("spark.speculation", "false") == "true",
     )

@@ -26,6 +26,7 @@ from volley import (
     RateSource,
     Sink,
     SinkContext,
+    StorageError,
     Writer,
     WriteResult,
 )
@@ -223,3 +224,34 @@ def test_a_running_job_s_checkpoint_is_known_by_its_url_too(spark: SparkSession,
         environment(f"file://{tmp_path}").from_source(RateSource(1)).to_sink(ConsoleSink()).start("job")
     assert running.exception is None
     running.stop()
+
+
+def test_an_old_copy_of_a_target_is_noticed(job: MemoryJob) -> None:
+    sinks = job.table("a"), job.files("out")
+    job.run(4, *sinks)
+    for name in ("lake", "out"):
+        shutil.copytree(job.folder / name, job.folder / "copy" / name)
+    job.run(6, *sinks)
+
+    def go_back(name: str) -> None:
+        shutil.move(job.folder / name, job.folder / "newest")
+        shutil.copytree(job.folder / "copy" / name, job.folder / name)
+
+    for name, target in (("lake", r"table db\.a"), ("out", ".*out")):
+        go_back(name)
+        with pytest.raises(StorageError, match=rf"{target} had epoch \d of this job and now has none"):
+            job.run(8, *sinks)
+        shutil.rmtree(job.folder / name)
+        shutil.move(job.folder / "newest", job.folder / name)
+    job.run(8, *sinks)
+    assert job.ids("a") == job.ids("out") == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_rollback_is_the_user_s_own_affair(job: MemoryJob) -> None:
+    job.run(4, job.table("a"))
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{job.folder}/lake/catalog.db")
+    table = catalog.load_table("db.a")
+    table.manage_snapshots().set_current_snapshot(snapshot_id=table.snapshots()[0].snapshot_id).commit()
+    catalog.close()
+    job.run(6, job.table("a"))
+    assert job.ids("a") == [0, 1, 4, 5]

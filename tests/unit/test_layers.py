@@ -35,6 +35,7 @@ LAYERS = {
     4: [
         *("_arrow", "_columns", "_datasource", "_dead_letters", "_epochs", "_spark", "_tally", "_workers"),
         *("_preview", "_session", "_checkpoint", "_launch", "_repair", "_running", "_spark_log", "job", "_terminal"),
+        "_landed",
     ],
     5: ["environment"],
     6: ["config"],
