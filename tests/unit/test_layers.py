@@ -144,6 +144,12 @@ def test_public_names_exist(package: object) -> None:
     assert all(hasattr(package, name) for name in names)
 
 
+def test_a_public_module_needs_no_import_of_its_own() -> None:
+    script = "import volley; volley.errors.VolleyError, volley.iceberg.Upsert, volley.metrics.Metrics"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 PIPELINE = """
 import sys
 from datetime import timedelta
