@@ -109,7 +109,8 @@ class Checkpoint:
             foreign = self.log.files.exists(self._path(METADATA)) and not self.log.files.exists(self._path(_OURS))
         if foreign:
             raise PlanError(
-                f"checkpoint {self.url} was not made by Volley", hint="give the job another checkpoint_dir or name"
+                f"checkpoint {self.url} was not made by Volley, or its folder {_OURS!r} is gone",
+                hint="give the job another checkpoint_dir or name, or restore the folder",
             )
 
     def set_aside(self) -> None:
