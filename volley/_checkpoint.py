@@ -14,7 +14,7 @@ from urllib.parse import quote
 from volley import _plan
 from volley._durable import write_durably
 from volley._spark_log import COMMITS, METADATA, OFFSETS, STATE, SparkLog, metadata_of, usable
-from volley.errors import PlanError, StorageError
+from volley.errors import ConfigError, PlanError, StorageError
 
 __all__ = ["PIPELINE", "Binding", "Checkpoint", "locate"]
 
@@ -24,6 +24,8 @@ _OURS = "volley"
 PIPELINE = f"{_OURS}/pipeline.json"
 # Nothing else in the folder is touched: a user may have named one that holds other files.
 _CONTENTS = (METADATA, f".{METADATA}.crc", OFFSETS, COMMITS, "sources", STATE, _OURS)
+# Of a file or folder on the local disk.
+_LONGEST_NAME = 255
 _ASIDE = "replaced"
 # In it: everything was moved there; it is being deleted.
 _COMPLETE = f"{_ASIDE}/complete"
@@ -36,12 +38,20 @@ def locate(checkpoint_dir: str | None, job: str) -> str:
     Args:
         checkpoint_dir: The folder that holds the checkpoints of all jobs; None = ``.volley/checkpoints``.
         job: The job's name; characters that don't belong in a file name are escaped.
+
+    Raises:
+        ConfigError: If the name is too long for a folder's.
     """
     name = quote(job, safe=" ")
     if name.startswith("."):
         name = "%2E" + name[1:]
     if checkpoint_dir and "://" in checkpoint_dir:
         return f"{checkpoint_dir.rstrip('/')}/{name}"
+    if len(name) > _LONGEST_NAME:
+        raise ConfigError(
+            f"job name {job[:40]!r}… is too long: its checkpoint's folder would have {len(name)} bytes in its name",
+            hint=f"at most {_LONGEST_NAME}; a character that is not ASCII takes up to 12",
+        )
     return str(Path(checkpoint_dir or ".volley/checkpoints").absolute() / name)
 
 

@@ -179,6 +179,8 @@ def test_a_pipeline_needs_a_sink_and_a_name(native: Environment) -> None:
     stream = native.from_source(MemorySource([{"id": 1}]))
     with pytest.raises(PlanError, match="not in a sink"):
         stream.execute("no-sink")
+    with pytest.raises(ConfigError, match=r"job name 'x+'… is too long: .* 256 bytes"):
+        stream.to_sink(MemorySink("out")).execute("x" * 256)
     with pytest.raises(ConfigError, match="name"):
         stream.to_sink(MemorySink("out")).execute(" ")
     with pytest.raises(PlanError, match="before to_sink"):
