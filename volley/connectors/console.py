@@ -47,6 +47,9 @@ class _ConsoleCommitter(Committer):
     def last_epoch(self, query_id: str) -> int | None:
         return None
 
+    def clear(self) -> None:
+        """Nothing was kept."""
+
     def writer(self, epoch: Epoch) -> _ConsoleWriter:
         return _ConsoleWriter(self._rows)
 
