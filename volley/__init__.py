@@ -121,15 +121,18 @@ _MODULES = {
     "source": ["Reader", "Source", "SourceContext", "SparkSource"],
     "stream": ["DataStream", "Pipeline"],
 }
+_PACKAGES = {module.partition(".")[0] for module in _MODULES if not module.startswith("_")}
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     # Each name is imported when it is first asked for: Spark's Python processes import `volley` too, a few parts of it.
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'volley' has no attribute {name!r}")
     import importlib
 
+    if name in _PACKAGES:
+        return importlib.import_module(f"volley.{name}")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'volley' has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(f"volley.{_MODULE_OF[name]}"), name)
     return value
 

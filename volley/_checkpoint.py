@@ -6,7 +6,7 @@ import json
 import logging
 import posixpath
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
@@ -14,7 +14,7 @@ from urllib.parse import quote
 from volley import _plan
 from volley._durable import write_durably
 from volley._spark_log import COMMITS, METADATA, OFFSETS, STATE, SparkLog, metadata_of, usable
-from volley.errors import PlanError, StorageError
+from volley.errors import ConfigError, PlanError, StorageError
 
 __all__ = ["PIPELINE", "Binding", "Checkpoint", "locate"]
 
@@ -24,7 +24,12 @@ _OURS = "volley"
 PIPELINE = f"{_OURS}/pipeline.json"
 # Nothing else in the folder is touched: a user may have named one that holds other files.
 _CONTENTS = (METADATA, f".{METADATA}.crc", OFFSETS, COMMITS, "sources", STATE, _OURS)
+# Of a file or folder on the local disk.
+_LONGEST_NAME = 255
 _ASIDE = "replaced"
+# In it: everything was moved there; it is being deleted.
+_COMPLETE = f"{_ASIDE}/complete"
+_FORGOTTEN = f"{_ASIDE}/forgotten"
 
 
 def locate(checkpoint_dir: str | None, job: str) -> str:
@@ -33,12 +38,20 @@ def locate(checkpoint_dir: str | None, job: str) -> str:
     Args:
         checkpoint_dir: The folder that holds the checkpoints of all jobs; None = ``.volley/checkpoints``.
         job: The job's name; characters that don't belong in a file name are escaped.
+
+    Raises:
+        ConfigError: If the name is too long for a folder's.
     """
     name = quote(job, safe=" ")
     if name.startswith("."):
         name = "%2E" + name[1:]
     if checkpoint_dir and "://" in checkpoint_dir:
         return f"{checkpoint_dir.rstrip('/')}/{name}"
+    if len(name) > _LONGEST_NAME:
+        raise ConfigError(
+            f"job name {job[:40]!r}… is too long: its checkpoint's folder would have {len(name)} bytes in its name",
+            hint=f"at most {_LONGEST_NAME}; a character that is not ASCII takes up to 12",
+        )
     return str(Path(checkpoint_dir or ".volley/checkpoints").absolute() / name)
 
 
@@ -106,7 +119,8 @@ class Checkpoint:
             foreign = self.log.files.exists(self._path(METADATA)) and not self.log.files.exists(self._path(_OURS))
         if foreign:
             raise PlanError(
-                f"checkpoint {self.url} was not made by Volley", hint="give the job another checkpoint_dir or name"
+                f"checkpoint {self.url} was not made by Volley, or its folder {_OURS!r} is gone",
+                hint="give the job another checkpoint_dir or name, or restore the folder",
             )
 
     def set_aside(self) -> None:
@@ -118,16 +132,23 @@ class Checkpoint:
         """
         with usable(self.url):
             self.check_ours()
-            self._move("", _ASIDE)
+            self._move("", _ASIDE, _CONTENTS)
+            self._mark(_COMPLETE)
 
     def restore(self) -> None:
-        """Put back what was set aside: the job could not start over.
+        """Put back what was set aside: the job could not start over. It may have been set aside in part only.
 
         Raises:
             StorageError: If it can't be moved.
         """
         with usable(self.url):
-            self._move(_ASIDE, "")
+            if self._exists(_COMPLETE):
+                # What the folder has is of the start over.
+                self._remove(*_CONTENTS)
+                self._remove(_COMPLETE)
+            # Our own files first: without them the folder would look like another program's.
+            self._move(_ASIDE, "", _CONTENTS[::-1])
+            self._remove(_ASIDE)
 
     def forget(self) -> None:
         """Delete what was set aside: the job has started over.
@@ -136,10 +157,30 @@ class Checkpoint:
             StorageError: If it can't be deleted.
         """
         with usable(self.url):
-            self._remove(_ASIDE)
+            if self._exists(_ASIDE):
+                self._mark(_FORGOTTEN)
+                self._remove(*(f"{_ASIDE}/{name}" for name in (*_CONTENTS, "complete")))
+                self._remove(_ASIDE)
+
+    def settle(self) -> None:
+        """Finish or undo a start over in whose middle the process died.
+
+        Raises:
+            PlanError: If the checkpoint was not made by Volley.
+            StorageError: If the folder can't be used.
+        """
+        with usable(self.url):
+            self.check_ours()
+            if not self._exists(_ASIDE):
+                return
+            if self._exists(_FORGOTTEN) or (self._exists(_COMPLETE) and self.begun):
+                self.forget()
+            else:
+                _log.warning("%s: the last start was to start over and died: its old checkpoint is put back", self.job)
+                self.restore()
 
     def bind(
-        self, writes: Sequence[_plan.Write], targets: Sequence[str], letters: Sequence[str], backfill: bool
+        self, writes: Sequence[_plan.Write], targets: Sequence[str], letters: Sequence[str], backfill: bool, anew: bool
     ) -> Binding:
         """Bind a new checkpoint to this job, or check that the job may go on from an old one.
 
@@ -151,6 +192,7 @@ class Checkpoint:
             targets: The names of what its sinks write to.
             letters: The names of what its dead letters go to, which may come and go.
             backfill: True if new targets are filled with the rows of all epochs so far.
+            anew: True if a checkpoint that has read nothing gets a new query, which no target has epochs of.
 
         Returns:
             What the checkpoint was begun with.
@@ -163,7 +205,7 @@ class Checkpoint:
         with usable(self.url):
             self.check_ours()
             if not self.begun:
-                return self._begin(now)
+                return self._begin(now, anew)
             old = Binding.parse(self.log.files.cat_file(self._path(PIPELINE)))
         _compare(old, now, self.url)
         if old.targets is not None:
@@ -206,9 +248,9 @@ class Checkpoint:
             found: str = json.loads(self.log.files.cat_file(self._path(METADATA)))["id"]
             return found
 
-    def _begin(self, now: Binding) -> Binding:
+    def _begin(self, now: Binding, anew: bool) -> Binding:
         """Bind a checkpoint that has read nothing yet, whatever pipeline an earlier start has bound it to."""
-        if self._bound_to(now):
+        if not anew and self._bound_to(now):
             # Spark refuses to plan a first epoch over the half of a file that a dead driver has left there.
             self._remove(*(set(_CONTENTS) - {METADATA, _OURS}))
             return replace(now, query_id=self.query_id)
@@ -232,22 +274,31 @@ class Checkpoint:
         with usable(self.url):
             write_durably(self.log.files, self._path(PIPELINE), binding.to_bytes())
 
-    def _remove(self, *names: str) -> None:
-        for path in map(self._path, names):
-            if self.log.files.exists(path):
-                self.log.files.rm(path, recursive=True)
+    def _exists(self, name: str) -> bool:
+        found: bool = self.log.files.exists(self._path(name))
+        return found
 
-    def _move(self, source: str, target: str) -> None:
-        """Move the checkpoint from one place below the folder to another, in place of what is there."""
-        moved = [name for name in _CONTENTS if self.log.files.exists(self._path(posixpath.join(source, name)))]
-        if not moved:
-            return
-        self._remove(*(posixpath.join(target, name) for name in _CONTENTS))
-        self.log.files.makedirs(self._path(target), exist_ok=True)
-        for name in moved:
-            self.log.files.mv(
-                self._path(posixpath.join(source, name)), self._path(posixpath.join(target, name)), recursive=True
-            )
+    def _mark(self, name: str) -> None:
+        write_durably(self.log.files, self._path(name), b"")
+
+    def _remove(self, *names: str) -> None:
+        for name in names:
+            if self._exists(name):
+                self.log.files.rm(self._path(name), recursive=True)
+
+    def _move(self, source: str, target: str, names: Iterable[str]) -> None:
+        """Move parts of the checkpoint from one place below the folder to another, file by file, in this order.
+
+        If it is interrupted, every file is in one of the places, and moving them back puts all of them together.
+        """
+        files, begin = self.log.files, self._path(source)
+        for name in names:
+            place = self._path(posixpath.join(source, name))
+            for path in files.find(place):
+                goal = self._path(posixpath.join(target, posixpath.relpath(path, begin)))
+                files.makedirs(posixpath.dirname(goal), exist_ok=True)
+                files.mv(path, goal)
+            self._remove(posixpath.join(source, name))
 
     def _path(self, name: str) -> str:
         return f"{self.log.root}/{name}".rstrip("/")

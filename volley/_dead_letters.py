@@ -80,7 +80,7 @@ class Targets:
         targets = dead_letters(writes)
         counters = tuple(metrics.of_sink(target.label) for target in targets)
         committers = tuple(
-            target.open(SinkContext(job, SCHEMA, counter, resumed=target.target in known))
+            target.open(SinkContext(job, SCHEMA, counter, resumed=target.target in known, shared=True))
             for target, counter in zip(targets, counters, strict=True)
         )
         routes = tuple(None if write.dead_letter is None else targets.index(write.dead_letter) for write in writes)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from volley._compile import CompiledPlan
 from volley._dead_letters import Targets
 from volley._failpoints import reach
+from volley._landed import Landed
 from volley._spark_log import SparkLog
 from volley._tally import Tally
 from volley._tasks import InputSplit, Task, evaluate, run_chores, run_rows, run_splits
@@ -94,6 +95,7 @@ class Epochs:
         tally: What the running epoch's tasks have reported.
         metrics: Where to count.
         log: Spark's log of the query.
+        landed: How far each target was.
         unfinished: The epoch in which an earlier run died, if any.
         speculative: True if Spark may run copies of a task, and kill those that lose.
     """
@@ -107,6 +109,7 @@ class Epochs:
     tally: Tally
     metrics: Metrics
     log: SparkLog
+    landed: Landed
     unfinished: int | None
     speculative: bool
 
@@ -132,6 +135,14 @@ class Epochs:
         ]
         if any(due):
             self._land(self.plan.frame, epoch, [*due, *letters_due], [[] for _ in self._all])
+
+    def remember(self, query_id: str) -> None:
+        """Keep beside the checkpoint how far the targets are, for the next run to compare."""
+        try:
+            self.landed.remember(self._all, query_id)
+        except Exception as error:
+            # The run has ended well: the next one compares with what was kept before.
+            _log.warning("%s: how far its targets are was not written down: %s", self.job, error)
 
     @staticmethod
     def _is_empty(committer: Committer, epoch: Epoch) -> bool:
@@ -182,7 +193,21 @@ class Epochs:
 
     def _due(self, epoch: Epoch) -> list[bool]:
         """For each of them whether it still lacks the epoch."""
-        return [_lacks(committer, epoch) for committer in self._all]
+        return [self._lacks(committer, epoch) for committer in self._all]
+
+    def _lacks(self, committer: Committer, epoch: Epoch) -> bool:
+        last = committer.last_epoch(epoch.query_id)
+        self.landed.check(committer, last)
+        if last is None or last < epoch.number:
+            return True
+        landed = committer.landed_offsets(epoch)
+        if landed == epoch.offsets or (landed is None and last == epoch.number):
+            return False
+        raise StorageError(
+            f"epoch {epoch.number} is in {committer} already, but not known to have the rows that the checkpoint has "
+            f"planned for it (the last epoch there is {last}): the checkpoint is an old copy, or has lost entries",
+            hint='restore its newest copy; or start over: fresh=True, with into="replace" to empty the target first',
+        )
 
     def _land(self, frame: DataFrame, epoch: Epoch, due: list[bool], landed: list[list[WriteResult]]) -> None:
         """Write and commit, anew if a target has got another layout meanwhile; `landed` gets what each one took."""
@@ -286,17 +311,3 @@ class Epochs:
         if found:
             _log.warning("%s: attempts of epoch %d that died left %d files", self.job, epoch.number, len(found))
         return found
-
-
-def _lacks(committer: Committer, epoch: Epoch) -> bool:
-    last = committer.last_epoch(epoch.query_id)
-    if last is None or last < epoch.number:
-        return True
-    landed = committer.landed_offsets(epoch)
-    if landed == epoch.offsets or (landed is None and last == epoch.number):
-        return False
-    raise StorageError(
-        f"epoch {epoch.number} is in {committer} already, but not known to have the rows that the checkpoint has "
-        f"planned for it (the last epoch there is {last}): the checkpoint is an old copy, or has lost entries",
-        hint='restore its newest copy; or start over: fresh=True, with into="replace" to empty the target first',
-    )

@@ -13,6 +13,7 @@ from volley._checkpoint import Binding, Checkpoint
 from volley._compile import compile_plan
 from volley._dead_letters import SCHEMA, Targets, dead_letters
 from volley._epochs import Chores, Epochs
+from volley._landed import Landed
 from volley._preview import preview
 from volley._repair import check
 from volley._session import has_context, session_for_job
@@ -59,7 +60,7 @@ def launch(
     names = [sink.target for sink in sinks]
     letters = [sink.target for sink in dead_letters(writes)]
     _check_names(_known(names) + _known(letters))
-    checkpoint.check_ours()
+    checkpoint.settle()
     if start.fresh:
         on_failure.callback(checkpoint.restore)
         checkpoint.set_aside()
@@ -68,7 +69,7 @@ def launch(
         preview(writes, f"{checkpoint.url}/volley")
         for sink in dead_letters(writes):
             sink.check(SCHEMA)
-    bound = checkpoint.bind(writes, _known(names), _known(letters), start.backfill)
+    bound = checkpoint.bind(writes, _known(names), _known(letters), start.backfill, anew=start.into is not None)
     begun = checkpoint.begun
     known = frozenset(bound.targets or ()) if begun else frozenset()
 
@@ -85,6 +86,7 @@ def launch(
     ]
     targets = Targets.open(writes, start.name, metrics, known)
     opened = (*committers, *targets.committers)
+    _check_distinct(opened)
     preload(spark, {type(each).__module__ for each in (*readers, *committers)})
     epochs = Epochs(
         job=start.name,
@@ -96,6 +98,7 @@ def launch(
         tally=tally,
         metrics=metrics,
         log=checkpoint.log,
+        landed=Landed(checkpoint.log),
         unfinished=checkpoint.log.unfinished,
         speculative=spark.conf.get("spark.speculation", "false") == "true",
     )
@@ -103,16 +106,15 @@ def launch(
     if not begun:
         _check_earlier_rows(opened, bound.query_id, start, checkpoint.url)
         if start.into == "replace":
+            _check_clearable(opened)
             # From here on the old checkpoint must not come back: it counts rows as read that are gone.
             checkpoint.forget()
-            for committer in opened:
-                committer.clear()
+            _clear(opened)
     elif bound.targets is None:
         _check_marks(opened, bound.query_id, checkpoint.url)
     else:
-        _backfill(
-            epochs, planned, bound.query_id, [_is_new(*each, bound) for each in zip(names, committers, strict=True)]
-        )
+        new = [_is_new(*each, bound) for each in zip(names, committers, strict=True)]
+        _backfill(epochs, planned, bound.query_id, new, start)
     targets_now = zip((*names, *letters), opened, strict=True)
     checkpoint.bind_targets(bound, {name: each.identity for name, each in targets_now if name is not None})
     return epochs
@@ -137,6 +139,17 @@ def _check_names(names: list[str]) -> None:
         )
 
 
+def _check_distinct(opened: Sequence[Committer]) -> None:
+    """Find out whether one target was given under two names, by links for example."""
+    identities = [committer.identity for committer in opened]
+    for committer, identity in zip(opened, identities, strict=True):
+        if identity is not None and identities.count(identity) > 1:
+            raise PlanError(
+                f"two sinks or dead letters of this stream write to {committer}, under two names",
+                hint="give each of them a table or folder of its own",
+            )
+
+
 def _check_earlier_rows(opened: Sequence[Committer], query_id: str, start: Start, checkpoint: str) -> None:
     """Find out, when a job begins anew, whether its rows would come a second time."""
     for committer in opened:
@@ -147,6 +160,18 @@ def _check_earlier_rows(opened: Sequence[Committer], query_id: str, start: Start
                 hint='restore the checkpoint if it was moved or lost; or empty the target first: into="replace"; '
                 'or keep its rows: into="append", with a source that starts where they end',
             )
+
+
+def _check_clearable(opened: Sequence[Committer]) -> None:
+    """Find out, before anything is deleted, whether each target can be emptied."""
+    for committer in opened:
+        if type(committer).clear is Committer.clear:
+            committer.clear()
+
+
+def _clear(opened: Sequence[Committer]) -> None:
+    for committer in opened:
+        committer.clear()
 
 
 def _check_marks(opened: Sequence[Committer], query_id: str, checkpoint: str) -> None:
@@ -160,7 +185,21 @@ def _check_marks(opened: Sequence[Committer], query_id: str, checkpoint: str) ->
             )
 
 
-def _backfill(epochs: Epochs, planned: PlannedEpochs | None, query_id: str, new: list[bool]) -> None:
+def _make_room(new: Sequence[Committer], query_id: str, start: Start) -> None:
+    """Find out whether a backfill would add rows to a sink a second time, and empty it first if that is asked for."""
+    empty = [committer for committer in new if committer.last_epoch(query_id) is None]
+    for committer in empty:
+        if start.into is None and (earlier := committer.earlier_rows(query_id)):
+            raise PlanError(
+                f"{earlier}: a backfill would add every row again",
+                hint='empty the target first: into="replace"; or keep its rows: into="append"',
+            )
+    if start.into == "replace":
+        _check_clearable(empty)
+        _clear(empty)
+
+
+def _backfill(epochs: Epochs, planned: PlannedEpochs | None, query_id: str, new: list[bool], start: Start) -> None:
     """Fill new sinks with the rows of all epochs so far, as one epoch: the last one that is planned."""
     if not any(new):
         return
@@ -169,6 +208,7 @@ def _backfill(epochs: Epochs, planned: PlannedEpochs | None, query_id: str, new:
             "backfill needs the Arrow-native path, and this pipeline takes the general one",
             hint="start the pipeline under another job name, which fills its sinks from the beginning",
         )
+    _make_room([each for each, is_new in zip(epochs.committers, new, strict=True) if is_new], query_id, start)
     number = epochs.log.last_planned
     assert number is not None
     _log.info("%s: filling %d new sinks with the rows up to epoch %d", epochs.job, sum(new), number)

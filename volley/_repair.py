@@ -71,13 +71,13 @@ def repair(checkpoint: str | os.PathLike[str]) -> list[str]:
         A sentence for each repaired file; none if nothing was damaged.
 
     Raises:
-        StorageError: If a damaged file can't be made anew, or the folder can't be used. What was repaired stays so.
+        StorageError: If a damaged file can't be made anew, or the folder is no checkpoint or can't be used. What was
+            repaired stays so.
         PlanError: If the job runs in this process.
         ConfigError: If `checkpoint` is not a path.
 
     Example:
-        >>> from tempfile import mkdtemp
-        >>> repair(mkdtemp())
+        >>> repair(".volley/checkpoints/orders-to-lake")  # doctest: +SKIP
         []
     """
     url = _checks.path("checkpoint", checkpoint).rstrip("/")
@@ -86,6 +86,11 @@ def repair(checkpoint: str | os.PathLike[str]) -> list[str]:
     with claim(url, posixpath.basename(url)), usable(url):
         if not log.files.exists(log.root):
             raise StorageError(f"there is no checkpoint {url}", hint="give the folder that the error names")
+        if not log.files.exists(f"{log.root}/volley"):
+            raise StorageError(
+                f"{url} is no checkpoint of Volley's: it has no folder 'volley'",
+                hint="give the job's own folder, which has the job's name",
+            )
         while damage := next(_all_damages(log), None):
             if damage.remedy is None:
                 raise damage.error(url)

@@ -42,7 +42,8 @@ def release(checkpoint: str) -> None:
 
 def _place(checkpoint: str) -> str:
     """The folder itself, whatever links lead to it."""
-    return checkpoint if "://" in checkpoint else os.path.realpath(checkpoint)
+    folder = checkpoint.removeprefix("file://")
+    return folder if "://" in folder else os.path.realpath(folder)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import re
 
 from volley import errors
 from volley._session import log_trace
-from volley.errors import JobError, VolleyError
+from volley.errors import JobError, PlanError, VolleyError
 
 __all__ = ["is_slow_start", "translate"]
 
@@ -14,6 +14,8 @@ _OURS = re.compile(
     r"volley\.errors\.(\w+): (.*?)(?=\n\n|\n\s*at |\nDriver stacktrace|\nSQLSTATE|\s*$|\nTraceback)", re.S
 )
 _SLOW_START = "Python worker failed to connect back"
+_OTHER_STATE = re.compile(r"STATE_STORE_(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE")
+_UNPICKLABLE = re.compile(r"Could not serialize object: (.*)")
 _LAST_LINE = re.compile(r"^(?:: )?(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.*)$", re.M)
 
 
@@ -45,6 +47,16 @@ def translate(error: BaseException, job: str) -> VolleyError:
         return JobError(
             f"job {job!r} failed: Python did not start within the 10 seconds that Spark waits for it",
             hint="the CPU is probably starved: run less beside the job or give it more cores, then start it again",
+        )
+    if _OTHER_STATE.search(text):
+        return PlanError(
+            f"the columns by which job {job!r} finds duplicates have other types than the state in its checkpoint",
+            hint="go on with the old types (cast behind deduplicate), or start over: fresh=True",
+        )
+    if unpicklable := _UNPICKLABLE.search(text):
+        return JobError(
+            f"job {job!r} uses a value in a function that can't be sent to the executors: {unpicklable[1]}",
+            hint="make locks, connections, clients and open files inside of the function, not around it",
         )
     lines = _LAST_LINE.findall(text.partition("JVM stacktrace")[0])
     cause = lines[-1] if lines else text.partition("\n")[0]

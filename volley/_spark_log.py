@@ -122,6 +122,8 @@ class SparkLog:
         named = re.search(re.escape(self.root) + r"/(?:offsets|commits|metadata|state|sources)\b[\w./-]*", text)
         if named:
             file: str | None = named[0]
+        elif "MISSING_STATE_DIRECTORY" in text:
+            file = f"{self.root}/{STATE}"
         else:
             # Spark does not always name the file, or say anything at all.
             file = None if in_epoch and "StateStore" not in text else self._damaged_state()
@@ -212,7 +214,10 @@ def usable(checkpoint: str) -> Iterator[None]:
     """Turn what the storage of a checkpoint raises into a StorageError that names the folder."""
     try:
         yield
-    except (OSError, ValueError, ImportError) as error:
+    except VolleyError:
+        raise
+    except Exception as error:
+        # Each file system has errors of its own; those of boto are no OSErrors.
         raise storage_error(checkpoint, str(error)) from error
 
 

@@ -87,8 +87,9 @@ class Environment:
             options: `fresh`: True deletes the job's checkpoint first, so that the sources are read from the beginning.
 
                 `into`: What happens to rows that the sinks hold of an earlier checkpoint of this job, when it begins
-                anew: ``"append"`` keeps them, ``"replace"`` empties the sinks first, whoever has written their rows;
-                None = the job is refused, as every row would be there twice.
+                anew or a backfill fills them: ``"append"`` keeps them, ``"replace"`` empties the sinks first, whoever
+                has written their rows (of dead letters those of this job); None = the job is refused, as every row
+                would be there twice.
 
                 `backfill`: True fills sinks that are new since the job's last run with the rows of all epochs so far.
 

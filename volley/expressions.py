@@ -278,6 +278,12 @@ class Expr:
             hint="combine expressions with & | ~ (with parentheses) or and_ or_ not_, and use between for a < x < b",
         )
 
+    def __contains__(self, item: object) -> bool:
+        raise ExpressionError(
+            f"{item!r} in {self!r} can't be told before it runs",
+            hint="is_in for values that a column may have, contains for a part of a text",
+        )
+
     def __repr__(self) -> str:
         return repr(self.node)
 

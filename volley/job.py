@@ -122,6 +122,7 @@ class Job:
         self._failure: VolleyError | None = None
         self._ended = threading.Event()
         self._query: StreamingQuery | None = None
+        self._query_id: str | None = None
         self._ends = State.FINISHED
 
     @property
@@ -187,6 +188,8 @@ class Job:
             state = State.FAILED
         elif self._stopping:
             state = State.STOPPED
+        if self._failure is None and self._query_id is not None:
+            self._epochs.remember(self._query_id)
         self._progress = replace(self.progress, state=state, running=None)
         if self._endpoint:
             self._endpoint.close()
@@ -228,8 +231,9 @@ class Job:
         self._epochs.tally.begin(number)
         try:
             reach("before-planning", number)
-            query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-            self._count(self._epochs.run(frame, self._epochs.epoch(str(query_id), number)))
+            query_id = str(frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+            self._count(self._epochs.run(frame, self._epochs.epoch(query_id, number)))
+            self._query_id = query_id
         except VolleyError as error:
             self._failure = error
             raise

@@ -91,6 +91,7 @@ class SinkContext:
         run: Has chores done by the executors, for a committer with more to do than the driver should; the results come
             in the chores' order. Without a job they are done on the spot.
         resumed: True if the job has written to the target before: one that is gone must not be made again.
+        shared: True if the rows of other jobs stay when the target is emptied: it takes dead letters.
     """
 
     job: str
@@ -98,6 +99,7 @@ class SinkContext:
     metrics: Metrics
     run: Callable[[Sequence[Chore]], list[WriteResult]] = _do_here
     resumed: bool = False
+    shared: bool = False
 
 
 class TaskWriter(ABC):
@@ -170,7 +172,7 @@ class Committer(ABC):
         return None
 
     def clear(self) -> None:
-        """Remove all rows, for a job that begins anew with ``into="replace"``.
+        """Remove all rows, for a job that begins anew with ``into="replace"``; of a shared target those of the job.
 
         Raises:
             PlanError: If rows can't be removed from this target; the default.

@@ -153,6 +153,14 @@ def test_a_users_function_that_fails_is_told_in_short(environment: Environment) 
     assert "ZeroDivisionError: integer division or modulo by zero\n\nThe above" in Path(log).read_text()
 
 
+def test_a_function_with_a_value_that_can_t_be_sent_is_told(environment: Environment) -> None:
+    lock = threading.Lock()
+    stream = environment.from_source(MemorySource([{"id": 0}])).map(lambda row: {**row, "id": lock.locked()})
+    with pytest.raises(JobError, match="can't be sent to the executors: TypeError: cannot pickle") as caught:
+        stream.to_sink(MemorySink("out")).execute("lock")
+    assert "inside of the function" in str(caught.value.hint)
+
+
 def test_a_given_sessions_settings_do_not_change_what_expressions_mean(spark: SparkSession, tmp_path: Path) -> None:
     given = spark.newSession()
     given.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
@@ -169,6 +177,8 @@ def test_a_given_sessions_settings_do_not_change_what_expressions_mean(spark: Sp
 
 def test_a_pipeline_needs_a_sink_and_a_name(native: Environment) -> None:
     stream = native.from_source(MemorySource([{"id": 1}]))
+    with pytest.raises(ConfigError, match=r"job name 'x+'… is too long: .* 256 bytes"):
+        stream.to_sink(MemorySink("out")).execute("x" * 256)
     with pytest.raises(ConfigError, match="name"):
         stream.to_sink(MemorySink("out")).execute(" ")
     with pytest.raises(ConfigError, match="a job needs a pipeline"):

@@ -17,7 +17,18 @@ from pyspark.sql import SparkSession
 
 import volley
 from tests.recovery.runs import load
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, StorageError
+from volley import (
+    Environment,
+    FileSource,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    MemorySink,
+    MemorySource,
+    PlanError,
+    StorageError,
+    col,
+)
 
 ROWS_PER_FILE = 3
 
@@ -182,6 +193,34 @@ def test_a_checkpoint_that_is_whole_is_left_alone(stateless: Lake) -> None:
 def test_there_is_nothing_to_repair_where_no_checkpoint_is(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="there is no checkpoint"):
         volley.repair(tmp_path / "nothing")
+    with pytest.raises(StorageError, match="is no checkpoint of Volley's"):
+        volley.repair(tmp_path)
+
+
+def test_state_that_is_gone_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path, stateful=True)
+    lake.put(0)
+    lake.run()
+    state = lake.checkpoint / "state"
+    state.rename(tmp_path / "state")
+    lake.put(1)
+    with pytest.raises(StorageError, match=f"Spark can't read {state} of the checkpoint"):
+        lake.run()
+    shutil.rmtree(state, ignore_errors=True)
+    (tmp_path / "state").rename(state)
+    lake.run()
+    assert lake.ids() == expected(2)
+
+
+def test_keys_of_another_type_do_not_fit_the_state(spark: SparkSession, tmp_path: Path) -> None:
+    def run(rows: int, data_type: str) -> None:
+        source = MemorySource([{"id": number} for number in range(rows)])
+        stream = Environment(spark=spark, checkpoint_dir=str(tmp_path)).from_source(source)
+        stream.with_column("id", col("id").cast(data_type)).deduplicate("id").to_sink(MemorySink()).execute("job")
+
+    run(2, "long")
+    with pytest.raises(PlanError, match="by which job 'job' finds duplicates have other types"):
+        run(4, "int")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")

@@ -139,3 +139,9 @@ def test_dates_and_times_are_constants() -> None:
     assert repr(col("at") > time(12, 30)) == "col('at') > lit(datetime.time(12, 30))"
     with pytest.raises(ExpressionError, match="time zone"):
         lit(time(12, 30, tzinfo=UTC))
+
+
+def test_in_is_told_apart() -> None:
+    with pytest.raises(ExpressionError, match="can't be told before it runs") as caught:
+        assert 1 in col("id")
+    assert "is_in" in str(caught.value.hint)

@@ -38,6 +38,7 @@ LAYERS = {
         *("_arrow", "_columns", "_compile", "_datasource", "_dead_letters", "_epochs", "_spark_errors", "_tally"),
         *("_schemas", "_tasks", "_tree", "_workers"),
         *("_preview", "_session", "_checkpoint", "_launch", "_repair", "_running", "_spark_log", "job", "_terminal"),
+        "_landed",
     ],
     5: ["environment"],
     6: ["config"],
@@ -175,6 +176,12 @@ def test_public_names_exist(package: object) -> None:
     names = package.__all__  # type: ignore[attr-defined]
     assert sorted(names) == sorted(set(names))
     assert all(hasattr(package, name) for name in names)
+
+
+def test_a_public_module_needs_no_import_of_its_own() -> None:
+    script = "import volley; volley.errors.VolleyError, volley.iceberg.Upsert, volley.metrics.Metrics"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 PIPELINE = """

@@ -24,6 +24,9 @@ class ConsoleCommitter(Committer):
     rows: int
     context: SinkContext
 
+    def clear(self) -> None:
+        """Nothing was kept."""
+
     def writer(self, epoch: Epoch) -> Writer:
         return _ConsoleWriter(self.rows)
 

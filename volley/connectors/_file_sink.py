@@ -102,6 +102,9 @@ class FileCommitter(Committer):
     def clear(self) -> None:
         with _storage(self._path, "emptying"):
             for query_id in self._queries():
+                mark = self._mark(query_id)
+                if self._context.shared and mark and mark.get("job") != self._context.job:
+                    continue
                 for path in self._published(query_id):
                     self._fs.rm_file(path)
                 self._fs.rm_file(self._marker(query_id))

@@ -98,6 +98,9 @@ class KafkaCommitter(Committer):
 
     out: Target
 
+    def __str__(self) -> str:
+        return f"topic {self.out.topic}"
+
     def last_epoch(self, query_id: str) -> int | None:
         return None
 

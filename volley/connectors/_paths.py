@@ -17,9 +17,10 @@ def absolute(path: str) -> str:
     """A local path made absolute, since executors run elsewhere; a URL stays as it is.
 
     Example:
-        >>> absolute("s3://bucket/in"), absolute("/data/../in")
-        ('s3://bucket/in', '/in')
+        >>> absolute("s3://bucket/in"), absolute("/data/../in"), absolute("file:///in")
+        ('s3://bucket/in', '/in', '/in')
     """
+    path = path.removeprefix("file://")
     return path if "://" in path or "::" in path else os.path.abspath(os.path.expanduser(path))
 
 

@@ -7,7 +7,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from volley.errors import (
     CommitConflictError,
     CommitError,
     CommitStateUnknownError,
+    PlanError,
     StorageError,
     TableNotFoundError,
     VolleyError,
@@ -35,7 +36,7 @@ from volley.iceberg._files import data_folder, file_system, list_folder, name_of
 from volley.iceberg._layout import check_layout
 from volley.iceberg._patience import ATTEMPTS, patient, patiently
 from volley.iceberg._schema_changes import Evolution
-from volley.iceberg._staging import Changes, overwrite, stage
+from volley.iceberg._staging import Changes, head_of, overwrite, stage
 from volley.iceberg._upsert_staging import StagedFile, UpsertWriter
 from volley.iceberg._upserts import EpochUpsert
 from volley.iceberg.catalogs import catalog_errors
@@ -43,7 +44,7 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Append, Overwrite, Upsert
 from volley.iceberg.storage import storage_errors
 from volley.iceberg.tables import evolution
-from volley.iceberg.writer import IcebergWriter, WrittenFile, file_prefix
+from volley.iceberg.writer import IcebergWriter, WrittenFile, file_prefix, query_prefix
 from volley.sink import Committer, Epoch, SinkContext, WriteResult
 
 __all__ = ["IcebergCommitter", "epoch_of", "queries_of"]
@@ -54,9 +55,10 @@ _EPOCH = "volley.epoch"
 _COMMIT = "volley.commit"
 _JOB = "volley.job"
 _OFFSETS = "volley.offsets"
+_BRANCH = "volley.branch"
 _QUERY = "volley.query-id"
 # Table properties, each with a query's id behind it; they outlive the snapshots.
-_MARKS = (_EPOCH, _COMMIT, _JOB, _OFFSETS)
+_MARKS = (_EPOCH, _COMMIT, _JOB, _OFFSETS, _BRANCH)
 
 
 class _UnknownOutcome(Exception):
@@ -139,7 +141,21 @@ class IcebergCommitter(Committer):
     def last_epoch(self, query_id: str) -> int | None:
         """The last epoch of this query in the table: from the property, or the branch's snapshots if it was removed."""
         patiently(self._refresh)
+        self._check_branch(query_id)
         return epoch_of(self._table, query_id, self._config.branch)
+
+    def _check_branch(self, query_id: str) -> None:
+        """Check that the branch has the query's rows, if the last ones were written to another branch."""
+        before, last = (self._table.properties.get(f"{mark}.{query_id}") for mark in (_BRANCH, _EPOCH))
+        if before in (None, self._config.branch):
+            return
+        if _epoch_before(self._table, head_of(self._table, self._config.branch), query_id) != int(last or 0):
+            raise PlanError(
+                f"branch {self._config.branch!r} of {self} lacks rows that job {self._context.job!r} has written to "
+                f"branch {before!r} (its last epoch there is {last})",
+                hint=f"publish branch {before!r} first (volley.iceberg.publish_branch), or go on writing to it; or "
+                "start over: fresh=True",
+            )
 
     def landed_offsets(self, epoch: Epoch) -> str | None:
         """The offsets in the epoch's mark: of the last epoch in a property, of any in its snapshot while it lives."""
@@ -151,7 +167,7 @@ class IcebergCommitter(Committer):
 
     def earlier_rows(self, query_id: str) -> str | None:
         """Other queries of this job, as long as the branch has rows; an overwrite or an upsert doubles none."""
-        head = self._table.metadata.snapshot_by_name(self._config.branch)
+        head = head_of(self._table, self._config.branch)
         empty = head is None or (head.summary is not None and head.summary.get("total-records") == "0")
         if empty or not isinstance(self._config.commit_mode, Append):
             return None
@@ -165,6 +181,10 @@ class IcebergCommitter(Committer):
         self._refresh()
         queries, marks = queries_of(self._table, self._context.job), self._table.properties
         changes = overwrite(Overwrite(), (), self._config.branch, self._table)
+        if self._context.shared:
+            ours = tuple(query_prefix(query) for query in queries)
+            removed = [file for file in changes.removed if name_of(file.file_path).startswith(ours)]
+            changes = replace(changes, removed=removed)
         with catalog_errors(self._config), storage_errors(self._table.location()), self._table.transaction() as change:
             stale = [name for query in queries for mark in _MARKS if (name := f"{mark}.{query}") in marks]
             change.remove_properties(*stale)
@@ -277,7 +297,7 @@ class IcebergCommitter(Committer):
         with storage_errors(self._table.location()):
             transaction = self._table.transaction()
             needed.stage(transaction)
-            values = (str(epoch.number), this.commit_id, job, epoch.offsets)
+            values = (str(epoch.number), this.commit_id, job, epoch.offsets, config.branch)
             transaction.set_properties({f"{mark}.{query}": value for mark, value in zip(_MARKS, values, strict=True)})
             snapshot_id = _snapshot_id(self._table.metadata.table_uuid, epoch)
             stage(transaction, changes, snapshot_id, summary, config.branch)
@@ -388,7 +408,11 @@ def epoch_of(table: Table, query_id: str, branch: str) -> int | None:
     mark = table.properties.get(f"{_EPOCH}.{query_id}")
     if mark is not None:
         return int(mark)
-    head = table.metadata.snapshot_by_name(branch)
+    return _epoch_before(table, table.metadata.snapshot_by_name(branch), query_id)
+
+
+def _epoch_before(table: Table, head: Snapshot | None, query_id: str) -> int | None:
+    """The last epoch of a query in a snapshot and those before it."""
     for snapshot in ancestors_of(head, table.metadata) if head else ():
         summary = snapshot.summary.additional_properties if snapshot.summary else {}
         if summary.get(_QUERY) == query_id:

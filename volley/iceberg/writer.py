@@ -34,7 +34,7 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.schema import arrow_schema, file_schema
 from volley.sink import Epoch, TaskWriter, Writer, WriteResult
 
-__all__ = ["IcebergWriter", "WrittenFile", "file_prefix"]
+__all__ = ["IcebergWriter", "WrittenFile", "file_prefix", "query_prefix"]
 
 _MIB = 1 << 20
 _ROW_GROUP_ROWS = 1_048_576
@@ -257,7 +257,12 @@ def file_prefix(epoch: Epoch) -> str:
         >>> file_prefix(Epoch("2b6f8a5e-0000-0000-0000-000000000000", 7))
         '2b6f8a5e-00007-'
     """
-    return f"{epoch.query_id[:8]}-{epoch.number:05}-"
+    return f"{query_prefix(epoch.query_id)}{epoch.number:05}-"
+
+
+def query_prefix(query_id: str) -> str:
+    """What the names of a query's data files begin with."""
+    return f"{query_id[:8]}-"
 
 
 def _number(properties: Mapping[str, str], name: str) -> int | None:
