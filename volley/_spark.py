@@ -91,12 +91,14 @@ class Program:
         reader: Reads the splits, on the Arrow-native path; None: `frame` carries rows.
         segments: One for each sink, in plan order; the rows of one go on to the next.
         stateful: True if Spark may keep state for `frame`, which it then must evaluate in every epoch.
+        readers: For each line of an epoch's offsets in Spark's log the reader of its source; None = Spark reads it.
     """
 
     frame: DataFrame
     reader: Reader | None
     segments: tuple[Segment, ...]
     stateful: bool = False
+    readers: tuple[Reader | None, ...] = ()
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
@@ -310,6 +312,7 @@ class _Compiler:
         self._state = state
         self._job = job
         self._opened = 0
+        self._readers: list[Reader | None] = []
 
     def program(self, plan: _plan.Node, path: _plan.Path) -> Program:
         head, steps = _cut(plan, path)
@@ -317,11 +320,12 @@ class _Compiler:
             assert isinstance(head, _plan.Read)
             dictionaries = all(step.sink.takes_dictionaries for step in steps if isinstance(step, _plan.Write))
             reader, name = self._open(head.source, dictionaries)
-            return Program(self._stream(name, reader, None), reader, _segments(steps, reader.schema, dictionaries))
+            segments = _segments(steps, reader.schema, dictionaries)
+            return Program(self._stream(name, reader, None), reader, segments, readers=(reader,))
         frame, schema = self._frame(head)
         segments = _segments(steps, schema, dictionaries=False)
         self._size_batches([segment.batch_size for segment in segments if segment.batch_size])
-        return Program(frame, None, segments, _keeps_state(plan))
+        return Program(frame, None, segments, _keeps_state(plan), tuple(self._readers))
 
     def _size_batches(self, sizes: list[int]) -> None:
         """Have Spark make Arrow batches of what the sinks want."""
@@ -364,9 +368,17 @@ class _Compiler:
             from pyspark.sql.pandas.types import to_arrow_schema
 
             frame = node.source.load(self._spark)
+            self._readers += [None] * _count_streams(frame)
             return frame, canonical_schema(to_arrow_schema(frame.schema, timezone="UTC"))
         reader, name = self._open(node.source)
+        self._readers.append(reader)
         return self._stream(name, reader, reader.schema), reader.schema
+
+
+def _count_streams(frame: DataFrame) -> int:
+    """How many streaming sources a frame has; Spark logs the offset of each."""
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    return sum(leaves.apply(index).isStreaming() for index in range(leaves.length()))
 
 
 def _keeps_state(plan: _plan.Node) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
+from volley._acknowledge import Readers
 from volley._epochs import Done, Epochs
 from volley._failpoints import reach
 from volley._prometheus import Endpoint
@@ -113,6 +114,7 @@ class Job:
         self._endpoint = endpoint
         self.orphans: list[str] = []
         self._epochs = epochs
+        self._readers = Readers(epochs.job, epochs.program.readers, epochs.log, epochs.program.stateful)
         self._progress = Progress()
         self._began = time.monotonic()
         self._gate = threading.Condition()
@@ -166,11 +168,15 @@ class Job:
     def _start(self, interval: timedelta, bounded: bool) -> None:
         every = f"{round(interval.total_seconds() * 1000)} milliseconds"
         try:
+            self._readers.start()
             writer = self._epochs.program.frame.writeStream.foreachBatch(self._epoch).queryName(self.name)
             writer = writer.option("checkpointLocation", self._epochs.log.checkpoint)
             writer = writer.trigger(availableNow=True) if bounded else writer.trigger(processingTime=every)
             self._query = writer.start()
-        except Exception as error:
+        except BaseException as error:
+            self._readers.stop()
+            if not isinstance(error, Exception):
+                raise
             made = self._explained(error)
             raise made from made.__cause__
         self._ends = State.FINISHED if bounded else State.STOPPED
@@ -188,6 +194,7 @@ class Job:
         elif self._stopping:
             state = State.STOPPED
         self._progress = replace(self.progress, state=state, running=None)
+        self._readers.stop()
         if self._endpoint:
             self._endpoint.close()
         release(self._epochs.log.checkpoint)
@@ -230,6 +237,7 @@ class Job:
             reach("before-planning", number)
             query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
             self._count(self._epochs.run(frame, self._epochs.epoch(str(query_id), number)))
+            self._readers.committed(number)
         except VolleyError as error:
             self._failure = error
             raise
