@@ -72,10 +72,10 @@ class Binding:
     targets: Mapping[str, str | None] | None = None
 
     @classmethod
-    def of(cls, writes: Sequence[_plan.Write], targets: Sequence[str]) -> Binding:
+    def of(cls, writes: Sequence[_plan.Write], path: _plan.Path, targets: Sequence[str]) -> Binding:
         """The binding of a job; no target has an identity before it is opened."""
-        sources = [source.identity for source in _plan.sources(writes)]
-        stateful = [step.label() for step in _plan.stateful(writes)]
+        sources = [read.source.identity for read in _plan.reads(writes, path)]
+        stateful = [step.label() for step in _plan.stateful(writes, path)]
         return cls(str(uuid.uuid4()), sources, stateful, dict.fromkeys(targets))
 
     @classmethod
@@ -179,18 +179,15 @@ class Checkpoint:
                 _log.warning("%s: the last start was to start over and died: its old checkpoint is put back", self.job)
                 self.restore()
 
-    def bind(
-        self, writes: Sequence[_plan.Write], targets: Sequence[str], letters: Sequence[str], backfill: bool, anew: bool
-    ) -> Binding:
-        """Bind a new checkpoint to this job, or check that the job may go on from an old one.
+    def bind(self, now: Binding, sinks: Sequence[str], backfill: bool, anew: bool) -> Binding:
+        """Bind a new checkpoint to a job, or check that the job may go on from an old one.
 
         Steps that keep no state may change between two runs. Sources and stateful steps may not: the offsets and
         the state in the checkpoint mean nothing to others. A new target lacks the rows of all epochs so far.
 
         Args:
-            writes: The writes of the job.
-            targets: The names of what its sinks write to.
-            letters: The names of what its dead letters go to, which may come and go.
+            now: The binding of the job.
+            sinks: The names of what its sinks write to; the other targets are dead letters, which may come and go.
             backfill: True if new targets are filled with the rows of all epochs so far.
             anew: True if a checkpoint that has read nothing gets a new query, which no target has epochs of.
 
@@ -201,7 +198,6 @@ class Checkpoint:
             PlanError: If the checkpoint belongs to another pipeline; says what differs.
             StorageError: If the checkpoint folder can't be read or written.
         """
-        now = Binding.of(writes, [*targets, *letters])
         with usable(self.url):
             self.check_ours()
             if not self.begun:
@@ -210,7 +206,7 @@ class Checkpoint:
         _compare(old, now, self.url)
         if old.targets is not None:
             dropped = sorted(set(old.targets) - set(now.targets or ()))
-            _compare_targets(self.job, self.url, sorted(set(targets) - set(old.targets)), dropped, backfill)
+            _compare_targets(self.job, self.url, sorted(set(sinks) - set(old.targets)), dropped, backfill)
         return replace(old, query_id=self.query_id, sources=now.sources, stateful=now.stateful)
 
     def bind_targets(self, bound: Binding, identities: Mapping[str, str | None]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from volley import _columns, _plan
 from volley._datasource import data_source
@@ -20,7 +22,7 @@ from volley.errors import VolleyError
 from volley.source import Reader, SourceContext, SparkSource
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = ["CompiledPlan", "compile_plan"]
 
@@ -36,11 +38,13 @@ class CompiledPlan:
     Args:
         frame: The streaming DataFrame; it has no rows on the Arrow-native path, where tasks read the splits.
         tasks: What the tasks do.
+        readers: For each line of an epoch's offsets in Spark's log the reader of its source; None = Spark reads it.
         stateful: True if Spark may keep state for `frame`, which it then must evaluate in every epoch.
     """
 
     frame: DataFrame
     tasks: TaskPlan
+    readers: tuple[Reader | None, ...]
     stateful: bool
 
 
@@ -78,20 +82,11 @@ class _Compiler:
     ) -> None:
         self._spark = spark
         self._writes = writes
+        self._path = path
         self._job = job
-        parallelism = spark.sparkContext.defaultParallelism
-        states = _plan.states(writes, state)
-        self._reads = _plan.reads(writes)
-        self._readers: dict[int, Reader] = {}
-        self._loaded: dict[int, DataFrame] = {}
-        for read in self._reads:
-            if isinstance(read.source, SparkSource):
-                self._loaded[id(read)] = read.source.load(spark)
-            else:
-                dictionaries = path.arrow_native and _take_dictionaries(writes, read)
-                context = SourceContext(states[id(read)], parallelism, dictionaries)
-                self._readers[id(read)] = read.source.open(context)
-        self._schemas = Schemas(self._schema)
+        self._inputs = [self._open(read, folder) for read, folder in _plan.states(writes, path, state)]
+        of_read = {id(each.read): each.schema for each in self._inputs}
+        self._schemas = Schemas(lambda read: of_read[id(read)])
         streams = list(dict.fromkeys(id(write.input) for write in writes))
         self._sinks = tuple(
             SinkStep(self._schemas.known(write), write.sink.batch_size, streams.index(id(write.input)))
@@ -101,23 +96,34 @@ class _Compiler:
     def arrow_native(self) -> CompiledPlan:
         """Spark hands out splits; the tasks read them and do all steps."""
         writes = dict(enumerate(self._writes))
-        trees = tuple(grow(read, writes, self._schemas, _take_dictionaries(self._writes, read)) for read in self._reads)
-        readers = tuple(self._readers[id(read)] for read in self._reads)
+        trees = tuple(
+            grow(each.read, writes, self._schemas, _take_dictionaries(self._writes, each.read)) for each in self._inputs
+        )
+        readers = tuple(each.opened for each in self._inputs if isinstance(each.opened, Reader))
         first, *others = (self._stream(number, reader, None) for number, reader in enumerate(readers))
         for other in others:
             first = first.union(other)
-        return CompiledPlan(first, TaskPlan(readers, trees, self._sinks), stateful=False)
+        return CompiledPlan(first, TaskPlan(readers, trees, self._sinks), readers, stateful=False)
 
     def general(self) -> CompiledPlan:
         """Spark runs the steps up to where only narrow ones are left; the tasks do these."""
-        heads = _heads(self._writes)
+        heads = _plan.heads(self._writes)
         trees = tuple(grow(head, writes, self._schemas, dictionaries=False) for head, writes in heads)
-        frames: dict[int, DataFrame] = {}
-        frame = _side_by_side([self._frame(head, frames) for head, _ in heads])
+        inputs = iter(enumerate(self._inputs))
+        frame = _side_by_side([self._frame(head, inputs) for head, _ in heads])
         self._size_batches([sink.batch_size for sink in self._sinks if sink.batch_size])
         # The frame that a SparkSource loads may keep state of which we know nothing.
-        stateful = bool(_plan.stateful(self._writes)) or bool(self._loaded)
-        return CompiledPlan(frame, TaskPlan((), trees, self._sinks), stateful)
+        loaded = any(isinstance(each.opened, DataFrame) for each in self._inputs)
+        stateful = bool(_plan.stateful(self._writes, self._path)) or loaded
+        readers = tuple(reader for each in self._inputs for reader in each.streams)
+        return CompiledPlan(frame, TaskPlan((), trees, self._sinks), readers, stateful)
+
+    def _open(self, read: _plan.Read, folder: str) -> _Input:
+        if isinstance(read.source, SparkSource):
+            return _Input(read, read.source.load(self._spark))
+        dictionaries = self._path.arrow_native and _take_dictionaries(self._writes, read)
+        parallelism = self._spark.sparkContext.defaultParallelism
+        return _Input(read, read.source.open(SourceContext(folder, parallelism, dictionaries)))
 
     def _size_batches(self, sizes: list[int]) -> None:
         """Have Spark make Arrow batches of what the sinks want."""
@@ -128,40 +134,56 @@ class _Compiler:
             # Otherwise Spark re-measures the batch after every row: half of the JVM's CPU.
             conf.set(f"{_BATCH}.maxBytesPerBatch", str(2**31 - 1))
 
-    def _schema(self, read: _plan.Read) -> pa.Schema:
-        if id(read) in self._readers:
-            return self._readers[id(read)].schema
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        return canonical_schema(to_arrow_schema(self._loaded[id(read)].schema, timezone="UTC"))
-
     def _stream(self, number: int, reader: Reader, schema: pa.Schema | None) -> DataFrame:
         name = f"volley-{self._job}-{number}"
         spark_schema = None if schema is None else _columns.to_spark_schema(schema)
         self._spark.dataSource.register(data_source(name, reader, spark_schema))
         return self._spark.readStream.format(name).load()
 
-    def _frame(self, node: _plan.Node, frames: dict[int, DataFrame]) -> DataFrame:
-        """The rows that a node gives; `frames` has those that were made before, which streams share."""
-        if id(node) not in frames:
-            frames[id(node)] = self._made(node, [self._frame(each, frames) for each in node.inputs])
-        return frames[id(node)]
+    def _frame(self, node: _plan.Node, inputs: Iterator[tuple[int, _Input]]) -> DataFrame:
+        """The rows that a node gives.
 
-    def _made(self, node: _plan.Node, inputs: Sequence[DataFrame]) -> DataFrame:
+        Args:
+            node: The node.
+            inputs: The inputs that are left, each with its number. Where streams share a read, Spark reads its source
+                for each of them: two scans of one reader would both write to its folder.
+        """
         if isinstance(node, _plan.Read):
-            return self._loaded[id(node)] if id(node) in self._loaded else self._stream_of_rows(node)
+            number, each = next(inputs)
+            if isinstance(each.opened, Reader):
+                return self._stream(number, each.opened, each.schema)
+            return each.opened
+        frames = [self._frame(each, inputs) for each in node.inputs]
         if isinstance(node, _plan.Union):
-            first, *others = inputs
+            first, *others = frames
             for other in others:
                 first = first.unionByName(other)
             return first
         if isinstance(node, _plan.Deduplicate):
-            return _deduplicate(inputs[0], node)
-        return _columns.apply(inputs[0], node, self._schemas.known(node.inputs[0]))
+            return _deduplicate(frames[0], node)
+        return _columns.apply(frames[0], node, self._schemas.known(node.inputs[0]))
 
-    def _stream_of_rows(self, read: _plan.Read) -> DataFrame:
-        reader = self._readers[id(read)]
-        return self._stream(list(self._readers).index(id(read)), reader, reader.schema)
+
+@dataclass(frozen=True)
+class _Input:
+    """A read, and what its source was opened as: a reader, or the frame that a SparkSource loads."""
+
+    read: _plan.Read
+    opened: Reader | DataFrame
+
+    @property
+    def schema(self) -> pa.Schema:
+        if isinstance(self.opened, Reader):
+            return self.opened.schema
+        return canonical_schema(to_arrow_schema(self.opened.schema, timezone="UTC"))
+
+    @property
+    def streams(self) -> list[Reader | None]:
+        """The reader of each of its offsets in Spark's log; None = Spark reads it."""
+        if isinstance(self.opened, Reader):
+            return [self.opened]
+        leaves: Any = self.opened._jdf.queryExecution().analyzed().collectLeaves()
+        return [None for index in range(leaves.length()) if leaves.apply(index).isStreaming()]
 
 
 def _take_dictionaries(writes: Sequence[_plan.Write], read: _plan.Read) -> bool:
@@ -174,28 +196,6 @@ def _deduplicate(frame: DataFrame, node: _plan.Deduplicate) -> DataFrame:
         return frame.dropDuplicates(list(node.keys))
     watermark = f"{node.within.total_seconds()} seconds"
     return frame.withWatermark(node.event_time, watermark).dropDuplicatesWithinWatermark(list(node.keys))
-
-
-def _heads(writes: Sequence[_plan.Write]) -> list[tuple[_plan.Node, dict[int, _plan.Write]]]:
-    """The nodes whose rows Spark hands to the tasks, each with the writes behind it: only narrow steps lie between.
-
-    Writes behind the same step that only Spark can run share a head: the last node that all of them have in common.
-    """
-    shared: dict[int, tuple[list[_plan.Node], dict[int, _plan.Write]]] = {}
-    for number, write in enumerate(writes):
-        line = _narrow_line(write.input)
-        known, behind = shared.get(id(line[0]), (line, {}))
-        common = [node for node, other in zip(known, line, strict=False) if node is other]
-        shared[id(line[0])] = common, {**behind, number: write}
-    return [(line[-1], behind) for line, behind in shared.values()]
-
-
-def _narrow_line(node: _plan.Node) -> list[_plan.Node]:
-    """The narrow steps that lead to a node, and in front of them the first node that is none, or has several inputs."""
-    line = [node]
-    while line[0].narrow and len(line[0].inputs) == 1:
-        line.insert(0, line[0].inputs[0])
-    return line
 
 
 def _side_by_side(frames: Sequence[DataFrame]) -> DataFrame:

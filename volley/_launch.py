@@ -66,10 +66,11 @@ def launch(
         checkpoint.set_aside()
     check(checkpoint.log)
     if not has_context():
-        preview(writes, f"{checkpoint.url}/volley")
+        preview(writes, path, f"{checkpoint.url}/volley")
         for sink in dead_letters(writes):
             sink.check(SCHEMA)
-    bound = checkpoint.bind(writes, _known(names), _known(letters), start.backfill, anew=start.into is not None)
+    now = Binding.of(writes, path, _known(names) + _known(letters))
+    bound = checkpoint.bind(now, _known(names), start.backfill, anew=start.into is not None)
     begun = checkpoint.begun
     known = frozenset(bound.targets or ()) if begun else frozenset()
 

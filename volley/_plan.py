@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -30,8 +30,8 @@ __all__ = [
     "Write",
     "choose_path",
     "describe",
+    "heads",
     "reads",
-    "sources",
     "stateful",
     "states",
     "walk",
@@ -240,32 +240,6 @@ def walk(nodes: Iterable[Node]) -> Iterator[Node]:
         yield from visit(node)
 
 
-def reads(writes: Iterable[Write]) -> list[Read]:
-    """The graph's reads, in plan order."""
-    return [each for each in walk(writes) if isinstance(each, Read)]
-
-
-def sources(writes: Iterable[Write]) -> list[Source]:
-    """The graph's sources, in plan order."""
-    return [read.source for read in reads(writes)]
-
-
-def states(writes: Iterable[Write], folder: str) -> dict[int, str]:
-    """Where the source of each read keeps its state, by the read's `id`: the fsspec URL of a folder of its own.
-
-    Args:
-        writes: The writes of a job.
-        folder: The URL of the folder for all of them.
-    """
-    ours = [read for read in reads(writes) if not isinstance(read.source, SparkSource)]
-    return {id(read): f"{folder}/source-{number}" for number, read in enumerate(ours)}
-
-
-def stateful(writes: Iterable[Write]) -> list[Node]:
-    """The graph's steps that keep state, in plan order."""
-    return [each for each in walk(writes) if each.stateful]
-
-
 @dataclass(frozen=True)
 class Path:
     """How a plan runs: on Arrow batches from source to sink, or through Spark's own operators; and why."""
@@ -288,6 +262,65 @@ def choose_path(nodes: Iterable[Node], arrow_native: bool = True) -> Path:
         elif not each.narrow:
             return Path(False, f"{each.label()} needs rows of more than one batch")
     return Path(True, "every step works on one Arrow batch at a time")
+
+
+def reads(writes: Sequence[Write], path: Path) -> list[Read]:
+    """The reads of a job in plan order; on the general path those that streams share come as often as they are used."""
+    if path.arrow_native:
+        return [node for node in walk(writes) if isinstance(node, Read)]
+    return [node for head, _ in heads(writes) for node in _below(head) if isinstance(node, Read)]
+
+
+def stateful(writes: Sequence[Write], path: Path) -> list[Node]:
+    """The steps that keep state, in plan order, as often as Spark runs them."""
+    if path.arrow_native:
+        return []
+    return [node for head, _ in heads(writes) for node in _below(head) if node.stateful]
+
+
+def states(writes: Sequence[Write], path: Path, folder: str) -> list[tuple[Read, str]]:
+    """The reads of a job, each with the folder where its source keeps its state.
+
+    Args:
+        writes: The writes of a job.
+        path: The path that it takes.
+        folder: The fsspec URL of the folder for all of them.
+    """
+    found = reads(writes, path)
+    # Spark keeps what its own sources need.
+    numbers = iter(range(len(found)))
+    return [
+        (read, folder if isinstance(read.source, SparkSource) else f"{folder}/source-{next(numbers)}") for read in found
+    ]
+
+
+def heads(writes: Sequence[Write]) -> list[tuple[Node, dict[int, Write]]]:
+    """The nodes whose rows Spark hands to the tasks, each with the writes behind it: only narrow steps lie between.
+
+    Writes behind the same step that only Spark can run share a head: the last node that all of them have in common.
+    """
+    shared: dict[int, tuple[list[Node], dict[int, Write]]] = {}
+    for number, write in enumerate(writes):
+        line = _narrow_line(write.input)
+        known, behind = shared.get(id(line[0]), (line, {}))
+        common = [node for node, other in zip(known, line, strict=False) if node is other]
+        shared[id(line[0])] = common, {**behind, number: write}
+    return [(line[-1], behind) for line, behind in shared.values()]
+
+
+def _narrow_line(node: Node) -> list[Node]:
+    """The narrow steps that lead to a node, and in front of them the first node that is none, or has several inputs."""
+    line = [node]
+    while line[0].narrow and len(line[0].inputs) == 1:
+        line.insert(0, line[0].inputs[0])
+    return line
+
+
+def _below(node: Node) -> Iterator[Node]:
+    """A node behind all that leads to it; nodes that are shared come as often as they are used."""
+    for each in node.inputs:
+        yield from _below(each)
+    yield node
 
 
 def describe(node: Node) -> str:

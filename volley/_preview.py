@@ -16,22 +16,23 @@ if TYPE_CHECKING:
 __all__ = ["preview"]
 
 
-def preview(writes: Sequence[_plan.Write], state: str) -> None:
+def preview(writes: Sequence[_plan.Write], path: _plan.Path, state: str) -> None:
     """Check each step against the schema before it, and each sink, as far as sources know their schema by now.
 
     Args:
         writes: The writes of the job.
+        path: The execution path that it takes.
         state: The fsspec URL under which sources keep what must live as long as the checkpoint.
 
     Raises:
         VolleyError: If a source can't be read, a step does not fit its input, or a sink can't take the rows.
     """
-    states = _plan.states(writes, state)
+    folders = {id(read): folder for read, folder in _plan.states(writes, path, state)}
 
     def of_read(read: _plan.Read) -> pa.Schema | None:
         if isinstance(read.source, SparkSource):
             return None
-        schema = read.source.preview(SourceContext(states[id(read)]))
+        schema = read.source.preview(SourceContext(folders[id(read)]))
         return None if schema is None else canonical_schema(schema)
 
     schemas = Schemas(of_read)

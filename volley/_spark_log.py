@@ -74,9 +74,14 @@ class SparkLog:
         return max(self.epochs(OFFSETS), default=None)
 
     @property
+    def last_finished(self) -> int | None:
+        """The last epoch that Spark has logged as done; None if there is none."""
+        return max(self.epochs(COMMITS), default=None)
+
+    @property
     def unfinished(self) -> int | None:
         """The epoch that is planned but not logged as done: the one in which an earlier run died."""
-        planned, done = self.last_planned, max(self.epochs(COMMITS), default=None)
+        planned, done = self.last_planned, self.last_finished
         return planned if planned is not None and (done is None or done < planned) else None
 
     def offsets(self, epoch: int) -> list[str]:

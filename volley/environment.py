@@ -182,7 +182,8 @@ class Environment:
             writes, path, start, checkpoint, lambda: self.spark or open_session(self.master), metrics, on_failure
         )
         job = Job(epochs, endpoint)
-        job._start(self._interval(writes), all(source.bounded for source in _plan.sources(writes)))
+        sources = [read.source for read in _plan.reads(writes, path)]
+        job._start(self._interval(writes), all(source.bounded for source in sources))
         checkpoint.forget()
         return job
 

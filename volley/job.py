@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
+from volley._acknowledge import Readers
 from volley._epochs import Done, Epochs
 from volley._failpoints import reach
 from volley._prometheus import Endpoint
@@ -113,6 +114,7 @@ class Job:
         self._endpoint = endpoint
         self.orphans: list[str] = []
         self._epochs = epochs
+        self._readers = Readers(epochs.job, epochs.plan.readers, epochs.log, epochs.plan.stateful)
         self._progress = Progress()
         self._began = time.monotonic()
         self._gate = threading.Condition()
@@ -167,11 +169,15 @@ class Job:
     def _start(self, interval: timedelta, bounded: bool) -> None:
         every = f"{round(interval.total_seconds() * 1000)} milliseconds"
         try:
+            self._readers.start()
             writer = self._epochs.plan.frame.writeStream.foreachBatch(self._epoch).queryName(self.name)
             writer = writer.option("checkpointLocation", self._epochs.log.checkpoint)
             writer = writer.trigger(availableNow=True) if bounded else writer.trigger(processingTime=every)
             self._query = writer.start()
-        except Exception as error:
+        except BaseException as error:
+            self._readers.stop()
+            if not isinstance(error, Exception):
+                raise
             made = self._explained(error)
             raise made from made.__cause__
         self._ends = State.FINISHED if bounded else State.STOPPED
@@ -191,6 +197,7 @@ class Job:
         if self._failure is None and self._query_id is not None:
             self._epochs.remember(self._query_id)
         self._progress = replace(self.progress, state=state, running=None)
+        self._readers.stop()
         if self._endpoint:
             self._endpoint.close()
         release(self._epochs.log.checkpoint)
@@ -234,6 +241,7 @@ class Job:
             query_id = str(frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
             self._count(self._epochs.run(frame, self._epochs.epoch(query_id, number)))
             self._query_id = query_id
+            self._readers.committed(number)
         except VolleyError as error:
             self._failure = error
             raise

@@ -211,6 +211,8 @@ class Reader(ABC):
     def splits(self, start: Offset, end: Offset) -> list[Split]:
         """The splits whose rows lie after `start` and up to `end`; the same ones on every call.
 
+        Also asked for an epoch that was committed when a driver died; nothing is read by them then.
+
         Raises:
             SourceError: If the source does not have these offsets.
         """

@@ -198,6 +198,26 @@ def test_at_the_end_the_offset_stays(reader: Reader) -> None:
         assert planner.reader.splits(end, end) == []
 
 
+def test_what_lies_behind_a_committed_offset_is_read_as_before(reader: Reader) -> None:
+    planner = Planner(reader)
+    start = planner.reader.initial_offset()
+    middle = planner.next(start, 3)
+    end = planner.next(middle, None)
+    before = rows_of(reader, planner, middle, end)
+    reader.start()
+    try:
+        for offset in (start, middle, middle):
+            reader.committed(offset)
+        # A started reader travels as one that was not started; who died behind a commit asks for its splits again.
+        assert shipped(reader).splits(start, middle) == planner.reader.splits(start, middle)
+        assert planner.next(middle, None) == end
+        assert rows_of(reader, planner, middle, end) == before != []
+        reader.committed(end)
+        assert planner.next(end, None) == end
+    finally:
+        reader.stop()
+
+
 def test_the_source_is_a_value(source: Source) -> None:
     again = shipped(source)
     assert again == source

@@ -370,24 +370,6 @@ def test_properties_that_librdkafka_does_not_know_are_refused(tmp_path: Path) ->
     assert "hunter22" not in str(caught.value)
 
 
-def test_offsets_are_published_when_their_epoch_is_done(kafka: Kafka, tmp_path: Path) -> None:
-    from confluent_kafka import ConsumerGroupTopicPartitions
-
-    topic = kafka.topic()
-    kafka.produce(topic, numbers(0, 10))
-    run = Run(of_numbers(kafka, topic, publish_group=f"monitor-{topic}"), tmp_path)
-
-    def published() -> list[int]:
-        asked = [ConsumerGroupTopicPartitions(f"monitor-{topic}")]
-        (future,) = kafka.admin.list_consumer_group_offsets(asked).values()
-        return [each.offset for each in future.result(30).topic_partitions]
-
-    assert run.ids(4) == [0, 1, 2, 3]
-    assert published() == []
-    assert run.ids(4) == [4, 5, 6, 7]
-    assert published() == [4]
-
-
 SCHEMAS = {
     1: {"type": "record", "name": "r", "fields": [{"name": "id", "type": "int"}]},
     2: {

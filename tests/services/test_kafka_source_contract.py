@@ -18,6 +18,7 @@ from tests.contracts.test_sources import (
     test_the_limit_counts_the_sources_own_units,
     test_the_source_is_a_value,
     test_the_target_is_not_passed,
+    test_what_lies_behind_a_committed_offset_is_read_as_before,
 )
 from tests.services.servers.kafka import Kafka
 from volley import KafkaSource, Reader, Source, SourceContext
@@ -30,6 +31,7 @@ __all__ = [
     "test_the_limit_counts_the_sources_own_units",
     "test_the_source_is_a_value",
     "test_the_target_is_not_passed",
+    "test_what_lies_behind_a_committed_offset_is_read_as_before",
 ]
 
 
@@ -39,7 +41,10 @@ def source(kafka: Kafka) -> Source:
     topic = kafka.topic(partitions=3)
     places = [0 if number < 40 else 1 + number % 2 for number in range(len(ROWS))]
     kafka.produce(topic, [{"value": json.dumps(row), "partition": at} for row, at in zip(ROWS, places, strict=True)])
-    return KafkaSource(kafka.bootstrap, topic, schema=SCHEMA, min_rows_per_split=3, max_rows_per_split=8)
+    group = f"monitor-{topic}"
+    return KafkaSource(
+        kafka.bootstrap, topic, schema=SCHEMA, publish_group=group, min_rows_per_split=3, max_rows_per_split=8
+    )
 
 
 @pytest.fixture(scope="module")

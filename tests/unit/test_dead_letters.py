@@ -29,6 +29,7 @@ from volley import (
     col,
 )
 from volley._dead_letters import SCHEMA, Targets
+from volley._plan import Path as PlanPath
 from volley._plan import reads
 from volley._schemas import Schemas
 from volley._tasks import InputSplit, Task, TaskPlan
@@ -102,7 +103,7 @@ def stream(source: Source) -> DataStream:
 def run(pipeline: Pipeline, folder: Path, due: Callable[[int], bool] = lambda sink: True) -> list[WriteResult]:
     """One epoch in one task, committed; `due` tells which sinks lack it. Returns what the task wrote."""
     writes = pipeline._writes
-    (read,) = reads(writes)
+    (read,) = reads(writes, PlanPath(True, "test"))
     reader = read.source.open(SourceContext(str(folder / "state")))
     schemas = Schemas(lambda read: reader.schema)
     tree = grow(read, dict(enumerate(writes)), schemas, dictionaries=False)

@@ -40,11 +40,14 @@ _FIRST_TRY_SECONDS = 2.0
 # "Error Codes"), and what the client says when a broker goes away that was asked (_NOENT: it knows of no leader).
 _PASSING = frozenset(
     {
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
         "FENCED_LEADER_EPOCH",
         "KAFKA_STORAGE_ERROR",
         "LEADER_NOT_AVAILABLE",
         "LISTENER_NOT_FOUND",
         "NETWORK_EXCEPTION",
+        "NOT_COORDINATOR",
         "NOT_LEADER_FOR_PARTITION",
         "OFFSET_NOT_AVAILABLE",
         "REPLICA_NOT_AVAILABLE",
@@ -59,6 +62,7 @@ _PASSING = frozenset(
         "_TRANSPORT",
         "_UNKNOWN_PARTITION",
         "_UNKNOWN_TOPIC",
+        "_WAIT_COORD",
     }
 )
 
@@ -106,8 +110,15 @@ class Client:
     timeout: float = 60.0
     kind: type[VolleyError] = SourceError
 
-    def consumer(self, reports: Reports, group: str = "volley") -> Any:
+    def consumer(
+        self, reports: Reports, group: str = "volley", on_commit: Callable[[Any, Any], None] | None = None
+    ) -> Any:
         """A consumer that is told which offsets to read; it joins no group.
+
+        Args:
+            reports: What it says about its connections.
+            group: The group whose offsets it may commit.
+            on_commit: Called with an error, or None, and the partitions of a commit that nobody waits for.
 
         Raises:
             ConfigError: If a property is wrong.
@@ -128,6 +139,7 @@ class Client:
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
+            **({"on_commit": on_commit} if on_commit else {}),
         }
         return self._made("Consumer", reports, settings, fixed)
 

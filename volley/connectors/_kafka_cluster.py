@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -18,8 +18,10 @@ __all__ = ["Cluster", "check_ends", "check_ids", "gone_back"]
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
 _WHO_IS_THERE_SECONDS = 2.0
+# The next epoch waits for it.
+_PUBLISH_SECONDS = 10.0
+_POLL_SECONDS = 0.05
 
 
 def check_ids(ids: Mapping[str, str], known: Mapping[str, str]) -> None:
@@ -107,17 +109,18 @@ class Cluster:
         return {**found, **self.latest(partition for partition, offset in found.items() if offset < 0)}
 
     def publish(self, offset: Offset) -> None:
-        """Show the group's monitors how far the job has come; that they can't be told is no reason to stop."""
-        from confluent_kafka import KafkaException, TopicPartition
+        """Show the group's monitors how far the job has come.
+
+        Raises:
+            SourceError: If the cluster does not take the offsets, or not in time.
+        """
+        from confluent_kafka import TopicPartition
 
         if self.group is None:
             return
         at = [TopicPartition(*partition, offset) for partition, offset in offsets_of(offset).items()]
-        try:
-            self._publisher.commit(offsets=at, asynchronous=False)
-        except KafkaException as error:
-            reason = error.args[0].str()
-            _log.warning("the offsets could not be published as consumer group %r: %s", self.group, reason)
+        patience = min(self.client.timeout, _PUBLISH_SECONDS)
+        self.client.answer(lambda seconds: self._publish(at, seconds), self._reports, patience)
 
     def _matching(self) -> list[str]:
         assert self.pattern is not None
@@ -192,10 +195,32 @@ class Cluster:
     def _admin(self) -> Any:
         return self.client.admin(self._reports)
 
+    def _publish(self, at: list[Any], seconds: float) -> None:
+        # While the coordinator is away, a commit that is waited for takes 40 s, and librdkafka's admin client crashes.
+        from confluent_kafka import KafkaError, KafkaException
+
+        publisher, answers = self._publisher
+        publisher.commit(offsets=at, asynchronous=True)
+        deadline = time.monotonic() + seconds
+        while not answers and time.monotonic() < deadline:
+            publisher.poll(_POLL_SECONDS)
+        if not answers:
+            # What it answers later would be taken for the answer to the next question.
+            del self.__dict__["_publisher"]
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        if error := answers.pop():
+            raise KafkaException(error)
+
     @cached_property
-    def _publisher(self) -> Any:
+    def _publisher(self) -> tuple[Any, list[Any]]:
+        """The consumer by which offsets are published, and what it is answered: errors, None = it is done."""
         assert self.group is not None
-        return self.client.consumer(self._reports, self.group)
+        answers: list[Any] = []
+
+        def take(error: Any, partitions: Iterable[Any]) -> None:
+            answers.append(error or next((each.error for each in partitions if each.error), None))
+
+        return self.client.consumer(self._reports, self.group, take), answers
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
