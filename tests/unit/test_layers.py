@@ -33,7 +33,17 @@ LAYERS = {
     2: ["_plan", "source", "sink", "metrics", "_prometheus", "_registry", "_operators", "_start"],
     3: ["stream", "connectors", "iceberg"],
     4: [
-        *("_arrow", "_columns", "_datasource", "_dead_letters", "_epochs", "_spark", "_tally", "_workers"),
+        *(
+            "_acknowledge",
+            "_arrow",
+            "_columns",
+            "_datasource",
+            "_dead_letters",
+            "_epochs",
+            "_spark",
+            "_tally",
+            "_workers",
+        ),
         *("_preview", "_session", "_checkpoint", "_launch", "_repair", "_running", "_spark_log", "job", "_terminal"),
     ],
     5: ["environment"],
