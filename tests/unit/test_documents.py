@@ -60,6 +60,13 @@ def test_every_public_name_has_a_docstring() -> None:
         assert getattr(thing, "__doc__", None), name
 
 
+def test_a_source_of_ones_own_is_a_page() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    (example,) = [block for block in blocks if "(Source)" in block]
+    assert "(Reader)" in example
+    assert len(example.splitlines()) < 60
+
+
 def test_code_blocks_of_the_readme_are_python() -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     assert len(blocks) >= 4

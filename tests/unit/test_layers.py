@@ -35,8 +35,8 @@ LAYERS = {
     2: ["_plan", "source", "sink", "metrics", "_prometheus", "_registry", "_operators", "_start"],
     3: ["stream", "connectors", "iceberg"],
     4: [
-        *("_arrow", "_columns", "_compile", "_datasource", "_dead_letters", "_epochs", "_spark_errors", "_tally"),
-        *("_schemas", "_tasks", "_tree", "_workers"),
+        *("_acknowledge", "_arrow", "_columns", "_compile", "_datasource", "_dead_letters", "_epochs"),
+        *("_schemas", "_spark_errors", "_tally", "_tasks", "_tree", "_workers"),
         *("_preview", "_session", "_checkpoint", "_launch", "_repair", "_running", "_spark_log", "job", "_terminal"),
         "_landed",
     ],
