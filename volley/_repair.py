@@ -77,8 +77,10 @@ def repair(checkpoint: str | os.PathLike[str]) -> list[str]:
         ConfigError: If `checkpoint` is not a path.
 
     Example:
-        >>> repair(".volley/checkpoints/orders-to-lake")  # doctest: +SKIP
-        []
+        >>> repair("/no/such/checkpoint")
+        Traceback (most recent call last):
+        volley.errors.StorageError: there is no checkpoint /no/such/checkpoint
+          hint: give the folder that the error names
     """
     url = _checks.path("checkpoint", checkpoint).rstrip("/")
     log = SparkLog(url)
