@@ -86,7 +86,9 @@ def test_a_script_and_a_zip_are_submitted(
     python = environment_without_volley / "bin" / "python"
     ran = submit(tmp_path, *options, str(SCRIPT), str(tmp_path), python=python, SPARK_CONF_DIR=str(tmp_path))
     # Spark hands on what the script shows, on its standard output; what it shows itself is the user's affair here.
-    assert ran.stdout.startswith("submitted: finished")
+    shown = ran.stdout.splitlines()
+    assert all(line.startswith("submitted: ") for line in shown)
+    assert shown[-1].startswith("submitted: finished")
     assert "Submitted application: billing" in ran.stderr
     check_exactly_once(tmp_path, FILES)
 
