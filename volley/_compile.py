@@ -87,11 +87,7 @@ class _Compiler:
         self._inputs = [self._open(read, folder) for read, folder in _plan.states(writes, path, state)]
         of_read = {id(each.read): each.schema for each in self._inputs}
         self._schemas = Schemas(lambda read: of_read[id(read)])
-        streams = list(dict.fromkeys(id(write.input) for write in writes))
-        self._sinks = tuple(
-            SinkStep(self._schemas.known(write), write.sink.batch_size, streams.index(id(write.input)))
-            for write in writes
-        )
+        self._sinks = tuple(SinkStep(self._schemas.known(write), write.sink.batch_size) for write in writes)
 
     def arrow_native(self) -> CompiledPlan:
         """Spark hands out splits; the tasks read them and do all steps."""

@@ -20,6 +20,7 @@ from volley._session import has_context, session_for_job
 from volley._spark_log import PlannedEpochs
 from volley._start import Start
 from volley._tally import Tally
+from volley._tree import grouped
 from volley._workers import preload
 from volley.errors import PlanError
 from volley.metrics import Metrics
@@ -78,7 +79,7 @@ def launch(
     plan = compile_plan(spark, writes, path, f"{checkpoint.url}/volley", start.name)
     readers = plan.tasks.readers
     planned = PlannedEpochs(checkpoint.log, readers) if readers else None
-    tally = Tally(spark.sparkContext, [step.stream for step in plan.tasks.sinks])
+    tally = Tally(spark.sparkContext, grouped(plan.tasks.trees, len(sinks)))
     metrics.follow(lambda: tally.progress)
     chores = [Chores(spark, start.name, tally, metrics.of_sink(sink.label)) for sink in sinks]
     committers = [

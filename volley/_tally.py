@@ -59,13 +59,13 @@ class Tally:
 
     Args:
         context: Spark's.
-        streams: For each sink of the job the number of the stream whose rows it takes.
+        groups: For each sink of the job the number of its group; sinks of one group get the same rows.
     """
 
-    def __init__(self, context: SparkContext, streams: Sequence[int]) -> None:
-        self._streams = streams
-        self._none = (0,) * (3 + len(streams))
-        self.reports = Reports(context.accumulator(self._none, _Sums()), len(streams))
+    def __init__(self, context: SparkContext, groups: Sequence[int]) -> None:
+        self._groups = groups
+        self._none = (0,) * (3 + len(groups))
+        self.reports = Reports(context.accumulator(self._none, _Sums()), len(groups))
         self._epoch: tuple[int, float] | None = None
 
     def begin(self, epoch: int) -> None:
@@ -78,14 +78,14 @@ class Tally:
         self._epoch = None
 
     def rows(self, written: Sequence[int]) -> int:
-        """How many rows the sinks have got, if those that go to several sinks of one stream count once.
+        """How many rows the sinks have got, if those that go to several sinks of one group count once.
 
         Args:
             written: The rows that each sink has got.
         """
         most: dict[int, int] = {}
-        for stream, rows in zip(self._streams, written, strict=True):
-            most[stream] = max(most.get(stream, 0), rows)
+        for group, rows in zip(self._groups, written, strict=True):
+            most[group] = max(most.get(group, 0), rows)
         return sum(most.values())
 
     @property

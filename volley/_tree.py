@@ -16,7 +16,7 @@ from volley.errors import ExpressionError, JobError, SchemaMismatchError, Source
 from volley.expressions import Column
 from volley.sink import TaskWriter
 
-__all__ = ["DATA_ERRORS", "Branch", "Failure", "SinkStep", "Tree", "grow"]
+__all__ = ["DATA_ERRORS", "Branch", "Failure", "SinkStep", "Tree", "grouped", "grow"]
 
 DATA_ERRORS = (ExpressionError, JobError, SchemaMismatchError, SourceError, pa.ArrowInvalid)
 """What a row's values can be the cause of; a storage or a catalog that fails is no row's fault."""
@@ -29,12 +29,10 @@ class SinkStep:
     Args:
         schema: The Arrow schema of its rows.
         batch_size: The most rows it is handed at once; None = as they come.
-        stream: The number of the stream whose rows it takes; sinks of one stream have the same number.
     """
 
     schema: pa.Schema
     batch_size: int | None
-    stream: int
 
     def write(self, batch: pa.RecordBatch, writer: TaskWriter) -> None:
         """Hand rows to the sink's writer, in batches of the sink's size."""
@@ -177,6 +175,34 @@ def grow(root: _plan.Node, writes: Mapping[int, _plan.Write], schemas: Schemas, 
     growth = _Growth(followers, {id(write): number for number, write in writes.items()}, schemas)
     growth.grow(root, [], schemas.known(root), None, checked=False)
     return Tree(schemas.known(root), dictionaries, tuple(growth.branches))
+
+
+def grouped(trees: Sequence[Tree], sinks: int) -> list[int]:
+    """For each sink the number of its group: sinks of one group get the same rows, or rows made of these.
+
+    Args:
+        trees: The trees of a job.
+        sinks: How many sinks it has.
+
+    Example:
+        >>> schema = pa.schema([])
+        >>> stage = lower([], schema)
+        >>> first, behind = Branch(stage, None, (0,), True), Branch(stage, 0, (1,), False)
+        >>> grouped([Tree(schema, False, (first, behind, Branch(stage, None, (2,), True)))], 3)
+        [0, 0, 2]
+    """
+    groups = list(range(sinks))
+    for tree in trees:
+        first: dict[int | None, int] = {}
+        for number, branch in enumerate(tree.branches):
+            if branch.parent in first:
+                first[number] = first[branch.parent]
+            elif branch.sinks:
+                first[number] = branch.sinks[0]
+            for sink in branch.sinks:
+                merged, group = groups[sink], groups[first[number]]
+                groups = [group if each == merged else each for each in groups]
+    return groups
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Progress:
         epoch: The number of the last epoch that is visible in every sink; None before the first.
         epochs: Epochs done in this run.
         skipped: How many of them were already there and were skipped (after a crash).
-        rows: Rows written in this run; one that several sinks of a stream get counts once.
+        rows: Rows written in this run; one that goes to several sinks on its way counts once.
         rejected: Rows that went to a dead letter in this run.
         files: Files written in this run.
         bytes: Encoded bytes written in this run.

@@ -48,10 +48,8 @@ def test_a_function_that_fails_is_named_with_its_line_and_called_again_by_the_ne
 
     stream = environment.from_source(MemorySource(ROWS, rows_per_epoch=4))
     pipeline = stream.to_sink(other).to_sink(FunctionSink(sometimes, on_driver))
-    # Spark tries a task again, so that only the driver's call ends the job.
-    if on_driver:
-        with pytest.raises(JobError, match=r"test_function_sink\.py:\d+: FunctionSink\(.*sometimes\) failed on 4 rows"):
-            pipeline.execute("fails")
+    with pytest.raises(JobError, match=r"test_function_sink\.py:\d+: FunctionSink\(.*sometimes\) failed on 4 rows"):
+        pipeline.execute("fails")
     pipeline.execute("fails")
     assert marker.exists()
     assert sorted(row["id"] for row in other.rows()) == list(range(10))

@@ -107,7 +107,7 @@ def run(pipeline: Pipeline, folder: Path, due: Callable[[int], bool] = lambda si
     reader = read.source.open(SourceContext(str(folder / "state")))
     schemas = Schemas(lambda read: reader.schema)
     tree = grow(read, dict(enumerate(writes)), schemas, dictionaries=False)
-    steps = tuple(SinkStep(schemas.known(write), write.sink.batch_size, 0) for write in writes)
+    steps = tuple(SinkStep(schemas.known(write), write.sink.batch_size) for write in writes)
     opened = [write.sink.open(SinkContext("job", schemas.known(write), Metrics())) for write in writes]
     targets = Targets.open(writes, "job", Metrics())
     letters = targets.letters("job", EPOCH, [True] * len(targets.sinks))
