@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -44,16 +44,22 @@ def scraped(job: Job) -> dict[tuple[str, str], float]:
     return {(sample.name, sample.labels.get("sink", "")): sample.value for sample in samples}
 
 
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Path]:
+    """A file that a task waits for; it is there at the latest when the test has ended, so that no task waits on."""
+    path = tmp_path / "gate"
+    yield path
+    path.touch()
+
+
 def until(job: Job, reached: Callable[[], bool]) -> None:
     while not reached():
         assert not job.wait(0.05), job.exception
 
 
 def test_a_running_epoch_shows_what_its_ended_tasks_wrote(
-    environment: Environment, config: IcebergSinkConfig, tmp_path: Path
+    environment: Environment, config: IcebergSinkConfig, gate: Path
 ) -> None:
-    gate = tmp_path / "gate"
-
     def slow(row: dict[str, Any]) -> dict[str, Any]:
         while row["id"] == ROWS - 1 and not gate.exists():
             threading.Event().wait(0.01)
@@ -85,10 +91,8 @@ def test_a_running_epoch_shows_what_its_ended_tasks_wrote(
 
 
 def test_the_endpoint_tells_the_sinks_apart_and_ends_with_the_job(
-    native: Environment, config: IcebergSinkConfig, tmp_path: Path
+    native: Environment, config: IcebergSinkConfig, gate: Path
 ) -> None:
-    gate = tmp_path / "gate"
-
     def slow(row: dict[str, Any]) -> dict[str, Any]:
         while row["id"] == 9 and not gate.exists():
             threading.Event().wait(0.01)
