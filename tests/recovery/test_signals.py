@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
+from sqlalchemy.exc import OperationalError
 
 from tests.processes import plain_environment
 from tests.recovery.runs import load
@@ -21,7 +22,8 @@ def epochs(folder: Path) -> list[int]:
         return []
     try:
         return [int(s.summary["volley.epoch"] or 0) for s in load(folder).snapshots() if s.summary]
-    except NoSuchTableError:
+    except (NoSuchTableError, OperationalError):
+        # The job is just making the catalog's tables.
         return []
 
 
