@@ -7,14 +7,13 @@ import logging
 from collections.abc import Sequence
 
 from volley._secrets import mask_uri, presentable
-from volley._spark_log import SparkLog
+from volley._spark_log import NO_OFFSET, SparkLog
 from volley.errors import SourceError, VolleyError
 from volley.source import Reader
 
 __all__ = ["Readers"]
 
 _log = logging.getLogger(__name__)
-_NO_OFFSET = "-"
 
 
 class Readers:
@@ -105,7 +104,7 @@ class Readers:
             self._acknowledged = epoch
 
     def _tell(self, reader: Reader | None, line: str, epoch: int) -> bool:
-        if reader is None or line == _NO_OFFSET:
+        if reader is None or line == NO_OFFSET:
             return True
         try:
             reader.committed(json.loads(line))

@@ -159,7 +159,7 @@ class Checkpoint:
         with usable(self.url):
             if self._exists(_ASIDE):
                 self._mark(_FORGOTTEN)
-                self._remove(*(f"{_ASIDE}/{name}" for name in (*_CONTENTS, "complete")))
+                self._remove(*(f"{_ASIDE}/{name}" for name in _CONTENTS), _COMPLETE)
                 self._remove(_ASIDE)
 
     def settle(self) -> None:

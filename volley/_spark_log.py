@@ -16,6 +16,7 @@ from volley.source import Offset, Reader, Split
 __all__ = [
     "COMMITS",
     "METADATA",
+    "NO_OFFSET",
     "OFFSETS",
     "STATE",
     "PlannedEpochs",
@@ -34,7 +35,7 @@ COMMITS = "commits"
 STATE = "state"
 _VERSION = "v1"
 # What Spark logs of a source that has not given an offset yet.
-_NO_OFFSET = "-"
+NO_OFFSET = "-"
 _FULL = re.compile("no space left|quota exceeded", re.IGNORECASE)
 _OF_CHECKPOINT = re.compile("CheckpointFileManager|MetadataLog|OffsetSeqLog|CommitLog|StateStore")
 
@@ -209,7 +210,7 @@ class PlannedEpochs:
             if len(lines) != len(self._readers):
                 raise ValueError(f"{OFFSETS}/{epoch} has {len(lines)} sources and not {len(self._readers)}")
             return [
-                reader.initial_offset() if line == _NO_OFFSET else json.loads(line)
+                reader.initial_offset() if line == NO_OFFSET else json.loads(line)
                 for reader, line in zip(self._readers, lines, strict=True)
             ]
 

@@ -1,4 +1,4 @@
-"""What every source and its reader promise, driven as Spark does: driver, planner and executors share only pickles."""
+"""Contract of every source and its reader. As on Spark, driver, planner and executors share nothing but pickles."""
 
 from __future__ import annotations
 

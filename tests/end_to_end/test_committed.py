@@ -166,7 +166,7 @@ def test_a_reader_that_can_not_start_keeps_the_job_from_starting(native: Environ
 
 @dataclass(frozen=True)
 class Counts(SparkSource):
-    """What Spark refuses when the query is started: counts that never end."""
+    """A plan that Spark refuses when the query starts: an aggregation of a stream without a watermark."""
 
     bounded = False
     identity = "counts"

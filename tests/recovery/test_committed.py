@@ -1,4 +1,4 @@
-"""What a reader has let go of is never needed again, wherever the driver dies behind it."""
+"""The driver dies after a reader has let go of rows: the next run never needs them again."""
 
 from __future__ import annotations
 

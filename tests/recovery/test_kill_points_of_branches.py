@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 FILES = 5
 ROWS_PER_FILE = 120
 
-# Of three tables and a dead letter some have epoch 1, then all have epoch 2, which Spark does not know.
+# First only some of the tables have epoch 1; later all have epoch 2, but Spark has not logged it as done.
 BEFORE_COMMITS = ["in-task@0,before-planning@1", "after-task@1,before-files@1", "after-files@1"]
 AT_COMMITS = ["between-commits@1", "before-commit@2", "after-commit@2", "before-checkpoint@2", "in-recovery@2"]
 

@@ -101,9 +101,6 @@ class KafkaCommitter(Committer):
     def __str__(self) -> str:
         return f"topic {self.out.topic}"
 
-    def last_epoch(self, query_id: str) -> int | None:
-        return None
-
     def writer(self, epoch: Epoch) -> _KafkaWriter:
         return _KafkaWriter(self.out)
 
