@@ -8,7 +8,6 @@ CLASSES := $(VENV)/classes.jsa
 # Tests and benchmarks start Python thousands of times: what is compiled once is kept.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Not chaos, which counts rows and has a target of its own.
 BENCHMARKS ?= files_to_iceberg general_path kafka_to_iceberg write_10k write_100k write_1m write_10m read_10k read_100k read_1m read_10m \
 	epoch_latency empty_epoch start_up memory expressions compressions rolling partitioned_write partition_pruning \
 	snapshot_creation commit_cost catalog_load upsert upsert_strategy presets
@@ -48,7 +47,7 @@ bench: $(STAMP)
 
 chaos: $(CLASSES)
 	@echo "chaos: 300 kills and as many other faults, then all rows are compared by value (45 minutes at most)"
-	@$(BIN)/python -m benchmarks chaos
+	@$(BIN)/python -m tests.chaos
 
 dist: $(STAMP)
 	@echo "dist: wheel and sdist"

@@ -28,7 +28,6 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "upsert": ("upsert",),
     "upsert_strategy": ("upsert_strategy",),
     "presets": ("presets",),
-    "chaos": ("chaos",),
     "report": ("results",),
 }
 """Each name's module, and the options that it stands for."""

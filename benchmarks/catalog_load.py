@@ -16,12 +16,12 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from benchmarks.lake import write_epoch
 from benchmarks.report import Report
-from tests.services.servers.glue import MotoServer
-from tests.services.servers.hive import HiveMetastore
-from tests.services.servers.nessie import Nessie
-from tests.services.servers.postgres import Postgres
-from tests.services.servers.rest_fixture import RestFixture
-from tests.services.servers.seaweed import SeaweedProcess
+from tests.servers.glue import MotoServer
+from tests.servers.hive import HiveMetastore
+from tests.servers.nessie import Nessie
+from tests.servers.postgres import Postgres
+from tests.servers.rest_fixture import RestFixture
+from tests.servers.seaweed import SeaweedProcess
 from volley import IcebergSinkConfig, IcebergStorage
 from volley.iceberg import GlueCatalog, NessieCatalog, catalogs
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from benchmarks.comparison import LIMIT, NATIVE, InEpochs, aims, compared, show
 from benchmarks.measure import Result, after, in_own_process, measured, print_result
 from benchmarks.peers.runtime import missing, runtime
-from tests.services.servers.kafka import Kafka
+from tests.servers.kafka import Kafka
 from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, KafkaSource, Progress, SourceContext
 from volley._types import arrow_schema
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.measure import Result, in_own_process
-from tests.services.servers.downloads import artifact, other_version
+from tests.servers.downloads import artifact, other_version
 from volley._java import find_java
 
 __all__ = ["missing", "runtime"]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.recovery import pipeline
 from tests.recovery.runs import FILES, ROWS_PER_FILE, check_exactly_once, load, run_and_die
-from tests.services.servers.kafka import Kafka
+from tests.servers.kafka import Kafka
 
 pytestmark = pytest.mark.usefixtures("spark")
 

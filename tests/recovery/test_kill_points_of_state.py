@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.kinds import KINDS
 from tests.processes import plain_environment
 from tests.recovery import stateful
-from tests.recovery.kinds import KINDS
 from tests.recovery.rows import SCHEMA, Row, compare, read_back, write_file
 from tests.recovery.runs import RUN_SECONDS, load
 from volley._failpoints import CHORE_POINT, POINTS, TASK_POINTS, VARIABLE

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.services.servers.fixtures import (
+from tests.servers.fixtures import (
     azure,
     azure_http,
     azurite,
@@ -21,14 +21,14 @@ from tests.services.servers.fixtures import (
     s3_proxied,
     s3_server,
 )
-from tests.services.servers.glue import MotoServer
-from tests.services.servers.hive import HiveMetastore
-from tests.services.servers.kafka import Kafka
-from tests.services.servers.nessie import Nessie
-from tests.services.servers.postgres import Postgres
-from tests.services.servers.process import free_ports, lacking, needed, wait_for
-from tests.services.servers.rest_fixture import RestFixture
-from tests.services.servers.seaweed import Seaweed, SeaweedProcess
+from tests.servers.glue import MotoServer
+from tests.servers.hive import HiveMetastore
+from tests.servers.kafka import Kafka
+from tests.servers.nessie import Nessie
+from tests.servers.postgres import Postgres
+from tests.servers.process import free_ports, lacking, needed, wait_for
+from tests.servers.rest_fixture import RestFixture
+from tests.servers.seaweed import Seaweed, SeaweedProcess
 
 __all__ = [
     "Seaweed",

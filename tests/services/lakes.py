@@ -14,13 +14,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog import load_catalog as load_plain
 from pyiceberg.table import Table
 
+from tests.servers.glue import MotoServer
+from tests.servers.hive import HiveMetastore
+from tests.servers.nessie import Nessie
+from tests.servers.postgres import Postgres
+from tests.servers.rest_fixture import RestFixture
+from tests.servers.seaweed import Seaweed
 from tests.services.documented import documented
-from tests.services.servers.glue import MotoServer
-from tests.services.servers.hive import HiveMetastore
-from tests.services.servers.nessie import Nessie
-from tests.services.servers.postgres import Postgres
-from tests.services.servers.rest_fixture import RestFixture
-from tests.services.servers.seaweed import Seaweed
 from volley import IcebergSink, IcebergSinkConfig, Metrics, SinkContext
 from volley.iceberg.catalogs import load_catalog
 from volley.iceberg.committer import IcebergCommitter

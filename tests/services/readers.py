@@ -22,9 +22,9 @@ from duckdb_extensions import import_extension
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from tests.servers import iceberg_spark
+from tests.servers.downloads import artifact, other_version
 from tests.services.every_type import with_uuid
-from tests.services.servers import iceberg_spark
-from tests.services.servers.downloads import artifact, other_version
 from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource
 from volley.iceberg.schema import to_iceberg_schema
 

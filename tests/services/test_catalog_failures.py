@@ -23,14 +23,14 @@ from pyiceberg.catalog.hive import HiveCatalog as PlainHive
 
 from tests.processes import plain_environment
 from tests.recovery.lake import QUERY, write
+from tests.servers.nessie import Nessie
+from tests.servers.postgres import Postgres
+from tests.servers.rest_fixture import RestFixture
+from tests.servers.seaweed import Seaweed, SeaweedProcess
 from tests.services import lakes
 from tests.services.fault_proxy import Answer, Fault, FaultProxy, Server, named
 from tests.services.lakes import driver
 from tests.services.pipeline import run, wanted, write_file
-from tests.services.servers.nessie import Nessie
-from tests.services.servers.postgres import Postgres
-from tests.services.servers.rest_fixture import RestFixture
-from tests.services.servers.seaweed import Seaweed, SeaweedProcess
 from volley import (
     CatalogAuthError,
     CatalogUnreachableError,

@@ -21,9 +21,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.contracts.test_sources import Planner, rows_of
 from tests.processes import ROOT, plain_environment
-from tests.services.servers.certificates import self_signed
-from tests.services.servers.kafka import Kafka
-from tests.services.servers.process import free_ports
+from tests.servers.certificates import self_signed
+from tests.servers.kafka import Kafka
+from tests.servers.process import free_ports
 from volley import ConfigError, JobError, KafkaSource, SourceContext, SourceError
 from volley.connectors._kafka_client import Client, Reports
 from volley.connectors._kafka_cluster import Cluster

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
-from tests.services.servers.kafka import Kafka
+from tests.servers.kafka import Kafka
 from tests.services.test_kafka import numbers, of_numbers
 from volley import Environment, MemorySink, Pipeline, SourceContext, SourceError
 

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.contracts.test_sinks import EPOCH, write
-from tests.services.servers.kafka import Kafka
-from tests.services.servers.process import free_ports
+from tests.servers.kafka import Kafka
+from tests.servers.process import free_ports
 from volley import (
     ConfigError,
     Environment,

@@ -14,7 +14,7 @@ from tests.contracts.test_sinks import (
     test_the_sink_is_a_value_that_shows_no_secret,
     test_two_queries_share_a_target,
 )
-from tests.services.servers.kafka import Kafka
+from tests.servers.kafka import Kafka
 from volley import KafkaSink
 
 __all__ = [

@@ -20,7 +20,7 @@ from tests.contracts.test_sources import (
     test_the_target_is_not_passed,
     test_what_lies_behind_a_committed_offset_is_read_as_before,
 )
-from tests.services.servers.kafka import Kafka
+from tests.servers.kafka import Kafka
 from volley import KafkaSource, Reader, Source, SourceContext
 
 __all__ = [

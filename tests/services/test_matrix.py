@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.servers.fixtures import Place
 from tests.services import lakes
-from tests.services.servers.fixtures import Place
 from volley import EOF, Environment, IcebergSink, IcebergSinkConfig, MemorySource, col, lit
 from volley.iceberg.catalogs import load_catalog
 

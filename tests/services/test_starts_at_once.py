@@ -15,8 +15,8 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import create_engine, text
 
+from tests.servers.postgres import Postgres
 from tests.services.lakes import SCHEMA, driver
-from tests.services.servers.postgres import Postgres
 from volley import Epoch, IcebergSinkConfig, IcebergStorage
 
 JOBS = 4

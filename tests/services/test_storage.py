@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.servers.azurite import Azurite
+from tests.servers.fixtures import Place
+from tests.servers.identity import service_account_key
+from tests.servers.s3 import READER, S3, Keys
+from tests.servers.seaweed import SeaweedProcess
 from tests.services.fault_proxy import Answer, Fault, FaultProxy, Server, answer_as_s3, lose_request, named
-from tests.services.servers.azurite import Azurite
-from tests.services.servers.fixtures import Place
-from tests.services.servers.identity import service_account_key
-from tests.services.servers.s3 import READER, S3, Keys
-from tests.services.servers.seaweed import SeaweedProcess
 from volley import (
     EOF,
     Environment,

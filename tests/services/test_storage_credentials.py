@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.servers.azurite import ACCOUNT, Azurite
+from tests.servers.fixtures import Place
+from tests.servers.gcs import PROJECT, FakeGcs
+from tests.servers.identity import TOKEN, TokenEndpoint, azure_identity, service_account_key
+from tests.servers.s3 import ADMIN, BUCKET, S3, Keys
 from tests.services.documented import documented
 from tests.services.fault_proxy import Answer, Fault, FaultProxy, Request, Server, named
-from tests.services.servers.azurite import ACCOUNT, Azurite
-from tests.services.servers.fixtures import Place
-from tests.services.servers.gcs import PROJECT, FakeGcs
-from tests.services.servers.identity import TOKEN, TokenEndpoint, azure_identity, service_account_key
-from tests.services.servers.s3 import ADMIN, BUCKET, S3, Keys
 from volley import EOF, Environment, IcebergSink, MemorySource, StorageAccessError
 
 Put = Callable[[str, str], None]

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.servers.seaweed import Seaweed
+from tests.servers.trino import Trino
 from tests.services import lakes
 from tests.services.every_type import ROWS, SCHEMA, in_order, with_uuid
 from tests.services.lakes import Lake
-from tests.services.servers.seaweed import Seaweed
-from tests.services.servers.trino import Trino
 from volley import Environment, IcebergSink, IcebergSinkConfig, MemorySource
 from volley.iceberg import Partitioning, Upsert
 from volley.iceberg.schema import to_iceberg_schema

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from tests.recovery.lake import write
+from tests.servers.s3 import READER, S3
 from tests.services.fault_proxy import Answer, FaultProxy, Server
 from tests.services.lakes import SCHEMA, driver
-from tests.services.servers.s3 import READER, S3
 from volley import (
     CatalogAuthError,
     CatalogUnreachableError,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.services.servers.process import lacking, needed
+from tests.servers.process import lacking, needed
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 <modelVersion>4.0.0</modelVersion><groupId>volley</groupId><artifactId>{name}</artifactId><version>1</version>

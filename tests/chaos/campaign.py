@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,19 +15,16 @@ from datetime import timedelta
 from itertools import cycle
 from pathlib import Path
 
-from benchmarks.chaos_job import STOPPED, config, load_table, pipeline
-from benchmarks.report import Report
+from tests.chaos.job import STOPPED, config, load_table, pipeline
+from tests.chaos.kinds import DEAD, KINDS
 from tests.classes import java_options
-from tests.recovery.kinds import DEAD, KINDS
 from tests.recovery.rows import Difference, Row, compare, read_back, read_input, write_file
 from volley import VolleyError
 from volley._failpoints import LOG, POINTS, VARIABLE
 from volley._spark_log import COMMITS, SparkLog
 from volley.iceberg import remove_orphan_files
 
-SUMMARY = "rows lost, doubled and changed after 300 kills and as many other faults, by a seed that repeats"
-
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 _AHEAD = 10
 _RUN_SECONDS = 300
 _AT_ONCE = timedelta(0)
@@ -173,7 +166,7 @@ class _Campaign:
 
     def _start(self, points: list[str], *options: str) -> subprocess.Popen[bytes]:
         deaths = {VARIABLE: ",".join(points), LOG: str(self._path("deaths"))}
-        command = [sys.executable, "-m", "benchmarks.chaos_job", str(self.folder), self.kind]
+        command = [sys.executable, "-m", "tests.chaos.job", str(self.folder), self.kind]
         seed = ["--seed", f"{self.seed}-{self.kind}-{self.runs}"]
         environment = {"JAVA_TOOL_OPTIONS": java_options(), **os.environ, **deaths}
         self.runs += 1
@@ -254,40 +247,3 @@ def _text(value: object) -> str:
 
 def _lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
-
-
-def _report(verdicts: list[Verdict]) -> Report:
-    """A row for each thing that happened, a column for each kind of job."""
-    report = Report("chaos", "what", *(verdict.kind for verdict in verdicts), "all")
-
-    def row(what: str, counts: list[int]) -> None:
-        report.row(what, *(f"{count:,}" for count in (*counts, sum(counts))))
-
-    for what in sorted({what for verdict in verdicts for what in verdict.happened}):
-        row(what, [verdict.happened.get(what, 0) for verdict in verdicts])
-    for what in ("kills", "faults", "runs", "failed", "epochs", "orphans"):
-        row(what, [getattr(verdict, what) for verdict in verdicts])
-    for what in ("expected", "found", "lost", "doubled", "changed"):
-        row(f"rows {what}", [getattr(verdict.rows, what) for verdict in verdicts])
-    for verdict in verdicts:
-        report.note(verdict)
-    return report
-
-
-def run(arguments: list[str]) -> None:
-    """One campaign; ends with status 1 if a row was lost, doubled or changed, or a run failed for no reason."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks chaos", description=SUMMARY)
-    parser.add_argument("--kills", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=None, help="repeats a schedule; by default another one each time")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=tuple(KINDS), help="of jobs; by default all")
-    asked = parser.parse_args(arguments)
-    seed = random.randrange(1_000_000) if asked.seed is None else asked.seed
-    print(f"chaos: seed {seed}, {asked.kills} kills, about {asked.kills // 7 + 1} minutes", flush=True)
-    folder, began = Path(tempfile.mkdtemp(prefix="volley-chaos-")), time.monotonic()
-    print(f"chaos: the lake and the logs are in {folder} until all is well", flush=True)
-    verdicts = chaos(folder, seed, asked.kills, asked.kinds)
-    _report(verdicts).print()
-    print(f"chaos: {time.monotonic() - began:,.0f} seconds")
-    if not all(verdict.clean for verdict in verdicts):
-        sys.exit("chaos: failed")
-    shutil.rmtree(folder)

@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.services.servers.downloads import downloaded
-from tests.services.servers.process import ServerProcess, free_ports, needed
+from tests.servers.downloads import downloaded
+from tests.servers.process import ServerProcess, free_ports, needed
 
 _PACKAGES = ("postgresql-15", "libpq5")
 # PostgreSQL refuses to run as root.

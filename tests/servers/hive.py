@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.services.servers.downloads import class_path, jars, java
-from tests.services.servers.process import ServerProcess, free_ports, listens
+from tests.servers.downloads import class_path, jars, java
+from tests.servers.process import ServerProcess, free_ports, listens
 
 _ARTIFACTS = (
     "org.apache.hive:hive-standalone-metastore:3.1.3",

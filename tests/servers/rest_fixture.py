@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.services.servers.downloads import class_path, jars, java
-from tests.services.servers.process import ServerProcess, answers, free_ports
+from tests.servers.downloads import class_path, jars, java
+from tests.servers.process import ServerProcess, answers, free_ports
 
 _ARTIFACTS = (
     "org.apache.iceberg:iceberg-open-api:1.11.0:test-fixtures",

@@ -8,9 +8,9 @@ from typing import Any
 
 from trino.dbapi import connect
 
-from tests.services.servers.downloads import downloaded, maven, other_version
-from tests.services.servers.process import ServerProcess, free_ports
-from tests.services.servers.seaweed import Seaweed
+from tests.servers.downloads import downloaded, maven, other_version
+from tests.servers.process import ServerProcess, free_ports
+from tests.servers.seaweed import Seaweed
 
 # The newest that Maven gives here; it needs Java 23, which is not the tests' own.
 VERSION = "470"

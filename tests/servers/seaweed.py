@@ -7,7 +7,7 @@ from pathlib import Path
 
 import requests
 
-from tests.services.servers.process import ServerProcess, free_ports, needed
+from tests.servers.process import ServerProcess, free_ports, needed
 from volley import IcebergSinkConfig, IcebergStorage
 
 

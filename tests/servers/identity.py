@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.services.servers.certificates import private_key
+from tests.servers.certificates import private_key
 
 TOKEN = "ya29.token-of-the-service-account"
 

@@ -12,13 +12,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
+from tests.servers.azurite import ACCOUNT, KEY, Azurite, connection_string
+from tests.servers.certificates import self_signed
+from tests.servers.gcs import PROJECT, FakeGcs
+from tests.servers.identity import TokenEndpoint, google_tokens, service_account_key
+from tests.servers.s3 import BUCKET, S3
 from tests.services.documented import documented
 from tests.services.fault_proxy import FaultProxy
-from tests.services.servers.azurite import ACCOUNT, KEY, Azurite, connection_string
-from tests.services.servers.certificates import self_signed
-from tests.services.servers.gcs import PROJECT, FakeGcs
-from tests.services.servers.identity import TokenEndpoint, google_tokens, service_account_key
-from tests.services.servers.s3 import BUCKET, S3
 from volley import IcebergSinkConfig, IcebergStorage
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.services.servers.certificates import self_signed
-from tests.services.servers.downloads import class_path, jars, java
-from tests.services.servers.process import ServerProcess, free_ports
+from tests.servers.certificates import self_signed
+from tests.servers.downloads import class_path, jars, java
+from tests.servers.process import ServerProcess, free_ports
 
 _ARTIFACTS = ("org.apache.kafka:kafka_2.13:4.1.1", "org.slf4j:slf4j-simple:1.7.36")
 _PROPERTIES = """

@@ -1,4 +1,4 @@
-"""A job that `benchmarks.chaos` kills; its commits meet conflicts, lost answers, other writers and missing files."""
+"""A job that the campaign kills; its commits meet conflicts, lost answers, other writers and missing files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import StringType
 from requests.exceptions import ConnectionError as Unreachable
 
-from tests.recovery.kinds import DEAD, KINDS
+from tests.chaos.kinds import DEAD, KINDS
 from volley import (
     CatalogError,
     CommitError,

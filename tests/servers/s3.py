@@ -10,8 +10,8 @@ from typing import Any
 from botocore.config import Config
 from botocore.session import get_session
 
+from tests.servers.seaweed import Seaweed, SeaweedProcess
 from tests.services.fault_proxy import Answer, FaultProxy, Request
-from tests.services.servers.seaweed import Seaweed, SeaweedProcess
 from volley import IcebergStorage
 
 REGION = "us-east-1"

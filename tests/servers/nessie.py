@@ -8,9 +8,9 @@ from typing import Any
 
 import requests
 
-from tests.services.servers.downloads import artifact, java_21
-from tests.services.servers.glue import MotoServer
-from tests.services.servers.process import ServerProcess, answers, free_ports
+from tests.servers.downloads import artifact, java_21
+from tests.servers.glue import MotoServer
+from tests.servers.process import ServerProcess, answers, free_ports
 
 _KEYCLOAK = "org.keycloak:keycloak-quarkus-dist:26.4.5:zip"
 _NESSIE = "org.projectnessie.nessie:nessie-quarkus:0.99.0:jar:runner"

@@ -1,4 +1,4 @@
-"""A short run of the chaos benchmark, by a fixed seed: nothing lost, nothing doubled, nothing changed."""
+"""A short chaos campaign, by a fixed seed: nothing lost, nothing doubled, nothing changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos import chaos
+from tests.chaos.campaign import chaos
 
 pytestmark = pytest.mark.usefixtures("spark")
 

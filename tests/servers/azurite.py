@@ -9,9 +9,9 @@ import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.services.servers.certificates import Certificate
-from tests.services.servers.downloads import npm_package
-from tests.services.servers.process import ServerProcess, free_ports, listens, needed
+from tests.servers.certificates import Certificate
+from tests.servers.downloads import npm_package
+from tests.servers.process import ServerProcess, free_ports, listens, needed
 from volley import IcebergStorage
 
 VERSION = "3.35.0"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.services.servers.downloads import python_package
-from tests.services.servers.process import ServerProcess, answers, free_ports
+from tests.servers.downloads import python_package
+from tests.servers.process import ServerProcess, answers, free_ports
 
 
 class MotoServer:

@@ -1,0 +1,56 @@
+"""``python -m tests.chaos``: one campaign; status 1 if a row was lost, doubled or changed, or a run failed."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.chaos.campaign import Verdict, chaos
+from tests.chaos.kinds import KINDS
+
+
+def main(arguments: list[str]) -> None:
+    """Kill, compare, print one column for each kind of job."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--kills", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=None, help="repeats a schedule; by default another one each time")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=tuple(KINDS), help="of jobs; by default all")
+    options = parser.parse_args(arguments)
+    seed = random.randrange(1_000_000) if options.seed is None else options.seed
+    print(f"chaos: seed {seed}, {options.kills} kills, about {options.kills // 7 + 1} minutes", flush=True)
+    folder, began = Path(tempfile.mkdtemp(prefix="volley-chaos-")), time.monotonic()
+    print(f"chaos: the lake and the logs are in {folder} until all is well", flush=True)
+    verdicts = chaos(folder, seed, options.kills, options.kinds)
+    Console(width=None if sys.stdout.isatty() else 200).print(_table(verdicts))
+    print(f"chaos: {time.monotonic() - began:,.0f} seconds")
+    if not all(verdict.clean for verdict in verdicts):
+        sys.exit("chaos: failed")
+    shutil.rmtree(folder)
+
+
+def _table(verdicts: list[Verdict]) -> Table:
+    """A row for each thing that happened, a column for each kind of job."""
+    table = Table("what", *(verdict.kind for verdict in verdicts), "all", title="chaos")
+
+    def row(what: str, counts: list[int]) -> None:
+        table.add_row(what, *(f"{count:,}" for count in (*counts, sum(counts))))
+
+    for what in sorted({what for verdict in verdicts for what in verdict.happened}):
+        row(what, [verdict.happened.get(what, 0) for verdict in verdicts])
+    for what in ("kills", "faults", "runs", "failed", "epochs", "orphans"):
+        row(what, [getattr(verdict, what) for verdict in verdicts])
+    for what in ("expected", "found", "lost", "doubled", "changed"):
+        row(f"rows {what}", [getattr(verdict.rows, what) for verdict in verdicts])
+    return table
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
