@@ -21,7 +21,9 @@ def in_spark(error: VolleyError) -> str:
     with pytest.raises(CarriedError) as caught, carried():
         raise error
     lines = traceback.format_exception(caught.value)
-    return f"org.apache.spark.SparkException: Job aborted: {''.join(lines)}\n\tat org.apache.spark.api.Python\n\nDriver:"
+    return (
+        f"org.apache.spark.SparkException: Job aborted: {''.join(lines)}\n\tat org.apache.spark.api.Python\n\nDriver:"
+    )
 
 
 @given(kind=st.sampled_from(KINDS), message=st.text(), hint=st.none() | st.text())
