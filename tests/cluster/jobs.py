@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.cluster.faults import lose_executor, lose_host, run
 from tests.recovery import pipeline, remote_pipeline
 from tests.recovery.remote import RemoteLake
-from tests.services.conftest import Seaweed
+from tests.servers.seaweed import Seaweed
 
 
 def main(folder: Path, master: str, rest_uri: str, s3_endpoint: str) -> None:

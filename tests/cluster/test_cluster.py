@@ -19,7 +19,7 @@ from tests.processes import plain_environment
 from tests.recovery import remote_pipeline
 from tests.recovery.remote import RemoteLake
 from tests.recovery.runs import ROWS_PER_FILE, RUN_SECONDS, check_exactly_once, load, write_input
-from tests.services.conftest import Seaweed
+from tests.servers.seaweed import Seaweed
 from volley.iceberg import orphan_files, remove_orphan_files
 
 AT_ONCE = timedelta(0)

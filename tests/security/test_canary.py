@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.processes import ROOT, plain_environment
-from tests.services.conftest import Seaweed, seaweed
+from tests.servers.seaweed import Seaweed
 from volley import (
     ConfigError,
     Environment,
@@ -36,8 +36,6 @@ from volley._session import log_file
 from volley.iceberg import RestCatalog
 from volley.iceberg.catalogs import load_catalog
 from volley.iceberg.writer import IcebergWriter
-
-__all__ = ["seaweed"]
 
 CANARY = "cAnArY7/q+z"
 PLAIN = "cAnArY7qz"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.servers.fixtures import Place
+from tests.servers.fixtures import Place, warehouse
 from tests.services import lakes
 from volley import EOF, Environment, IcebergSink, IcebergSinkConfig, MemorySource, col, lit
 from volley.iceberg.catalogs import load_catalog
@@ -69,7 +69,7 @@ def test_a_catalog_with_any_storage(
     namespace = f"on_{storage}"
     given = lake.config().source
     config = replace(lake.config(), catalog_uri=None, catalog=given, namespace=[namespace])
-    config = replace(config, storage=place.storage, warehouse=tmp_path.name).with_properties(place.properties)
+    config = replace(config, storage=place.storage, warehouse=warehouse(tmp_path)).with_properties(place.properties)
     check(spark, tmp_path, config)
     matrix.add((catalog, storage))
 
