@@ -196,7 +196,8 @@ def test_a_job_with_real_credentials_leaves_none_behind(
     s3 = S3FileSystem(
         access_key=seaweed.key, secret_key=secret, endpoint_override=seaweed.s3_endpoint, region="us-east-1"
     )
-    files = [file.path for file in s3.get_file_info(FileSelector("lake", recursive=True)) if file.is_file]
+    below = FileSelector(table.location().removeprefix("s3://"), recursive=True)
+    files = [file.path for file in s3.get_file_info(below) if file.is_file]
     assert files
     for path in files:
         assert_hidden(s3.open_input_stream(path).read(), secret)
