@@ -23,7 +23,8 @@ from tests.servers.postgres import Postgres
 from tests.servers.rest_fixture import RestFixture
 from tests.servers.seaweed import SeaweedProcess
 from volley import IcebergSinkConfig, IcebergStorage
-from volley.iceberg import GlueCatalog, NessieCatalog, catalogs
+from volley.iceberg import GlueCatalog, NessieCatalog
+from volley.iceberg.catalogs.values import CATALOG_NAME
 
 SUMMARY = "median time to load a table from each catalog, beside plain pyiceberg (target: 100 ms)"
 
@@ -62,9 +63,8 @@ def run(arguments: list[str]) -> None:
 def _measured(name: str, config: IcebergSinkConfig, snapshots: int, loads: int) -> list[Load]:
     for number in range(snapshots):
         write_epoch(config, number, [pa.record_batch([[number]], schema=_SCHEMA)], _SCHEMA)
-    properties = {**config.source.to_properties(config.storage, config.warehouse), **config.properties}
-    plain = load_catalog(catalogs.CATALOG_NAME, **properties)
-    peers = {"Volley": catalogs.load_catalog(config), "plain pyiceberg": plain}
+    plain = load_catalog(CATALOG_NAME, **config.ref.to_properties())
+    peers = {"Volley": config.ref.load_catalog(), "plain pyiceberg": plain}
     return [_median(name, peer, catalog, config, loads) for peer, catalog in peers.items()]
 
 

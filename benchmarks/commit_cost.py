@@ -19,8 +19,7 @@ from pyiceberg.manifest import DataFile
 from benchmarks.lake import open_sink, write
 from benchmarks.report import Report
 from volley import Epoch, IcebergSinkConfig, IcebergStorage, WriteResult
-from volley.iceberg.catalogs import load_catalog
-from volley.iceberg.committer import IcebergCommitter
+from volley.iceberg.commit.committer import IcebergCommitter
 
 SUMMARY = "CPU of one commit at 10 to 1,000 retained snapshots, beside plain pyiceberg"
 
@@ -92,7 +91,7 @@ def _costs(work: Path, sizes: list[int], commits: int) -> list[Cost]:
 
 def _plain(config: IcebergSinkConfig, committer: IcebergCommitter, name: str, commits: int) -> Cost:
     """pyiceberg alone on a table of its own with the same snapshots."""
-    catalog = load_catalog(config)
+    catalog = config.ref.load_catalog()
     plain = SqlCatalog("volley", **catalog.properties)
     table = plain.register_table(("b", name), plain.load_table(config.identifier).metadata_location)
     with table.transaction() as change:

@@ -17,9 +17,10 @@ from benchmarks.measure import Result, measured
 from benchmarks.peers.runtime import missing
 from benchmarks.report import Figure, Report
 from volley import MemorySource, SourceContext
-from volley._session import open_session
-from volley._tasks import InputSplit, Task, TaskPlan, run_splits
-from volley._tree import Tree
+from volley.spark.run import run_splits
+from volley.spark.session import open_session
+from volley.task.task import InputSplit, Task, TaskPlan
+from volley.task.tree import Tree
 
 SUMMARY = "wall and CPU time of an epoch with ten rows, beside Iceberg's Spark runtime"
 

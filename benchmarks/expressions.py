@@ -17,10 +17,10 @@ from benchmarks.measure import Result, measured
 from benchmarks.report import Report
 from benchmarks.write import batches
 from volley import FileSource, col
-from volley._arrow import lower
-from volley._columns import apply
-from volley._plan import Filter, Node, Read, WithColumn
-from volley._session import open_session, session_for_job
+from volley.arrow.nodes import lower
+from volley.plan.nodes import Filter, Node, Read, WithColumn
+from volley.spark.nodes import apply
+from volley.spark.session import open_session, session_for_job
 
 SUMMARY = "filters and computed columns, Arrow-native beside the general path: rows/s and rows per CPU-second"
 

@@ -24,7 +24,7 @@ from benchmarks.measure import Result, after, in_own_process, measured, print_re
 from benchmarks.peers.runtime import missing, runtime
 from tests.servers.kafka import Kafka
 from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, KafkaSource, Progress, SourceContext
-from volley._types import arrow_schema
+from volley.types.arrow import arrow_schema
 
 PEERS = ("limit", "source", "volley", "runtime")
 SUMMARY = "Kafka JSON → Iceberg: rows/s and rows per CPU-second, beside Iceberg's Spark runtime, client and pyarrow"

@@ -18,11 +18,11 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from benchmarks.measure import in_own_process, measured, print_result
 from benchmarks.report import Report
-from volley.iceberg._rolling import RollingFiles
-from volley.iceberg._specs import spec_of
-from volley.iceberg.partitioning import Partitioning
-from volley.iceberg.schema import to_iceberg_schema
-from volley.iceberg.writer import IcebergWriter
+from volley.iceberg.layout.partitioning import Partitioning
+from volley.iceberg.layout.specs import spec_of
+from volley.iceberg.schema.types import to_iceberg_schema
+from volley.iceberg.write.data_files import RollingFiles
+from volley.iceberg.write.writer import IcebergWriter
 
 SUMMARY = "one task into 1 to 10,000 partitions: clustered first, or with files kept open"
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from benchmarks.lake import Lake, open_sink, write
 from benchmarks.report import Figure, Report
 from volley import Epoch, WriteResult
-from volley.iceberg.committer import IcebergCommitter
+from volley.iceberg.commit.committer import IcebergCommitter
 
 SUMMARY = "one snapshot of 1 to 1,000 data files, beside plain pyiceberg (target: 5 s)"
 

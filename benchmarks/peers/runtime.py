@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.measure import Result, in_own_process
 from tests.servers.downloads import artifact, other_version
-from volley._java import find_java
+from volley.spark.java import find_java
 
 __all__ = ["missing", "runtime"]
 

@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from tests.processes import plain_environment
-from volley._failpoints import VARIABLE
+from volley.task.failpoints import VARIABLE
 
 ROWS_PER_FILE = 500
 FILES = 4

@@ -20,12 +20,11 @@ from tests.recovery import pipeline
 from tests.recovery.lake import EVENTS
 from tests.recovery.runs import FILES, ROWS_PER_FILE, load, run_and_die, write_input
 from volley import IcebergSinkConfig, IcebergStorage
-from volley._failpoints import POINTS, TASK_POINTS
 from volley.iceberg import Partitioning, orphan_files, remove_orphan_files
-from volley.iceberg._specs import spec_of
-from volley.iceberg.catalogs import load_catalog
-from volley.iceberg.partitioning import partitioning
-from volley.iceberg.schema import to_iceberg_schema
+from volley.iceberg.layout.partitioning import partitioning
+from volley.iceberg.layout.specs import spec_of
+from volley.iceberg.schema.types import to_iceberg_schema
+from volley.task.failpoints import POINTS, TASK_POINTS
 
 NATIVE, GENERAL = "arrow-native", "general"
 LETTERS = (None, "table", "folder")
@@ -187,7 +186,7 @@ def make_table(case: Case, folder: Path) -> None:
         return
     columns = BEFORE if case.evolving else PLAIN
     schema = to_iceberg_schema(columns)
-    catalog = load_catalog(lake(folder))
+    catalog = lake(folder).ref.load_catalog()
     catalog.create_namespace("db")
     text = columns.names[1]
     order = SortOrder(SortField(2, IdentityTransform())) if case.partitioned else SortOrder()

@@ -12,8 +12,8 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from volley._types import arrow_schema as parse
-from volley.iceberg.schema import to_iceberg_schema
+from volley.iceberg.schema.types import to_iceberg_schema
+from volley.types.arrow import arrow_schema as parse
 
 Make = Callable[..., Table]
 

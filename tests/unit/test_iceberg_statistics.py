@@ -16,7 +16,7 @@ from pyiceberg.types import BinaryType, NestedField, PrimitiveType, StringType, 
 
 from tests.unit.conftest import Make
 from tests.unit.test_iceberg_writer import commit, write
-from volley.iceberg._bounds import bounds, uuid_bounds
+from volley.iceberg.layout.bounds import bounds, uuid_bounds
 
 
 def found(table: Table, column: str, value: Any) -> list[Any]:
