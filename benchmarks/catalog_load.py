@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import load_catalog
 
+from benchmarks.benchmark import benchmark
 from benchmarks.lake import write_epoch
-from benchmarks.report import Report
+from benchmarks.rows import Bound, Row
+from benchmarks.run import Run
 from tests.servers.glue import MotoServer
 from tests.servers.hive import HiveMetastore
 from tests.servers.nessie import Nessie
@@ -25,57 +24,8 @@ from tests.servers.seaweed import SeaweedProcess
 from volley import IcebergSinkConfig, IcebergStorage
 from volley.iceberg import GlueCatalog, NessieCatalog, catalogs
 
-SUMMARY = "median time to load a table from each catalog, beside plain pyiceberg (target: 100 ms)"
-
-_TARGET_MS = 100
+_MOST_MS = 100
 _SCHEMA = pa.schema([("id", pa.int64())])
-
-
-@dataclass(frozen=True)
-class Load:
-    """The median of one load, in milliseconds."""
-
-    catalog: str
-    peer: str
-    snapshots: int
-    wall_ms: float
-    within_target: bool
-
-
-def run(arguments: list[str]) -> None:
-    """Start each server, fill a table, load it over and over."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks catalog_load", description=SUMMARY)
-    parser.add_argument("--snapshots", type=int, default=20)
-    parser.add_argument("--loads", type=int, default=50)
-    asked = parser.parse_args(arguments)
-    report = Report("catalog_load", "catalog", "peer", "median ms", f"< {_TARGET_MS} ms")
-    with tempfile.TemporaryDirectory(prefix="volley-bench-") as work:
-        for name, start in _SERVERS.items():
-            folder = Path(work) / name
-            folder.mkdir()
-            with ExitStack() as running:
-                for load in _measured(name, start(folder, running), asked.snapshots, asked.loads):
-                    report.add(load, name, load.peer, f"{load.wall_ms:.1f}", "yes" if load.within_target else "no")
-    report.print()
-
-
-def _measured(name: str, config: IcebergSinkConfig, snapshots: int, loads: int) -> list[Load]:
-    for number in range(snapshots):
-        write_epoch(config, number, [pa.record_batch([[number]], schema=_SCHEMA)], _SCHEMA)
-    properties = {**config.source.to_properties(config.storage, config.warehouse), **config.properties}
-    plain = load_catalog(catalogs.CATALOG_NAME, **properties)
-    peers = {"Volley": catalogs.load_catalog(config), "plain pyiceberg": plain}
-    return [_median(name, peer, catalog, config, loads) for peer, catalog in peers.items()]
-
-
-def _median(name: str, peer: str, catalog: Catalog, config: IcebergSinkConfig, loads: int) -> Load:
-    times = []
-    for _ in range(loads):
-        began = time.perf_counter()
-        table = catalog.load_table(config.identifier)
-        times.append((time.perf_counter() - began) * 1e3)
-    median = statistics.median(times)
-    return Load(name, peer, len(table.snapshots()), median, median < _TARGET_MS)
 
 
 def _config(uri: str | None, lake: Path) -> IcebergSinkConfig:
@@ -146,3 +96,33 @@ _SERVERS: dict[str, Callable[[Path, ExitStack], IcebergSinkConfig]] = {
     "hive": _hive,
     "nessie": _nessie,
 }
+
+
+def _bounds(rows: Sequence[Row]) -> Iterator[Bound]:
+    for row in rows:
+        yield row.below("wall_ms", _MOST_MS, "ms")
+
+
+@benchmark(
+    options={"catalogs": tuple(_SERVERS), "snapshots": 20, "loads": 50},
+    cases="catalogs",
+    case="catalog",
+    figures=("wall_ms", "snapshots"),
+    plots=("wall_ms",),
+    bounds=_bounds,
+)
+def catalog_load(run: Run) -> None:
+    """Median time to load a table from each catalog, beside plain pyiceberg (target: 100 ms)."""
+    with ExitStack() as running:
+        config = _SERVERS[str(run.case)](run.folder, running)
+        for number in range(run.options["snapshots"]):
+            write_epoch(config, number, [pa.record_batch([[number]], schema=_SCHEMA)], _SCHEMA)
+        properties = {**config.source.to_properties(config.storage, config.warehouse), **config.properties}
+        peers = {"Volley": catalogs.load_catalog(config), "plain pyiceberg": load_catalog("volley", **properties)}
+        for peer, catalog in peers.items():
+            times = []
+            for _ in range(run.options["loads"]):
+                began = time.perf_counter()
+                table = catalog.load_table(config.identifier)
+                times.append((time.perf_counter() - began) * 1e3)
+            run.record(peer, wall_ms=statistics.median(times), snapshots=len(table.snapshots()))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sqlite3
-import statistics
-import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,13 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
+from benchmarks.benchmark import benchmark
 from benchmarks.lake import Lake
-from benchmarks.measure import Result, in_own_process, measured, print_result
-from benchmarks.peers.runtime import missing, runtime
-from benchmarks.report import Figure, Report
+from benchmarks.peers import runtime_job
+from benchmarks.peers.runtime import runtime
+from benchmarks.rows import RUNTIME, Bound, Row
+from benchmarks.run import Run
 from volley import Environment, FileSource, IcebergSink
-
-SUMMARY = "arrival to visibility at 1,000 rows/s: p50 and p99, beside Iceberg's Spark runtime"
 
 _TABLE = "followed"
 _SCHEMA = pa.schema({"id": pa.int64(), "arrived": pa.float64()})
@@ -40,61 +37,56 @@ _START_SECONDS = 180
 _SKIPPED = 5
 
 
-@dataclass(frozen=True)
-class Latency:
-    """One run.
-
-    Args:
-        peer: Whose.
-        rows: That were looked at.
-        epochs: In which they came.
-        p50: Seconds from arrival to visibility that half of the rows took at most.
-        p99: That 99 in 100 took at most.
-        cpu_seconds: Of the process tree, its start included.
-    """
-
-    peer: str
-    rows: int
-    epochs: int
-    p50: float
-    p99: float
-    cpu_seconds: float
+def _bounds(rows: Sequence[Row]) -> Iterator[Bound]:
+    for row in rows:
+        ratio = row.times_runtime("p50") if row.peer == "Volley" else None
+        if ratio is not None:
+            yield Bound("median of p50", ratio, 1, "× the runtime's", ratio < 1)
 
 
-def run(arguments: list[str]) -> None:
-    """Each peer in turn follows a folder into which files come."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks epoch_latency", description=SUMMARY)
-    parser.add_argument("--rate", type=int, default=1_000, help="rows a second")
-    parser.add_argument("--seconds", type=float, default=30.0, help="measured, behind the first epochs")
-    parser.add_argument("--interval", type=float, default=0.0, help="seconds between epochs; 0 = as fast as it can")
-    parser.add_argument("--repeat", type=int, default=5)
-    asked = parser.parse_args(arguments)
-    report = Report("epoch_latency", "what", "rows", "epochs", "p50 s", "p99 s")
-    half: dict[str, list[float]] = {}
-    for peer in ["volley", *([] if missing() else ["runtime"])] * asked.repeat:
-        found = _latency(peer, asked.rate, asked.seconds, asked.interval)
-        half.setdefault(peer, []).append(found.p50)
-        report.add(found, found.peer, f"{found.rows:,}", str(found.epochs), f"{found.p50:.2f}", f"{found.p99:.2f}")
-    if "runtime" in half:
-        ratio = statistics.median(half["volley"]) / statistics.median(half["runtime"])
-        report.figure(Figure.below("median of p50", ratio, 1, "× the runtime's"))
-    report.print()
+@benchmark(
+    repeat=5,
+    peers={"volley": "Volley", "runtime": RUNTIME},
+    # Rows a second; seconds that are measured, behind the first epochs; seconds between epochs, 0 = as fast as it can.
+    options={"rate": 1_000, "seconds": 30.0, "interval": 0.0},
+    figures=("p50", "p99", "rows", "epochs", "cpu_seconds"),
+    plots=("p50", "p99"),
+    bounds=_bounds,
+)
+def epoch_latency(run: Run) -> None:
+    """Arrival to visibility at 1,000 rows/s: p50 and p99, beside Iceberg's Spark runtime."""
+    lake, rate, seconds = Lake(run.folder), run.options["rate"], run.options["seconds"]
+    folder, stop = lake.folder / "in", lake.folder / "stop"
+    folder.mkdir()
+    watch = Watch(lake.folder / "catalog.db")
+    given = {"lake": lake.folder, "folder": folder, "stop": stop, "interval": run.options["interval"]}
+    # Who feeds and who watches is not measured.
+    with _beside(_feed, folder, rate, stop), _beside(watch.run, seconds, stop):
+        if run.peer == "runtime":
+            (found,) = runtime(run, runtime_job.follow, **given, schema=_SPARK_SCHEMA)
+        else:
+            (found,) = run.apart(follow, options=given)
+    waits, epochs = _waits(lake.table(_TABLE), watch.seen)
+    p50, p99 = (float(each) for each in np.percentile(waits, [50, 99]))
+    run.record(p50=p50, p99=p99, rows=len(waits), epochs=epochs, cpu_seconds=found.figures["cpu_seconds"])
 
 
-def _latency(peer: str, rate: int, seconds: float, interval: float) -> Latency:
-    with Lake.temporary() as lake:
-        folder, stop = lake.folder / "in", lake.folder / "stop"
-        folder.mkdir()
-        watch = Watch(lake.folder / "catalog.db")
-        given = {"lake": lake.folder, "folder": folder, "stop": stop, "interval": interval, "schema": _SPARK_SCHEMA}
-        with _beside(_feed, folder, rate, stop), _beside(watch.run, seconds, stop):
-            if peer == "runtime":
-                result = runtime("follow", **given)
-            else:
-                result = in_own_process("benchmarks.epoch_latency", json.dumps(given, default=str))
-        waits, epochs = _waits(lake.table(_TABLE), watch.seen)
-    p50, p99 = np.percentile(waits, [50, 99])
-    return Latency(result.name, len(waits), epochs, float(p50), float(p99), result.cpu_seconds)
+def follow(run: Run) -> None:
+    """Volley follows a folder until a file says stop."""
+    lake, stop, interval = Lake(run.options["lake"]), Path(run.options["stop"]), run.options["interval"]
+    source = FileSource(run.options["folder"], format="parquet", schema=_SPARK_SCHEMA, bounded=False)
+
+    def work() -> None:
+        environment = Environment(
+            checkpoint_dir=f"{lake.folder}/checkpoints", checkpoint_interval=timedelta(seconds=interval)
+        )
+        sink = IcebergSink(replace(lake.config, table=_TABLE))
+        job = environment.from_source(source).to_sink(sink).start(_TABLE)
+        while not stop.exists():
+            assert not job.wait(_POLL_SECONDS * 10), job.exception
+        job.stop()
+
+    run.measure(work, rows=1)
 
 
 @contextmanager
@@ -194,23 +186,3 @@ def _arrived(table: Table, snapshot: int) -> list[float]:
         for entry in manifest.fetch_manifest_entry(table.io)
     ]
     return [at for file in files for at in pq.read_table(file, columns=["arrived"])["arrived"].to_pylist()]
-
-
-def follow(lake: str, folder: str, stop: str, interval: float, schema: str) -> Result:
-    """Volley follows the folder until a file says stop."""
-    config = Lake(Path(lake)).config
-
-    def work() -> dict[str, Any]:
-        environment = Environment(checkpoint_dir=f"{lake}/checkpoints", checkpoint_interval=timedelta(seconds=interval))
-        stream = environment.from_source(FileSource(folder, format="parquet", schema=schema, bounded=False))
-        job = stream.to_sink(IcebergSink(replace(config, table=_TABLE))).start(_TABLE)
-        while not Path(stop).exists():
-            assert not job.wait(_POLL_SECONDS * 10), job.exception
-        job.stop()
-        return {}
-
-    return measured("Volley", 1, work)
-
-
-if __name__ == "__main__":
-    print_result(follow(**json.loads(sys.argv[1])))
