@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"no benchmark {asked.name!r}: python -m benchmarks lists them")
     else:
         for name, benchmark in BENCHMARKS.items():
-            print(f"{name}: {benchmark.question}{_changeable(benchmark.settings)}")
+            print(f"{name}: {benchmark.question}{_changeable(benchmark.options)}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _changeable(settings: dict[str, object]) -> str:
+def _changeable(settings: Mapping[str, object]) -> str:
     shown = (
         f"{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for name, value in settings.items()
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.rows import Bound, Row
@@ -35,36 +35,26 @@ class Benchmark:
         figures: The columns of the table, the first with its spread.
         plots: The figures that are drawn.
         prepare: Makes what all runs share, outside of what is measured, and yields more settings.
-        bounds: The bounds that the rows have to keep.
+        bounds: The bounds that a row of the table has to keep.
     """
 
     name: str
     function: Callable[[Run], None]
     rows: int | None = None
     repeat: int = 1
-    peers: Mapping[str, str] | Sequence[str] = ("",)
-    options: Mapping[str, Any] | None = None
+    peers: Mapping[str, str] = field(default_factory=lambda: {"": ""})
+    options: Mapping[str, Any] = field(default_factory=dict)
     cases: str = ""
     case: str = ""
     figures: Sequence[str] = RATES
     plots: Sequence[str] = RATES[:2]
     prepare: Callable[[Benchmark], AbstractContextManager[Mapping[str, Any]]] = lambda _: nullcontext({})
-    bounds: Callable[[Sequence[Row]], Iterable[Bound]] = lambda _: ()
+    bounds: Callable[[Row], Iterable[Bound]] = lambda _: ()
 
     @property
     def question(self) -> str:
         """What it asks, in a line."""
         return (self.function.__doc__ or "").partition("\n")[0].rstrip(".")
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Each peer's name in tables."""
-        return dict(self.peers) if isinstance(self.peers, Mapping) else {peer: peer for peer in self.peers}
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The options."""
-        return dict(self.options or {})
 
     def asked(
         self, rows: int | None, repeat: int | None, peers: Sequence[str] | None, given: Sequence[str]
@@ -77,20 +67,20 @@ class Benchmark:
             peers: Some of the peers; None = all.
             given: Settings as ``name=value``; of several values, ``name=value,value``.
         """
-        changed = self.settings
+        changed = dict(self.options)
         for each in given:
             name, _, text = each.partition("=")
             if name not in changed:
                 raise SystemExit(f"{self.name} has no setting {name!r}; it has {', '.join(changed) or 'none'}")
             changed[name] = _parsed(text, changed[name])
-        unknown = set(peers or ()) - set(self.labels)
+        unknown = set(peers or ()) - set(self.peers)
         if unknown:
-            raise SystemExit(f"{self.name} has no peer {', '.join(unknown)}; it has {', '.join(self.labels)}")
+            raise SystemExit(f"{self.name} has no peer {', '.join(unknown)}; it has {', '.join(self.peers)}")
         return replace(
             self,
             rows=self.rows if rows is None or self.rows is None else rows,
             repeat=repeat or self.repeat,
-            peers={peer: label for peer, label in self.labels.items() if peers is None or peer in peers},
+            peers={peer: label for peer, label in self.peers.items() if peers is None or peer in peers},
             options=changed,
         )
 
@@ -100,12 +90,14 @@ def benchmark(name: str | None = None, **settings: Any) -> Callable[[Callable[[R
 
     Args:
         name: The benchmark's name; None = the function's.
-        settings: What `Benchmark` takes.
+        settings: What `Benchmark` takes; peers that are called the same in tables as a tuple.
     """
 
     def register(function: Callable[[Run], None]) -> Callable[[Run], None]:
         own = name or function.__name__
-        BENCHMARKS[own] = Benchmark(own, function, **settings)
+        peers = settings.get("peers", {"": ""})
+        named = peers if isinstance(peers, Mapping) else {peer: peer for peer in peers}
+        BENCHMARKS[own] = Benchmark(own, function, **{**settings, "peers": named})
         return function
 
     return register

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 
 from benchmarks.benchmark import benchmark
 from benchmarks.lake import write_epoch
-from benchmarks.rows import Bound, Row
 from benchmarks.run import Run
 from tests.servers.glue import MotoServer
 from tests.servers.hive import HiveMetastore
@@ -28,95 +28,74 @@ _MOST_MS = 100
 _SCHEMA = pa.schema([("id", pa.int64())])
 
 
-def _config(uri: str | None, lake: Path) -> IcebergSinkConfig:
+class Servers:
+    """Each catalog's server, started in a folder, with the configuration of a table there.
+
+    Args:
+        folder: Where they keep what they have.
+        running: It stops them.
+    """
+
+    def __init__(self, folder: Path, running: ExitStack) -> None:
+        self._folder, self._running = folder, running
+
+    def sqlite(self) -> IcebergSinkConfig:
+        return _config(self._folder)
+
+    def postgres(self) -> IcebergSinkConfig:
+        return _config(self._folder, self._started(Postgres(self._folder)).uri)
+
+    def rest(self) -> IcebergSinkConfig:
+        server = self._started(RestFixture(self._folder))
+        return _config(server.lake, server.uri)
+
+    def seaweed(self) -> IcebergSinkConfig:
+        config: IcebergSinkConfig = self._started(SeaweedProcess(self._folder)).config("loads")
+        return config
+
+    def glue(self) -> IcebergSinkConfig:
+        server = self._started(MotoServer(self._folder))
+        address = {"glue.endpoint": server.uri, "glue.access-key-id": "id", "glue.secret-access-key": "secret"}
+        return replace(_config(server.lake), catalog=GlueCatalog("us-east-1"), properties=address)
+
+    def hive(self) -> IcebergSinkConfig:
+        server = self._started(HiveMetastore(self._folder))
+        return _config(server.lake, server.uri)
+
+    def nessie(self) -> IcebergSinkConfig:
+        server = self._started(Nessie(self._folder, self._started(MotoServer(self._folder))))
+        login, tokens = f"{server.key}:{server.secret}", {"oauth2-server-uri": server.tokens}
+        catalog = NessieCatalog(server.uri, branch="dev", credential=login, properties=tokens)
+        files = IcebergStorage.S3("us-east-1", "warehouse", server.s3, access_key_id="id", secret_access_key="secret")
+        return replace(_config(self._folder), storage=files, catalog=catalog)
+
+    def _started(self, server: Any) -> Any:
+        self._running.callback(server.stop)
+        server.start()
+        return server
+
+
+def _config(lake: Path, uri: str | None = None) -> IcebergSinkConfig:
     return IcebergSinkConfig(uri, namespace="b", table="loads", storage=IcebergStorage.Local(lake))
 
 
-def _sqlite(folder: Path, running: ExitStack) -> IcebergSinkConfig:
-    return _config(None, folder)
-
-
-def _postgres(folder: Path, running: ExitStack) -> IcebergSinkConfig:
-    server = Postgres(folder)
-    running.callback(server.stop)
-    return _config(server.start().uri, folder)
-
-
-def _rest(folder: Path, running: ExitStack) -> IcebergSinkConfig:
-    server = RestFixture(folder)
-    running.callback(server.stop)
-    return _config(server.start().uri, server.lake)
-
-
-def _seaweed(folder: Path, running: ExitStack) -> IcebergSinkConfig:
-    server = SeaweedProcess(folder)
-    running.callback(server.stop)
-    return server.start().config("loads")
-
-
-def _glue(folder: Path, running: ExitStack) -> IcebergSinkConfig:
-    server = MotoServer(folder)
-    running.callback(server.stop)
-    address = {"glue.endpoint": server.start().uri, "glue.access-key-id": "id", "glue.secret-access-key": "secret"}
-    storage = IcebergStorage.Local(server.lake)
-    return IcebergSinkConfig(
-        namespace="b", table="loads", storage=storage, catalog=GlueCatalog("us-east-1"), properties=address
-    )
-
-
-def _hive(folder: Path, running: ExitStack) -> IcebergSinkConfig:
-    server = HiveMetastore(folder)
-    running.callback(server.stop)
-    return _config(server.start().uri, server.lake)
-
-
-def _nessie(folder: Path, running: ExitStack) -> IcebergSinkConfig:
-    storage = MotoServer(folder)
-    running.callback(storage.stop)
-    storage.start()
-    server = Nessie(folder, storage)
-    running.callback(server.stop)
-    server.start()
-    catalog = NessieCatalog(
-        server.uri,
-        branch="dev",
-        credential=f"{server.key}:{server.secret}",
-        properties={"oauth2-server-uri": server.tokens},
-    )
-    files = IcebergStorage.S3("us-east-1", "warehouse", server.s3, access_key_id="id", secret_access_key="secret")
-    return IcebergSinkConfig(namespace="b", table="loads", storage=files, catalog=catalog)
-
-
-_SERVERS: dict[str, Callable[[Path, ExitStack], IcebergSinkConfig]] = {
-    "sqlite": _sqlite,
-    "postgres": _postgres,
-    "rest": _rest,
-    "seaweed": _seaweed,
-    "glue": _glue,
-    "hive": _hive,
-    "nessie": _nessie,
-}
-
-
-def _bounds(rows: Sequence[Row]) -> Iterator[Bound]:
-    for row in rows:
-        yield row.below("wall_ms", _MOST_MS, "ms")
+_CATALOGS = ("sqlite", "postgres", "rest", "seaweed", "glue", "hive", "nessie")
 
 
 @benchmark(
-    options={"catalogs": tuple(_SERVERS), "snapshots": 20, "loads": 50},
+    options={"catalogs": _CATALOGS, "snapshots": 20, "loads": 50},
     cases="catalogs",
     case="catalog",
     figures=("wall_ms", "snapshots"),
     plots=("wall_ms",),
-    bounds=_bounds,
+    bounds=lambda row: row.below("wall_ms", _MOST_MS, "ms"),
 )
 def catalog_load(run: Run) -> None:
     """Median time to load a table from each catalog, beside plain pyiceberg (target: 100 ms)."""
     with ExitStack() as running:
-        config = _SERVERS[str(run.case)](run.folder, running)
+        config = getattr(Servers(run.folder, running), str(run.case))()
         for number in range(run.options["snapshots"]):
-            write_epoch(config, number, [pa.record_batch([[number]], schema=_SCHEMA)], _SCHEMA)
+            write_epoch(config, number, [pa.record_batch([[number]], schema=_SCHEMA)])
         properties = {**config.source.to_properties(config.storage, config.warehouse), **config.properties}
         peers = {"Volley": catalogs.load_catalog(config), "plain pyiceberg": load_catalog("volley", **properties)}
         for peer, catalog in peers.items():

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 
 from benchmarks.measure import adopt_orphans
-from benchmarks.run import Run, as_json
+from benchmarks.run import Run
 
 
 def main() -> None:
@@ -19,7 +20,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="volley-bench-", ignore_cleanup_errors=True) as folder:
         run = Run(**json.loads(given), folder=Path(folder))
         getattr(import_module(module), function)(run)
-    print(as_json(run.results))
+    print(json.dumps([asdict(result) for result in run.results]))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -28,10 +28,8 @@ _PEERS = {
 }
 
 
-def _bounds(rows: Sequence[Row]) -> Iterator[Bound]:
-    for row in rows:
-        if row.peer == _PEERS["volley_job"]:
-            yield row.below("wall_ms", _MOST_MS, "ms")
+def _bounds(row: Row) -> list[Bound]:
+    return row.below("wall_ms", _MOST_MS, "ms") if row.peer == _PEERS["volley_job"] else []
 
 
 @benchmark(

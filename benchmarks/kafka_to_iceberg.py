@@ -46,7 +46,7 @@ def _topic(asked: Benchmark) -> Iterator[dict[str, Any]]:
         kafka = Kafka(Path(folder))
         try:
             kafka.start()
-            topic = _fill(kafka, (asked.rows or 0) + asked.settings["before"])
+            topic = _fill(kafka, (asked.rows or 0) + asked.options["before"])
             yield {"brokers": kafka.bootstrap, "topic": topic}
         finally:
             kafka.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import duckdb
@@ -53,10 +54,12 @@ def write(committer: Committer, epoch: int, batches: Iterable[pa.RecordBatch], t
     return writer.close()
 
 
-def write_epoch(config: IcebergSinkConfig, epoch: int, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+def write_epoch(config: IcebergSinkConfig, epoch: int, batches: Iterable[pa.RecordBatch]) -> None:
     """One epoch of one task, committed."""
-    committer = open_sink(config, schema)
-    committer.commit(Epoch(QUERY, epoch), [write(committer, epoch, batches)])
+    rest = iter(batches)
+    first = next(rest)
+    committer = open_sink(config, first.schema)
+    committer.commit(Epoch(QUERY, epoch), [write(committer, epoch, chain([first], rest))])
 
 
 @cache

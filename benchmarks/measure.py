@@ -38,14 +38,15 @@ def measured(work: Callable[[], dict[str, Any] | None], start: Path | None = Non
 
     Returns:
         The work's own figures; `seconds`; `cpu_seconds` of the process, the JVM and all Python workers; the peaks of
-        memory: `worker_mb` of the largest Python process below this one, `jvm_mb`, `driver_mb` of this process.
+        memory: `worker_mb` of the largest Python process below this one, `jvm_mb`, `driver_mb` of this process; None
+        without such a process.
     """
     _forget_peaks()
     clock = _Clock(start)
     own = work() or {}
     seconds, cpu_seconds = clock.read()
     below = psutil.Process().children(recursive=True)
-    workers, jvms = (max(map(_peak_mb, _named(below, name)), default=0.0) for name in ("python", "java"))
+    workers, jvms = (max(map(_peak_mb, _named(below, name)), default=None) for name in ("python", "java"))
     memory = {"worker_mb": workers, "jvm_mb": jvms, "driver_mb": _peak_mb(psutil.Process())}
     return {"seconds": seconds, "cpu_seconds": cpu_seconds, **memory, **own}
 

@@ -29,4 +29,4 @@ def memory(run: Run) -> None:
     copy(replace(run, rows=int(run.case)), Sizes(*sizes))
     figures = run.results[-1].figures
     figures["cpu_us_a_row"] = 1e6 / figures["rows_per_cpu_second"]
-    figures["peak_mb"] = sum(figures[f"{process}_mb"] for process in ("worker", "jvm", "driver"))
+    figures["peak_mb"] = sum(figures[f"{process}_mb"] or 0 for process in ("worker", "jvm", "driver"))

@@ -51,7 +51,7 @@ def write_page(kept: Path, folder: Path) -> Path:
         if (kept / f"{name}.jsonl").exists():
             machine, *lines = map(json.loads, (kept / f"{name}.jsonl").read_text().splitlines())
             rows = in_rows(Result(**line) for line in lines)
-            bounds += [_cells(name, bound) for bound in benchmark.bounds(rows)]
+            bounds += [_cells(name, bound) for row in rows for bound in benchmark.bounds(row)]
             sections.append(_section(benchmark, machine, rows))
             draw(benchmark.plots, benchmark.case, rows, folder / "plots" / f"{name}.svg")
     first = ["## Bounds\n", *_markdown(["benchmark", "figure", "measured", "bound", ""], bounds)] if bounds else []

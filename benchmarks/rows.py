@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,15 +61,15 @@ class Row:
         """Of the limit."""
         return self.times(figure, lambda row: row.case == LIMIT)
 
-    def at_least(self, figure: str, bound: float, unit: str) -> Bound:
-        """The median has to reach a bound."""
+    def at_least(self, figure: str, bound: float, unit: str) -> list[Bound]:
+        """The median has to reach a bound; none for a row without the figure."""
         value = self.median(figure)
-        return Bound(self.what, value, bound, unit, value >= bound)
+        return [] if value is None else [Bound(self.what, value, bound, unit, value >= bound)]
 
-    def below(self, figure: str, bound: float, unit: str) -> Bound:
-        """The median has to be below a bound."""
+    def below(self, figure: str, bound: float, unit: str) -> list[Bound]:
+        """The median has to be below a bound; none for a row without the figure."""
         value = self.median(figure)
-        return Bound(self.what, value, bound, unit, value < bound)
+        return [] if value is None else [Bound(self.what, value, bound, unit, value < bound)]
 
 
 @dataclass(frozen=True)
@@ -117,17 +117,16 @@ _LEAST = {case_of(1_000_000): 2.0, case_of(4_000_000): 2.5}
 _LEAST_OF_LIMIT = 0.75
 
 
-def aims(rows: Sequence[Row]) -> Iterator[Bound]:
+def aims(row: Row) -> Iterator[Bound]:
     """What Volley has to reach beside the runtime and the limit."""
-    for row in rows:
-        least = _LEAST.get(str(row.case)) if row.peer == NATIVE else 1.0
-        if row.peer not in (NATIVE, GENERAL, SPARK_READS) or least is None:
-            continue
-        for figure, unit in (("rows_per_second", "rows/s"), ("rows_per_cpu_second", "rows per CPU-second")):
-            ratio = row.times_runtime(figure)
-            if ratio is not None:
-                yield Bound(f"{row.what}: {unit}", ratio, least, "× the runtime's", ratio >= least)
-        limit = row.times_limit("rows_per_cpu_second")
-        if limit is not None and row.peer == NATIVE:
-            what = f"{row.what}: rows per CPU-second"
-            yield Bound(what, limit, _LEAST_OF_LIMIT, "× the limit's", limit >= _LEAST_OF_LIMIT)
+    least = _LEAST.get(str(row.case)) if row.peer == NATIVE else 1.0
+    if row.peer not in (NATIVE, GENERAL, SPARK_READS) or least is None:
+        return
+    for figure, unit in (("rows_per_second", "rows/s"), ("rows_per_cpu_second", "rows per CPU-second")):
+        ratio = row.times_runtime(figure)
+        if ratio is not None:
+            yield Bound(f"{row.what}: {unit}", ratio, least, "× the runtime's", ratio >= least)
+    limit = row.times_limit("rows_per_cpu_second")
+    if limit is not None and row.peer == NATIVE:
+        what = f"{row.what}: rows per CPU-second"
+        yield Bound(what, limit, _LEAST_OF_LIMIT, "× the limit's", limit >= _LEAST_OF_LIMIT)

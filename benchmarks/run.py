@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +122,3 @@ def in_own_process(
     # The output ends when the last process that inherited it does: the next run finds the machine idle.
     output = subprocess.run([*command, given], check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
     return [Result(**each) for each in json.loads(output.splitlines()[-1])]
-
-
-def as_json(results: list[Result]) -> str:
-    """One line, what `in_own_process` reads."""
-    return json.dumps([asdict(result) for result in results])

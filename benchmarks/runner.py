@@ -35,7 +35,7 @@ def run(benchmark: Benchmark, kept: Path = KEPT) -> list[Result]:
         benchmark: As it was asked for.
         kept: The folder for what it finds, in place of what an earlier run found.
     """
-    reason = missing() if "runtime" in benchmark.labels else None
+    reason = missing() if "runtime" in benchmark.peers else None
     with benchmark.prepare(benchmark) as shared:
         turns = [each for each in _turns(benchmark, shared) if not (each.peer == "runtime" and reason)]
         results: list[Result] = []
@@ -47,17 +47,17 @@ def run(benchmark: Benchmark, kept: Path = KEPT) -> list[Result]:
     keep(benchmark, results, kept)
     show(benchmark, results)
     if reason:
-        print(f"{benchmark.labels['runtime']} skipped: {reason.splitlines()[0]}")
+        print(f"{benchmark.peers['runtime']} skipped: {reason.splitlines()[0]}")
     return results
 
 
 def _turns(benchmark: Benchmark, shared: Any) -> list[Run]:
     """Each peer in each case."""
-    options = benchmark.settings | dict(shared)
+    options = {**benchmark.options, **shared}
     cases = options[benchmark.cases] if benchmark.cases else [""]
     return [
         Run(peer, label, benchmark.rows or 0, case, options)
-        for peer, label in benchmark.labels.items()
+        for peer, label in benchmark.peers.items()
         for case in cases
     ]
 
@@ -71,8 +71,9 @@ def show(benchmark: Benchmark, results: list[Result]) -> None:
         shown.add_row(*line)
     # Where nobody watches, the table has the width it needs.
     Console(width=None if sys.stdout.isatty() else 200).print(shown)
-    for bound in benchmark.bounds(rows):
-        print(bound)
+    for row in rows:
+        for bound in benchmark.bounds(row):
+            print(bound)
 
 
 def keep(benchmark: Benchmark, results: list[Result], kept: Path = KEPT) -> None:

@@ -52,11 +52,10 @@ def _costs(run: Run, share: float, strategy: str) -> list[float]:
     with tempfile.TemporaryDirectory(dir=run.folder) as folder:
         lake, rows = Lake(folder), run.rows
         ids = np.random.default_rng(7).permutation(rows)
-        first = _rows(ids, 0.0)
-        write_epoch(lake.config, 0, [first], first.schema)
+        write_epoch(lake.config, 0, [_rows(ids, 0.0)])
         changed = _rows(np.random.default_rng(8).choice(ids, int(rows * share), replace=False), 1.0)
         mode = lake.config.with_commit_mode(Upsert("id", strategy=strategy))
-        upsert = _cpu(lambda: write_epoch(mode, 1, [changed], changed.schema))
+        upsert = _cpu(lambda: write_epoch(mode, 1, [changed]))
         table = lake.table()
         by_pyiceberg = _cpu(lambda: _check(table.scan().to_arrow(), rows, share))
         return [upsert, by_pyiceberg, _cpu(lambda: _by_duckdb(table, rows))]

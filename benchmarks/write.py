@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-
-import pyarrow.parquet as pq
 
 from benchmarks.benchmark import RATES, benchmark
 from benchmarks.events import FILES, batches, events_folder
@@ -15,13 +12,10 @@ from benchmarks.rows import Bound, Row, case_of
 from benchmarks.run import Run
 
 _PEERS = {"sink": "Volley's sink alone, one process", **PEERS}
-_LEAST_ROWS_PER_SECOND = 50_000
 
 
-def _bounds(rows: Sequence[Row]) -> Iterator[Bound]:
-    for row in rows:
-        if row.peer.startswith("Volley"):
-            yield row.at_least("rows_per_second", _LEAST_ROWS_PER_SECOND, "rows/s")
+def _bounds(row: Row) -> list[Bound]:
+    return row.at_least("rows_per_second", 50_000, "rows/s") if row.peer.startswith("Volley") else []
 
 
 def write(run: Run) -> None:
@@ -41,6 +35,5 @@ for _size, _rows in {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "10m": 10_
 def _sink(run: Run) -> None:
     """Writer and committer without Spark: what the sink itself can do."""
     folder = events_folder(run.rows, run.rows // FILES)
-    schema = pq.read_schema(folder / "0000.parquet")
-    write_epoch(Lake(run.folder / "warm_up").config, 0, [next(batches(folder))], schema)
-    run.measure(lambda: write_epoch(Lake(run.folder).config, 0, batches(folder), schema))
+    write_epoch(Lake(run.folder / "warm_up").config, 0, [next(batches(folder))])
+    run.measure(lambda: write_epoch(Lake(run.folder).config, 0, batches(folder)))
