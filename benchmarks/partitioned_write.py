@@ -11,7 +11,7 @@ import psutil
 import pyarrow as pa
 
 from benchmarks.benchmark import RATES, benchmark
-from benchmarks.lake import QUERY, Lake, open_sink, write
+from benchmarks.lake import QUERY, Lake, open_sink
 from benchmarks.run import Run
 from volley import Epoch
 from volley.iceberg import Partitioning
@@ -37,10 +37,10 @@ def partitioned_write(run: Run) -> None:
     # With many more partitions than open files, a file is made of every few rows: that takes hours.
     if run.peer == "open-files" and partitions > 5 * _OPEN:
         return
-    batches = list(_batches(run.rows, partitions))
-    work = _open_files if run.peer == "open-files" else _ours
+    batches, writer = list(_batches(run.rows, partitions)), _writer(run)
+    write = _open_files if run.peer == "open-files" else _one_task
     before = psutil.Process().memory_info().rss / 2**20
-    figures = run.measure(lambda: {"files": work(run, batches)})
+    figures = run.measure(lambda: {"files": write(writer, batches)})
     figures["peak_mb"] = figures["driver_mb"] - before
 
 
@@ -61,19 +61,27 @@ def _batches(rows: int, partitions: int) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _ours(run: Run, batches: list[pa.RecordBatch]) -> int:
+def _writer(run: Run) -> Any:
+    """The writer of a table of the run's own."""
     config = Lake(run.folder).config
-    if run.peer == "clustered":
+    if run.peer != "unpartitioned":
         config = config.with_partitioning(Partitioning.identity("key"))
-    return write(open_sink(config, batches[0].schema), 0, batches).files
+    if run.peer == "open-files":
+        # Each may keep a row group: together no more than ours.
+        limit = 2 * _ROW_GROUP // _OPEN
+        config = config.with_table_properties({"write.parquet.row-group-size-bytes": str(limit)})
+    return open_sink(config, next(_batches(1, 1)).schema).writer(Epoch(QUERY, 0))
 
 
-def _open_files(run: Run, batches: list[pa.RecordBatch]) -> int:
+def _one_task(writer: Any, batches: list[pa.RecordBatch]) -> int:
+    task = writer.open(0)
+    for batch in batches:
+        task.write(batch)
+    return int(task.close().files)
+
+
+def _open_files(writer: Any, batches: list[pa.RecordBatch]) -> int:
     """What other writers do: a file per partition stays open, the least recently used is closed for another."""
-    # Each may keep a row group: together no more than ours.
-    limit = {"write.parquet.row-group-size-bytes": str(2 * _ROW_GROUP // _OPEN)}
-    config = Lake(run.folder).config.with_partitioning(Partitioning.identity("key")).with_table_properties(limit)
-    writer: Any = open_sink(config, batches[0].schema).writer(Epoch(QUERY, 0))
     opened: OrderedDict[int, RollingFiles] = OrderedDict()
     made: list[RollingFiles] = []
     for batch in batches:
