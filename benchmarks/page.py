@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,15 @@ _HEADS = {
     "worker_mb": "worker MB",
     "jvm_mb": "JVM MB",
     "driver_mb": "driver MB",
+    "peak_mb": "peak MB",
+    "mb": "MB",
     "cpu_ms": "CPU ms",
     "cpu_us_a_row": "CPU µs a row",
 }
-_RATIOS: dict[str, Callable[[Row], float | None]] = {
-    "× runtime, rows/s": lambda row: row.times_runtime("rows_per_second"),
-    "× runtime, per CPU-s": lambda row: row.times_runtime("rows_per_cpu_second"),
-    "× limit, per CPU-s": lambda row: row.times_limit("rows_per_cpu_second"),
+_RATIOS: dict[str, Callable[[Row], str]] = {
+    "× runtime, rows/s": lambda row: _ratio(row.times_runtime("rows_per_second")),
+    "× runtime, per CPU-s": lambda row: _ratio(row.times_runtime("rows_per_cpu_second")),
+    "× limit, per CPU-s": lambda row: _ratio(row.times_limit("rows_per_cpu_second")),
 }
 
 
@@ -50,7 +53,7 @@ def write_page(kept: Path, folder: Path) -> Path:
     for name, benchmark in BENCHMARKS.items():
         if (kept / f"{name}.jsonl").exists():
             machine, *lines = map(json.loads, (kept / f"{name}.jsonl").read_text().splitlines())
-            rows = in_rows(Result(**line) for line in lines)
+            rows = in_rows((Result(**line) for line in lines), benchmark.case)
             bounds += [_cells(name, bound) for row in rows for bound in benchmark.bounds(row)]
             sections.append(_section(benchmark, machine, rows))
             draw(benchmark.plots, benchmark.case, rows, folder / "plots" / f"{name}.svg")
@@ -63,23 +66,17 @@ def write_page(kept: Path, folder: Path) -> Path:
 def table(benchmark: Benchmark, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """The heads and the lines of a benchmark's table: medians, the spread of the first figure, ratios."""
     first, *others = benchmark.figures
-    ratios = {head: [ratio(row) for row in rows] for head, ratio in _RATIOS.items() if first == "rows_per_second"}
-    ratios = {head: values for head, values in ratios.items() if any(value is not None for value in values)}
-    heads = [
-        "what",
-        *([benchmark.case] if benchmark.case else []),
-        _head(first),
-        "min–max",
-        *map(_head, others),
-        *ratios,
-    ]
-    lines = []
-    for number, row in enumerate(rows):
-        what = [row.peer, _shown(row.case)] if benchmark.case else [row.what]
-        medians = [_shown(row.median(figure)) for figure in others]
-        extra = ["–" if values[number] is None else f"{values[number]:.2f}" for values in ratios.values()]
-        lines.append([*what, _shown(row.median(first)), _spread(row.values(first)), *medians, *extra])
-    return heads, lines
+    columns: dict[str, Callable[[Row], str]] = {"what": lambda row: row.peer if benchmark.case else row.what}
+    if benchmark.case:
+        columns[benchmark.case] = lambda row: _shown(row.case)
+    columns[_head(first)] = partial(_median, first)
+    if any(len(row.runs) > 1 for row in rows):
+        columns["min–max"] = lambda row: _spread(row.values(first))
+    for figure in others:
+        columns[_head(figure)] = partial(_median, figure)
+    if first == "rows_per_second":
+        columns.update({head: ratio for head, ratio in _RATIOS.items() if any(ratio(row) != "–" for row in rows)})
+    return [*columns], [[cell(row) for cell in columns.values()] for row in rows]
 
 
 def _section(benchmark: Benchmark, machine: Mapping[str, str], rows: Sequence[Row]) -> str:
@@ -106,6 +103,14 @@ def _markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]
 
 def _head(figure: str) -> str:
     return _HEADS.get(figure, figure.replace("_", " "))
+
+
+def _median(figure: str, row: Row) -> str:
+    return _shown(row.median(figure))
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
 
 
 def _spread(values: Sequence[Any]) -> str:

@@ -28,16 +28,19 @@ class Row:
         case: With what it can be compared.
         runs: The figures of each run.
         others: All rows, this one among them.
+        head: What the cases are; "" if they say it themselves.
     """
 
     peer: str
     case: Case
     runs: list[dict[str, Any]]
     others: list[Row] = field(repr=False, compare=False)
+    head: str = ""
 
     @property
     def what(self) -> str:
-        return f"{self.peer}, {self.case}" if self.case != "" else self.peer
+        case = self.case if isinstance(self.case, str) else f"{self.case:,}"
+        return ", ".join(part for part in (self.peer, f"{self.head} {case}".strip()) if part)
 
     def values(self, figure: str) -> list[Any]:
         """The figure in each run that has it."""
@@ -94,14 +97,19 @@ class Bound:
         return f"{'ok' if self.ok else 'not'}: {self.figure} {self.value:,.2f} {self.unit} (bound: {self.bound:,g})"
 
 
-def in_rows(results: Iterable[Result]) -> list[Row]:
-    """The results by peer and case, in the order in which they first ran."""
+def in_rows(results: Iterable[Result], head: str = "") -> list[Row]:
+    """The results by peer and case, in the order in which they first ran.
+
+    Args:
+        results: Of all runs.
+        head: What the cases are; "" if they say it themselves.
+    """
     rows: dict[tuple[str, Case], Row] = {}
     others: list[Row] = []
     for result in results:
         key = result.peer, result.case
         if key not in rows:
-            rows[key] = Row(*key, [], others)
+            rows[key] = Row(*key, [], others, head)
             others.append(rows[key])
         rows[key].runs.append(result.figures)
     return others

@@ -64,7 +64,7 @@ def _turns(benchmark: Benchmark, shared: Any) -> list[Run]:
 
 def show(benchmark: Benchmark, results: list[Result]) -> None:
     """The table, and whether each bound is kept."""
-    rows = in_rows(results)
+    rows = in_rows(results, benchmark.case)
     heads, lines = table(benchmark, rows)
     shown = Table(*heads, title=benchmark.name)
     for line in lines:
