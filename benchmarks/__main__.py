@@ -17,7 +17,7 @@ _MODULES = (
     *("expressions", "compressions", "rolling", "partitioned_write", "partition_pruning", "commits", "catalog_load"),
     *("upsert", "upsert_strategy", "presets"),
 )
-"""Where the benchmarks are, in the order of the page."""
+"""The modules with benchmarks, in the order of the page."""
 
 for _module in _MODULES:
     import_module(f"benchmarks.{_module}")

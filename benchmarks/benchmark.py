@@ -1,4 +1,4 @@
-"""``@benchmark``: what makes a function a benchmark, and all there are by name."""
+"""``@benchmark`` makes a function a benchmark, and adds it to those that are known by name."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ RATES = ("rows_per_second", "rows_per_cpu_second", "worker_mb", "jvm_mb", "drive
 """The figures of most benchmarks."""
 
 BENCHMARKS: dict[str, Benchmark] = {}
-"""All that have been imported."""
+"""Every benchmark whose module has been imported."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A function that measures one run of one peer, and how it is to be run and shown.
+    """A function that measures one run of one peer, and how to run and show it.
 
     Args:
         name: Its name.
@@ -53,13 +53,13 @@ class Benchmark:
 
     @property
     def question(self) -> str:
-        """What it asks, in a line."""
+        """The first line of the function's docstring."""
         return (self.function.__doc__ or "").partition("\n")[0].rstrip(".")
 
     def asked(
         self, rows: int | None, repeat: int | None, peers: Sequence[str] | None, given: Sequence[str]
     ) -> Benchmark:
-        """The same with what the command line says.
+        """This benchmark with the changes that the command line asks for.
 
         Args:
             rows: How many rows; None = as it is. Without effect where there is no such number.
@@ -86,11 +86,11 @@ class Benchmark:
 
 
 def benchmark(name: str | None = None, **settings: Any) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
-    """Make a function a benchmark; more than once for several of different settings.
+    """Make a function a benchmark; applied several times, it makes one benchmark for each name.
 
     Args:
         name: The benchmark's name; None = the function's.
-        settings: What `Benchmark` takes; peers that are called the same in tables as a tuple.
+        settings: What `Benchmark` takes; `peers` may be a tuple if tables call them by the same names.
     """
 
     def register(function: Callable[[Run], None]) -> Callable[[Run], None]:
@@ -104,7 +104,7 @@ def benchmark(name: str | None = None, **settings: Any) -> Callable[[Callable[[R
 
 
 def _parsed(text: str, default: Any) -> Any:
-    """Text as a value of the default's type."""
+    """Convert text to the type of the default."""
     if isinstance(default, tuple):
         return tuple(type(default[0])(part) for part in text.split(","))
     return type(default)(text)

@@ -14,7 +14,7 @@ from benchmarks.run import Run
 
 
 def main() -> None:
-    """Call the function with its run, in a folder that is deleted."""
+    """Call the function with its run, which gets a folder for as long as it runs."""
     module, function, given = sys.argv[1:]
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="volley-bench-", ignore_cleanup_errors=True) as folder:

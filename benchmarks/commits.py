@@ -41,7 +41,7 @@ def snapshot_creation(run: Run) -> None:
     lake, files = Lake(run.folder), int(run.case)
     ours, plain = (open_sink(replace(lake.config, table=name), _SCHEMA) for name in ("ours", "plain"))
     own, other = list[tuple[float, float]](), list[tuple[float, float]]()
-    # In turn, on one table each.
+    # The peers commit in turn, each to a table of its own.
     for number in range(run.options["commits"]):
         mine, theirs = _written(ours, number, files), _written(plain, number, files)
         own.append(_timed(partial(ours.commit, Epoch(QUERY, number), mine)))
@@ -65,13 +65,13 @@ def commit_cost(run: Run) -> None:
         results = _written(committer, number)
 
         def commit() -> None:
-            # What the job does each epoch: ask for the last one, then commit.
+            # A job asks for the last epoch before each commit.
             committer.last_epoch(QUERY)
             committer.commit(Epoch(QUERY, number), results)
 
         return commit
 
-    # One table grows; the two are measured where it has reached each size.
+    # One table grows; at each size both peers are measured.
     for size in run.options["snapshots"]:
         while epoch < size - commits // 2:
             ours(epoch)()
@@ -82,7 +82,7 @@ def commit_cost(run: Run) -> None:
 
 
 def _plain(run: Run, lake: Lake, committer: Committer, name: str) -> None:
-    """pyiceberg alone on a table of its own with the same snapshots."""
+    """Measure pyiceberg alone, on a table of its own that has the same snapshots."""
     catalog, commits = lake.catalog(), run.options["commits"]
     table = catalog.register_table(("b", name), lake.table().metadata_location)
     with table.transaction() as change:
@@ -100,14 +100,14 @@ def _written(committer: Committer, epoch: int, files: int = 1) -> list[WriteResu
 
 
 def _append(load: Callable[[], Table], results: Sequence[WriteResult]) -> None:
-    """What pyiceberg does with the same files."""
+    """Append the same files by plain pyiceberg."""
     with load().transaction() as change, change.update_snapshot().fast_append() as snapshot:
         for result in results:
             snapshot.append_data_file(result.committables[0].data_file)
 
 
 def _timed(commit: _Commit) -> tuple[float, float]:
-    """Milliseconds of wall and of CPU."""
+    """Milliseconds of wall time and of CPU."""
     cpu, wall = time.process_time(), time.perf_counter()
     commit()
     return (time.perf_counter() - wall) * 1e3, (time.process_time() - cpu) * 1e3

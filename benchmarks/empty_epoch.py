@@ -1,4 +1,4 @@
-"""What an epoch costs beside its rows: many epochs of next to none, through workers that are warm."""
+"""What an epoch costs apart from its rows: many epochs of ten rows, through warm workers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def empty_epoch(run: Run) -> None:
 
 
 def _epochs(run: Run) -> None:
-    """What one more epoch costs: the difference of a long and a short run has no start of a query in it."""
+    """Measure one more epoch: the difference of a long and a short run leaves out the query's start and end."""
     short, long = run.options["epochs"]
     less, more = (run.apart(epochs, rows=number * _ROWS)[0].figures for number in (short, long))
     _record(run, long - short, *(more[name] - less[name] for name in ("seconds", "cpu_seconds")))
@@ -64,7 +64,7 @@ def epochs(run: Run) -> None:
 
 
 def _jobs(run: Run, job: Callable[[SparkSession], object]) -> None:
-    """What a job of one task with nothing to do costs, when all it needs is warm; the mean of many."""
+    """Measure a job of one task that has nothing to do, in a warm session; the mean of many."""
     session = open_session("local[2]")
 
     def jobs() -> None:

@@ -45,7 +45,7 @@ def _bounds(row: Row) -> list[Bound]:
 @benchmark(
     repeat=5,
     peers={"volley": "Volley", "runtime": RUNTIME},
-    # Rows a second; seconds that are measured, behind the first epochs; seconds between epochs, 0 = as fast as it can.
+    # Rows a second; seconds to measure after the first epochs; seconds between epochs, 0 = without a pause.
     options={"rate": 1_000, "seconds": 30.0, "interval": 0.0},
     figures=("p50", "p99", "rows", "epochs", "cpu_seconds"),
     plots=("p50", "p99"),
@@ -58,7 +58,7 @@ def epoch_latency(run: Run) -> None:
     folder.mkdir()
     watch = Watch(lake.folder / "catalog.db")
     given = {"lake": lake.folder, "folder": folder, "stop": stop, "interval": run.options["interval"]}
-    # Who feeds and who watches is not measured.
+    # The process that is measured neither feeds nor watches.
     with _beside(_feed, folder, rate, stop), _beside(watch.run, seconds, stop):
         if run.peer == "runtime":
             (found,) = runtime(run, runtime_job.follow, **given, schema=_SPARK_SCHEMA)
@@ -89,7 +89,7 @@ def follow(run: Run) -> None:
 
 @contextmanager
 def _beside(work: Any, *arguments: Any) -> Iterator[None]:
-    """Let a thread do it meanwhile; it ends by itself once there is the file that says stop."""
+    """Run `work` in a thread meanwhile; it ends once the file that says stop is there."""
     thread = threading.Thread(target=work, args=arguments)
     thread.start()
     try:
@@ -99,7 +99,7 @@ def _beside(work: Any, *arguments: Any) -> Iterator[None]:
 
 
 def _feed(folder: Path, rate: int, stop: Path) -> None:
-    """Files of rows that arrive when their file gets its name."""
+    """Write files until told to stop; their rows arrive when the file gets its name."""
     count, number, due = round(rate * _FILE_SECONDS), 0, time.time()
     while not stop.exists():
         ids, path = np.arange(number * count, (number + 1) * count), folder / f"{number:06}.parquet"
@@ -111,7 +111,7 @@ def _feed(folder: Path, rate: int, stop: Path) -> None:
 
 
 class Watch:
-    """Sees which snapshot is the table's, as any reader would, and when it became so.
+    """Sees which snapshot is the table's current one, as any reader would, and since when.
 
     Args:
         catalog: The SQLite catalog's file.
@@ -142,7 +142,7 @@ class Watch:
 
     def _location(self) -> str | None:
         query = "select metadata_location from iceberg_tables where table_name = ?"
-        # There is no catalog yet, or no table in it.
+        # At first there is no catalog, then no table in it.
         with suppress(sqlite3.OperationalError):
             with closing(sqlite3.connect(f"file:{self._catalog}?mode=ro", uri=True)) as catalog:
                 found = catalog.execute(query, [_TABLE]).fetchone()
@@ -156,14 +156,14 @@ def _local(location: str) -> Path:
 
 
 def _waits(table: Table, seen: dict[int, float]) -> tuple[list[float], int]:
-    """How long each row took that arrived after the first epochs, and in how many epochs they came."""
+    """How long each row took that arrived after the first epochs, and the number of epochs they came in."""
     snapshots = sorted(table.snapshots(), key=lambda each: each.sequence_number or 0)
     assert len(seen) > _SKIPPED, f"{len(seen)} epochs in {_START_SECONDS} s are too few to measure"
     began = list(seen.values())[_SKIPPED - 1]
     waits: list[float] = []
     epochs, visible = 0, None
     for snapshot in reversed(snapshots):
-        # One that nobody has seen became visible with the next that was.
+        # A snapshot that the watch missed became visible with the next one that it saw.
         visible = seen.get(snapshot.snapshot_id, visible)
         if visible is None or visible <= began:
             continue

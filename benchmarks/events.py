@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 __all__ = ["FILES", "batches", "events_folder"]
 
 FILES = 16
-"""The most files that differ: so many make up a run's rows where their number doesn't matter."""
+"""The most files that differ; also the number of files where it doesn't matter."""
 
 _BATCH = 10_000
 
@@ -59,7 +59,7 @@ def _write_events(folder: Path, rows: int, files: int) -> None:
     if done.exists() and done.read_text() == f"{rows} {files}":
         return
     folder.mkdir(parents=True, exist_ok=True)
-    # What it takes is no part of the memory of the process that is measured.
+    # In a process apart, so that its memory does not count as that of the process to be measured.
     subprocess.run([sys.executable, "-m", "benchmarks.events", str(folder), str(rows), str(files)], check=True)
     done.write_text(f"{rows} {files}")
 

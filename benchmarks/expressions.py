@@ -38,7 +38,7 @@ def expressions(run: Run) -> None:
     """Filters and computed columns, Arrow-native beside the general path: rows/s and rows per CPU-second."""
     folder = events_folder(run.rows, run.rows // FILES)
     compute = _by_arrow(folder) if run.peer == "arrow" else _by_spark(folder, run.folder)
-    # The JVM compiles what it does often.
+    # The first pass warms up: the JVM compiles what it does often.
     for nodes in _NODES.values():
         compute(nodes)
     for expression, nodes in _NODES.items():

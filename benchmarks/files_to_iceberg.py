@@ -35,7 +35,7 @@ _WARM_UP_FILES = 4
 
 @dataclass(frozen=True)
 class Sizes:
-    """How a run's rows come.
+    """How a run's rows are divided.
 
     Args:
         rows_per_file: Rows of a file.
@@ -86,21 +86,21 @@ _SETTINGS: dict[str, Any] = {
 def files_to_iceberg(run: Run) -> None:
     """Files → Iceberg: rows/s and rows per CPU-second of the paths, beside Iceberg's Spark runtime and others."""
     rows_per_epoch = int(run.case)
-    # The limit knows no epochs.
+    # The limit has no epochs: one case is enough.
     if run.peer != "limit" or rows_per_epoch == run.options["rows_per_epoch"][0]:
         sizes = Sizes(run.options["rows_per_file"], rows_per_epoch, run.options["before"])
         copy(replace(run, case=case_of(rows_per_epoch)), sizes)
 
 
 def copy(run: Run, sizes: Sizes) -> None:
-    """One run of one peer over all files.
+    """Copy all files into a table, by the run's peer.
 
     Args:
         run: The run.
-        sizes: How its rows come.
+        sizes: How its rows are divided.
     """
     files_per_epoch = sizes.rows_per_epoch // sizes.rows_per_file
-    # Who has no query to start has none to warm up.
+    # The limit and pyiceberg have no query that would have to warm up.
     match run.peer:
         case "limit":
             limit(run, events_folder(run.rows, sizes.rows_per_file))
@@ -120,7 +120,7 @@ def copy(run: Run, sizes: Sizes) -> None:
 
 
 def _volley(run: Run, sizes: Sizes) -> None:
-    """One job over all files, in a session that has run a small one before."""
+    """Run one job over all files, in a session that a small one has warmed up."""
     checkpoints = run.folder / "checkpoints"
 
     def source(folder: Path, files: int) -> Source:

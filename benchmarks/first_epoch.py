@@ -1,4 +1,4 @@
-"""One job of one epoch in a session that it has to start; it imports what a user's script would, and little more."""
+"""One job of one epoch, which has to start its session; it imports little more than a user's script would."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, Iceb
 
 
 def first_epoch(run: Run) -> None:
-    """When the rows of a folder are in a new table."""
+    """Record when the rows of a folder are in a new table."""
     config = IcebergSinkConfig(namespace="b", table="first", storage=IcebergStorage.Local(str(run.folder)))
     source = FileSource(run.options["folder"], format="parquet")
     stream = Environment(checkpoint_dir=f"{run.folder}/checkpoints").from_source(source)

@@ -41,7 +41,7 @@ _TEXT_BYTES = 14 << 20
 
 @contextmanager
 def _topic(asked: Benchmark) -> Iterator[dict[str, Any]]:
-    """One broker, whose own work is not counted, with a topic that has the rows of a run and of what comes before."""
+    """One broker, whose CPU does not count, with a topic that has the rows of a run and of its warm-up."""
     with tempfile.TemporaryDirectory(prefix="volley-bench-kafka-") as folder:
         kafka = Kafka(Path(folder))
         try:
@@ -90,7 +90,7 @@ def kafka_to_iceberg(run: Run) -> None:
     per_epoch = int(run.case)
     first, shown = per_epoch == run.options["rows_per_epoch"][0], replace(run, case=case_of(per_epoch))
     match run.peer:
-        # Limit and source know no epochs.
+        # The limit and the source have no epochs: one case is enough.
         case "limit" if first:
             _limit(run)
         case "source" if first:
@@ -117,13 +117,13 @@ def _limit(run: Run) -> None:
     def work() -> None:
         assert sum(pool.map(_consumed, [run] * cores, shares)) == run.rows
 
-    # Forked, as Spark's workers are: what they import is there already.
+    # Forked, as Spark's workers are, with everything imported.
     with ProcessPoolExecutor(cores, multiprocessing.get_context("fork")) as pool:
         run.measure(work, case=LIMIT)
 
 
 def _consumed(run: Run, partitions: list[int]) -> int:
-    """Write what these partitions begin with to a file; returns its rows."""
+    """Write the rows at the start of these partitions to a file; returns their number."""
     from confluent_kafka import Consumer, TopicPartition
 
     settings = {"bootstrap.servers": run.options["brokers"], "group.id": "limit"}
@@ -164,7 +164,7 @@ def _source(run: Run) -> None:
 
 
 def _volley(run: Run, per_epoch: int) -> None:
-    """One job over the whole topic, in a session that has run a small one before."""
+    """Run one job over the whole topic, in a session that a small one has warmed up."""
     checkpoints, (topic, before) = run.folder / "checkpoints", (run.options["topic"], run.options["before"])
 
     def job(name: str, **settings: Any) -> Progress:

@@ -19,12 +19,12 @@ _SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of every descendant whose own parent ends.
+    """Become the parent of every descendant whose own parent ends.
 
-    Without it they would go to init and out of the tree, and their CPU with them. As this process never waits for them,
-    those that end stay as zombies, whose CPU can still be read.
+    Otherwise they would leave the tree for init, and take their CPU along. As this process never waits for them, those
+    that end stay as zombies, whose CPU can still be read.
     """
-    # Only Linux has it.
+    # Linux alone has it.
     with suppress(AttributeError):
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -91,15 +91,15 @@ def _times() -> tuple[float, float]:
 
 
 def _cpu_seconds() -> float:
-    """What the processes below have used, with those that ended, and this one."""
+    """CPU of this process and all below it, including those that have ended."""
     while True:
         found = psutil.Process().children(recursive=True)
-        # Its own system calls measure this process more finely than the clock ticks in /proc.
+        # A process can measure itself more finely than by the clock ticks in /proc.
         this = psutil.Process().cpu_times()
         total = time.process_time() + this.children_user + this.children_system
         with suppress(psutil.NoSuchProcess):
             total += sum(map(_with_children, found))
-            # A process that is waited for meanwhile would be missed, or counted twice.
+            # If the tree has changed meanwhile, a process may be missing, or counted twice.
             if psutil.Process().children(recursive=True) == found:
                 return total
 
@@ -110,7 +110,7 @@ def _with_children(process: psutil.Process) -> float:
 
 
 def _forget_peaks() -> None:
-    """Leave out the peaks of what went before, a warm-up or the making of a table."""
+    """Forget the peaks of what went before: a warm-up, the making of a table."""
     this = psutil.Process()
     for process in [this, *this.children(recursive=True)]:
         with suppress(OSError):

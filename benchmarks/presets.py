@@ -21,7 +21,7 @@ from volley.source import Offset
 
 _ROWS_PER_SECOND = 100_000
 _SECONDS = 20.0
-# The first epoch begins at once, the second when Spark's clock says so: whole intervals come behind.
+# The first epoch begins at once, the second at the next tick of Spark's clock; whole intervals follow.
 _SKIPPED = 2
 _BATCH = 100_000
 _SCHEMA = pa.schema({"id": pa.int64(), "arrived": pa.timestamp("us"), "payload": pa.binary(24)})
@@ -79,7 +79,7 @@ class _SteadyReader(Reader):
 
 @benchmark(
     peers=("low_latency", "balanced", "high_throughput"),
-    # Of the presets' intervals and file sizes.
+    # What the presets' intervals and file sizes are multiplied by.
     options={"scale": 0.1},
     figures=(
         *("interval", "latency", "longest", "files", "mb", "largest", "batch", "rows", "commits"),
@@ -116,7 +116,7 @@ def presets(run: Run) -> None:
 
 
 def _seen(table: Table) -> dict[str, float]:
-    """Times in seconds; longest is from a file's first row."""
+    """Intervals and latencies in seconds (the longest from a file's first row), files and their sizes."""
     commits = [(each, _files(table, each)) for each in table.snapshots()]
     intervals = [
         (new.timestamp_ms - old.timestamp_ms) / 1000 for (old, _), (new, _) in pairwise(commits[_SKIPPED - 1 :])

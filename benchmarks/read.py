@@ -20,7 +20,7 @@ _PEERS = {"pyiceberg": "pyiceberg", "duckdb": "DuckDB", "runtime": RUNTIME}
 
 @contextmanager
 def _table(asked: Benchmark) -> Iterator[dict[str, Any]]:
-    """One table for all runs."""
+    """Make one table for all runs."""
     rows = asked.rows or 0
     folder = events_folder(rows, rows // FILES)
     with tempfile.TemporaryDirectory(prefix="volley-bench-") as lake:
@@ -29,7 +29,7 @@ def _table(asked: Benchmark) -> Iterator[dict[str, Any]]:
 
 
 def _bounds(row: Row) -> list[Bound]:
-    # The runtime is a peer.
+    # Only what users read with has a bound, not the peer.
     return [] if row.peer == RUNTIME else row.at_least("rows_per_second", 100_000, "rows/s")
 
 
@@ -51,7 +51,7 @@ for _size, _rows in {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "10m": 10_
 
 
 def _scan(run: Run, scan: Any) -> None:
-    """All batches."""
+    """Measure a scan, batch by batch."""
 
     def work() -> None:
         assert sum(batch.num_rows for batch in scan()) == run.rows

@@ -29,7 +29,7 @@ def rolling(run: Run) -> None:
     config = replace(Lake(run.folder).config, target_file_size_mb=size, max_records=most)
     figures = run.measure(lambda: write_epoch(config, 0, rows))
     sizes = [each.file.file_size_in_bytes / _MB for each in Lake(run.folder).table().scan().plan_files()]
-    # The last one, the smallest, is as large as the rows that are left.
+    # The smallest is the last one, which has the rows that are left.
     full = sorted(sizes)[1:] if unit == "MB" else []
     figures["files"] = len(sizes)
     figures["off_percent"] = max((abs(size / float(number) - 1) * 100 for size in full), default=None)

@@ -16,7 +16,7 @@ SPARK_READS = "Volley, general path, read by Spark"
 RUNTIME = "Iceberg's Spark runtime"
 
 LIMIT = "the limit"
-"""The case of those who do nothing but what can't be left out."""
+"""The case of peers that only read and write the rows, which nobody can leave out."""
 
 
 @dataclass(frozen=True)
@@ -52,25 +52,25 @@ class Row:
         return statistics.median(values) if values else None
 
     def times(self, figure: str, other: Callable[[Row], bool]) -> float | None:
-        """How many times the figure of another row this row's is; None without such a row."""
+        """This row's median divided by another row's; None without such a row."""
         found = [row.median(figure) for row in self.others if other(row)]
         return self.median(figure) / found[0] if found and found[0] else None
 
     def times_runtime(self, figure: str) -> float | None:
-        """Of Iceberg's Spark runtime in the same case."""
+        """This row's median divided by that of Iceberg's Spark runtime in the same case."""
         return self.times(figure, lambda row: (row.peer, row.case) == (RUNTIME, self.case))
 
     def times_limit(self, figure: str) -> float | None:
-        """Of the limit."""
+        """This row's median divided by the limit's."""
         return self.times(figure, lambda row: row.case == LIMIT)
 
     def at_least(self, figure: str, bound: float, unit: str) -> list[Bound]:
-        """The median has to reach a bound; none for a row without the figure."""
+        """Require the median to reach a bound; no bound if the row lacks the figure."""
         value = self.median(figure)
         return [] if value is None else [Bound(self.what, value, bound, unit, value >= bound)]
 
     def below(self, figure: str, bound: float, unit: str) -> list[Bound]:
-        """The median has to be below a bound; none for a row without the figure."""
+        """Require the median to stay below a bound; no bound if the row lacks the figure."""
         value = self.median(figure)
         return [] if value is None else [Bound(self.what, value, bound, unit, value < bound)]
 
@@ -116,7 +116,7 @@ def in_rows(results: Iterable[Result], head: str = "") -> list[Row]:
 
 
 def case_of(rows_per_epoch: int) -> str:
-    """What runs of one size of epochs are called."""
+    """The name of the case in which epochs have so many rows."""
     millions = f"{rows_per_epoch / 1e6:g} M" if rows_per_epoch >= 1_000_000 else f"{rows_per_epoch:,}"
     return f"{millions} rows an epoch"
 
@@ -126,7 +126,7 @@ _LEAST_OF_LIMIT = 0.75
 
 
 def aims(row: Row) -> Iterator[Bound]:
-    """What Volley has to reach beside the runtime and the limit."""
+    """The bounds for Volley relative to the runtime and to the limit."""
     least = _LEAST.get(str(row.case)) if row.peer == NATIVE else 1.0
     if row.peer not in (NATIVE, GENERAL, SPARK_READS) or least is None:
         return

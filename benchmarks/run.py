@@ -1,4 +1,4 @@
-"""One run: what it is told, what it measures, and the process of its own that it has."""
+"""One run in a process of its own: what it is told, and what it measures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.measure import measured
 __all__ = ["Case", "Result", "Run", "in_own_process"]
 
 Case = str | int | float
-"""What only results of the same case can be compared by: a size, an expression, a catalog."""
+"""A size, an expression, a catalog: only results of the same case are compared."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Run:
     def apart(
         self, function: Callable[[Run], None], environment: Mapping[str, str] | None = None, **changes: Any
     ) -> list[Result]:
-        """Run a part in one more process, so that what goes on beside it in this one is not measured.
+        """Run a part in one more process, so that what this one does meanwhile is not measured.
 
         Args:
             function: The part, at the top of its module.
@@ -119,6 +119,6 @@ def in_own_process(
     told = {name: value for name, value in vars(run).items() if name not in ("folder", "results")}
     command = [sys.executable, "-m", "benchmarks.child", function.__module__, function.__name__]
     given = json.dumps(told, default=str)
-    # The output ends when the last process that inherited it does: the next run finds the machine idle.
+    # The output ends with the last process that inherited it, so the next run starts on an idle machine.
     output = subprocess.run([*command, given], check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
     return [Result(**each) for each in json.loads(output.splitlines()[-1])]

@@ -29,7 +29,7 @@ _PACKAGES = ("pyspark", "pyiceberg", "pyarrow")
 
 
 def run(benchmark: Benchmark, kept: Path = KEPT) -> list[Result]:
-    """Run all peers in all cases, over and over; show the table and the bounds.
+    """Run all peers in all cases, `repeat` times in turn; keep the results, show the table and the bounds.
 
     Args:
         benchmark: As it was asked for.
@@ -63,13 +63,13 @@ def _turns(benchmark: Benchmark, shared: Any) -> list[Run]:
 
 
 def show(benchmark: Benchmark, results: list[Result]) -> None:
-    """The table, and whether each bound is kept."""
+    """Print the table, and whether each bound is kept."""
     rows = in_rows(results, benchmark.case)
     heads, lines = table(benchmark, rows)
     shown = Table(*heads, title=benchmark.name)
     for line in lines:
         shown.add_row(*line)
-    # Where nobody watches, the table has the width it needs.
+    # Outside of a terminal the table takes the width it needs.
     Console(width=None if sys.stdout.isatty() else 200).print(shown)
     for row in rows:
         for bound in benchmark.bounds(row):

@@ -1,4 +1,4 @@
-"""How long until something happens: imports, and a new process's first epoch in the table."""
+"""How long a start takes: imports, and a new process's first epoch in the table."""
 
 from __future__ import annotations
 

@@ -39,14 +39,14 @@ _INPUT_FILES = 4
 def upsert(run: Run) -> None:
     """Upsert of many keys into a large table, beside MERGE INTO and pyiceberg: seconds, memory of the driver."""
     keys, lake = run.options["pyiceberg_keys" if run.peer == "pyiceberg" else "keys"], Lake(run.folder)
-    # A small one warms the session up.
+    # An upsert into the small table warms the session up.
     _make(lake, "small", 1_000)
     _input(lake, "few", 1_000, 100)
     _make(lake, "large", run.rows)
     _input(lake, "many", run.rows, keys)
     match run.peer:
         case "runtime":
-            # Merge-on-read too.
+            # The table's properties ask for merge-on-read.
             run.results.extend(runtime(run, runtime_job.merge, lake=lake.folder, keys=keys))
         case "pyiceberg":
             table, changes = lake.table("large"), pq.read_table(lake.folder / "many")

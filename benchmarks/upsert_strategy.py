@@ -29,7 +29,7 @@ _FIGURES = ("upsert", "pyiceberg", "duckdb")
 )
 def upsert_strategy(run: Run) -> None:
     """Merge-on-read and copy-on-write over the replaced share of a file: CPU of the upsert and of scans after it."""
-    # In one process: nothing but the work itself, all of it warm; of some runs the least counts.
+    # All in one warm process; the least of some runs is the work itself.
     duckdb_with_iceberg()
     for strategy in _STRATEGIES:
         _costs(run, run.options["shares"][-1], strategy)

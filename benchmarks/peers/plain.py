@@ -29,7 +29,7 @@ def limit(run: Run, folder: Path) -> None:
     def work() -> None:
         assert sum(pool.map(_copied, paths, [run.folder] * len(paths))) == run.rows
 
-    # Forked, as Spark's workers are: what they import is there already.
+    # Forked, as Spark's workers are, with everything imported.
     with ProcessPoolExecutor(cores, multiprocessing.get_context("fork")) as pool:
         list(pool.map(_copied, paths[:cores], [run.folder] * cores))
         run.measure(work, case=LIMIT)

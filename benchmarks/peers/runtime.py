@@ -28,12 +28,15 @@ _ROOT = Path(__file__).parents[2]
 
 
 def runtime(run: Run, work: Callable[[Run], None], **settings: Any) -> list[Result]:
-    """One run of a work of `benchmarks.peers.runtime_job`; it is for the caller to keep what it finds.
+    """Run a function of `benchmarks.peers.runtime_job` in a Python that has its PySpark.
 
     Args:
         run: The run.
-        work: A function of that module.
+        work: The function.
         settings: What it takes.
+
+    Returns:
+        What it finds; the caller keeps it in the run's results.
     """
     return run.apart(work, _environment(), options={"jars": ",".join(_jars()), **settings})
 

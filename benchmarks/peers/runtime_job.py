@@ -21,7 +21,7 @@ _WARM_UP_EPOCHS = 4
 _SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Spark's own gigabyte, which does for Volley, is scarce for Parquet in the JVM.
+    # Volley does with Spark's default of a gigabyte; for Parquet in the JVM that is too little.
     "spark.driver.memory": "2g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -30,7 +30,7 @@ _SETTINGS = {
     "spark.sql.catalog.volley": "org.apache.iceberg.spark.SparkCatalog",
     "spark.sql.catalog.volley.type": "jdbc",
     "spark.sql.catalog.volley.jdbc.schema-version": "V1",
-    # On a local disk Spark's own choice starts a shell for each file of its log: no part of the work.
+    # By default Spark starts a shell for each file of its log on a local disk: no part of the work.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -78,7 +78,7 @@ def kafka(run: Run) -> None:
 
 
 def first_epoch(run: Run) -> None:
-    """One epoch of a session that has done nothing yet; when it is there."""
+    """One epoch of a new session; records when it is committed."""
     folder = run.options["folder"]
     with _session(run) as spark:
         _stream(spark.readStream.schema(spark.read.parquet(folder).schema).parquet(folder), "first", run.folder)
@@ -145,7 +145,7 @@ def _session(run: Run) -> Iterator[SparkSession]:
 
 
 def _stream(frame: DataFrame, table: str, lake: Path) -> None:
-    """All that is there now into a new table."""
+    """Copy all that is there now into a new table."""
     _create(frame, table)
     write = frame.writeStream.outputMode("append").option("checkpointLocation", f"{lake}/checkpoints/{table}")
     write.trigger(availableNow=True).toTable(f"volley.b.{table}").awaitTermination()
