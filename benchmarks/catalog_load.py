@@ -22,7 +22,7 @@ from tests.servers.postgres import Postgres
 from tests.servers.rest_fixture import RestFixture
 from tests.servers.seaweed import SeaweedProcess
 from volley import IcebergSinkConfig, IcebergStorage
-from volley.iceberg import GlueCatalog, NessieCatalog, catalogs
+from volley.iceberg import GlueCatalog, NessieCatalog
 
 _MOST_MS = 100
 _SCHEMA = pa.schema([("id", pa.int64())])
@@ -96,8 +96,8 @@ def catalog_load(run: Run) -> None:
         config = getattr(Servers(run.folder, running), str(run.case))()
         for number in range(run.options["snapshots"]):
             write_epoch(config, number, [pa.record_batch([[number]], schema=_SCHEMA)])
-        properties = {**config.source.to_properties(config.storage, config.warehouse), **config.properties}
-        peers = {"Volley": catalogs.load_catalog(config), "plain pyiceberg": load_catalog("volley", **properties)}
+        plain = load_catalog("volley", **config.ref.to_properties())
+        peers = {"Volley": config.ref.load_catalog(), "plain pyiceberg": plain}
         for peer, catalog in peers.items():
             times = []
             for _ in range(run.options["loads"]):

@@ -13,9 +13,10 @@ from benchmarks.files_to_iceberg import Sizes, copy
 from benchmarks.rows import NATIVE, RUNTIME, Bound, Row
 from benchmarks.run import Run
 from volley import MemorySource, SourceContext
-from volley._session import open_session
-from volley._tasks import InputSplit, Task, TaskPlan, run_splits
-from volley._tree import Tree
+from volley.spark.run import run_splits
+from volley.spark.session import open_session
+from volley.task.task import InputSplit, Task, TaskPlan
+from volley.task.tree import Tree
 
 _ROWS = 10
 _JOBS = 100

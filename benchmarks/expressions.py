@@ -12,10 +12,10 @@ from benchmarks.benchmark import benchmark
 from benchmarks.events import FILES, batches, events_folder
 from benchmarks.run import Run
 from volley import FileSource, col
-from volley._arrow import lower
-from volley._columns import apply
-from volley._plan import Filter, Node, Read, WithColumn
-from volley._session import open_session, session_for_job
+from volley.arrow.nodes import lower
+from volley.plan.nodes import Filter, Node, Read, WithColumn
+from volley.spark.nodes import apply
+from volley.spark.session import open_session, session_for_job
 
 _READ = Read(FileSource("events", format="parquet"))
 _NODES: dict[str, list[Node]] = {

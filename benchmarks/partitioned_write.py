@@ -15,7 +15,7 @@ from benchmarks.lake import QUERY, Lake, open_sink
 from benchmarks.run import Run
 from volley import Epoch
 from volley.iceberg import Partitioning
-from volley.iceberg._rolling import RollingFiles
+from volley.iceberg.write.data_files import RollingFiles
 
 _BATCH = 10_000
 _OPEN = 100

@@ -21,7 +21,7 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", java_options())
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session that Environment would make, with two cores; workers find the tests' own modules."""
-    from volley._session import open_session
+    from volley.spark.session import open_session
 
     root = str(pathlib.Path(__file__).parent.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
@@ -33,7 +33,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def job_session(spark: SparkSession) -> SparkSession:
     """The session a job runs in, with no shortcut for rows the driver holds: they go through generated code."""
-    from volley._session import session_for_job
+    from volley.spark.session import session_for_job
 
     session = session_for_job(spark, "/checkpoint")
     session.conf.set(

@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from volley._repair import repair
-    from volley.connectors.console import ConsoleSink
-    from volley.connectors.files import FileSink, FileSource
-    from volley.connectors.function import FunctionSink
-    from volley.connectors.kafka import KafkaSink, KafkaSource
-    from volley.connectors.memory import ABORT, EOF, MemorySink, MemorySource
+    from volley.connectors.console.sink import ConsoleSink
+    from volley.connectors.files.sink import FileSink
+    from volley.connectors.files.source import FileSource
+    from volley.connectors.function.sink import FunctionSink
+    from volley.connectors.kafka.sink import KafkaSink
+    from volley.connectors.kafka.source import KafkaSource
+    from volley.connectors.memory.sink import MemorySink
+    from volley.connectors.memory.source import ABORT, EOF, MemorySource
     from volley.connectors.rate import RateSource
+    from volley.engine.job import Job, Progress, State
+    from volley.engine.repair import repair
     from volley.environment import Environment
+    from volley.epoch import Epoch, WriteResult
     from volley.errors import (
         CatalogAuthError,
         CatalogError,
@@ -33,11 +38,10 @@ if TYPE_CHECKING:
         TableNotFoundError,
         VolleyError,
     )
-    from volley.expressions import Expr, col, lit
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergStorage
-    from volley.job import Job, Progress, State
     from volley.metrics import EpochProgress, Metrics, MetricsSnapshot
-    from volley.sink import Committer, Epoch, Sink, SinkContext, TaskWriter, Writer, WriteResult
+    from volley.plan.expressions import Expr, col, lit
+    from volley.sink import Committer, Sink, SinkContext, TaskWriter, Writer
     from volley.source import Reader, Source, SourceContext, SparkSource
     from volley.stream import DataStream, Pipeline
 
@@ -104,24 +108,29 @@ __all__ = [
 
 _ERRORS = [name for name in __all__ if name.endswith("Error")]
 _MODULES = {
-    "_repair": ["repair"],
-    "connectors.console": ["ConsoleSink"],
-    "connectors.files": ["FileSink", "FileSource"],
-    "connectors.function": ["FunctionSink"],
-    "connectors.kafka": ["KafkaSink", "KafkaSource"],
-    "connectors.memory": ["ABORT", "EOF", "MemorySink", "MemorySource"],
+    "connectors.console.sink": ["ConsoleSink"],
+    "connectors.files.sink": ["FileSink"],
+    "connectors.files.source": ["FileSource"],
+    "connectors.function.sink": ["FunctionSink"],
+    "connectors.kafka.sink": ["KafkaSink"],
+    "connectors.kafka.source": ["KafkaSource"],
+    "connectors.memory.rows": ["ABORT", "EOF"],
+    "connectors.memory.sink": ["MemorySink"],
+    "connectors.memory.source": ["MemorySource"],
     "connectors.rate": ["RateSource"],
+    "engine.job": ["Job", "Progress", "State"],
+    "engine.repair": ["repair"],
     "environment": ["Environment"],
+    "epoch": ["Epoch", "WriteResult"],
     "errors": _ERRORS,
-    "expressions": ["Expr", "col", "lit"],
     "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergStorage"],
-    "job": ["Job", "Progress", "State"],
     "metrics": ["EpochProgress", "Metrics", "MetricsSnapshot"],
-    "sink": ["Committer", "Epoch", "Sink", "SinkContext", "TaskWriter", "WriteResult", "Writer"],
+    "plan.expressions": ["Expr", "col", "lit"],
+    "sink": ["Committer", "Sink", "SinkContext", "TaskWriter", "Writer"],
     "source": ["Reader", "Source", "SourceContext", "SparkSource"],
     "stream": ["DataStream", "Pipeline"],
 }
-_PACKAGES = {module.partition(".")[0] for module in _MODULES if not module.startswith("_")}
+_PACKAGES = ("errors", "iceberg")
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 

@@ -9,18 +9,19 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
 
-from volley import _checks, _plan
-from volley._prometheus import Endpoint
-from volley._start import Start, StartOptions
+from volley import checks
+from volley.engine.options import Start, StartOptions
 from volley.errors import ConfigError, PlanError
+from volley.exposition import Endpoint
 from volley.metrics import Metrics
+from volley.plan import nodes
 from volley.source import Source
 from volley.stream import DataStream, Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from volley.job import Job
+    from volley.engine.job import Job
 
 __all__ = ["Environment"]
 
@@ -51,13 +52,13 @@ class Environment:
     master: str | None = None
     spark: SparkSession | None = field(default=None, repr=False)
     checkpoint_dir: str | os.PathLike[str] | None = None
-    checkpoint_interval: _checks.Duration = timedelta(seconds=60)
+    checkpoint_interval: checks.Duration = timedelta(seconds=60)
     arrow_native: bool = True
 
     def __post_init__(self) -> None:
-        optional = _checks.optional
-        _checks.keep(self, master=optional(_checks.text), checkpoint_dir=optional(_checks.path))
-        _checks.keep(self, checkpoint_interval=_checks.duration_or_zero, arrow_native=_checks.flag)
+        optional = checks.optional
+        checks.keep(self, master=optional(checks.text), checkpoint_dir=optional(checks.path))
+        checks.keep(self, checkpoint_interval=checks.duration_or_zero, arrow_native=checks.flag)
         _check_session(self.spark)
         if self.master is not None and self.spark is not None:
             raise ConfigError("both master and spark are given", hint="a given session already has its master")
@@ -73,7 +74,7 @@ class Environment:
                 f"from_source takes a Source, not {type(source).__name__}",
                 hint="for example FileSource(path), MemorySource(rows), RateSource(rows_per_second)",
             )
-        return DataStream(_plan.Read(source), self)
+        return DataStream(nodes.Read(source), self)
 
     def start(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job:
         """Start pipelines as one job, and return the running job at once: for notebooks and services.
@@ -106,7 +107,7 @@ class Environment:
         """
         start = Start(name, **options)
         writes = self._writes(pipelines)
-        path = _plan.choose_path(writes, self.arrow_native)
+        path = nodes.choose_path(writes, self.arrow_native)
         _check(writes, path)
         with ExitStack() as on_failure:
             job = self._start(writes, path, start, on_failure)
@@ -136,7 +137,7 @@ class Environment:
             >>> environment.execute("prices", paid.to_sink(good), free.to_sink(bad))  # doctest: +SKIP
             Job('prices', finished, epoch 0, 2 rows)
         """
-        from volley._terminal import follow
+        from volley.engine.terminal import follow
 
         job = self.start(name, *pipelines, **options)
         follow(job)
@@ -145,7 +146,7 @@ class Environment:
             raise job.exception.with_traceback(None)
         return job
 
-    def _writes(self, pipelines: Sequence[Pipeline]) -> list[_plan.Write]:
+    def _writes(self, pipelines: Sequence[Pipeline]) -> list[nodes.Write]:
         """The graph of a job, as its writes."""
         if not pipelines:
             raise ConfigError(
@@ -163,18 +164,20 @@ class Environment:
                 )
         return [write for pipeline in pipelines for write in pipeline._writes]
 
-    def _start(self, writes: Sequence[_plan.Write], path: _plan.Path, start: Start, on_failure: ExitStack) -> Job:
-        from volley._checkpoint import Checkpoint, locate
-        from volley._launch import launch
-        from volley._running import release, reserve
-        from volley._session import open_session
-        from volley.job import Job
+    def _start(self, writes: Sequence[nodes.Write], path: nodes.Path, start: Start, on_failure: ExitStack) -> Job:
+        from volley.engine.checkpoint import Checkpoint, locate
+        from volley.engine.job import Job
+        from volley.engine.launch import launch
+        from volley.engine.running import release, reserve
+        from volley.spark.session import open_session
 
         parent = None if self.checkpoint_dir is None else os.fspath(self.checkpoint_dir)
         folder, metrics = locate(parent, start.name), Metrics({"job_name": start.name})
         reserve(folder, start.name)
         on_failure.callback(release, folder)
-        endpoint = None if start.metrics_port is None else Endpoint(metrics, start.metrics_host, start.metrics_port)
+        endpoint = (
+            None if start.metrics_port is None else Endpoint(metrics.exposed, start.metrics_host, start.metrics_port)
+        )
         if endpoint:
             on_failure.callback(endpoint.close)
         checkpoint = Checkpoint(folder, start.name)
@@ -182,12 +185,12 @@ class Environment:
             writes, path, start, checkpoint, lambda: self.spark or open_session(self.master), metrics, on_failure
         )
         job = Job(epochs, endpoint)
-        sources = [read.source for read in _plan.reads(writes, path)]
+        sources = [read.source for read in nodes.reads(writes, path)]
         job._start(self._interval(writes), all(source.bounded for source in sources))
         checkpoint.forget()
         return job
 
-    def _interval(self, writes: Sequence[_plan.Write]) -> timedelta:
+    def _interval(self, writes: Sequence[nodes.Write]) -> timedelta:
         assert isinstance(self.checkpoint_interval, timedelta)
         waits = (write.sink.flush_interval for write in writes)
         return min([self.checkpoint_interval, *(wait for wait in waits if wait is not None)])
@@ -197,10 +200,10 @@ def _check_session(spark: object) -> None:
     if spark is not None:
         from pyspark.sql import SparkSession
 
-        _checks.of_type(SparkSession, "SparkSession.builder.getOrCreate(), or leave it out")("spark", spark)
+        checks.of_type(SparkSession, "SparkSession.builder.getOrCreate(), or leave it out")("spark", spark)
 
 
-def _check(writes: Sequence[_plan.Write], path: _plan.Path) -> None:
+def _check(writes: Sequence[nodes.Write], path: nodes.Path) -> None:
     sinks = [write.sink for write in writes]
     for number, sink in enumerate(sinks):
         if any(other is sink for other in sinks[:number]):

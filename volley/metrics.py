@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from volley.exposition import Exposed, Series, exposition
+
 if TYPE_CHECKING:
-    from volley.sink import WriteResult
+    from volley.epoch import WriteResult
 
 __all__ = ["EpochProgress", "Histogram", "Metrics", "MetricsSnapshot"]
 
@@ -137,12 +139,14 @@ class Figures(ABC):
             >>> "volley_iceberg_records_written_total 3.0" in text
             True
         """
-        from volley._prometheus import exposition
+        return exposition(self.exposed(), prefix)
 
-        return exposition(self, prefix)
+    def exposed(self) -> Exposed:
+        """The metrics for Prometheus: of a job with sinks those of each sink."""
+        running = self.running
+        return Exposed([now.series(labels) for labels, now in self._labelled()], asdict(running) if running else None)
 
-    def series(self) -> list[Series]:
-        """The counters with the labels they are shown under; of a job with sinks those of each sink."""
+    def _labelled(self) -> list[_Labelled]:
         return [({}, self.snapshot())]
 
     @property
@@ -190,10 +194,24 @@ class MetricsSnapshot(Figures):
         """Itself."""
         return self
 
+    def series(self, labels: Mapping[str, str]) -> Series:
+        """The counters, averages and histograms under these labels, for Prometheus."""
+        averages = {
+            "batches_committed": self.commits_success,
+            "commit_latency_avg_ms": self.avg_commit_latency_ms(),
+            "write_latency_avg_ms": self.avg_write_latency_ms(),
+            "success_rate": self.success_rate(),
+            "retry_rate": self.retry_rate(),
+            "batch_size_avg": self.avg_batch_size(),
+        }
+        histograms = {"commit_duration_seconds": self.commit_durations, "records_per_batch": self.records_per_batch}
+        buckets = {name: (histogram.cumulated(), histogram.total) for name, histogram in histograms.items()}
+        return Series(labels, {**vars(self), **averages}, buckets)
+
 
 _COUNTERS = frozenset(field.name for field in fields(MetricsSnapshot) if field.type == "int")
 
-Series = tuple[dict[str, str], MetricsSnapshot]
+_Labelled = tuple[dict[str, str], MetricsSnapshot]
 """Labels and the counters under them."""
 
 
@@ -287,7 +305,7 @@ class Metrics(Figures):
                 each._now = MetricsSnapshot()
             return taken
 
-    def series(self) -> list[Series]:
+    def _labelled(self) -> list[_Labelled]:
         with self._lock:
             return [(each._labels, each._taken()) for each in self._sinks.values() or (self,)]
 

@@ -2,92 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from volley.bad_rows import BadRow, Located, counted
 from volley.errors import PlanError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BadRow", "Located", "Offset", "Reader", "Source", "SourceContext", "SparkSource", "Split", "counted"]
+__all__ = ["Offset", "Reader", "Source", "SourceContext", "SparkSource", "Split"]
 
 Offset = dict[str, Any]
 """A position in a source: a small JSON-able dict that Spark keeps in its checkpoint."""
 
 Split = Any
 """What one task reads: any small picklable value; only the reader that made it looks inside."""
-
-
-@dataclass(frozen=True)
-class BadRow:
-    """A row that can't be used, as it goes to a dead letter.
-
-    Args:
-        payload: The row as it stands in the source; if it was read already, as JSON.
-        error: What is wrong with it.
-        position: Where it stands in the source.
-    """
-
-    payload: str
-    error: str
-    position: str
-
-    @classmethod
-    def of(cls, batch: pa.RecordBatch, row: int, error: str, position: str) -> BadRow:
-        """A row of a batch."""
-        return cls(_as_json(batch.slice(row, 1)), error, position)
-
-
-@dataclass(frozen=True)
-class Located:
-    """Rows of a source that were read, and where each stands.
-
-    Args:
-        batch: The rows.
-        position: From a row's number in the batch to its place in the source; asked for bad rows only, in ascending
-            order and once each.
-    """
-
-    batch: pa.RecordBatch
-    position: Callable[[int], str]
-
-
-def counted(batches: Iterator[pa.RecordBatch], place: str, before: int = 0) -> Iterator[Located]:
-    """Batches that follow each other in one place: their rows are counted from 1.
-
-    Args:
-        batches: The batches.
-        place: What errors call the place.
-        before: The rows in front of them.
-    """
-    for batch in batches:
-        yield Located(batch, _Counted(place, before + 1))
-        before += batch.num_rows
-
-
-@dataclass(frozen=True)
-class _Counted:
-    place: str
-    first: int
-
-    def __call__(self, row: int) -> str:
-        return f"{self.place}, row {self.first + row}"
-
-
-def _as_json(row: pa.RecordBatch) -> str:
-    from volley._readable import readable_rows
-
-    (values,) = readable_rows(row)
-    return json.dumps(values, default=_text, ensure_ascii=False)
-
-
-def _text(value: object) -> str:
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
-from volley import _plan
-from volley._checks import Duration, duration
-from volley._start import StartOptions
-from volley._types import check_schema
+from volley.checks import Duration, duration
+from volley.engine.options import StartOptions
 from volley.errors import ConfigError, ExpressionError, PlanError, near
-from volley.expressions import Column, Expr, as_node, output_name
+from volley.plan import nodes
+from volley.plan.expressions import Column, Expr, as_node, output_name
 from volley.sink import Sink
+from volley.types.schemas import check_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from volley._types import SchemaLike
-    from volley.job import Job
+    from volley.engine.job import Job
+    from volley.types.names import SchemaLike
 
 __all__ = ["DataStream", "Pipeline"]
 
@@ -61,7 +61,7 @@ class DataStream:
               read MemorySource(1 row)
     """
 
-    _node: _plan.Node
+    _node: nodes.Node
     _environment: _Runner = field(compare=False)
 
     def filter_expr(self, predicate: Expr) -> DataStream:
@@ -75,7 +75,7 @@ class DataStream:
                 f"filter_expr takes an expression, not {type(predicate).__name__}",
                 hint='build one with col and lit: col("status").eq(lit("active"))',
             )
-        return self._then(_plan.Filter(self._node, predicate.node))
+        return self._then(nodes.Filter(self._node, predicate.node))
 
     def select(self, *columns: str | Expr) -> DataStream:
         """Exactly these columns, in this order: names, or expressions with an alias.
@@ -85,11 +85,13 @@ class DataStream:
         """
         if not columns:
             raise ExpressionError("select without columns", hint='name at least one: select("id", "status")')
-        nodes = tuple(Column(_text(each, "select")) if isinstance(each, str) else as_node(each) for each in columns)
-        names = [output_name(node) for node in nodes]
+        selected = tuple(
+            Column(_text(column, "select")) if isinstance(column, str) else as_node(column) for column in columns
+        )
+        names = [output_name(node) for node in selected]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ExpressionError(f"select has two columns named {twice[0]!r}", hint="give one of them an alias")
-        return self._then(_plan.Select(self._node, nodes))
+        return self._then(nodes.Select(self._node, selected))
 
     def with_column(self, name: str, value: Expr | Any) -> DataStream:
         """The column `name` computed by `value`: appended, or put in place of the one of that name.
@@ -98,11 +100,11 @@ class DataStream:
             name: The column's name.
             value: An expression, or a Python value for a constant column.
         """
-        return self._then(_plan.WithColumn(self._node, _text(name, "with_column"), as_node(value)))
+        return self._then(nodes.WithColumn(self._node, _text(name, "with_column"), as_node(value)))
 
     def drop(self, *columns: str) -> DataStream:
         """All columns but these."""
-        return self._then(_plan.Drop(self._node, tuple(_text(name, "drop") for name in columns)))
+        return self._then(nodes.Drop(self._node, tuple(_text(name, "drop") for name in columns)))
 
     def rename(self, names: dict[str, str]) -> DataStream:
         """The same columns, some under new names.
@@ -115,7 +117,7 @@ class DataStream:
                 f"rename takes a dict, not {type(names).__name__}", hint='for example rename({"old": "new"})'
             )
         pairs = tuple((_text(old, "rename"), _text(new, "rename")) for old, new in names.items())
-        return self._then(_plan.Rename(self._node, pairs))
+        return self._then(nodes.Rename(self._node, pairs))
 
     def map(self, function: Callable[[Row], Row], schema: SchemaLike | None = None) -> DataStream:
         """Each row through a Python function, as a dict. Slower than expressions by far.
@@ -125,11 +127,11 @@ class DataStream:
             schema: The columns of its output: an Arrow schema, ``"id long, name string"`` or a dict of names and
                 types; None = the same as its input.
         """
-        return self._then(_plan.Map(self._node, _callable(function, "map"), _schema(schema)))
+        return self._then(nodes.Map(self._node, _callable(function, "map"), _schema(schema)))
 
     def flat_map(self, function: Callable[[Row], Iterable[Row]], schema: SchemaLike | None = None) -> DataStream:
         """Each row through a Python function that gives any number of rows. See `map`."""
-        return self._then(_plan.FlatMap(self._node, _callable(function, "flat_map"), _schema(schema)))
+        return self._then(nodes.FlatMap(self._node, _callable(function, "flat_map"), _schema(schema)))
 
     def map_batches(
         self, function: Callable[[pa.RecordBatch], pa.RecordBatch], schema: SchemaLike | None = None
@@ -140,14 +142,14 @@ class DataStream:
             function: One `pyarrow.RecordBatch` in, one out; runs on the executors.
             schema: The columns of its output; None = the same as its input.
         """
-        return self._then(_plan.MapBatches(self._node, _callable(function, "map_batches"), _schema(schema)))
+        return self._then(nodes.MapBatches(self._node, _callable(function, "map_batches"), _schema(schema)))
 
     def union(self, *others: DataStream) -> DataStream:
         """The rows of this stream and the others; all have the same columns, whatever their order."""
         for other in others:
             if not isinstance(other, DataStream):
                 raise ConfigError(f"union takes streams, not {type(other).__name__}", hint="environment.from_source(…)")
-        return self._then(_plan.Union((self._node, *(other._node for other in others))))
+        return self._then(nodes.Union((self._node, *(other._node for other in others))))
 
     def deduplicate(self, *keys: str, event_time: str | None = None, within: Duration | None = None) -> DataStream:
         """The first row of each key.
@@ -171,7 +173,7 @@ class DataStream:
         for name in (*keys, *([] if event_time is None else [event_time])):
             _text(name, "deduplicate")
         span = None if within is None else duration("within", within)
-        return self._then(_plan.Deduplicate(self._node, keys, event_time, span))
+        return self._then(nodes.Deduplicate(self._node, keys, event_time, span))
 
     def split(self, predicate: Expr) -> tuple[DataStream, DataStream]:
         """Two streams: the rows for which `predicate` is true, and all others (for which it is false or null).
@@ -188,7 +190,7 @@ class DataStream:
               read MemorySource(1 row)
         """
         good = self.filter_expr(predicate)
-        return good, self._then(_plan.Rest(self._node, predicate.node))
+        return good, self._then(nodes.Rest(self._node, predicate.node))
 
     def to_sink(self, sink: Sink, dead_letter: Sink | str | None = None) -> Pipeline:
         """The rows go to `sink`. A stream can have several sinks, and so can the streams that go on from it.
@@ -215,7 +217,7 @@ class DataStream:
             raise _UnknownVerb(f"a stream has no {name!r}", hint=hint)
 
     def __str__(self) -> str:
-        return _plan.describe(self._node)
+        return nodes.describe(self._node)
 
     def __repr__(self) -> str:
         return f"DataStream(\n{self}\n)"
@@ -223,7 +225,7 @@ class DataStream:
     def _repr_html_(self) -> str:
         return _html("DataStream", [self._node], self._environment)
 
-    def _then(self, node: _plan.Node) -> DataStream:
+    def _then(self, node: nodes.Node) -> DataStream:
         return DataStream(node, self._environment)
 
 
@@ -240,7 +242,7 @@ class Pipeline:
         1
     """
 
-    _writes: tuple[_plan.Write, ...]
+    _writes: tuple[nodes.Write, ...]
     _environment: _Runner = field(compare=False)
 
     def to_sink(self, sink: Sink, dead_letter: Sink | str | None = None) -> Pipeline:
@@ -274,7 +276,7 @@ class Pipeline:
             raise _UnknownVerb(f"a pipeline has no {name!r}", hint=hint)
 
     def __str__(self) -> str:
-        return "\n".join(map(_plan.describe, self._writes))
+        return "\n".join(map(nodes.describe, self._writes))
 
     def __repr__(self) -> str:
         return f"Pipeline(\n{self}\n)"
@@ -282,7 +284,7 @@ class Pipeline:
     def _repr_html_(self) -> str:
         return _html("Pipeline", self._writes, self._environment)
 
-    def _with(self, node: _plan.Node, sink: Sink, dead_letter: Sink | str | None) -> Pipeline:
+    def _with(self, node: nodes.Node, sink: Sink, dead_letter: Sink | str | None) -> Pipeline:
         if not isinstance(sink, Sink):
             raise ConfigError(
                 f"to_sink takes a Sink, not {type(sink).__name__}",
@@ -298,17 +300,17 @@ class Pipeline:
             raise ConfigError(
                 f"dead_letter takes a Sink, not {type(dead_letter).__name__}", hint='for example FileSink("bad")'
             )
-        return Pipeline((*self._writes, _plan.Write(node, sink, letters)), self._environment)
+        return Pipeline((*self._writes, nodes.Write(node, sink, letters)), self._environment)
 
 
-def _explained(nodes: Sequence[_plan.Node], environment: _Runner) -> str:
-    plans = "\n".join(map(_plan.describe, nodes))
-    return f"path: {_plan.choose_path(nodes, environment.arrow_native)}\n{plans}"
+def _explained(roots: Sequence[nodes.Node], environment: _Runner) -> str:
+    plans = "\n".join(map(nodes.describe, roots))
+    return f"path: {nodes.choose_path(roots, environment.arrow_native)}\n{plans}"
 
 
-def _html(title: str, nodes: Sequence[_plan.Node], environment: _Runner) -> str:
-    path = _plan.choose_path(nodes, environment.arrow_native)
-    plans = "\n".join(map(_plan.describe, nodes))
+def _html(title: str, roots: Sequence[nodes.Node], environment: _Runner) -> str:
+    path = nodes.choose_path(roots, environment.arrow_native)
+    plans = "\n".join(map(nodes.describe, roots))
     return f"<div><b>{title}</b> · {html.escape(str(path))}<pre>{html.escape(plans)}</pre></div>"
 
 

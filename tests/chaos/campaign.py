@@ -20,9 +20,9 @@ from tests.chaos.kinds import DEAD, KINDS
 from tests.classes import java_options
 from tests.recovery.rows import Difference, Row, compare, read_back, read_input, write_file
 from volley import VolleyError
-from volley._failpoints import LOG, POINTS, VARIABLE
-from volley._spark_log import COMMITS, SparkLog
 from volley.iceberg import remove_orphan_files
+from volley.spark.log import COMMITS, SparkLog
+from volley.task.failpoints import LOG, POINTS, VARIABLE
 
 _ROOT = Path(__file__).parents[2]
 _AHEAD = 10

@@ -33,9 +33,9 @@ from volley import (
     StorageError,
     VolleyError,
 )
-from volley._failpoints import VICTIM
-from volley.iceberg._clients import ThriftySqlCatalog
-from volley.iceberg.committer import IcebergCommitter
+from volley.iceberg.commit.committer import IcebergCommitter
+from volley.iceberg.pyiceberg_private.sql import ThriftySqlCatalog
+from volley.task.failpoints import VICTIM
 
 __all__ = ["STOPPED", "config", "load_table", "pipeline"]
 

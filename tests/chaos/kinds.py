@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from tests.recovery.rows import SCHEMA, START, Row, nested
 from volley import DataStream, col, lit
-from volley._failpoints import CHORE_POINT, TASK_POINTS
 from volley.iceberg import Append, Upsert
 from volley.iceberg.modes import CommitMode
+from volley.task.failpoints import CHORE_POINT, TASK_POINTS
 
 __all__ = ["DEAD", "KINDS", "Kind"]
 

@@ -12,7 +12,7 @@ import pyspark
 
 from tests.processes import ROOT
 from tests.services.conftest import free_ports, wait_for
-from volley._java import find_java
+from volley.spark.java import find_java
 
 SPARK_HOME = Path(pyspark.__file__).parent
 DEPLOY = "org.apache.spark.deploy"

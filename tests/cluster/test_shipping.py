@@ -18,7 +18,7 @@ import volley
 from tests.cluster.standalone import SPARK_HOME, Cluster
 from tests.processes import ROOT
 from tests.recovery.runs import RUN_SECONDS, check_exactly_once, write_input
-from volley._java import find_java
+from volley.spark.java import find_java
 
 SCRIPT = Path(__file__).with_name("submitted.py")
 FILES = 1

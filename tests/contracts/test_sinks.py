@@ -25,7 +25,8 @@ from volley import (
     Metrics,
     SourceContext,
 )
-from volley.sink import Sink, SinkContext, WriteResult
+from volley.epoch import WriteResult
+from volley.sink import Sink, SinkContext
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 QUERY = str(uuid.UUID(int=1 << 127))

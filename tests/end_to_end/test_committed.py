@@ -11,8 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.spool import Spool, calls, fill, note
 from volley import Environment, JobError, MemorySink, SourceError, SparkSource, State
-from volley.connectors._memory_committer import MemoryCommitter
-from volley.sink import Committer, Epoch, SinkContext, WriteResult
+from volley.connectors.memory.committer import MemoryCommitter
+from volley.epoch import Epoch, WriteResult
+from volley.sink import Committer, SinkContext
 
 
 @dataclass(frozen=True)

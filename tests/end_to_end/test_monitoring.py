@@ -27,7 +27,7 @@ from volley import (
     MemorySource,
     col,
 )
-from volley._terminal import _line
+from volley.engine.terminal import _line
 
 # Three splits, the last of one row.
 ROWS = 20_001

@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
-import volley._epochs
+import volley.engine.epochs
 from volley import (
     Environment,
     FileSource,
@@ -82,7 +82,7 @@ def meddle(monkeypatch: pytest.MonkeyPatch) -> Meddle:
             if point == "after-files":
                 happens(next(written))
 
-        monkeypatch.setattr(volley._epochs, "reach", reach)
+        monkeypatch.setattr(volley.engine.epochs, "reach", reach)
 
     return arrange
 

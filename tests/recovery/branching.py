@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from volley import DataStream, Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, col
-from volley._failpoints import VICTIM
+from volley.task.failpoints import VICTIM
 
 __all__ = ["SCHEMA", "SOURCES", "main"]
 

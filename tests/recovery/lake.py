@@ -12,8 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from volley import Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext, WriteResult
-from volley.iceberg.catalogs import load_catalog
-from volley.iceberg.committer import IcebergCommitter
+from volley.iceberg.commit.committer import IcebergCommitter
 
 SCHEMA = pa.schema([("id", pa.int64())])
 EVENTS = "events"
@@ -38,7 +37,7 @@ class Lake:
 
     def table(self) -> Table:
         """The table as another client sees it."""
-        catalog = load_catalog(self.config)
+        catalog = self.config.ref.load_catalog()
         self._catalogs.append(catalog)
         return catalog.load_table("db.events")
 

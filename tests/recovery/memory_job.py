@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from tests.recovery.runs import load
 from volley import Environment, FileSink, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource, Progress, Sink
-from volley._session import open_session
 from volley.iceberg.modes import CommitMode
+from volley.spark.session import open_session
 
 ROWS_PER_EPOCH = 2
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tests.recovery.lake import EVENTS
 from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, KafkaSource, col, lit
-from volley._failpoints import VICTIM
 from volley.iceberg import Append, Overwrite, Upsert
 from volley.iceberg.modes import CommitMode
+from volley.task.failpoints import VICTIM
 
 MODES: dict[str, CommitMode] = {
     "append": Append(),

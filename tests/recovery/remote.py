@@ -12,8 +12,8 @@ from tests.recovery.lake import SCHEMA
 from tests.services.conftest import Seaweed
 from tests.services.fault_proxy import FaultProxy
 from volley import IcebergSink, IcebergSinkConfig, Metrics, SinkContext
-from volley.iceberg.catalogs import RestCatalog
-from volley.iceberg.committer import IcebergCommitter
+from volley.iceberg.catalogs.values import RestCatalog
+from volley.iceberg.commit.committer import IcebergCommitter
 
 
 @dataclass(frozen=True)

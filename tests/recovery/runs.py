@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from tests.processes import plain_environment
 from tests.recovery import pipeline
-from volley._failpoints import VARIABLE
+from volley.task.failpoints import VARIABLE
 
 ROWS_PER_FILE = 500
 FILES = 4

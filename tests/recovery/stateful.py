@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from volley import DataStream, Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, col, lit
-from volley._failpoints import VICTIM
 from volley.iceberg import Upsert
+from volley.task.failpoints import VICTIM
 
 __all__ = ["SLOTS", "main"]
 

@@ -33,7 +33,7 @@ from volley import (
     TableNotFoundError,
     VolleyError,
 )
-from volley.iceberg.committer import IcebergCommitter
+from volley.iceberg.commit.committer import IcebergCommitter
 
 TOKENS = "/oauth/tokens"
 BUSY = [429, 500, 502, 503, 504]

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from tests.processes import plain_environment
 from tests.recovery.memory_job import MemoryJob
 from volley import ConfigError, IcebergSink, MemorySink, PlanError, StorageError, VolleyError
-from volley._failpoints import VARIABLE
 from volley.iceberg import Overwrite, Upsert
+from volley.task.failpoints import VARIABLE
 
 
 @pytest.fixture(params=[True, False], ids=["arrow-native", "general"])

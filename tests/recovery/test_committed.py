@@ -15,7 +15,7 @@ from tests.processes import plain_environment
 from tests.recovery import spool_job
 from tests.recovery.runs import RUN_SECONDS
 from tests.spool import calls, fill
-from volley._failpoints import VARIABLE
+from volley.task.failpoints import VARIABLE
 
 pytestmark = pytest.mark.usefixtures("spark")
 

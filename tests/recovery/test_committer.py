@@ -21,8 +21,7 @@ from volley import (
     CommitStateUnknownError,
     LayoutChangedError,
 )
-from volley.iceberg.catalogs import load_catalog
-from volley.iceberg.committer import epoch_of
+from volley.iceberg.commit.marks import epoch_of
 
 
 def refused(commit: Callable[[], Any]) -> Any:
@@ -259,7 +258,7 @@ def test_another_writer(
 def test_a_table_made_again_is_another_table(lake: Lake) -> None:
     driver = lake.driver()
     written = write(driver, 0, [1])
-    catalog = load_catalog(lake.config)
+    catalog = lake.config.ref.load_catalog()
     lake._catalogs.append(catalog)
     catalog.drop_table("db.events")
     lake.driver()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.recovery import pipeline
 from tests.recovery.runs import FILES, ROWS_PER_FILE, load, run_and_die, write_input
-from volley._failpoints import POINTS
+from volley.task.failpoints import POINTS
 
 pytestmark = pytest.mark.usefixtures("spark")
 

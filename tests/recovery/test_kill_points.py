@@ -9,8 +9,8 @@ import pytest
 
 from tests.recovery.runs import check_exactly_once, load, run_again, run_and_die, write_input
 from volley import IcebergSinkConfig, IcebergStorage
-from volley._failpoints import POINTS
 from volley.iceberg import orphan_files, remove_orphan_files
+from volley.task.failpoints import POINTS
 
 pytestmark = pytest.mark.usefixtures("spark")
 

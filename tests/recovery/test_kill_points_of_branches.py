@@ -14,7 +14,7 @@ import pytest
 from tests.processes import plain_environment
 from tests.recovery import branching
 from tests.recovery.runs import RUN_SECONDS, load
-from volley._failpoints import POINTS, TASK_POINTS, VARIABLE
+from volley.task.failpoints import POINTS, TASK_POINTS, VARIABLE
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -15,7 +15,7 @@ from tests.processes import plain_environment
 from tests.recovery import stateful
 from tests.recovery.rows import SCHEMA, Row, compare, read_back, write_file
 from tests.recovery.runs import RUN_SECONDS, load
-from volley._failpoints import CHORE_POINT, POINTS, TASK_POINTS, VARIABLE
+from volley.task.failpoints import CHORE_POINT, POINTS, TASK_POINTS, VARIABLE
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -12,7 +12,7 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 from tests.recovery.lake import QUERY, SCHEMA, Lake, write
 from volley import ConfigError, Epoch, StorageError, TableNotFoundError
 from volley.iceberg import orphan_files, remove_orphan_files
-from volley.iceberg.writer import WrittenFile
+from volley.iceberg.write.written import WrittenFile
 
 AT_ONCE = timedelta(0)
 

@@ -15,11 +15,10 @@ from tests.recovery.lake import QUERY, Lake, disturb, write
 from tests.recovery.runs import check_exactly_once, load, run_again, run_and_die, write_input
 from volley import CommitConflictError, IcebergSinkConfig, IcebergStorage
 from volley.iceberg import Partitioning, publish_branch
-from volley.iceberg._patience import ATTEMPTS
-from volley.iceberg._specs import spec_of
-from volley.iceberg.catalogs import load_catalog
-from volley.iceberg.partitioning import partitioning
-from volley.iceberg.schema import to_iceberg_schema
+from volley.iceberg.catalogs.retry import ATTEMPTS
+from volley.iceberg.layout.partitioning import partitioning
+from volley.iceberg.layout.specs import spec_of
+from volley.iceberg.schema.types import to_iceberg_schema
 
 
 def make_table(folder: Path) -> None:
@@ -27,7 +26,7 @@ def make_table(folder: Path) -> None:
     schema = to_iceberg_schema(pa.schema({"id": pa.int64(), "name": pa.string(), "twice": pa.int64()}))
     how = partitioning([Partitioning.bucket("id", n=3), Partitioning.truncate("name", width=5)])
     storage = IcebergStorage.Local(str(folder / "lake"))
-    catalog = load_catalog(IcebergSinkConfig(namespace="db", table="events", storage=storage))
+    catalog = IcebergSinkConfig(namespace="db", table="events", storage=storage).ref.load_catalog()
     catalog.create_namespace("db")
     catalog.create_table(
         "db.events",

@@ -9,8 +9,7 @@ import pytest
 
 from tests.recovery.runs import ROWS_PER_FILE, load, run_again, run_and_die, write_input
 from volley import IcebergSinkConfig, IcebergStorage
-from volley.iceberg.catalogs import load_catalog
-from volley.iceberg.schema import to_iceberg_schema
+from volley.iceberg.schema.types import to_iceberg_schema
 
 BEFORE = pa.schema({"id": pa.int32(), "label": pa.string(), "note": pa.string()})
 
@@ -18,7 +17,7 @@ BEFORE = pa.schema({"id": pa.int32(), "label": pa.string(), "note": pa.string()}
 def make_table(folder: Path) -> None:
     """A table with a row, whose ids are narrower than the job's and whose columns have other names."""
     storage = IcebergStorage.Local(str(folder / "lake"))
-    catalog = load_catalog(IcebergSinkConfig(namespace="db", table="events", storage=storage))
+    catalog = IcebergSinkConfig(namespace="db", table="events", storage=storage).ref.load_catalog()
     catalog.create_namespace("db")
     table = catalog.create_table("db.events", to_iceberg_schema(BEFORE))
     table.append(pa.table({"id": [-1], "label": ["old"], "note": ["gone"]}, BEFORE))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.recovery.lake import QUERY, Lake, write
 from volley import CommitStateUnknownError, Metrics
-from volley.iceberg.catalogs import SqlCatalog
+from volley.iceberg.catalogs.values import SqlCatalog
 
 
 def next_start_goes_on(lake: Lake) -> None:

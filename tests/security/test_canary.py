@@ -32,10 +32,9 @@ from volley import (
     MemorySource,
     VolleyError,
 )
-from volley._session import log_file
 from volley.iceberg import RestCatalog
-from volley.iceberg.catalogs import load_catalog
-from volley.iceberg.writer import IcebergWriter
+from volley.iceberg.write.writer import IcebergWriter
+from volley.spark.session import log_file
 
 __all__ = ["seaweed"]
 
@@ -121,9 +120,9 @@ CONFIGS: dict[str, Callable[[], IcebergSinkConfig]] = {
 def test_no_repr_plan_or_failed_login_shows_a_secret(place: str, logged: io.StringIO) -> None:
     made = CONFIGS[place]()
     stream = Environment().from_source(MemorySource([{"id": 1}])).to_sink(IcebergSink(made))
-    shown = [repr(made), str(made), made.source.address, *map(repr, (made.source, made.storage, IcebergSink(made)))]
+    shown = [repr(made), str(made), made.ref.address, *map(repr, (made.ref, made.storage, IcebergSink(made)))]
     with pytest.raises(VolleyError) as caught:
-        load_catalog(made)
+        made.ref.load_catalog()
     shown += [repr(stream), stream._repr_html_(), "".join(traceback.format_exception(caught.value)), logged.getvalue()]
     for each in shown:
         assert_hidden(each, PLAIN)
@@ -179,7 +178,7 @@ def test_a_job_with_real_credentials_leaves_none_behind(
     settings = seaweed.config("canary")
     stream = environment.from_source(MemorySource([{"id": 1}, {"id": 2}])).to_sink(IcebergSink(settings))
     job = stream.execute("canary")
-    table = load_catalog(settings).load_table("db.canary")
+    table = settings.ref.load_catalog().load_table("db.canary")
     results = [pickle.dumps(each) for each in (job.progress, job.metrics.snapshot())]
     shown: list[str] = [
         repr(job),
@@ -207,7 +206,7 @@ def test_a_job_with_real_credentials_leaves_none_behind(
 def test_what_a_writer_returns_to_the_driver_has_no_credentials(tmp_path: Path) -> None:
     storage = IcebergStorage.Local(str(tmp_path / "lake"))
     settings = config(storage=storage, properties={"s3.secret-access-key": CANARY})
-    catalog = load_catalog(settings)
+    catalog = settings.ref.load_catalog()
     catalog.create_namespace("db")
     rows = pa.table({"id": pa.array([1, 2], pa.int64())})
     writer = IcebergWriter.for_table(catalog.create_table("db.t", rows.schema), settings, Epoch("2b6f8a5e", 0))

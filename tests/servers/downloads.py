@@ -103,7 +103,7 @@ def _dependency(coordinates: str) -> str:
 
 def java() -> str:
     """Java 17 to 23, as for Spark."""
-    from volley._java import find_java
+    from volley.spark.java import find_java
 
     return str(find_java() / "bin" / "java")
 

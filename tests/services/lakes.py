@@ -22,8 +22,7 @@ from tests.servers.rest_fixture import RestFixture
 from tests.servers.seaweed import Seaweed
 from tests.services.documented import documented
 from volley import IcebergSink, IcebergSinkConfig, Metrics, SinkContext
-from volley.iceberg.catalogs import load_catalog
-from volley.iceberg.committer import IcebergCommitter
+from volley.iceberg.commit.committer import IcebergCommitter
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -73,7 +72,7 @@ def sqlite(request: pytest.FixtureRequest) -> Lake:
 def memory(request: pytest.FixtureRequest) -> Lake:
     config = documented("Memory", folder=str(_folder(request)))
     # Another client in the same process finds the file behind it.
-    return Lake("memory", config, lambda: _plain("volley", type="sql", uri=load_catalog(config).properties["uri"]))
+    return Lake("memory", config, lambda: _plain("volley", type="sql", uri=config.ref.load_catalog().properties["uri"]))
 
 
 def postgres(request: pytest.FixtureRequest) -> Lake:

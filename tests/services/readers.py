@@ -26,7 +26,7 @@ from tests.servers import iceberg_spark
 from tests.servers.downloads import artifact, other_version
 from tests.services.every_type import with_uuid
 from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource
-from volley.iceberg.schema import to_iceberg_schema
+from volley.iceberg.schema.types import to_iceberg_schema
 
 # Iceberg's runtime is built for this Spark, not for the one Volley runs on.
 PYSPARK = "4.1.4"

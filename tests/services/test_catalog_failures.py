@@ -39,10 +39,10 @@ from volley import (
     IcebergSinkConfig,
     IcebergStorage,
 )
-from volley._failpoints import VARIABLE
 from volley.iceberg import GlueCatalog, HiveCatalog, NessieCatalog, RestCatalog, SqlCatalog
-from volley.iceberg._clients import LimitedRestCatalog
-from volley.iceberg.catalogs import CatalogConfig, catalog_errors, load_catalog
+from volley.iceberg.catalogs.values import CatalogConfig
+from volley.iceberg.pyiceberg_private.rest import LimitedRestCatalog
+from volley.task.failpoints import VARIABLE
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -63,8 +63,8 @@ def aws_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ask(asked: IcebergSinkConfig) -> None:
     """One request; a job would try it again."""
-    with catalog_errors(asked):
-        load_catalog(asked).list_namespaces()
+    with asked.ref.errors():
+        asked.ref.load_catalog().list_namespaces()
 
 
 def at(port: int, folder: Path, timeout: float) -> dict[str, IcebergSinkConfig]:
@@ -188,7 +188,7 @@ def test_a_token_that_expires_in_the_middle_of_a_job(hasty: SeaweedProcess, by: 
                 run(tmp_path, behind.with_credential(None).with_token(server.token()))
         run(tmp_path, behind)
     assert any((each.method, each.fault, each.server) == ("POST", "outlive", 401) for each in proxy.exchanges)
-    table = load_catalog(server.config("events")).load_table("db.events")
+    table = server.config("events").ref.load_catalog().load_table("db.events")
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == wanted(3)
 
 
@@ -227,7 +227,7 @@ def test_what_is_written_to_a_branch_of_nessie_is_not_on_main(nessie: Nessie, re
     ours = driver(here)
     ours.commit(*write(ours, 0, [1]))
     assert isinstance(here.catalog, NessieCatalog)
-    main = load_catalog(replace(here, catalog=replace(here.catalog, branch="main")))
+    main = replace(here, catalog=replace(here.catalog, branch="main")).ref.load_catalog()
     assert lake.ids(here) == [1]
     assert not main.table_exists(here.identifier)
 
@@ -315,7 +315,7 @@ def test_a_driver_that_is_killed_and_the_next_run(
 
 
 def test_requests_share_a_connection(rest_fixture: RestFixture, tmp_path: Path) -> None:
-    catalog = load_catalog(config(RestCatalog(rest_fixture.uri), tmp_path))
+    catalog = config(RestCatalog(rest_fixture.uri), tmp_path).ref.load_catalog()
     assert isinstance(catalog, LimitedRestCatalog)
     for _ in range(5):
         catalog.list_namespaces()

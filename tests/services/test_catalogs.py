@@ -24,8 +24,7 @@ from volley import (
     SchemaMismatchError,
     TableNotFoundError,
 )
-from volley.iceberg._patience import ATTEMPTS
-from volley.iceberg.catalogs import load_catalog
+from volley.iceberg.catalogs.retry import ATTEMPTS
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -44,7 +43,7 @@ def lake(request: pytest.FixtureRequest) -> Lake:
 
 def test_namespaces_and_tables_are_made_listed_loaded_and_dropped(lake: Lake) -> None:
     config = lake.config()
-    catalog, namespace = load_catalog(config), (f"n{config.table[:12]}",)
+    catalog, namespace = config.ref.load_catalog(), (f"n{config.table[:12]}",)
     catalog.create_namespace(namespace)
     assert namespace in catalog.list_namespaces()
     name = (*namespace, "events")

@@ -25,9 +25,10 @@ from tests.servers.certificates import self_signed
 from tests.servers.kafka import Kafka
 from tests.servers.process import free_ports
 from volley import ConfigError, JobError, KafkaSource, SourceContext, SourceError
-from volley.connectors._kafka_client import Client, Reports
-from volley.connectors._kafka_cluster import Cluster
-from volley.source import BadRow, Located, Offset
+from volley.bad_rows import BadRow, Located
+from volley.connectors.kafka.client import Client, Reports
+from volley.connectors.kafka.cluster import Cluster
+from volley.source import Offset
 
 NUMBERS = "id long"
 
@@ -266,7 +267,7 @@ def test_messages_outlive_a_broker_that_is_killed_while_they_are_read(kafka: Kaf
     (split,) = run.planner.reader.splits(run.at, run.planner.next(run.at, None))
     reader = run.reader
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("volley.connectors._kafka_ranges._CHUNK_ROWS", 500)
+        patch.setattr("volley.connectors.kafka.ranges._CHUNK_ROWS", 500)
         batches = reader.read(split)
         found = next(batches)["id"].to_pylist()
         kafka.stop()

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.servers.fixtures import Place
 from tests.services import lakes
 from volley import EOF, Environment, IcebergSink, IcebergSinkConfig, MemorySource, col, lit
-from volley.iceberg.catalogs import load_catalog
+from volley.iceberg.catalogs.values import CatalogConfig
 
 # These take a table to wherever the client says; a REST catalog decides that itself, and has one storage here.
 ANYWHERE = {"sqlite": lakes.sqlite, "memory": lakes.memory, "postgres": lakes.postgres, "glue": lakes.glue}
@@ -49,7 +50,7 @@ def check(spark: SparkSession, folder: Path, config: IcebergSinkConfig) -> None:
     stream = environment.from_source(source).filter_expr(col("id").ne(lit(2))).to_sink(IcebergSink(config))
     stream.execute("job")
     stream.execute("job")
-    table = load_catalog(config).load_table(config.identifier)
+    table = config.ref.load_catalog().load_table(config.identifier)
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 3]
 
 
@@ -67,7 +68,7 @@ def test_a_catalog_with_any_storage(
     lake = ANYWHERE[catalog](request)
     # A namespace of its own: some catalogs keep the place of its tables.
     namespace = f"on_{storage}"
-    given = lake.config().source
+    given = cast(CatalogConfig, lake.config().ref.catalog)
     config = replace(lake.config(), catalog_uri=None, catalog=given, namespace=[namespace])
     config = replace(config, storage=place.storage, warehouse=tmp_path.name).with_properties(place.properties)
     check(spark, tmp_path, config)

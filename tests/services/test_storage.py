@@ -33,7 +33,7 @@ from volley import (
     col,
     lit,
 )
-from volley.iceberg._files import file_system, list_folder
+from volley.iceberg.storage.listing import file_system, list_folder
 
 STORAGES = ["s3", "azure", "gcs", "local"]
 MIB = 1 << 20

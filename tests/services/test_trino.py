@@ -18,7 +18,7 @@ from tests.services.every_type import ROWS, SCHEMA, in_order, with_uuid
 from tests.services.lakes import Lake
 from volley import Environment, IcebergSink, IcebergSinkConfig, MemorySource
 from volley.iceberg import Partitioning, Upsert
-from volley.iceberg.schema import to_iceberg_schema
+from volley.iceberg.schema.types import to_iceberg_schema
 
 pytestmark = pytest.mark.slow
 

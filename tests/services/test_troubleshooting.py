@@ -25,7 +25,6 @@ from volley import (
     TableNotFoundError,
     VolleyError,
 )
-from volley.iceberg.catalogs import load_catalog
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ def schema_mismatch(place: Place) -> None:
 
 
 def commit_conflict(place: Place) -> None:
-    others = load_catalog(place.config)
+    others = place.config.ref.load_catalog()
 
     def another_first(server: Server) -> Answer:
         others.load_table("db.events").append(pa.table({"id": [50]}, schema=SCHEMA))

@@ -13,11 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from volley import Environment, Expr, MemorySource, col, lit
-from volley._arrow import lower
-from volley._columns import apply, to_spark_schema
-from volley._plan import walk
-from volley._session import session_for_job
-from volley._types import conform
+from volley.arrow.batches import conform
+from volley.arrow.nodes import lower
+from volley.plan.nodes import walk
+from volley.spark.expressions import to_spark_schema
+from volley.spark.nodes import apply
+from volley.spark.session import session_for_job
 from volley.stream import DataStream
 
 WIDE = Decimal("12345678901234567890.123456789012345678")

@@ -14,10 +14,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from volley import Environment, Expr, ExpressionError, MemorySource, VolleyError, col, lit
-from volley._arrow import lower, output_type
-from volley._columns import apply, to_column, to_spark_schema
-from volley._plan import walk
-from volley._types import conform
+from volley.arrow.batches import conform
+from volley.arrow.nodes import lower, output_type
+from volley.plan.nodes import walk
+from volley.spark.expressions import to_column, to_spark_schema
+from volley.spark.nodes import apply
 from volley.stream import DataStream
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

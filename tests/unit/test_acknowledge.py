@@ -8,8 +8,8 @@ import pytest
 
 from tests.spool import SpoolReader, calls
 from volley import Reader
-from volley._acknowledge import Readers
-from volley._spark_log import SparkLog
+from volley.engine.acknowledge import Readers
+from volley.spark.log import SparkLog
 
 
 def write(folder: Path, log: str, epoch: int, *lines: str) -> None:

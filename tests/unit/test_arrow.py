@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from volley import Environment, Expr, ExpressionError, JobError, MemorySource, col, lit
-from volley._arrow import Stage, lower, output_type
-from volley._encoded import plain_batch
-from volley._plan import Node, walk
+from volley.arrow.dictionaries import plain_batch
+from volley.arrow.nodes import Stage, lower, output_type
+from volley.plan.nodes import Node, walk
 from volley.stream import DataStream
 
 SCHEMA = pa.schema(

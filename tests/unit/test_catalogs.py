@@ -31,7 +31,7 @@ from volley import (
     StorageError,
     TableNotFoundError,
 )
-from volley.iceberg.catalogs import (
+from volley.iceberg.catalogs.values import (
     CatalogConfig,
     GlueCatalog,
     HiveCatalog,
@@ -39,9 +39,7 @@ from volley.iceberg.catalogs import (
     NessieCatalog,
     RestCatalog,
     SqlCatalog,
-    catalog_errors,
     catalog_from_uri,
-    load_catalog,
 )
 
 SCHEMA = Schema(NestedField(1, "id", LongType()))
@@ -153,7 +151,7 @@ def test_wrong_catalogs_are_refused_when_built(build: Callable[[], Any]) -> None
 
 
 def test_the_embedded_default_is_a_sqlite_file_in_local_storage(tmp_path: Path) -> None:
-    catalog = load_catalog(config(tmp_path / "new" / "lake"))
+    catalog = config(tmp_path / "new" / "lake").ref.load_catalog()
     catalog.create_namespace(("db",))
     table = catalog.create_table(("db", "events"), SCHEMA)
     assert table.location() == f"file://{tmp_path}/new/lake/db/events"
@@ -164,7 +162,7 @@ def test_the_embedded_default_is_a_sqlite_file_in_local_storage(tmp_path: Path) 
 
 
 def test_sqlite_lets_readers_and_a_writer_work_side_by_side(tmp_path: Path) -> None:
-    catalog = load_catalog(config(tmp_path))
+    catalog = config(tmp_path).ref.load_catalog()
     catalog.create_namespace(("db",))
     with closing(sqlite3.connect(tmp_path / "catalog.db")) as reader:
         assert reader.execute("pragma journal_mode").fetchone() == ("wal",)
@@ -174,7 +172,7 @@ def test_sqlite_lets_readers_and_a_writer_work_side_by_side(tmp_path: Path) -> N
 
 
 def test_a_second_writer_waits_half_a_minute_for_the_first(tmp_path: Path) -> None:
-    catalog = load_catalog(config(tmp_path))
+    catalog = config(tmp_path).ref.load_catalog()
     assert isinstance(catalog, PlainSqlCatalog)
     with catalog.engine.connect() as connection:
         assert connection.exec_driver_sql("pragma busy_timeout").scalar() == 30_000
@@ -182,10 +180,10 @@ def test_a_second_writer_waits_half_a_minute_for_the_first(tmp_path: Path) -> No
 
 def test_a_locked_catalog_says_so(tmp_path: Path) -> None:
     impatient = config(tmp_path, SqlCatalog(f"sqlite:///{tmp_path}/c.db?timeout=0.01"))
-    catalog = load_catalog(impatient)
+    catalog = impatient.ref.load_catalog()
     with closing(sqlite3.connect(tmp_path / "c.db", isolation_level=None)) as writer:
         writer.execute("begin immediate")
-        with pytest.raises(CatalogError, match=r"c\.db.* is locked") as caught, catalog_errors(impatient):
+        with pytest.raises(CatalogError, match=r"c\.db.* is locked") as caught, impatient.ref.errors():
             catalog.create_namespace(("db",))
     assert caught.value.hint
 
@@ -193,24 +191,24 @@ def test_a_locked_catalog_says_so(tmp_path: Path) -> None:
 def test_a_folder_that_can_not_be_made_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match=str(tmp_path / "file")) as caught:
-        load_catalog(config(tmp_path / "file" / "lake"))
+        config(tmp_path / "file" / "lake").ref.load_catalog()
     assert caught.value.hint
 
 
 def test_a_file_that_is_no_database_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_text("this is text and not a database " * 50)
     with pytest.raises(StorageError, match=r"catalog\.db.*not a database"):
-        load_catalog(config(tmp_path))
+        config(tmp_path).ref.load_catalog()
 
 
 def test_a_catalog_file_that_went_away_is_a_storage_error(tmp_path: Path) -> None:
     opened = config(tmp_path / "lake", SqlCatalog(f"sqlite:///{tmp_path}/gone/c.db"))
-    catalog = load_catalog(opened)
+    catalog = opened.ref.load_catalog()
     catalog.close()
     for file in (tmp_path / "gone").iterdir():
         file.unlink()
     (tmp_path / "gone").rmdir()
-    with pytest.raises(StorageError, match=r"gone/c\.db.*unable to open"), catalog_errors(opened):
+    with pytest.raises(StorageError, match=r"gone/c\.db.*unable to open"), opened.ref.errors():
         catalog.list_namespaces()
 
 
@@ -218,7 +216,7 @@ def test_a_catalog_file_that_went_away_is_a_storage_error(tmp_path: Path) -> Non
 
 
 def test_a_memory_catalog_is_one_per_warehouse_and_seen_by_every_thread(tmp_path: Path) -> None:
-    job = load_catalog(config(tmp_path, MemoryCatalog()))
+    job = config(tmp_path, MemoryCatalog()).ref.load_catalog()
 
     def write() -> None:
         job.create_namespace(("db",))
@@ -227,10 +225,10 @@ def test_a_memory_catalog_is_one_per_warehouse_and_seen_by_every_thread(tmp_path
     thread = threading.Thread(target=write)
     thread.start()
     thread.join()
-    again = load_catalog(IcebergSinkConfig("memory", None, ["db"], "events", IcebergStorage.Local(tmp_path)))
+    again = IcebergSinkConfig("memory", None, ["db"], "events", IcebergStorage.Local(tmp_path)).ref.load_catalog()
     assert again is job
     assert again.load_table(("db", "events")).schema().column_names == ["id"]
-    assert load_catalog(config(tmp_path / "other", MemoryCatalog())).list_namespaces() == []
+    assert config(tmp_path / "other", MemoryCatalog()).ref.load_catalog().list_namespaces() == []
     assert not (tmp_path / "catalog.db").exists()
 
 
@@ -285,7 +283,7 @@ def test_a_catalog_that_does_not_run_is_unreachable(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         uri = f"http://127.0.0.1:{taken.getsockname()[1]}"
     with pytest.raises(CatalogUnreachableError) as caught:
-        load_catalog(config(tmp_path, RestCatalog(uri)))
+        config(tmp_path, RestCatalog(uri)).ref.load_catalog()
     assert caught.value.message == f"catalog {uri} does not answer: [Errno 111] Connection refused"
     assert "network" in str(caught.value.hint)
     assert caught.value.__cause__ is not None
@@ -297,7 +295,7 @@ def test_a_catalog_that_hangs_is_unreachable(credential: str | None, tmp_path: P
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
         hanging = config(tmp_path, RestCatalog(uri, credential=credential, timeout=0.1))
         with pytest.raises(CatalogUnreachableError, match="timed out"):
-            load_catalog(hanging)
+            hanging.ref.load_catalog()
 
 
 @pytest.mark.parametrize(
@@ -312,7 +310,7 @@ def test_a_catalog_that_hangs_is_unreachable(credential: str | None, tmp_path: P
 )
 def test_refusals(answer: Callable[..., None], credential: str | None, hint: str, tmp_path: Path) -> None:
     with server(answer) as uri, pytest.raises(CatalogAuthError, match=uri) as caught:
-        load_catalog(config(tmp_path, RestCatalog(uri, credential=credential)))
+        config(tmp_path, RestCatalog(uri, credential=credential)).ref.load_catalog()
     assert hint in str(caught.value.hint)
     assert "hush" not in str(caught.value)
 
@@ -320,14 +318,14 @@ def test_refusals(answer: Callable[..., None], credential: str | None, hint: str
 @pytest.mark.parametrize("code", [429, 500, 502, 503, 504])
 def test_a_catalog_that_can_not_answer_now_is_worth_another_try(code: int, tmp_path: Path) -> None:
     with server(refusal(code, "Busy")) as uri, pytest.raises(CatalogUnreachableError, match=uri) as caught:
-        load_catalog(config(tmp_path, RestCatalog(uri)))
+        config(tmp_path, RestCatalog(uri)).ref.load_catalog()
     assert "start the job again" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("answer", [refusal(404, "NotFound"), status(200, {"defaults": 7})])
 def test_other_answers_are_catalog_errors(answer: Callable[..., None], tmp_path: Path) -> None:
     with server(answer) as uri, pytest.raises(CatalogError, match=uri) as caught:
-        load_catalog(config(tmp_path, RestCatalog(uri)))
+        config(tmp_path, RestCatalog(uri)).ref.load_catalog()
     assert type(caught.value) is CatalogError
     assert caught.value.hint
 
@@ -342,7 +340,7 @@ def test_what_the_catalog_is_sent(tmp_path: Path) -> None:
 
     with server(answer) as uri:
         wanted = IcebergSinkConfig(uri, "wh", ["db"], "events", IcebergStorage.Local(tmp_path))
-        load_catalog(wanted.with_credential("id:s").with_properties({"scope": "PRINCIPAL_ROLE:ALL"}))
+        wanted.with_credential("id:s").with_properties({"scope": "PRINCIPAL_ROLE:ALL"}).ref.load_catalog()
     assert "client_id=id&client_secret=s" in asked[0]
     assert "scope=PRINCIPAL_ROLE%3AALL" in asked[0]
     assert asked[1].startswith("/v1/config?warehouse=wh Bearer fresh")
@@ -353,25 +351,25 @@ def test_what_the_catalog_is_sent(tmp_path: Path) -> None:
 
 def test_a_missing_table_is_named(tmp_path: Path) -> None:
     embedded = config(tmp_path)
-    catalog = load_catalog(embedded)
+    catalog = embedded.ref.load_catalog()
     named = r"db\.events not found in sqlite:///.*catalog\.db"
-    with pytest.raises(TableNotFoundError, match=named) as caught, catalog_errors(embedded):
+    with pytest.raises(TableNotFoundError, match=named) as caught, embedded.ref.errors():
         catalog.load_table(embedded.identifier)
     assert isinstance(caught.value.__cause__, theirs.NoSuchTableError)
 
 
 def test_metadata_that_can_not_be_read_is_a_storage_error(tmp_path: Path) -> None:
     embedded = config(tmp_path)
-    catalog = load_catalog(embedded)
+    catalog = embedded.ref.load_catalog()
     catalog.create_namespace(("db",))
     Path(catalog.create_table(("db", "events"), SCHEMA).metadata_location.removeprefix("file://")).unlink()
-    another = load_catalog(embedded)
-    with pytest.raises(StorageError, match=r"metadata\.json"), catalog_errors(embedded):
+    another = embedded.ref.load_catalog()
+    with pytest.raises(StorageError, match=r"metadata\.json"), embedded.ref.errors():
         another.load_table(embedded.identifier)
 
 
 def test_metadata_is_parsed_once_and_changes_by_others_are_seen(tmp_path: Path) -> None:
-    ours, theirs_ = load_catalog(config(tmp_path)), load_catalog(config(tmp_path))
+    ours, theirs_ = config(tmp_path).ref.load_catalog(), config(tmp_path).ref.load_catalog()
     ours.create_namespace(("db",))
     ours.create_table(("db", "events"), SCHEMA)
     first, again = (ours.load_table("db.events").metadata for _ in range(2))
@@ -387,7 +385,7 @@ def test_metadata_is_parsed_once_and_changes_by_others_are_seen(tmp_path: Path) 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_others_read_the_metadata_that_is_written(codec: str, tmp_path: Path) -> None:
-    ours = load_catalog(config(tmp_path))
+    ours = config(tmp_path).ref.load_catalog()
     ours.create_namespace(("db",))
     hostile = {"snapshots": "[]", "note": '"snapshots":[]', "write.metadata.compression-codec": codec}
     ours.create_table(("db", "events"), SCHEMA, properties=hostile)
@@ -397,7 +395,7 @@ def test_others_read_the_metadata_that_is_written(codec: str, tmp_path: Path) ->
         ours.load_table("db.events").snapshots()[1].snapshot_id
     ).commit()
     written = ours.load_table("db.events")
-    another = load_catalog(config(tmp_path)).load_table("db.events")
+    another = config(tmp_path).ref.load_catalog().load_table("db.events")
     assert another.metadata == written.metadata
     assert another.properties == hostile
     assert len(another.snapshots()) == 3
@@ -406,13 +404,13 @@ def test_others_read_the_metadata_that_is_written(codec: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("error", [theirs.CommitFailedException("conflict"), ConfigError("ours"), KeyError("a bug")])
 def test_conflicts_errors_of_ours_and_bugs_pass_as_they_are(error: Exception, tmp_path: Path) -> None:
-    with pytest.raises(type(error)) as caught, catalog_errors(config(tmp_path)):
+    with pytest.raises(type(error)) as caught, config(tmp_path).ref.errors():
         raise error
     assert caught.value is error
 
 
 def test_an_unclear_commit_is_a_catalog_error(tmp_path: Path) -> None:
-    with pytest.raises(CatalogError) as caught, catalog_errors(config(tmp_path)):
+    with pytest.raises(CatalogError) as caught, config(tmp_path).ref.errors():
         raise theirs.CommitStateUnknownException("lost")
     assert isinstance(caught.value.__cause__, theirs.CommitStateUnknownException)
 
@@ -434,7 +432,7 @@ def test_what_postgres_says(said: str, kind: type[CatalogError]) -> None:
         """Stands for psycopg2's, which need not be installed here."""
 
     postgres = config(S3, SqlCatalog("postgresql://u:hush@h/db"))
-    with pytest.raises(CatalogError) as caught, catalog_errors(postgres):
+    with pytest.raises(CatalogError) as caught, postgres.ref.errors():
         raise OperationalError("select 1", {}, PostgresError(said))
     assert type(caught.value) is kind
     assert "hush" not in str(caught.value)
@@ -454,15 +452,20 @@ def test_a_missing_client_says_how_to_install_it(
 ) -> None:
     for name in [name for name in sys.modules if name.startswith(f"{module}.")]:
         monkeypatch.delitem(sys.modules, name)
-    for name in ("pyiceberg.catalog.hive", "pyiceberg.catalog.glue", "volley.iceberg._hive", "volley.iceberg._glue"):
+    for name in (
+        "pyiceberg.catalog.hive",
+        "pyiceberg.catalog.glue",
+        "volley.iceberg.pyiceberg_private.hive",
+        "volley.iceberg.pyiceberg_private.glue",
+    ):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingDependencyError, match=type(catalog).__name__) as caught:
-        load_catalog(config(tmp_path, catalog))
+        config(tmp_path, catalog).ref.load_catalog()
     assert caught.value.hint == f'pip install "{extra}"'
 
 
 def test_a_missing_file_system_is_found_before_the_catalog_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingDependencyError, match="s3fs"):
-        load_catalog(config(S3, RestCatalog("http://127.0.0.1:1")))
+        config(S3, RestCatalog("http://127.0.0.1:1")).ref.load_catalog()

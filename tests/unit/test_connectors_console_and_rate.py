@@ -10,7 +10,7 @@ import pytest
 
 import volley
 from volley import ConfigError, ConsoleSink, Epoch, FileSource, MemorySink, Metrics, RateSource, Sink, Source
-from volley._registry import SINKS, SOURCES, load
+from volley.registry import SINKS, SOURCES, load
 from volley.sink import SinkContext
 
 
@@ -77,10 +77,11 @@ import sys, types
 # The package without its __init__, which imports some of them for its public names.
 package = sys.modules["volley"] = types.ModuleType("volley")
 package.__path__ = sys.argv[1:]
-from volley._registry import SINKS, load
+from volley.registry import SINKS, load
 assert not [name for name in sys.modules if name.startswith("volley.connectors")]
 load(SINKS, "console")
-assert [name for name in sys.modules if name.startswith("volley.connectors.")] == ["volley.connectors.console"]
+connectors = [name for name in sys.modules if name.startswith("volley.connectors.")]
+assert connectors == ["volley.connectors.console", "volley.connectors.console.sink"]
 """
     done = subprocess.run([sys.executable, "-c", script, *volley.__path__], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from volley import ConfigError, Epoch, FileSink, FileSource, Metrics, SchemaMismatchError, SourceContext, StorageError
-from volley.connectors import _file_encoders
+from volley.formats import encoders
 from volley.sink import SinkContext
 
 EPOCH = Epoch("0123456789abcdef", 12)
@@ -108,7 +108,7 @@ def test_times_that_csv_has_no_text_for_are_refused(tmp_path: Path, kind: pa.Dat
 def test_row_groups_are_more_than_a_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, groups: int
 ) -> None:
-    monkeypatch.setattr(_file_encoders, "_ROW_GROUP_BYTES", limit)
+    monkeypatch.setattr(encoders, "_ROW_GROUP_BYTES", limit)
     committer = FileSink(tmp_path).open(SinkContext("job", pa.schema({"id": pa.int64()}), Metrics()))
     task = committer.writer(EPOCH).open(0)
     for start in range(0, 1000, 50):

@@ -33,9 +33,9 @@ from volley import (
     SourceError,
     StorageError,
 )
-from volley.connectors import _file_reader
-from volley.connectors._file_formats import FORMATS
-from volley.connectors._file_log import LoggedFile
+from volley.connectors.files import reader
+from volley.connectors.files.log import LoggedFile
+from volley.formats.files import FORMATS
 
 START = {"files": 0}
 
@@ -194,9 +194,9 @@ def test_small_files_share_a_split_and_large_parquet_files_are_cut(
         table = pa.table({"id": range(rows)})
         pq.write_table(table, folder / f"{name}.parquet", row_group_size=100, compression="none", use_dictionary=False)
         os.utime(folder / f"{name}.parquet", (1, 1))
-    monkeypatch.setattr(_file_reader, "_SMALLEST_SPLIT", 5_000)
-    monkeypatch.setattr(_file_reader, "_LARGEST_SPLIT", 10_000)
-    monkeypatch.setattr(_file_reader, "_OPENING", 0)
+    monkeypatch.setattr(reader, "_SMALLEST_SPLIT", 5_000)
+    monkeypatch.setattr(reader, "_LARGEST_SPLIT", 10_000)
+    monkeypatch.setattr(reader, "_OPENING", 0)
     source = opened(folder, tmp_path / "state", format="parquet")
     end = source.latest_offset(START, None, None)
     splits = source.splits(START, end)
@@ -214,7 +214,7 @@ def test_splits_are_alike_in_size_and_keep_the_order_of_files(
     sizes: list[int], parallelism: int, divisible: bool
 ) -> None:
     logged = [LoggedFile(f"f{number:02}", size) for number, size in enumerate(sizes)]
-    splits = _file_reader._packed(logged, lambda path: divisible, parallelism)
+    splits = reader._packed(logged, lambda path: divisible, parallelism)
     taken = [(file.path, part) for split in splits for file, part in split]
     assert taken == sorted(taken)
     for file in logged:
@@ -232,13 +232,11 @@ def test_splits_are_alike_in_size_and_keep_the_order_of_files(
 
 def test_tens_of_thousands_of_small_files_are_spread_over_all_cores() -> None:
     logged = [LoggedFile(f"f{number:05}", 1_000) for number in range(50_000)]
-    assert [len(split) for split in _file_reader._packed(logged, lambda path: False, 8)] == [6_250] * 8
+    assert [len(split) for split in reader._packed(logged, lambda path: False, 8)] == [6_250] * 8
 
 
 def test_a_few_small_files_are_one_split() -> None:
-    assert (
-        len(_file_reader._packed([LoggedFile(f"f{number}", 1_000) for number in range(5)], lambda path: False, 8)) == 1
-    )
+    assert len(reader._packed([LoggedFile(f"f{number}", 1_000) for number in range(5)], lambda path: False, 8)) == 1
 
 
 @pytest.mark.parametrize(
@@ -256,7 +254,7 @@ def test_a_few_small_files_are_one_split() -> None:
 )
 def test_large_files_are_cut_where_it_is_safe(name: str, options: dict[str, Any], parts: int) -> None:
     format = FORMATS[str(FileSource(name, options=options).format)]
-    splits = _file_reader._packed([LoggedFile(name, 3 << 30)], lambda path: format.divides(path, options), 2)
+    splits = reader._packed([LoggedFile(name, 3 << 30)], lambda path: format.divides(path, options), 2)
     assert [part for split in splits for _, part in split] == [(number, parts) for number in range(parts)]
     assert len(splits) == parts
 

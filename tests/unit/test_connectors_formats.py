@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from volley import ConfigError, FileSource, Reader, SourceContext, SourceError
-from volley.connectors import _csv_rows, _json_lines
+from volley.formats import csv as csv_format
+from volley.formats import json_lines
 
 
 class Files:
@@ -128,7 +129,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("ending", COMPRESS)
 def test_compressed_files(files: Files, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_json_lines, "_CHUNK", 100)
+    monkeypatch.setattr(json_lines, "_CHUNK", 100)
     files.put(f"a.json{ending}", COMPRESS[ending]("".join(f'{{"id": {i}}}\n' for i in range(100)).encode()))
     assert files.rows(schema="id long") == [{"id": i} for i in range(100)]
 
@@ -156,8 +157,8 @@ def test_chunks_are_whole_lines(lengths: list[int], chunk: int, newline: str) ->
     lines = [json.dumps({"s": "x" * length}) for length in lengths]
     data = ("\n".join(lines) + newline).encode()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_json_lines, "_CHUNK", chunk)
-        chunks = list(_json_lines._chunks(None, pa.BufferReader(data)))  # type: ignore[arg-type]
+        patch.setattr(json_lines, "_CHUNK", chunk)
+        chunks = list(json_lines._chunks(None, pa.BufferReader(data)))  # type: ignore[arg-type]
     assert b"".join(text for _, text in chunks) == data
     assert [before for before, _ in chunks] == [
         data[: sum(len(text) for _, text in chunks[:index])].count(b"\n") for index in range(len(chunks))
@@ -183,7 +184,7 @@ def test_chunks_are_whole_lines(lengths: list[int], chunk: int, newline: str) ->
 def test_the_json_line_at_fault_is_named(
     files: Files, line: str, reason: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_json_lines, "_CHUNK", chunk)
+    monkeypatch.setattr(json_lines, "_CHUNK", chunk)
     good = [json.dumps({"id": i, "day": "2024-02-29"}) for i in range(100)]
     text = "\n".join([*good[:76], "", line, *good[76:], "also garbage"])
     error = files.put("a.json", text).error(schema="id long, day date, at timestamp")
@@ -199,14 +200,14 @@ def test_a_long_line_is_shown_in_part(files: Files) -> None:
 
 
 def test_a_file_that_is_one_line_is_not_taken_into_memory(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_json_lines, "_CHUNK", 10)
-    monkeypatch.setattr(_json_lines, "LARGEST_VALUE", 50)
+    monkeypatch.setattr(json_lines, "_CHUNK", 10)
+    monkeypatch.setattr(json_lines, "LARGEST_VALUE", 50)
     error = files.put("a.json", '{"id": 1}\n' + '[{"id": 1}, ' * 100).error(schema="id long")
     assert "line 2: longer than 64 MB" in error.message
 
 
 def test_json_inference(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_json_lines, "_SAMPLE", 100)
+    monkeypatch.setattr(json_lines, "_SAMPLE", 100)
     line = '{"id": 1, "at": "2024-01-01T00:00:00Z", "x": null, "tags": ["a"], "p": {"y": 1.5}}\n'
     source = files.put("a.json", line + '{"id": "beyond the sample"}\n' * 5).open()
     assert source.schema == pa.schema(
@@ -270,7 +271,7 @@ def test_a_csv_text_that_is_no_value_of_its_column_is_an_error(files: Files, kin
 
 @pytest.mark.parametrize("kind", ["double", "float"])
 def test_csv_texts_of_infinity_and_of_no_number(files: Files, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_csv_rows, "_BLOCK", 64)
+    monkeypatch.setattr(csv_format, "_BLOCK", 64)
     files.put("a.csv", "v\n" + "inf\n-Infinity\nNaN\n1.5\n" * 50)
     values = [row["v"] for row in files.rows(schema=f"v {kind}")]
     assert values[:2] == [math.inf, -math.inf]
@@ -283,7 +284,7 @@ def test_csv_texts_of_infinity_and_of_no_number(files: Files, kind: str, monkeyp
 def test_a_csv_number_too_large_for_its_column_is_an_error(
     files: Files, kind: str, text: str, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_csv_rows, "_BLOCK", block)
+    monkeypatch.setattr(csv_format, "_BLOCK", block)
     files.put("a.csv", "v,w\n" + "1.5,a\ninf,b\n,c\n" * 30 + f"{text},d\n2.5,e\n")
     message = files.error(schema=f"v {kind}, w string").message
     assert "a.csv, line 92: column 'v'" in message
@@ -303,7 +304,7 @@ def test_csv_columns_are_taken_by_name(files: Files) -> None:
 
 
 def test_columns_that_are_not_wanted_may_hold_anything(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_csv_rows, "_BLOCK", 64)
+    monkeypatch.setattr(csv_format, "_BLOCK", 64)
     files.put("a.csv", "id,x\n" + "1,1\n" * 100 + "1,text\n")
     assert len(files.rows(schema="id long")) == 101
 
@@ -342,7 +343,7 @@ def test_a_column_twice_in_the_header(files: Files) -> None:
 def test_the_csv_row_at_fault_is_named_with_its_line(
     files: Files, row: str, reason: str, header: bool, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_csv_rows, "_BLOCK", block)
+    monkeypatch.setattr(csv_format, "_BLOCK", block)
     good = ['1,"two\n\nlines",', "", *["1,a,2024-01-01"] * 50]
     text = "\n".join([*(["id,name,at"] if header else []), *good, row, *good, row])
     error = files.put("a.csv", text).error(schema="id long, name string, at timestamp", options={"header": header})
@@ -360,7 +361,7 @@ def test_csv_inference_and_its_errors(files: Files, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [64, 1 << 20])
 def test_a_quote_that_is_never_closed_is_an_error(files: Files, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_csv_rows, "_BLOCK", block)
+    monkeypatch.setattr(csv_format, "_BLOCK", block)
     error = files.put("a.csv", "id,name\n" + "1,ok\n" * 30 + '3,"lost\n4,b\n').error(schema="id long, name string")
     assert "a.csv, line 32: " in error.message
     assert "never closed" in error.message

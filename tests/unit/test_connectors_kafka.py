@@ -18,17 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volley import ConfigError, KafkaSink, KafkaSource, SourceError
-from volley.connectors._kafka_avro import AvroValues, avro_columns
-from volley.connectors._kafka_formats import JsonValues, PlainValues
-from volley.connectors._kafka_offsets import (
-    Partition,
-    Range,
-    as_offset,
-    offsets_of,
-    ranges_between,
-    shared,
-    splits_of,
-)
+from volley.connectors.kafka.columns import UNKNOWN
+from volley.connectors.kafka.offsets import Partition, Range, as_offset, offsets_of, ranges_between, shared, splits_of
+from volley.formats.avro import AvroValues, avro_columns
+from volley.formats.messages import JsonValues, PlainValues
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 counts = st.integers(0, 10_000)
@@ -152,7 +145,7 @@ def test_no_secret_shows() -> None:
 
 
 def rows_of_json(values: list[bytes | None], on_unknown: str = "ignore") -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = JsonValues(SCHEMA, on_unknown).decode(values).to_pylist()
+    rows: list[dict[str, Any]] = JsonValues(SCHEMA, on_unknown, UNKNOWN).decode(values).to_pylist()
     return rows
 
 
@@ -211,7 +204,7 @@ def test_a_batch_has_the_rows_that_its_values_have_by_themselves(count: int) -> 
     ],
 )
 def test_numbers_that_no_double_holds_are_bad_messages(field: str, number: str) -> None:
-    decoder = JsonValues(pa.schema({"price": pa.float64()}), "keep")
+    decoder = JsonValues(pa.schema({"price": pa.float64()}), "keep", UNKNOWN)
     value = f'{{"{field}": {number}}}'.encode()
     with pytest.raises((SourceError, pa.ArrowInvalid)) as caught:
         decoder.decode([b'{"price": 1.5}', value])

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from volley import ABORT, EOF, ConfigError, Epoch, MemorySink, MemorySource, Metrics, Reader, SourceContext, SourceError
-from volley.connectors._memory_reader import MemoryReader
-from volley.sink import SinkContext, WriteResult
+from volley.connectors.memory.reader import MemoryReader
+from volley.epoch import WriteResult
+from volley.sink import SinkContext
 
 START = {"rows": 0}
 

@@ -28,16 +28,18 @@ from volley import (
     VolleyError,
     col,
 )
-from volley._dead_letters import SCHEMA, Targets
-from volley._plan import Path as PlanPath
-from volley._plan import reads
-from volley._schemas import Schemas
-from volley._tasks import InputSplit, Task, TaskPlan
-from volley._tree import SinkStep, grow
-from volley.connectors._memory_committer import MemoryTaskWriter
-from volley.connectors.memory import MemorySink
-from volley.sink import Committer, Epoch, SinkContext, Writer, WriteResult
+from volley.arrow.schemas import Schemas
+from volley.connectors.memory.sink import MemorySink
+from volley.engine.dead_letters import Targets
+from volley.epoch import Epoch, WriteResult
+from volley.plan.nodes import Path as PlanPath
+from volley.plan.nodes import reads
+from volley.sink import Committer, SinkContext, Writer
 from volley.stream import DataStream, Pipeline
+from volley.task.collect import MemoryTaskWriter
+from volley.task.sorter import SCHEMA
+from volley.task.task import InputSplit, Task, TaskPlan
+from volley.task.tree import SinkStep, grow
 
 EPOCH = Epoch("query", 3)
 
@@ -330,6 +332,6 @@ def test_the_general_path_is_refused_before_anything_starts(
 
 
 def test_an_error_without_a_hint_is_a_job_error() -> None:
-    from volley._dead_letters import _named
+    from volley.task.sorter import _named
 
     assert isinstance(_named(pa.ArrowInvalid("overflow"), "row 1"), JobError)

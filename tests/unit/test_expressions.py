@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volley import ConfigError, Expr, ExpressionError, col, lit
-from volley._columns import LOWERED as SPARK
-from volley._operators import LOWERED as ARROW
-from volley.expressions import OPERATIONS, Call, Column, ExprNode, Literal, column_names, output_name
+from volley.arrow.expressions import LOWERED as ARROW
+from volley.plan.expressions import OPERATIONS, Call, Column, ExprNode, Literal, column_names, output_name
+from volley.spark.expressions import LOWERED as SPARK
 
 literals = st.one_of(
     st.none(),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volley._halving import halved
+from volley.arrow.bisect import halved
 
 
 @given(st.lists(st.booleans(), max_size=200))

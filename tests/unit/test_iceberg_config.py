@@ -18,10 +18,17 @@ from hypothesis import strategies as st
 from pyiceberg.table import snapshots
 
 from volley import ConfigError, FileSink, IcebergSink, IcebergSinkConfig, IcebergStorage
-from volley.iceberg.catalogs import GlueCatalog, HiveCatalog, MemoryCatalog, NessieCatalog, RestCatalog, SqlCatalog
+from volley.iceberg.catalogs.values import (
+    GlueCatalog,
+    HiveCatalog,
+    MemoryCatalog,
+    NessieCatalog,
+    RestCatalog,
+    SqlCatalog,
+)
 from volley.iceberg.config import COMPRESSIONS, TUNINGS
+from volley.iceberg.layout.partitioning import Partitioning, Transform, partitioning
 from volley.iceberg.modes import Append, Overwrite, Upsert, commit_mode
-from volley.iceberg.partitioning import Partitioning, Transform, partitioning
 
 LAKE = IcebergStorage.Local("/tmp/lake")
 CONFIG = IcebergSinkConfig("http://polaris:8181", "my-warehouse", ["db"], "events", LAKE)
@@ -196,7 +203,11 @@ def test_a_dead_letter_table_has_the_sinks_catalog_storage_and_credentials() -> 
     letters = config.with_dead_letter("dead").dead_letter_table
     assert letters is not None
     assert letters.identifier == (*CONFIG.namespace, "dead")
-    assert (letters.source, letters.storage, letters.properties) == (config.source, config.storage, {"a": "b"})
+    assert (letters.ref.catalog, letters.storage, letters.properties) == (
+        config.ref.catalog,
+        config.storage,
+        {"a": "b"},
+    )
     elsewhere = config.with_dead_letter("x.y.dead").dead_letter_table
     assert elsewhere is not None
     assert elsewhere.identifier == ("x", "y", "dead")
@@ -280,7 +291,7 @@ SECRETS = IcebergSinkConfig(
 
 
 def test_no_secret_is_shown_but_all_count_for_equality() -> None:
-    for text in (repr(SECRETS), str(SECRETS), repr(SECRETS.source), SECRETS.source.address):
+    for text in (repr(SECRETS), str(SECRETS), repr(SECRETS.ref.catalog), SECRETS.ref.address):
         assert "hush" not in text
     assert "shown" in repr(SECRETS)
     assert "/shown.pem" in repr(SECRETS)
@@ -305,17 +316,17 @@ def test_catalogs_show_no_secret(catalog: Any) -> None:
 
 def test_the_repr_shows_only_what_differs_from_the_defaults() -> None:
     assert repr(EMBEDDED.with_commit_mode("append").with_partitioning("table_default")) == (
-        "IcebergSinkConfig(namespace=('db',), table='events', storage=IcebergStorage.Local(path='/tmp/lake'))"
+        "IcebergSinkConfig(namespace=('db',), table='events', storage=LocalStorage(path='/tmp/lake'))"
     )
 
 
 def test_the_source_is_the_catalog_with_the_credentials_given_here() -> None:
-    assert CONFIG.with_credential("id:s").source == RestCatalog("http://polaris:8181", credential="id:s")
+    assert CONFIG.with_credential("id:s").ref.catalog == RestCatalog("http://polaris:8181", credential="id:s")
     given_twice = IcebergSinkConfig(
         namespace="db", table="t", storage=LAKE, catalog=RestCatalog("http://p", credential="id:old")
     )
-    assert given_twice.with_token("new").source == RestCatalog("http://p", token="new")
-    assert EMBEDDED.source == SqlCatalog("sqlite:////tmp/lake/catalog.db")
+    assert given_twice.with_token("new").ref.catalog == RestCatalog("http://p", token="new")
+    assert EMBEDDED.ref.catalog == SqlCatalog("sqlite:////tmp/lake/catalog.db")
 
 
 def test_the_database_of_glue_is_the_namespace() -> None:

@@ -33,11 +33,11 @@ from pyiceberg.types import (
 )
 
 from tests.unit.test_iceberg_schema import schemas
-from volley._types import arrow_schema as parse
 from volley.errors import SchemaMismatchError
-from volley.iceberg._evolution import plan
-from volley.iceberg._schema_changes import Evolution
-from volley.iceberg.schema import to_iceberg_schema
+from volley.iceberg.schema.changes import Evolution
+from volley.iceberg.schema.compare import plan
+from volley.iceberg.schema.types import to_iceberg_schema
+from volley.types.arrow import arrow_schema as parse
 
 
 def table_of(

@@ -30,10 +30,10 @@ from pyiceberg.types import LongType, NestedField, UUIDType
 
 from tests.unit.test_iceberg_writer import commit, files_below, paths, write, writer_for
 from volley import ConfigError, StorageError
-from volley.iceberg._specs import check_spec, partitioning_of, spec_of
-from volley.iceberg.partitioning import Partitioning, Transform, partitioning
-from volley.iceberg.schema import to_iceberg_schema
-from volley.sink import WriteResult
+from volley.epoch import WriteResult
+from volley.iceberg.layout.partitioning import Partitioning, Transform, partitioning
+from volley.iceberg.layout.specs import check_spec, partitioning_of, spec_of
+from volley.iceberg.schema.types import to_iceberg_schema
 
 
 class Tables:

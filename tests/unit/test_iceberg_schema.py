@@ -12,10 +12,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from volley._types import arrow_schema as parse
-from volley._types import arrow_type
 from volley.errors import SourceError
-from volley.iceberg.schema import file_schema, to_iceberg_schema
+from volley.iceberg.schema.types import file_schema, to_iceberg_schema
+from volley.types.arrow import arrow_schema as parse
+from volley.types.arrow import arrow_type
 
 PRIMITIVES = "boolean int long float double string binary date time timestamp timestamp_ntz decimal(9,2) decimal(38,1)"
 FIELD_ID = b"PARQUET:field_id"

@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import BinaryType, NestedField, PrimitiveType, StringType, UUIDType
 
 from tests.unit.test_iceberg_writer import Make, _maker, commit, write
-from volley.iceberg._bounds import bounds, uuid_bounds
+from volley.iceberg.layout.bounds import bounds, uuid_bounds
 
 
 @pytest.fixture

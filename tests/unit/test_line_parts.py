@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from volley import FileSource, SourceContext, SourceError
-from volley.connectors import _csv_rows, _json_lines, _line_parts
-from volley.connectors._file_log import LoggedFile
-from volley.source import BadRow
+from volley.bad_rows import BadRow
+from volley.connectors.files.log import LoggedFile
+from volley.formats import csv as csv_format
+from volley.formats import json_lines, line_parts
 
 OPTIONS: dict[str, dict[str, Any]] = {"a.json": {}, "a.csv": {"newlines_in_values": False}}
 
@@ -56,9 +57,9 @@ def line_at(data: bytes, position: str) -> str:
 def check(folder: Path, name: str, text: str, lines: list[str], values: list[Any], count: int, **options: Any) -> None:
     data = text.encode()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_json_lines, "_CHUNK", 64)
-        patch.setattr(_csv_rows, "_BLOCK", 64)
-        patch.setattr(_line_parts, "_PIECE", 7)
+        patch.setattr(json_lines, "_CHUNK", 64)
+        patch.setattr(csv_format, "_BLOCK", 64)
+        patch.setattr(line_parts, "_PIECE", 7)
         found = [each for part in parts(folder, name, data, count, **options) for each in part]
     assert [value for _, value in found] == [value for value in values if value is not None]
     wanted = [line for line, value in zip(lines, values, strict=True) if value is not None]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from volley import MemorySource, Reader, SourceContext, StorageError
-from volley._spark_log import PlannedEpochs, SparkLog
+from volley.spark.log import PlannedEpochs, SparkLog
 
 
 @pytest.fixture

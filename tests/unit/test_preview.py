@@ -40,7 +40,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(master: str | None) -> Any:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("volley._session.open_session", start)
+    monkeypatch.setattr("volley.spark.session.open_session", start)
 
 
 def table(folder: Path, **settings: Any) -> IcebergSinkConfig:

@@ -16,7 +16,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.io.fsspec import FsspecFileIO
 
 from volley import ConfigError, IcebergStorage, MissingDependencyError, StorageAccessError, StorageError
-from volley.iceberg.storage import storage_errors
+from volley.iceberg.storage.errors import storage_errors
 
 S3, Azure, Gcs, Local = IcebergStorage.S3, IcebergStorage.Azure, IcebergStorage.Gcs, IcebergStorage.Local
 KEY = json.dumps({"type": "service_account", "private_key": "hush-hush"})
@@ -40,7 +40,7 @@ def test_storages_are_values(storage: IcebergStorage) -> None:
 
 
 def test_the_repr_reads_like_the_call() -> None:
-    assert repr(S3("us-east-1", "lake")) == "IcebergStorage.S3(region='us-east-1', bucket='lake')"
+    assert repr(S3("us-east-1", "lake")) == "S3Storage(region='us-east-1', bucket='lake')"
     assert repr(S3("r", "lake", access_key_id="a", secret_access_key="b")).endswith(
         "access_key_id='***', secret_access_key='***')"
     )

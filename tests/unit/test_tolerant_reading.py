@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from volley import FileSource, MemorySource, Source, SourceContext, SourceError
-from volley.connectors import _csv_rows, _json_lines
-from volley.source import BadRow
+from volley.bad_rows import BadRow
+from volley.formats import csv as csv_format
+from volley.formats import json_lines
 
 Read = tuple[list[tuple[str, object]], list[tuple[str, str]]]
 """Good rows with their places, bad ones as place and payload."""
@@ -166,7 +167,7 @@ def test_csv_times_that_are_none_are_bad_rows(tmp_path: Path) -> None:
 
 
 def test_a_very_long_first_csv_row_is_a_bad_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_csv_rows, "LARGEST_VALUE", 50)
+    monkeypatch.setattr(csv_format, "LARGEST_VALUE", 50)
     row = f"x,{'n' * 100}"
     rows, letters = read_text(tmp_path, "a.csv", f"id,name\n{row}\n2,b\n", "id long, name string")
     assert rows == [("a.csv, line 3", 2)]
@@ -243,8 +244,8 @@ def test_any_mix_of_csv_lines(
 def check_mix(format: str, kinds: list[str], lines: list[str], text: str, factory: pytest.TempPathFactory) -> None:
     """Small chunks, so that bad lines stand at their ends too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_json_lines, "_CHUNK", 64)
-        patch.setattr(_csv_rows, "_BLOCK", 64)
+        patch.setattr(json_lines, "_CHUNK", 64)
+        patch.setattr(csv_format, "_BLOCK", 64)
         rows, letters = read_text(factory.mktemp("mix"), f"a.{format}", text, "id long, name string")
     good = [number for number, kind in enumerate(kinds, 1) if kind == "good"]
     assert [value for _, value in rows] == lines_of(rows) == good

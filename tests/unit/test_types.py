@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from volley import ConfigError, Environment, FileSource, MemorySource, SourceContext, SourceError, VolleyError, col
-from volley._checks import duration, duration_or_zero
-from volley._types import arrow_schema, canonical_schema, check_schema
+from volley.checks import duration, duration_or_zero
+from volley.types.arrow import arrow_schema, canonical_schema
+from volley.types.schemas import check_schema
 
 
 def test_python_types_in_a_schema() -> None:

@@ -31,7 +31,7 @@ from volley import (
     col,
     lit,
 )
-from volley._start import StartOptions
+from volley.engine.options import StartOptions
 from volley.iceberg import (
     GlueCatalog,
     HiveCatalog,
@@ -40,6 +40,7 @@ from volley.iceberg import (
     Partitioning,
     RestCatalog,
     SqlCatalog,
+    TableRef,
     Upsert,
     orphan_files,
     publish_branch,
@@ -235,6 +236,14 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     ),
     (SqlCatalog, {}, {"uri": "None"}),
     (
+        TableRef,
+        {"namespace": "db", "table": "t", "storage": IcebergStorage.Local("/tmp/lake")},
+        {
+            **{"namespace": "x", "table": "x", "storage": "", "catalog": "None", "warehouse": "None x"},
+            **{"branch": "x", "properties": "dict"},
+        },
+    ),
+    (
         GlueCatalog,
         {"region": "us-east-1"},
         {"region": "x", "catalog_id": "None x", "profile": "None x", "database": "None x", "timeout": DURATION},
@@ -246,9 +255,9 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (Partitioning.time, {"fields": "id"}, {"fields": "x", "granularity": ""}),
     (Upsert, {"key_fields": "id"}, {"key_fields": "x", "order_by": "None x", "op_field": "None x", "strategy": ""}),
     (Overwrite.partitions, {"partitions": {"id": 1}}, {"partitions": ""}),
-    (orphan_files, {"config": CONFIG}, {"config": "", "older_than": ""}),
-    (remove_orphan_files, {"config": CONFIG}, {"config": "", "older_than": ""}),
-    (publish_branch, {"config": CONFIG}, {"config": ""}),
+    (orphan_files, {"table": CONFIG}, {"table": "", "older_than": ""}),
+    (remove_orphan_files, {"table": CONFIG}, {"table": "", "older_than": ""}),
+    (publish_branch, {"table": CONFIG}, {"table": ""}),
 ]
 
 

@@ -13,8 +13,7 @@ from duckdb_extensions import import_extension
 from pyiceberg.table import Table
 
 from volley import Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext, WriteResult
-from volley.iceberg.catalogs import load_catalog
-from volley.iceberg.committer import IcebergCommitter
+from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.modes import CommitMode
 from volley.sink import Chore
 
@@ -80,7 +79,7 @@ class Lake:
 
     def table(self) -> Table:
         """The table as another client sees it."""
-        catalog = load_catalog(self.config)
+        catalog = self.config.ref.load_catalog()
         self._opened.append(catalog)
         return catalog.load_table("db.events")
 

@@ -20,9 +20,9 @@ from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY
 from volley import CommitConflictError, CommitError, ConfigError, Epoch, IcebergSinkConfig, IcebergStorage
 from volley.iceberg import Overwrite
-from volley.iceberg._staging import check_named, overwrite, stage
-from volley.iceberg.catalogs import load_catalog
-from volley.iceberg.writer import IcebergWriter
+from volley.iceberg.commit.overwrite import check_named, overwrite
+from volley.iceberg.commit.snapshot import write_manifests
+from volley.iceberg.write.writer import IcebergWriter
 
 SCHEMA = pa.schema({"id": pa.int64()})
 
@@ -110,7 +110,9 @@ class Partitioned:
         task.write(pa.record_batch([[row[0] for row in rows], [row[1] for row in rows], at], schema=writer.rows_schema))
         files = task.close().committables
         transaction = table.transaction()
-        stage(transaction, overwrite(mode, files, "main", table), table.metadata.new_snapshot_id(), {}, "main")
+        write_manifests(
+            transaction, overwrite(mode, files, "main", table), table.metadata.new_snapshot_id(), {}, "main"
+        )
         transaction.commit_transaction()
 
     def ids(self) -> list[int]:
@@ -125,7 +127,7 @@ NEXT = "2024-01-02"
 @pytest.fixture
 def partitioned(tmp_path: Path) -> Iterator[MakePartitioned]:
     config = IcebergSinkConfig(namespace="db", table="parts", storage=IcebergStorage.Local(str(tmp_path / "lake")))
-    catalog = load_catalog(config)
+    catalog = config.ref.load_catalog()
     yield lambda *fields: Partitioned(catalog, config, *fields)
     catalog.close()
 

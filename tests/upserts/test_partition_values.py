@@ -17,8 +17,8 @@ from tests.upserts.lake import Lake
 from tests.upserts.values import ROWS, SCHEMA, VALUES, Row, as_sql, ids_of, make_table, wanted
 from volley import ConfigError
 from volley.iceberg import Append, Overwrite, Upsert
-from volley.iceberg._partitions import exact
-from volley.iceberg._staging import check_named
+from volley.iceberg.commit.overwrite import check_named
+from volley.iceberg.layout.partitions import exact
 from volley.iceberg.modes import CommitMode
 
 MERGED = {"commit_manifest-merge_enabled": "true", "commit_manifest_min-count-to-merge": "2"}

@@ -44,7 +44,7 @@ from tests.upserts.nested import tables, told
 from tests.upserts.values import VALUES, make_table
 from volley import Epoch, StorageError
 from volley.iceberg import Append, Upsert
-from volley.iceberg._data_files import read_data_file
+from volley.iceberg.read.data_files import read_data_file
 
 # Changes of copies
 

@@ -15,9 +15,9 @@ from tests.recovery.lake import change_at, disturb
 from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY, Lake
 from volley import LayoutChangedError, SchemaMismatchError
-from volley._types import arrow_schema as parse
 from volley.iceberg import Append, Overwrite, Partitioning, Upsert
 from volley.iceberg.modes import CommitMode
+from volley.types.arrow import arrow_schema as parse
 
 BEFORE = parse("id int, name string, price float, home struct<zip: string>, all array<struct<x: int>>, note string")
 AFTER = parse(

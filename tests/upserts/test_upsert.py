@@ -167,14 +167,14 @@ def test_nan_is_the_highest_in_order_as_in_expressions(make_lake: MakeLake) -> N
 def test_the_last_row_to_arrive_wins_across_tasks_and_buffers(
     make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("volley.iceberg._upsert_staging._BUFFER_BYTES", 1)
+    monkeypatch.setattr("volley.iceberg.upsert.parked._BUFFER_BYTES", 1)
     lake = make_lake(Upsert("id", op_field="op"), SCHEMA)
     lake.epoch(rows(1, 2, 1), rows(2, name="second task"), [*rows(3), *rows(3, name="third task")])
     assert seen(lake) == {1: "new", 2: "second task", 3: "third task"}
 
 
 def test_buckets_are_merged_apart_where_they_are_large(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("volley.iceberg._upserts._MERGE_BYTES", 1)
+    monkeypatch.setattr("volley.iceberg.upsert.plan._MERGE_BYTES", 1)
     lake = make_lake(Upsert("id", op_field="op"), SCHEMA)
     lake.epoch(rows(*range(200)), rows(*range(100, 300), name="newer"))
     assert seen(lake) == {i: "new" if i < 100 else "newer" for i in range(300)}

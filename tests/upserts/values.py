@@ -14,10 +14,9 @@ from pyiceberg.types import UUIDType
 
 from tests.upserts.lake import Lake
 from volley.iceberg import Partitioning
-from volley.iceberg._specs import spec_of
-from volley.iceberg.catalogs import load_catalog
-from volley.iceberg.partitioning import partitioning
-from volley.iceberg.schema import to_iceberg_schema
+from volley.iceberg.layout.partitioning import partitioning
+from volley.iceberg.layout.specs import spec_of
+from volley.iceberg.schema.types import to_iceberg_schema
 
 Row = dict[str, Any]
 _UUIDS = [0, 2**128 - 1, 1, 2**127, 2**127 - 1, 2**64, 77, 78]
@@ -61,7 +60,7 @@ ROWS: list[Row] = [
 
 def make_table(lake: Lake, *names: str) -> None:
     """The lake's table, partitioned by these columns; columns whose names have ``uuid`` in them are UUIDs."""
-    catalog = load_catalog(lake.config)
+    catalog = lake.config.ref.load_catalog()
     catalog.create_namespace("db")
     fields = [
         field.model_copy(update={"field_type": UUIDType()}) if "uuid" in field.name else field

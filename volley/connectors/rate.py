@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volley._checks import count, keep
+from volley.checks import count, keep
 from volley.source import SparkSource
 
 if TYPE_CHECKING:

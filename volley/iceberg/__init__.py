@@ -1,27 +1,40 @@
 """The Iceberg connector: sink, catalogs and storage."""
 
-from volley.iceberg.catalogs import GlueCatalog, HiveCatalog, MemoryCatalog, NessieCatalog, RestCatalog, SqlCatalog
+from volley.iceberg.catalogs.values import (
+    GlueCatalog,
+    HiveCatalog,
+    MemoryCatalog,
+    NessieCatalog,
+    RestCatalog,
+    SqlCatalog,
+)
 from volley.iceberg.config import IcebergSinkConfig
-from volley.iceberg.maintenance import orphan_files, remove_orphan_files
+from volley.iceberg.layout.partitioning import Partitioning
+from volley.iceberg.maintain.branches import publish_branch
+from volley.iceberg.maintain.orphans import orphan_files, remove_orphan_files
 from volley.iceberg.modes import Append, Overwrite, Upsert
-from volley.iceberg.partitioning import Partitioning
 from volley.iceberg.sink import IcebergSink
-from volley.iceberg.snapshots import publish_branch
-from volley.iceberg.storage import IcebergStorage
+from volley.iceberg.storage.values import AzureStorage, GcsStorage, IcebergStorage, LocalStorage, S3Storage
+from volley.iceberg.table import TableRef
 
 __all__ = [
     "Append",
+    "AzureStorage",
+    "GcsStorage",
     "GlueCatalog",
     "HiveCatalog",
     "IcebergSink",
     "IcebergSinkConfig",
     "IcebergStorage",
+    "LocalStorage",
     "MemoryCatalog",
     "NessieCatalog",
     "Overwrite",
     "Partitioning",
     "RestCatalog",
+    "S3Storage",
     "SqlCatalog",
+    "TableRef",
     "Upsert",
     "orphan_files",
     "publish_branch",

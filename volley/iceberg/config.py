@@ -6,17 +6,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from functools import cached_property
+from typing import Any, Self, cast
 
-from volley._checks import Duration, duration, flag, keep, mapping, names, of_type, one_of, optional, text
-from volley._secrets import show
+from volley.checks import Duration, duration, flag, keep, mapping, names, one_of, optional
 from volley.errors import ConfigError
-from volley.iceberg.catalogs import CatalogConfig, GlueCatalog, RestCatalog, SqlCatalog, catalog_from_uri
+from volley.iceberg.catalogs.values import CatalogConfig, RestCatalog, catalog_from_uri
+from volley.iceberg.layout.partitioning import Partitioning, partitioning
 from volley.iceberg.modes import Append, CommitMode, check_evolution, commit_mode
-from volley.iceberg.partitioning import Partitioning, partitioning
-from volley.iceberg.storage import IcebergStorage
+from volley.iceberg.storage.values import IcebergStorage
+from volley.iceberg.table import TableRef
+from volley.secrets import show
 
-__all__ = ["COMPRESSIONS", "TUNINGS", "IcebergSinkConfig"]
+__all__ = ["COMPRESSIONS", "TUNINGS", "IcebergSinkConfig", "table_ref"]
 
 COMPRESSIONS: dict[str, range | None] = {
     "none": None,
@@ -67,7 +69,7 @@ class IcebergSinkConfig:
         >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage
         >>> config = IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local("/tmp/lake"))
         >>> config.with_compression("zstd", level=3)  # doctest: +NORMALIZE_WHITESPACE
-        IcebergSinkConfig(namespace=('db',), table='events', storage=IcebergStorage.Local(path='/tmp/lake'),
+        IcebergSinkConfig(namespace=('db',), table='events', storage=LocalStorage(path='/tmp/lake'),
             compression='zstd', compression_level=3)
     """
 
@@ -98,20 +100,11 @@ class IcebergSinkConfig:
     table_properties: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.storage, IcebergStorage):
-            raise ConfigError(
-                f"storage is {self.storage!r}", hint="IcebergStorage.S3(…), .Azure(…), .Gcs(…) or .Local(path)"
-            )
         keep(self, properties=mapping, snapshot_properties=mapping, table_properties=mapping, renames=mapping)
-        keep(self, flush_interval=optional(duration), drops=names, create_table=flag, warehouse=optional(text))
-        keep(self, catalog=optional(of_type(CatalogConfig, "RestCatalog(…), SqlCatalog(…), …")))
+        keep(self, flush_interval=optional(duration), drops=names, create_table=flag)
         self._keep("partitioning", partitioning(self.partitioning))
         self._keep("commit_mode", commit_mode(self.commit_mode))
-        self._keep("namespace", _namespace(self.namespace, self.source))
-        if self.table is None:
-            raise ConfigError("table is missing", hint='table="events"')
-        _check_name("table", self.table)
-        _check_name("branch", self.branch)
+        self._keep("namespace", self.ref.namespace)
         _check_numbers(self)
         _check_compression(self.compression, self.compression_level)
         check_evolution(self.schema_evolution, self.renames, self.drops)
@@ -123,51 +116,61 @@ class IcebergSinkConfig:
     def _keep(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
+    @classmethod
+    def from_table(cls, ref: TableRef) -> Self:
+        """The default settings for a table that a `TableRef` names.
+
+        Example:
+            >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage, TableRef
+            >>> ref = TableRef("db", "events", IcebergStorage.Local("/tmp/lake"), catalog="memory")
+            >>> IcebergSinkConfig.from_table(ref).with_max_records(1_000_000).max_records
+            1000000
+        """
+        return cls(
+            warehouse=ref.warehouse,
+            namespace=ref.namespace or (),
+            table=ref.table,
+            storage=ref.storage,
+            catalog=cast(CatalogConfig, ref.catalog),
+            properties=ref.properties,
+            branch=ref.branch,
+        )
+
+    @cached_property
+    def ref(self) -> TableRef:
+        """The table and how to reach it."""
+        if self.catalog is not None and self.catalog_uri is not None:
+            raise ConfigError("catalog and catalog_uri are both given", hint="give one of them")
+        catalog = self.catalog if self.catalog_uri is None else catalog_from_uri(self.catalog_uri)
+        ref = TableRef(
+            namespace=self.namespace,
+            table=self.table,
+            storage=self.storage,
+            catalog=catalog,
+            warehouse=self.warehouse,
+            branch=self.branch,
+            properties=self.properties,
+        )
+        return replace(ref, catalog=self._authorized(ref.catalog))
+
     @property
     def identifier(self) -> tuple[str, ...]:
         """Namespace and table, as pyiceberg takes them."""
-        return (*self.namespace, self.table)
+        return self.ref.identifier
 
     @property
     def table_name(self) -> str:
         """Namespace and table, dotted, for messages."""
-        return ".".join(self.identifier)
+        return self.ref.name
 
     @property
     def dead_letter_table(self) -> IcebergSinkConfig | None:
         """The table of the dead letters, in this catalog and storage; None = there are none, or they go to files."""
         if self.dead_letter is None or "/" in self.dead_letter:
             return None
-        *namespace, table = self.dead_letter.split(".")
-        return IcebergSinkConfig(
-            catalog_uri=self.catalog_uri,
-            warehouse=self.warehouse,
-            namespace=namespace or self.namespace,
-            table=table,
-            storage=self.storage,
-            catalog=self.catalog,
-            credential=self.credential,
-            token=self.token,
-            properties=self.properties,
-            create_table=self.create_table,
-        )
+        return IcebergSinkConfig.from_table(self.ref.beside(self.dead_letter)).with_create_table(self.create_table)
 
-    @property
-    def source(self) -> CatalogConfig:
-        """The catalog, however it was given, with the credentials given here."""
-        if self.catalog is not None and self.catalog_uri is not None:
-            raise ConfigError("catalog and catalog_uri are both given", hint="give one of them")
-        found = self.catalog if self.catalog_uri is None else catalog_from_uri(self.catalog_uri)
-        return self._authorized(self._beside_storage() if found in (None, SqlCatalog()) else found)
-
-    def _beside_storage(self) -> CatalogConfig:
-        if not isinstance(self.storage, IcebergStorage.Local):
-            raise ConfigError(
-                "catalog_uri is missing", hint='"http://…" for a REST catalog; only local storage has one of its own'
-            )
-        return SqlCatalog(f"sqlite:///{self.storage.folder}/catalog.db")
-
-    def _authorized(self, catalog: CatalogConfig) -> CatalogConfig:
+    def _authorized(self, catalog: CatalogConfig | str | None) -> CatalogConfig | str | None:
         if self.credential is None and self.token is None:
             return catalog
         if not isinstance(catalog, RestCatalog):
@@ -323,6 +326,19 @@ class IcebergSinkConfig:
     __repr__ = show
 
 
+def table_ref(table: TableRef | IcebergSinkConfig) -> TableRef:
+    """Return the table reference that a sink's config holds, or the one given.
+
+    Raises:
+        ConfigError: If it is something else.
+    """
+    if isinstance(table, IcebergSinkConfig):
+        return table.ref
+    if not isinstance(table, TableRef):
+        raise ConfigError(f"table is {table!r}", hint='TableRef("db", "events", storage), or an IcebergSinkConfig')
+    return table
+
+
 def _check_dead_letter(config: IcebergSinkConfig) -> None:
     if config.dead_letter is None:
         return
@@ -337,28 +353,6 @@ def _check_dead_letter(config: IcebergSinkConfig) -> None:
         ) from error
     if letters and letters.identifier == config.identifier:
         raise ConfigError(f"dead_letter {config.dead_letter!r} is the sink's own table", hint="name another one")
-
-
-def _namespace(given: Sequence[str] | None, catalog: CatalogConfig) -> tuple[str, ...]:
-    database = catalog.database if isinstance(catalog, GlueCatalog) else None
-    found = (database or ()) if given is None else given
-    parts = tuple(found.split(".")) if isinstance(found, str) else names("namespace", found)
-    if not parts:
-        raise ConfigError("namespace is missing", hint='namespace=["db"], or "db.schema"')
-    for part in parts:
-        _check_name("namespace", part)
-    if database and parts != (database,):
-        raise ConfigError(f"namespace {'.'.join(parts)!r} is not Glue's database {database!r}", hint="give one of them")
-    return parts
-
-
-def _check_name(what: str, name: object) -> None:
-    # Catalogs make folders of these names, and URLs of the folders.
-    if not isinstance(name, str) or not re.fullmatch(r"[^./\\?#%\x00-\x1f]+", name) or name != name.strip():
-        raise ConfigError(
-            f"{what} {name!r} is not a name",
-            hint="one word or more, without . / \\ ? # %; a nested namespace is a list, or one dotted string",
-        )
 
 
 def _check_numbers(config: IcebergSinkConfig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from volley._checks import names, one_of
+from volley.checks import names, one_of
 from volley.errors import ConfigError, near
 
 __all__ = ["Append", "CommitMode", "Overwrite", "Upsert", "check_evolution", "commit_mode"]

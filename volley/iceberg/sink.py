@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from volley._checks import keep, of_type
-from volley._registry import SINKS, load
+from volley.checks import keep, of_type
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Upsert
+from volley.registry import SINKS, load
 from volley.sink import Committer, Sink, SinkContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from volley.iceberg.committer import IcebergCommitter
+    from volley.iceberg.commit.committer import IcebergCommitter
 
 __all__ = ["IcebergSink"]
 
@@ -51,7 +51,7 @@ class IcebergSink(Sink):
     @property
     def target(self) -> str:
         """The table's name behind its catalog's address."""
-        return f"{self.config.source.address}/{self.config.table_name}"
+        return f"{self.config.ref.address}/{self.config.table_name}"
 
     @property
     def flush_interval(self) -> timedelta | None:
@@ -97,7 +97,7 @@ class IcebergSink(Sink):
         Raises:
             VolleyError: As `open`.
         """
-        from volley.iceberg.tables import check_table
+        from volley.iceberg.commit.tables import check_table
 
         check_table(self.config, schema)
 
@@ -110,8 +110,8 @@ class IcebergSink(Sink):
             TableNotFoundError: If the job has written to the table before, and it is gone.
             StorageError: If the table's metadata can't be written.
         """
-        from volley.iceberg.committer import IcebergCommitter
-        from volley.iceberg.tables import open_table
+        from volley.iceberg.commit.committer import IcebergCommitter
+        from volley.iceberg.commit.tables import open_table
 
         catalog, table = open_table(self.config, context.schema, create=not context.resumed)
         committer: IcebergCommitter = IcebergCommitter(catalog, table, self.config, context)

@@ -1,0 +1,169 @@
+"""Reads every import of the library, inside functions and for type checkers too, and says which break the rules."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import volley
+
+ROOT = Path(volley.__file__).parent
+
+# Each room may import those above it and itself; rooms of one line don't know each other.
+ORDER = """
+errors
+secrets
+checks
+types
+epoch bad_rows registry exposition storage
+metrics
+source sink
+plan
+arrow
+task formats
+spark connectors.console connectors.files connectors.function connectors.kafka connectors.memory connectors.rate
+iceberg.modes iceberg.pyiceberg_private.access
+iceberg.schema iceberg.storage
+iceberg.layout
+iceberg.pyiceberg_private
+iceberg.catalogs
+iceberg.table
+iceberg.config
+iceberg.write iceberg.read
+iceberg.upsert
+iceberg.commit
+iceberg.sink iceberg.maintain
+iceberg
+engine
+stream
+environment
+volley
+"""
+LEVELS = {room: level for level, line in enumerate(ORDER.split("\n")) for room in line.split()}
+
+# The only rooms that may import a package; values may import none of these, in functions neither.
+PACKAGES = {
+    "pyiceberg": ["iceberg.*"],
+    "pyspark": ["spark.*", "engine.*", "task.*", "source", "environment"],
+    "pyarrow": ["types.arrow", "arrow.*", "task.*", "formats.*", "spark.*", "connectors.*", "iceberg.*", "engine.*"],
+    "pandas": ["iceberg.*"],
+}
+VALUES = [
+    *("*.source", "*.sink", "source", "sink", "epoch", "bad_rows", "stream", "plan.*", "types.names", "types.schemas"),
+    *("*.values", "*.settings", "iceberg.config", "iceberg.modes", "iceberg.table", "iceberg.layout.partitioning"),
+]
+
+
+@cache
+def sources() -> dict[str, str]:
+    """Each module's name below volley, and its text."""
+    return {_name(path): path.read_text() for path in sorted(ROOT.rglob("*.py"))}
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__") or "volley"
+
+
+def violations(modules: Mapping[str, str]) -> Iterator[str]:
+    """What breaks a rule: an import upwards or across, a circle, a package where it does not belong.
+
+    Args:
+        modules: By name below volley, the text of each module.
+    """
+    graph: dict[str, set[str]] = {}
+    for module, text in modules.items():
+        for imported, for_types in _imports_of(text):
+            package, _, rest = imported.partition(".")
+            if package == "volley":
+                target = _module_of(rest, modules)
+                graph.setdefault(module, set()).add(target)
+                if not _may_import(module, target):
+                    yield f"{module} imports {target}"
+            elif package in PACKAGES and not for_types and not _may_use(module, package):
+                yield f"{module} imports {package}"
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        yield f"circle: {' → '.join(error.args[1])}"
+
+
+@cache
+def _imports_of(text: str) -> list[tuple[str, bool]]:
+    return list(_imports(ast.parse(text), False))
+
+
+def _imports(node: ast.AST, for_types: bool) -> Iterator[tuple[str, bool]]:
+    """Dotted names of what is imported at any level, and whether for type checkers only."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from ((alias.name, for_types) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            yield from ((f"{child.module}.{alias.name}", for_types) for alias in child.names)
+        checked = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        yield from _imports(child, for_types or checked)
+
+
+def _module_of(dotted: str, modules: Mapping[str, str]) -> str:
+    """The module that a dotted name below volley belongs to."""
+    while dotted and dotted not in modules:
+        dotted = dotted.rpartition(".")[0]
+    return dotted or "volley"
+
+
+def _room(module: str) -> str:
+    while module not in LEVELS:
+        module, dot, _ = module.rpartition(".")
+        assert dot, "a module has no room: add it to ORDER"
+    return module
+
+
+def _may_import(module: str, target: str) -> bool:
+    if module.startswith("iceberg.") and target.startswith("connectors."):
+        return False
+    return _room(module) == _room(target) or LEVELS[_room(target)] < LEVELS[_room(module)]
+
+
+def _may_use(module: str, package: str) -> bool:
+    if any(fnmatch(module, pattern) for pattern in VALUES) and not module.startswith("iceberg.pyiceberg_private"):
+        return False
+    return any(fnmatch(module, pattern) for pattern in PACKAGES[package])
+
+
+def private_names(modules: Mapping[str, str]) -> Iterator[str]:
+    """Where private names of pyiceberg are used outside their room: imported, read from an object, or overridden."""
+    for module, text in modules.items():
+        if not module.startswith("iceberg.") or module.startswith("iceberg.pyiceberg_private"):
+            continue
+        tree = _tree(text)
+        theirs = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyiceberg")
+            for alias in node.names
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and _is_private(node.attr) and not _is_own(node.value):
+                yield f"{module}, line {node.lineno}: {ast.unparse(node)}"
+            if isinstance(node, ast.ClassDef) and {ast.unparse(base) for base in node.bases} & theirs:
+                methods = [part.name for part in node.body if isinstance(part, ast.FunctionDef)]
+                yield from (f"{module}: {node.name}.{name}" for name in methods if _is_private(name))
+        yield from (f"{module}: {name}" for name in theirs if _is_private(name))
+
+
+@cache
+def _tree(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def _is_private(name: str) -> bool:
+    # fsspec documents its asynchronous methods under names like this one.
+    return name.startswith("_") and not name.endswith("__") and name != "_info"
+
+
+def _is_own(value: ast.expr) -> bool:
+    return isinstance(value, ast.Name) and value.id in ("self", "cls", "this", "other")

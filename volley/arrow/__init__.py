@@ -1,0 +1,1 @@
+"""Steps and expressions on Arrow batches."""

@@ -1,0 +1,48 @@
+"""Brings batches to a schema: by name, cast without loss, nulls where a column is missing."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from volley.arrow.dictionaries import assembled, stays
+from volley.arrow.uuids import recast
+from volley.errors import SourceError
+from volley.types.arrow import type_name
+
+__all__ = ["conform"]
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool = False) -> pa.RecordBatch:
+    """The batch with exactly the columns of `schema`: by name, cast where types differ, nulls where one is missing.
+
+    A batch that fits is returned as it is.
+
+    Args:
+        batch: The batch.
+        schema: The wanted columns.
+        dictionaries: True: a column that is a dictionary of a few values of the wanted type stays one.
+
+    Raises:
+        SourceError: If a value can't be cast without loss; names the column.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    return assembled([_column(batch, field, dictionaries) for field in schema], schema)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field, dictionaries: bool) -> pa.Array:
+    indices = batch.schema.get_all_field_indices(field.name)
+    if not indices:
+        return pa.nulls(batch.num_rows, field.type)
+    if len(indices) > 1:
+        raise SourceError(f"column {field.name!r} is there {len(indices)} times", hint="rename all but one of them")
+    column = batch.column(indices[0])
+    if column.type == field.type or (dictionaries and stays(column, field.type)):
+        return column
+    try:
+        return recast(column, field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SourceError(
+            f"column {field.name!r} of type {column.type} does not fit {type_name(field.type)}: {error}",
+            hint="declare a wider type for the column, or cast it before",
+        ) from error

@@ -1,0 +1,283 @@
+"""Narrow nodes → functions on Arrow batches: the Arrow-native path, and the type checker of both paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volley.arrow.batches import conform
+from volley.arrow.casts import cast
+from volley.arrow.dictionaries import assembled, plain_batch
+from volley.arrow.expressions import Value, compile_expression, output_type
+from volley.arrow.user_code import failed
+from volley.arrow.uuids import array_of
+from volley.arrow.validation import check_values
+from volley.errors import ExpressionError, JobError, near
+from volley.plan import nodes
+from volley.plan.expressions import Call, Column, ExprNode, output_name
+from volley.types.arrow import arrow_schema, canonical_schema, type_name
+
+__all__ = ["Stage", "lower", "output_type"]
+
+_Function = Callable[[pa.RecordBatch], pa.RecordBatch]
+_Compute = Callable[[pa.RecordBatch], pa.Array]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Narrow steps over batches of one schema; made by `lower`, travels to the executors.
+
+    Args:
+        nodes: The steps, first one first.
+        input: The schema of the batches it takes.
+        schema: The schema of the batches it gives.
+    """
+
+    nodes: tuple[nodes.Node, ...]
+    input: pa.Schema
+    schema: pa.Schema
+
+    @cached_property
+    def _steps(self) -> list[_Function]:
+        steps, schema = [], self.input
+        for node in self.nodes:
+            step, schema = _lower(node, schema)
+            steps.append(step)
+        return steps
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of one batch after all steps."""
+        for step in self._steps:
+            if batch.num_rows == 0:
+                return _empty(self.schema)
+            batch = step(batch)
+        return batch
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Compiled steps are closures; each executor compiles its own.
+        return {"nodes": self.nodes, "input": self.input, "schema": self.schema}
+
+
+def lower(nodes: Sequence[nodes.Node], schema: pa.Schema) -> Stage:
+    """Check narrow nodes against the schema of their input and make them one stage.
+
+    Raises:
+        ExpressionError: If a column is unknown, or types do not fit.
+    """
+    out = schema
+    for node in nodes:
+        _, out = _lower(node, out)
+    return Stage(tuple(nodes), schema, out)
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def _lower(node: nodes.Node, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    return _LOWERED[type(node)](node, schema)
+
+
+def _filter(node: nodes.Filter | nodes.Rest, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    predicate, rest = compile_expression(node.predicate, schema), isinstance(node, nodes.Rest)
+    if pa.types.is_null(predicate.type):
+        return (lambda batch: batch) if rest else (lambda batch: batch.slice(0, 0)), schema
+    if not pa.types.is_boolean(predicate.type):
+        raise ExpressionError(
+            f"a filter takes a condition, but {node.predicate!r} is {type_name(predicate.type)}",
+            hint="compare it with something",
+        )
+
+    def step(batch: pa.RecordBatch) -> pa.RecordBatch:
+        mask = predicate.evaluate(batch)
+        if isinstance(mask, pa.Scalar):
+            return batch if bool(mask.as_py()) != rest else batch.slice(0, 0)
+        if rest:
+            mask = pc.invert(mask.fill_null(False))
+        if mask.true_count == batch.num_rows:
+            return batch  # a filter copies
+        # A dictionary would keep the values of the rows that are dropped here, and show them in the files.
+        return plain_batch(batch.filter(mask))
+
+    return step, schema
+
+
+def _computed(value: Value) -> tuple[pa.DataType, _Compute]:
+    """A value as a column of its own: nulls get a type, constants a row each."""
+    kind = pa.string() if pa.types.is_null(value.type) else value.type
+
+    def column(batch: pa.RecordBatch) -> pa.Array:
+        found = cast(value.evaluate(batch), kind)
+        if isinstance(found, pa.Scalar):
+            return pa.repeat(found, batch.num_rows)
+        return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+    return kind, column
+
+
+def _selected(node: ExprNode, schema: pa.Schema) -> tuple[pa.DataType, _Compute]:
+    """An expression as a column; one that is there already is taken as it is."""
+    value, inner = compile_expression(node, schema), node
+    while isinstance(inner, Call) and inner.op == "alias":
+        inner = inner.args[0]
+    if not isinstance(inner, Column) or pa.types.is_null(value.type):
+        return _computed(value)
+    index = schema.get_field_index(inner.name)
+    return value.type, lambda batch: batch.column(index)
+
+
+def _select(node: nodes.Select, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    columns = [_selected(column, schema) for column in node.columns]
+    named = zip(node.columns, columns, strict=True)
+    out = pa.schema([pa.field(output_name(column), kind) for column, (kind, _) in named])
+
+    def step(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return assembled((compute(batch) for _, compute in columns), out)
+
+    return step, out
+
+
+def _with_column(node: nodes.WithColumn, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    kind, compute = _computed(compile_expression(node.value, schema))
+    field, index = pa.field(node.name, kind), schema.get_field_index(node.name)
+    out = schema.append(field) if index < 0 else schema.set(index, field)
+
+    def step(batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays, column = batch.columns, compute(batch)
+        arrays = [*arrays, column] if index < 0 else [*arrays[:index], column, *arrays[index + 1 :]]
+        return assembled(arrays, out)
+
+    return step, out
+
+
+def _known(names: Iterable[str], schema: pa.Schema, verb: str) -> None:
+    for name in names:
+        if name not in schema.names:
+            raise ExpressionError(f"{verb}: unknown column {name!r}", hint=near(name, schema.names))
+
+
+def _drop(node: nodes.Drop, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    _known(node.columns, schema, "drop")
+    kept = [name for name in schema.names if name not in node.columns]
+    if not kept:
+        raise ExpressionError(f"drop leaves no column of {', '.join(map(repr, schema.names))}", hint="keep one")
+    return lambda batch: batch.select(kept), pa.schema([schema.field(name) for name in kept])
+
+
+def _rename(node: nodes.Rename, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    names = dict(node.names)
+    _known(names, schema, "rename")
+    new = [names.get(name, name) for name in schema.names]
+    if twice := sorted({name for name in new if new.count(name) > 1}):
+        raise ExpressionError(f"rename makes two columns {twice[0]!r}", hint="drop or rename the other one")
+    out = pa.schema([field.with_name(name) for field, name in zip(schema, new, strict=True)])
+    return lambda batch: assembled(batch.columns, out), out
+
+
+def _output_schema(declared: Any, schema: pa.Schema) -> pa.Schema:
+    return schema if declared is None else canonical_schema(arrow_schema(declared))
+
+
+def _map(node: nodes.Map, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    out = _output_schema(node.schema, schema)
+    return partial(_each_row, node, lambda row: [node.function(row)], out), out
+
+
+def _flat_map(node: nodes.FlatMap, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    out = _output_schema(node.schema, schema)
+    return partial(_each_row, node, node.function, out), out
+
+
+def _each_row(
+    node: nodes.Node, function: Callable[[dict[str, Any]], Iterable[Any]], out: pa.Schema, batch: pa.RecordBatch
+) -> pa.RecordBatch:
+    rows = []
+    for row in _as_dicts(node, batch):
+        try:
+            made = list(function(row))
+        except Exception as error:
+            raise failed(node.label(), error, f"the row {_shown(row)}") from error
+        for each in made:
+            _check_row(node, each, out)
+        rows += made
+    return _from_rows(node, rows, out)
+
+
+def _as_dicts(node: nodes.Node, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    try:
+        rows: list[dict[str, Any]] = batch.to_pylist()
+    except (ValueError, OverflowError) as error:
+        # A time before the year 1 or after 9999, which Arrow holds and Python does not.
+        raise JobError(
+            f"{node.label()} was given a value that Python has no object for: {error}",
+            hint="filter such rows out before, or use map_batches, which is given Arrow",
+        ) from error
+    return rows
+
+
+def _check_row(node: nodes.Node, row: Any, out: pa.Schema) -> None:
+    if not isinstance(row, dict):
+        raise JobError(f"{node.label()} gave {_shown(row)}", hint="it has to give a dict of column names and values")
+    for name in row:
+        if name not in out.names:
+            raise JobError(
+                f"{node.label()} gave a row with the unknown column {name!r}",
+                hint=f"declare it: schema=…; {near(str(name), out.names)}",
+            )
+
+
+def _from_rows(node: nodes.Node, rows: list[dict[str, Any]], out: pa.Schema) -> pa.RecordBatch:
+    arrays = []
+    for field in out:
+        try:
+            arrays.append(array_of([row.get(field.name) for row in rows], field.type))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise JobError(
+                f"{node.label()} gave a value for column {field.name!r} that is no {type_name(field.type)}: {error}",
+                hint="convert it in the function, or declare another schema=…",
+            ) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=out)
+
+
+def _map_batches(node: nodes.MapBatches, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    out = _output_schema(node.schema, schema)
+
+    def step(batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            made = node.function(plain_batch(batch))
+        except Exception as error:
+            raise failed(node.label(), error, f"a batch of {batch.num_rows} rows") from error
+        if not isinstance(made, pa.RecordBatch):
+            raise JobError(f"{node.label()} gave a {type(made).__name__}", hint="it has to give a pyarrow.RecordBatch")
+        if set(made.schema.names) != set(out.names):
+            raise JobError(
+                f"{node.label()} gave the columns {made.schema.names}, not {out.names}", hint="declare them: schema=…"
+            )
+        rows = conform(made, out)
+        check_values(rows)
+        return rows
+
+    return step, out
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else text[:200] + "…"
+
+
+_LOWERED: dict[type[nodes.Node], Callable[[Any, pa.Schema], tuple[_Function, pa.Schema]]] = {
+    nodes.Filter: _filter,
+    nodes.Rest: _filter,
+    nodes.Select: _select,
+    nodes.WithColumn: _with_column,
+    nodes.Drop: _drop,
+    nodes.Rename: _rename,
+    nodes.Map: _map,
+    nodes.FlatMap: _flat_map,
+    nodes.MapBatches: _map_batches,
+}

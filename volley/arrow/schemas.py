@@ -1,0 +1,83 @@
+"""The schema of the rows after each step of a job's graph: the check that every step fits the one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from volley.arrow.nodes import lower
+from volley.errors import ExpressionError, PlanError, near
+from volley.plan import nodes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Schemas"]
+
+
+class Schemas:
+    """The schemas of a graph's nodes, each found once.
+
+    Args:
+        of_read: The schema of the rows that a read gives; None if it is not known yet.
+    """
+
+    def __init__(self, of_read: Callable[[nodes.Read], pa.Schema | None]) -> None:
+        self._of_read = of_read
+        self._found: dict[int, pa.Schema | None] = {}
+
+    def known(self, node: nodes.Node) -> pa.Schema:
+        """The schema of the rows that a node gives, where that of every read is known.
+
+        Raises:
+            VolleyError: As `of`.
+        """
+        schema = self.of(node)
+        assert schema is not None, f"the schema behind {node.label()} is not known"
+        return schema
+
+    def of(self, node: nodes.Node) -> pa.Schema | None:
+        """The schema of the rows that a node gives (for a write: that it takes); None if it is not known yet.
+
+        Raises:
+            ExpressionError: If a step names an unknown column or combines types that don't fit.
+            PlanError: If a union is of streams with different columns.
+        """
+        if id(node) not in self._found:
+            self._found[id(node)] = self._of_read(node) if isinstance(node, nodes.Read) else self._behind(node)
+        return self._found[id(node)]
+
+    def _behind(self, node: nodes.Node) -> pa.Schema | None:
+        inputs = [self.of(each) for each in node.inputs]
+        known = [schema for schema in inputs if schema is not None]
+        if isinstance(node, nodes.Write):
+            return inputs[0]
+        if len(known) < len(inputs):
+            return None
+        if isinstance(node, nodes.Union):
+            return _united(known)
+        if isinstance(node, nodes.Deduplicate):
+            _check_keys(node, known[0])
+            return known[0]
+        return lower([node], known[0]).schema
+
+
+def _united(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    first, *others = schemas
+    for other in others:
+        if {field.name: field.type for field in first} != {field.name: field.type for field in other}:
+            raise PlanError(
+                f"union of streams with different columns: {_listed(first)} and {_listed(other)}",
+                hint="bring them into one shape with select, cast and alias first",
+            )
+    return first
+
+
+def _check_keys(node: nodes.Deduplicate, schema: pa.Schema) -> None:
+    for name in (*node.keys, *([node.event_time] if node.event_time else [])):
+        if name not in schema.names:
+            raise ExpressionError(f"deduplicate by unknown column {name!r}", hint=near(name, schema.names))
+
+
+def _listed(schema: pa.Schema) -> str:
+    return "(" + ", ".join(f"{field.name} {field.type}" for field in schema) + ")"

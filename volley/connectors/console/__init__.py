@@ -1,0 +1,1 @@
+"""Prints the first rows of each epoch."""

@@ -1,0 +1,66 @@
+"""How a ConsoleSink prints: tasks keep their first rows, the driver shows them as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from volley.arrow.python_values import readable_rows
+from volley.epoch import Epoch, WriteResult
+from volley.sink import Committer, SinkContext, TaskWriter, Writer
+
+__all__ = ["ConsoleCommitter"]
+
+
+@dataclass(frozen=True)
+class ConsoleCommitter(Committer):
+    """Prints the first `rows` rows of each epoch."""
+
+    rows: int
+    context: SinkContext
+
+    def clear(self) -> None:
+        """Nothing was kept."""
+
+    def writer(self, epoch: Epoch) -> Writer:
+        return _ConsoleWriter(self.rows)
+
+    def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        total = sum(result.rows for result in results)
+        title = f"{self.context.job}, epoch {epoch.number}: {total:,} row{'' if total == 1 else 's'}"
+        # Text, not str: rich would take brackets in names and values for markup.
+        grid = Table()
+        for name in self.context.schema.names:
+            grid.add_column(Text(name))
+        for row in [row for result in results for row in result.committables][: self.rows]:
+            grid.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
+        # Not the table's own title, which would be wrapped to the table's width.
+        Console().print(Text(title), grid, sep="\n")
+
+
+@dataclass(frozen=True)
+class _ConsoleWriter(Writer):
+    rows: int
+
+    def open(self, task: int) -> TaskWriter:
+        return _ConsoleTaskWriter(self.rows)
+
+
+class _ConsoleTaskWriter(TaskWriter):
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._shown: list[dict[str, Any]] = []
+        self._result = WriteResult()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._result = self._result.with_batch(batch.num_rows)
+        self._shown += readable_rows(batch.slice(0, self._most - len(self._shown)))
+
+    def close(self) -> WriteResult:
+        return replace(self._result, committables=tuple(self._shown))

@@ -1,0 +1,36 @@
+"""A sink that prints the first rows of each epoch: for looking at a stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from volley.checks import count, keep
+from volley.sink import Committer, Sink, SinkContext
+
+__all__ = ["ConsoleSink"]
+
+
+@dataclass(frozen=True)
+class ConsoleSink(Sink):
+    """Prints the first rows of each epoch as a table. An epoch that is repeated after a crash is printed again.
+
+    Args:
+        rows: The most rows to print of an epoch; no more than these travel to the driver.
+
+    Raises:
+        ConfigError: If that is not positive.
+
+    Example:
+        >>> ConsoleSink(rows=5)
+        ConsoleSink(rows=5)
+    """
+
+    rows: int = 20
+
+    def __post_init__(self) -> None:
+        keep(self, rows=count)
+
+    def open(self, context: SinkContext) -> Committer:
+        from volley.connectors.console.committer import ConsoleCommitter
+
+        return ConsoleCommitter(self.rows, context)

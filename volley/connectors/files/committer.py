@@ -1,0 +1,247 @@
+"""How a FileSink commits: files are staged under hidden names, then published under names that tell epoch and task."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from volley.connectors.files.listing import MARKERS, STAGED
+from volley.epoch import Epoch, WriteResult
+from volley.errors import CommitStateUnknownError, StorageAccessError, StorageError, VolleyError
+from volley.formats.encoders import ENCODERS, check_rows
+from volley.secrets import mask_uri, presentable
+from volley.sink import Committer, SinkContext, TaskWriter, Writer
+from volley.storage.durable import write_durably
+from volley.storage.paths import filesystem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FileCommitter"]
+
+_FOLDER = "folder.json"
+
+
+@contextmanager
+def _storage(path: str, action: str) -> Iterator[None]:
+    """Whatever the storage's driver raises as one of ours."""
+    path = mask_uri(path)
+    try:
+        yield
+    except VolleyError:
+        raise
+    except PermissionError as error:
+        raise StorageAccessError(
+            f"{action} {path} was refused: {mask_uri(str(error))}", hint="check credentials and rights"
+        ) from presentable(error)
+    except Exception as error:
+        raise StorageError(
+            f"{action} {path} failed: {mask_uri(str(error))}", hint="check that the folder is there and has room"
+        ) from presentable(error)
+
+
+class FileCommitter(Committer):
+    """Publishes staged files by renaming them; a marker file a query holds its last epoch.
+
+    Final names depend on epoch and task only. A crash between renaming and the marker repeats the epoch: what the
+    first try left behind is removed before the second begins.
+    """
+
+    def __init__(self, path: str, format: str, options: dict[str, Any], context: SinkContext) -> None:
+        self._path = path
+        self._format = format
+        self._options = options
+        self._context = context
+        self._is_clear = False
+        with _storage(path, "opening"):
+            self._fs, self._root = filesystem(path, options)
+            self._identity = self._identified()
+
+    def _identified(self) -> str:
+        """The folder's id; a new folder gets one."""
+        path = f"{self._root}/{MARKERS}/{_FOLDER}"
+        if not self._fs.exists(path):
+            if self._context.resumed:
+                raise StorageError(
+                    f"{mask_uri(self._path)} is gone: it has no {MARKERS}/{_FOLDER}, which job "
+                    f"{self._context.job!r} has written there",
+                    hint="restore the folder, or start over with fresh=True to fill a new one",
+                )
+            write_durably(self._fs, path, json.dumps({"id": str(uuid.uuid4())}).encode())
+        found: str = json.loads(self._fs.cat_file(path))["id"]
+        return found
+
+    def __str__(self) -> str:
+        return mask_uri(self._path)
+
+    @property
+    def identity(self) -> str:
+        return self._identity
+
+    def last_epoch(self, query_id: str) -> int | None:
+        mark = self._mark(query_id)
+        return None if mark is None else int(mark["epoch"])
+
+    def landed_offsets(self, epoch: Epoch) -> str | None:
+        mark = self._mark(epoch.query_id)
+        return None if mark is None or mark["epoch"] != epoch.number else mark.get("offsets")
+
+    def earlier_rows(self, query_id: str) -> str | None:
+        with _storage(self._path, "listing"):
+            for other in self._queries() - {query_id}:
+                mark = self._mark(other)
+                if mark and mark.get("job") == self._context.job and self._published(other):
+                    return f"{self} has the rows of an earlier query of this job, up to its epoch {mark['epoch']}"
+        return None
+
+    def clear(self) -> None:
+        with _storage(self._path, "emptying"):
+            for query_id in self._queries():
+                mark = self._mark(query_id)
+                if self._context.shared and mark and mark.get("job") != self._context.job:
+                    continue
+                for path in self._published(query_id):
+                    self._fs.rm_file(path)
+                self._fs.rm_file(self._marker(query_id))
+
+    def _queries(self) -> set[str]:
+        """The queries that have published epochs here."""
+        names = (posixpath.basename(path) for path in self._fs.ls(f"{self._root}/{MARKERS}", detail=False))
+        return {name.removesuffix(".json") for name in names if name.endswith(".json") and name != _FOLDER}
+
+    def _published(self, query_id: str) -> list[str]:
+        found: list[str] = self._fs.glob(f"{_escaped(self._root)}/{_query_prefix(query_id)}-epoch-*")
+        return found
+
+    def _mark(self, query_id: str) -> dict[str, Any] | None:
+        marker = self._marker(query_id)
+        with _storage(marker, "reading"):
+            self._fs.invalidate_cache()
+            if not self._fs.exists(marker):
+                return None
+            mark: dict[str, Any] = json.loads(self._fs.cat_file(marker))
+            return mark
+
+    def writer(self, epoch: Epoch) -> _FileWriter:
+        if not self._is_clear:
+            # Only a process that died leaves files behind; listing the folder in every epoch would get slow.
+            self._clear(epoch)
+            self._is_clear = True
+        return _FileWriter(self._path, self._format, self._context.schema, epoch, self._options)
+
+    def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        with _storage(self._path, "publishing files in"):
+            for staged, final in _committables(results):
+                self._fs.mv(f"{self._root}/{staged}", f"{self._root}/{final}")
+        marker = self._marker(epoch.query_id)
+        try:
+            mark = {"epoch": epoch.number, "offsets": epoch.offsets, "job": self._context.job}
+            write_durably(self._fs, marker, json.dumps(mark).encode())
+        except Exception as error:
+            raise CommitStateUnknownError(
+                f"epoch {epoch.number} is published in {mask_uri(self._path)}, but its mark may not be: {error}",
+                hint="start again: if the mark is missing, the epoch is repeated in its place",
+            ) from error
+
+    def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        for pair in _committables(results):
+            for name in pair:
+                _remove(self._fs, f"{self._root}/{name}")
+
+    def _clear(self, epoch: Epoch) -> None:
+        """Remove what an earlier process left: this query's staged files, and what it published of this epoch."""
+        query = _query_prefix(epoch.query_id)
+        with _storage(self._path, "clearing"):
+            for pattern in (f"{STAGED}*-{query}-*", f"{_final_prefix(epoch)}*"):
+                for leftover in self._fs.glob(f"{_escaped(self._root)}/{pattern}"):
+                    self._fs.rm_file(leftover)
+
+    def _marker(self, query_id: str) -> str:
+        return f"{self._root}/{MARKERS}/{query_id}.json"
+
+
+def _committables(results: Sequence[WriteResult]) -> list[tuple[str, str]]:
+    """Staged and final names of all files."""
+    return [pair for result in results for pair in result.committables]
+
+
+def _query_prefix(query_id: str) -> str:
+    return query_id[:8]
+
+
+def _final_prefix(epoch: Epoch) -> str:
+    return f"{_query_prefix(epoch.query_id)}-epoch-{epoch.number:06}-"
+
+
+def _escaped(path: str) -> str:
+    """The path as a glob that matches only itself."""
+    return "".join(f"[{char}]" if char in "*?[" else char for char in path)
+
+
+def _remove(files: Any, path: str) -> None:
+    """Delete the file if it can be; what stays is hidden or will be replaced."""
+    with suppress(Exception):
+        files.rm_file(path)
+
+
+@dataclass(frozen=True)
+class _FileWriter(Writer):
+    path: str
+    format: str
+    schema: pa.Schema
+    epoch: Epoch
+    options: dict[str, Any] = field(repr=False)
+
+    def open(self, task: int) -> _FileTaskWriter:
+        return _FileTaskWriter(self, f"{_final_prefix(self.epoch)}{task:05}.{self.format}")
+
+
+class _FileTaskWriter(TaskWriter):
+    def __init__(self, writer: _FileWriter, final: str) -> None:
+        self._writer = writer
+        self._final = final
+        self._staged = f"{STAGED}{uuid.uuid4().hex}-{final}"
+        self._fs, root = filesystem(writer.path, writer.options)
+        self._full = posixpath.join(root, self._staged)
+        self._file: Any = None
+        self._encoder: Any = None
+        self._result = WriteResult()
+        self._seconds = 0.0
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        check_rows(self._writer.format, batch)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        began = time.perf_counter()
+        self.check(batch)
+        with _storage(self._full, "writing"):
+            if self._file is None:
+                self._file = self._fs.open(self._full, "wb")
+                self._encoder = ENCODERS[self._writer.format](self._file, self._writer.schema)
+            self._encoder.write_batch(batch)
+        self._result = self._result.with_batch(batch.num_rows)
+        self._seconds += time.perf_counter() - began
+
+    def close(self) -> WriteResult:
+        if self._file is None:
+            return WriteResult()
+        with _storage(self._full, "closing"):
+            self._encoder.close()
+            size = self._file.tell()
+            self._file.close()
+        pair = self._staged, self._final
+        return replace(self._result, bytes=size, seconds=self._seconds, files=1, committables=(pair,))
+
+    def abort(self) -> None:
+        if self._file is not None:
+            with suppress(Exception):
+                self._encoder.close()
+            with suppress(Exception):
+                self._file.close()
+            _remove(self._fs, self._full)

@@ -1,0 +1,110 @@
+"""The file log: which files a FileSource has seen, in the order in which it takes them; offsets count its entries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field
+
+from volley.storage.durable import write_durably
+from volley.storage.paths import filesystem
+from volley.storage.remembered import damaged
+
+__all__ = ["FileLog", "LoggedFile"]
+
+
+@dataclass(frozen=True)
+class LoggedFile:
+    """A file as it was when it was first seen.
+
+    Args:
+        path: Its path in the file system.
+        size: Its bytes.
+    """
+
+    path: str
+    size: int
+
+
+@dataclass
+class FileLog:
+    """An append-only log in a folder beside the checkpoint: one JSON file for each time that new files were found.
+
+    An entry is in the log before an offset counts it, so that the same offsets give the same files after a crash.
+    Only Spark's planner process writes, which lives as long as the query. Who else wants an offset's entries reads on
+    where the log has grown.
+
+    Args:
+        folder: The fsspec URL of the log's folder; it may not exist yet.
+    """
+
+    folder: str
+    _entries: list[LoggedFile] | None = field(default=None, repr=False)
+    _seen: set[str] = field(default_factory=set, repr=False)
+
+    def __reduce__(self) -> tuple[type[FileLog], tuple[str]]:
+        # Executors need none of it, and the planner reads it anew: what is sent with every task stays small.
+        return FileLog, (self.folder,)
+
+    @property
+    def entries(self) -> Sequence[LoggedFile]:
+        """All files seen so far, in order."""
+        if self._entries is None:
+            self._entries = []
+            self._read_on()
+        return self._entries
+
+    @property
+    def paths(self) -> Collection[str]:
+        """The paths of all files seen so far."""
+        return self._seen if self.entries else ()
+
+    def check(self, count: int) -> None:
+        """Raise StorageError if the log has fewer entries than this: a file of it is missing."""
+        if count > len(self.entries):
+            self._read_on()
+        if count > len(self.entries):
+            raise damaged(
+                f"{self._root}/{len(self.entries):012}.json",
+                f"is missing: the checkpoint has read {count} files, its log of files has {len(self.entries)}",
+            )
+
+    def append(self, found: Sequence[LoggedFile]) -> None:
+        """Log the files that are new, in the given order."""
+        count = len(self.entries)
+        new = [file for file in found if file.path not in self._seen]
+        if not new:
+            return
+        files, root = filesystem(self.folder, {})
+        write_durably(files, f"{root}/{count:012}.json", json.dumps([asdict(file) for file in new]).encode())
+        assert self._entries is not None
+        self._entries += new
+        self._seen.update(file.path for file in new)
+
+    def _read_on(self) -> None:
+        """Read what has been logged behind the entries that are known."""
+        assert self._entries is not None
+        files, root = filesystem(self.folder, {})
+        files.invalidate_cache()
+        if not files.exists(root):
+            return
+        first = f"{len(self._entries):012}.json"
+        logged = ((name.rpartition("/")[2], name) for name in files.ls(root, detail=False))
+        for name in sorted(name for file, name in logged if file.endswith(".json") and file >= first):
+            self._entries += self._logged(name, files.cat_file(name))
+        self._seen.update(entry.path for entry in self._entries)
+
+    def _logged(self, path: str, data: bytes) -> list[LoggedFile]:
+        """The files in one file of the log, whose name tells how many the files before it have."""
+        assert self._entries is not None
+        count = len(self._entries)
+        if path.rpartition("/")[2] != f"{count:012}.json":
+            raise damaged(f"{self._root}/{count:012}.json", f"is missing: {path} comes behind it")
+        try:
+            return [LoggedFile(**entry) for entry in json.loads(data)]
+        except (TypeError, ValueError) as error:
+            raise damaged(path, "is damaged") from error
+
+    @property
+    def _root(self) -> str:
+        return filesystem(self.folder, {})[1]

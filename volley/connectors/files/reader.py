@@ -1,0 +1,238 @@
+"""Reads files: logs which ones there are, packs them into splits, and reads a split file by file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from volley.bad_rows import BadRow, Located
+from volley.connectors.files.listing import check_exists, check_not_empty, list_files
+from volley.connectors.files.log import FileLog, LoggedFile
+from volley.errors import SourceError, VolleyError
+from volley.formats.files import FORMATS, Files, Format
+from volley.formats.input_file import InputFile
+from volley.secrets import mask_uri, presentable
+from volley.source import Offset, Reader, SourceContext
+from volley.storage.paths import filesystem
+from volley.storage.remembered import kept
+from volley.types.arrow import arrow_schema, canonical_schema
+
+__all__ = ["FileReader", "open_reader", "preview"]
+
+T = TypeVar("T")
+
+_SMALLEST_SPLIT = 4 << 20
+_LARGEST_SPLIT = 128 << 20
+# What opening a file weighs: 1 ms of CPU on a local disk, some 20 ms of waiting for an object store.
+_OPENING = 1 << 20
+
+FileSplit = list[tuple[LoggedFile, tuple[int, int]]]
+"""Files, each with which part of how many is to be read."""
+
+
+@dataclass(frozen=True)
+class FileReader(Reader):
+    """Reads files in the order in which they were logged.
+
+    Args:
+        files: Which files, and how.
+        schema: Their columns.
+        log: The files seen so far; offsets count its entries.
+        parallelism: How many splits are read at the same time.
+        dictionaries: True: a column that is stored as dictionary and indices stays so.
+        limit: The most files of one epoch; None = all.
+    """
+
+    files: Files
+    schema: pa.Schema
+    log: FileLog
+    parallelism: int
+    dictionaries: bool
+    limit: int | None
+
+    def initial_offset(self) -> Offset:
+        return {"files": 0}
+
+    def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
+        first = int(start["files"])
+        if target is None and (limit is None or first + limit > len(self.log.entries)):
+            _log_new(self.files, self.log)
+        last = len(self.log.entries) if target is None else int(target["files"])
+        self.log.check(max(first, last))
+        return {"files": max(first, last if limit is None else min(last, first + limit))}
+
+    def splits(self, start: Offset, end: Offset) -> list[FileSplit]:
+        self.log.check(end["files"])
+        return _packed(self.log.entries[start["files"] : end["files"]], self._divides, self.parallelism)
+
+    def read(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
+        reader = self._format.reader
+        encoded = reader.read_encoded if self.dictionaries else None
+        return self._each_file(split, encoded or reader.read)
+
+    def read_tolerant(self, split: FileSplit) -> Iterator[Located | BadRow]:
+        return self._each_file(split, self._format.reader.read_tolerant)
+
+    @property
+    def _format(self) -> Format:
+        return FORMATS[self.files.format]
+
+    def _divides(self, path: str) -> bool:
+        return self._format.divides(path, self.files.options)
+
+    def _each_file(
+        self, split: FileSplit, read: Callable[[InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[T]]
+    ) -> Iterator[T]:
+        for logged, part in split:
+            if logged.size == 0 and self._format.is_text:
+                continue
+            try:
+                yield from read(_input(self.files, logged), self.schema, part, self.files.options)
+            except OSError as error:
+                raise _unreadable(logged.path, error) from presentable(error)
+
+
+def preview(files: Files, context: SourceContext) -> pa.Schema | None:
+    """The schema if it is declared.
+
+    Raises:
+        ConfigError: If the format can't be read into it.
+        SourceError: If there is nothing to read where there should be.
+    """
+    _check_found(files, _log_of(context))
+    return _declared(files)
+
+
+def open_reader(files: Files, context: SourceContext, limit: int | None) -> FileReader:
+    """Make the reader of files.
+
+    Args:
+        files: Which files, and how.
+        context: What the job gives the source.
+        limit: The most files of one epoch; None = all.
+
+    Raises:
+        ConfigError: If the format can't be read into the declared schema.
+        SourceError: If there is nothing to read where there should be, or to infer a schema from.
+    """
+    log = _log_of(context)
+    _check_found(files, log)
+    schema = _declared(files)
+    if schema is None:
+        schema = _inferred(files, log, f"{context.state}/schema.arrow")
+        FORMATS[files.format].reader.check(schema)
+    return FileReader(files, schema, log, context.parallelism, context.dictionaries, limit)
+
+
+def _log_of(context: SourceContext) -> FileLog:
+    return FileLog(f"{context.state}/files")
+
+
+def _log_new(files: Files, log: FileLog) -> None:
+    log.append(list_files(files.url, files.storage_options, log.paths))
+
+
+def _check_found(files: Files, log: FileLog) -> None:
+    """Raise SourceError if there is nothing to read where there should be: most likely the path is wrong."""
+    check_exists(files.url, files.storage_options, log.paths)
+    if files.must_exist and not log.paths:
+        check_not_empty(files.url, files.storage_options)
+
+
+def _declared(files: Files) -> pa.Schema | None:
+    if files.declared is None:
+        return None
+    schema = canonical_schema(arrow_schema(files.declared))
+    FORMATS[files.format].reader.check(schema)
+    return schema
+
+
+def _inferred(files: Files, log: FileLog, saved: str) -> pa.Schema:
+    """The schema of the first file with rows; kept beside the checkpoint, so that a restart has the same one."""
+
+    def infer() -> bytes:
+        _log_new(files, log)
+        found = (_schema_of(files, entry) for entry in log.entries if entry.size)
+        schema = next((each for each in found if each is not None), None)
+        if schema is None:
+            raise SourceError(
+                f"{mask_uri(files.url)} has no rows with columns to infer a schema from",
+                hint="declare it: schema=…",
+            )
+        text: bytes = schema.serialize().to_pybytes()
+        return text
+
+    def parse(data: bytes) -> pa.Schema:
+        try:
+            return pa.ipc.read_schema(pa.py_buffer(data))
+        except OSError as error:
+            raise ValueError(str(error)) from error
+
+    return kept(saved, infer, parse)
+
+
+def _schema_of(files: Files, logged: LoggedFile) -> pa.Schema | None:
+    try:
+        found = FORMATS[files.format].reader.infer(_input(files, logged), files.options)
+        # Objects without fields are rows, but say nothing about columns.
+        return canonical_schema(found) if found else None
+    except OSError as error:
+        raise _unreadable(logged.path, error) from presentable(error)
+    except VolleyError as error:
+        message = error.message if logged.path in error.message else f"{logged.path}: {error.message}"
+        raise SourceError(message, hint=error.hint) from error
+
+
+def _input(files: Files, logged: LoggedFile) -> InputFile:
+    """The file, if it still is what was logged."""
+    storage, _ = filesystem(files.url, files.storage_options)
+    try:
+        size = storage.size(logged.path)
+    except Exception as error:
+        raise _unreadable(logged.path, error) from presentable(error)
+    if size != logged.size:
+        raise SourceError(
+            f"{logged.path} has {size} bytes now, it had {logged.size} when it was found",
+            hint="files must be complete when they get their name, and never change",
+        )
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        with storage.open(logged.path, "rb") as file:
+            compression = FORMATS[files.format].compression(logged.path)
+            yield file if compression is None else pa.input_stream(file, compression=compression)
+
+    return InputFile(logged.path, size, opened)
+
+
+def _unreadable(path: str, error: Exception) -> SourceError:
+    return SourceError(
+        f"{mask_uri(path)} can't be read: {mask_uri(str(error))}",
+        hint="it was there when it was found: was it removed or cut?",
+    )
+
+
+def _packed(files: Sequence[LoggedFile], divides: Callable[[str], bool], parallelism: int) -> list[FileSplit]:
+    """Splits of about the same work, in the files' order: small files together, a large one in parts."""
+    total = sum(file.size for file in files)
+    size = min(_LARGEST_SPLIT, max(_SMALLEST_SPLIT, total / parallelism))
+    pieces = [
+        (file, (part, parts))
+        for file in files
+        for parts in [max(1, round(file.size / size)) if divides(file.path) else 1]
+        for part in range(parts)
+    ]
+    weights = [file.size / parts + _OPENING for file, (_, parts) in pieces]
+    # Many small files are spread over all cores, but in no more splits than that: each makes a data file of its own.
+    count = max(1, round(total / size), min(parallelism, round(sum(weights) / _SMALLEST_SPLIT)))
+    splits: list[FileSplit] = [[] for _ in range(count)]
+    before, whole = 0.0, sum(weights)
+    for piece, weight in zip(pieces, weights, strict=True):
+        middle = before + weight / 2
+        splits[min(int(middle / whole * count), count - 1)].append(piece)
+        before += weight
+    return [split for split in splits if split]

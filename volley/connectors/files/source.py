@@ -1,0 +1,128 @@
+"""Files as a source (JSON lines, CSV, Parquet; new files are picked up) and as a sink, on any fsspec storage."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from volley.checks import count, flag, keep, mapping, optional, path
+from volley.errors import ConfigError, near
+from volley.formats.files import FORMATS, Files, format_of
+from volley.secrets import mask_uri, show
+from volley.source import Reader, Source, SourceContext
+from volley.storage.paths import absolute
+from volley.types.schemas import schema_setting
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FileSource"]
+
+
+@dataclass(frozen=True, repr=False)
+class FileSource(Source):
+    """The rows of files; each file is read once, in the order in which files were found.
+
+    A file has to be complete when it gets its name: write it under a name that begins with ``.`` or ``_`` or ends
+    in ``.tmp``, then rename it.
+
+    Args:
+        path: A folder (with all below it), a file or a glob; a local path or an fsspec URL
+            (``s3://bucket/in/*.json``). Names that begin with ``.`` or ``_`` or end in ``.tmp`` or ``.crc`` are left
+            out, and so are links. A path that is not there is an error, and in a bounded source one that matches no
+            file; an empty folder is not.
+        format: ``"json"`` (one object a line; .gz, .bz2, .zst too), ``"csv"`` or ``"parquet"``;
+            None = by the path's extension.
+        schema: The columns: an Arrow schema, ``"id long, name string"`` or a dict; missing ones are null, others
+            ignored. None = inferred from the first file with rows, once for a checkpoint's life; better declare it.
+            Values of other types are brought to a column's, or are bad rows if they would change; times of 96 bits,
+            as older Parquet writers make them, are cut to microseconds.
+        max_files_per_epoch: The most files of one epoch; None = all.
+        bounded: True: read what is there when the run starts, then stop; the next run with the same checkpoint
+            reads what has come since. False: keep watching for new files.
+        options: CSV's, for example ``{"header": False, "delimiter": ";", "null_values": ["NA"]}``. A field is null if
+            it is empty and has no quotes, or is one of `null_values` (by default none), in columns of any type.
+            ``{"newlines_in_values": False}``: no value has a newline, so that large files are read in parts.
+        storage_options: For fsspec; secrets in it are never shown.
+
+    Raises:
+        ConfigError: If a setting is wrong.
+
+    Example:
+        >>> FileSource("events/*.json", schema="id long, name string", max_files_per_epoch=10).format
+        'json'
+    """
+
+    path: str | os.PathLike[str]
+    format: str | None = None
+    schema: Any = None
+    max_files_per_epoch: int | None = None
+    bounded: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        keep(self, path=path, bounded=flag, max_files_per_epoch=optional(count), schema=optional(schema_setting))
+        keep(self, options=mapping, storage_options=mapping)
+        _check_url(self._url)
+        chosen = format_of(self._url) if self.format is None else self.format
+        if not isinstance(chosen, str) or chosen not in FORMATS:
+            raise ConfigError(
+                f"FileSource format {chosen!r} of {mask_uri(self._url)!r} is unknown", hint=near(str(chosen), FORMATS)
+            )
+        object.__setattr__(self, "format", chosen)
+        _check_options(chosen, self.options)
+
+    @property
+    def identity(self) -> str:
+        return f"files:{self.format}:{mask_uri(absolute(self._url))}"
+
+    def preview(self, context: SourceContext) -> pa.Schema | None:
+        from volley.connectors.files.reader import preview
+
+        return preview(self._files(), context)
+
+    def open(self, context: SourceContext) -> Reader:
+        from volley.connectors.files.reader import open_reader
+
+        return open_reader(self._files(), context, self.max_files_per_epoch)
+
+    def __repr__(self) -> str:
+        return show(self)
+
+    @property
+    def _url(self) -> str:
+        return os.fspath(self.path)
+
+    def _files(self) -> Files:
+        assert self.format is not None
+        return Files(
+            absolute(self._url), self.format, self.options, self.storage_options, self.schema, must_exist=self.bounded
+        )
+
+
+def _check_url(url: str) -> None:
+    """The checkpoint keeps the paths of files; a web address is a path with all its parameters."""
+    if re.search("https?://", url) and mask_uri(url) != url:
+        raise ConfigError(
+            f"path {mask_uri(url)!r} holds a secret, which would go into the checkpoint with it",
+            hint="give it by storage_options, or use the storage's own scheme (s3://, abfss://, gs://)",
+        )
+
+
+def _check_options(format: str, options: Mapping[str, Any]) -> None:
+    known = FORMATS[format].options
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"{format} files have no option {option!r}", hint=near(option, known))
+    delimiter = options.get("delimiter", ",")
+    if not isinstance(delimiter, str) or len(delimiter) != 1:
+        raise ConfigError(f"delimiter {delimiter!r} is not one character", hint='for example ";" or "\\t"')
+    if not isinstance(newlines := options.get("newlines_in_values", True), bool):
+        raise ConfigError(f"newlines_in_values {newlines!r} is not True or False", hint="False: no value has a newline")
+    nulls = options.get("null_values", [])
+    if not isinstance(nulls, list | tuple) or not all(isinstance(text, str) for text in nulls):
+        raise ConfigError(f"null_values {nulls!r} is not a list of texts", hint='for example ["NA", "NULL"]')

@@ -1,0 +1,1 @@
+"""Calls a function with the rows of a stream."""

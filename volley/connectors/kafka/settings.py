@@ -1,0 +1,167 @@
+"""Checks of the settings that KafkaSource and KafkaSink have, each of which returns its setting in one form."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from volley.checks import names, of_type, one_of
+from volley.connectors.kafka.columns import METADATA, UNKNOWN
+from volley.errors import ConfigError
+from volley.types.schemas import check_schema, column_names
+
+__all__ = ["brokers", "check_sizes", "check_start", "columns_beside", "topics_of", "value_schema"]
+
+
+def brokers(servers: str | Sequence[str]) -> str:
+    """Return the brokers as librdkafka takes them.
+
+    Raises:
+        ConfigError: If they are none.
+    """
+    text = ",".join(names("bootstrap_servers", servers))
+    if not text or re.search(r"\s|://", text):
+        raise ConfigError(f"bootstrap_servers {text!r} are no brokers", hint='for example "host:9092,other:9092"')
+    return text
+
+
+def topics_of(topics: Sequence[str] | None, pattern: str | None) -> tuple[str, ...] | None:
+    """Return the topics to read; None if a pattern names them.
+
+    Raises:
+        ConfigError: If neither or both are given, a topic is there twice, or the pattern is no regular expression.
+    """
+    if (topics is None) == (pattern is None):
+        raise ConfigError("KafkaSource reads topics, or a pattern of them", hint='give one: topics="events"')
+    if pattern is not None:
+        _check_pattern(pattern)
+        return None
+    topics = tuple(topics or ())
+    if not topics:
+        raise ConfigError(f"topics {topics!r} name no topic", hint='for example topics=["events", "orders"]')
+    if twice := [name for name, count in Counter(topics).items() if count > 1]:
+        raise ConfigError(f"topic {twice[0]!r} is there twice", hint="once is enough")
+    return topics
+
+
+def _check_pattern(pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(
+            f"pattern {pattern!r} is no regular expression: {error}", hint='for example "events-.*"'
+        ) from error
+
+
+def check_sizes(least: int, most: int) -> None:
+    """Check the least and the most offsets of a split.
+
+    Raises:
+        ConfigError: If the most is less than twice the least.
+    """
+    if most < 2 * least:
+        raise ConfigError(
+            f"min_rows_per_split is {least}, max_rows_per_split {most}",
+            hint="the second is at least twice the first",
+        )
+
+
+def check_start(offsets: Any, time: datetime | None, topics: Sequence[str] | None) -> None:
+    """Check where a new job begins: offsets or a time.
+
+    Raises:
+        ConfigError: If both are given, or one is not valid.
+    """
+    if time is not None and offsets != "earliest":
+        raise ConfigError("both starting_offsets and starting_timestamp are given", hint="give one of them")
+    if time is not None:
+        of_type(datetime, "datetime(2024, 1, 1, tzinfo=UTC)")("starting_timestamp", time)
+    if time is not None and time.tzinfo is None:
+        raise ConfigError(f"starting_timestamp {time} has no time zone", hint="for example datetime(…, tzinfo=UTC)")
+    if isinstance(offsets, Mapping):
+        _check_offsets(offsets, tuple(topics or offsets))
+    else:
+        one_of(("earliest", "latest"))("starting_offsets", offsets)
+
+
+def _check_offsets(start: Mapping[str, Any], topics: Sequence[str]) -> None:
+    for topic, offsets in start.items():
+        one_of(topics)("a topic of starting_offsets,", topic)
+        numbers = [number for pair in offsets.items() for number in pair] if isinstance(offsets, Mapping) else [None]
+        if not all(map(_is_count, numbers)):
+            raise ConfigError(
+                f"starting_offsets of topic {topic!r} are {offsets!r}", hint='for example {"events": {0: 123, 1: 0}}'
+            )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def value_schema(format: str, schema: Any, registry: str | None, topics: Sequence[str] | None) -> Any:
+    """Return the schema of messages in a form that can be hashed; None if it is not given here.
+
+    Args:
+        format: The format of values, such as ``"json"``.
+        schema: The schema as it was given.
+        registry: The URL of the schema registry.
+        topics: The topics; None = a pattern names them.
+
+    Raises:
+        ConfigError: If the format lacks a schema, or has no use for one.
+    """
+    if registry is not None and (format != "avro" or not re.match("https?://", registry)):
+        raise ConfigError("registry is the URL of a schema registry, for Avro", hint='for example "http://host:8081"')
+    if format == "avro":
+        return _avro_schema(schema, registry, topics)
+    if format == "json":
+        if schema is None:
+            raise ConfigError("JSON messages need a schema", hint='schema="id long, name string"')
+        return check_schema(schema)
+    if schema is not None:
+        raise ConfigError(f"value_format={format!r} has one column, value; no schema", hint="leave schema out")
+    return None
+
+
+def _avro_schema(schema: Any, registry: str | None, topics: Sequence[str] | None) -> str | None:
+    if schema is None:
+        if registry is None or len(topics or ()) != 1:
+            raise ConfigError(
+                "Avro needs a schema, or a registry that has one for the one topic",
+                hint="schema=…, the text of an .avsc file",
+            )
+        return None
+    return schema if isinstance(schema, str) else json.dumps(schema)
+
+
+def columns_beside(include: Sequence[str], on_unknown: str, format: str, schema: Any) -> tuple[str, ...]:
+    """Return what is wanted of a message beside its value.
+
+    Args:
+        include: The wanted parts.
+        on_unknown: What to do about unknown fields of JSON objects.
+        format: The format of values.
+        schema: The schema of values.
+
+    Raises:
+        ConfigError: If a part is unknown or there twice, a column of the value has its name, or `on_unknown` is not
+            for the format.
+    """
+    if on_unknown != "ignore" and format != "json":
+        raise ConfigError(f"on_unknown={on_unknown!r} is for JSON, not for {format}", hint="leave it out")
+    parts = names("include", include)
+    for part in parts:
+        one_of(METADATA)("include", part)
+    if twice := [name for name, count in Counter(parts).items() if count > 1]:
+        raise ConfigError(f"include names {twice[0]!r} twice", hint="once is enough")
+    added = {f"kafka_{part}" for part in parts} | ({UNKNOWN} if on_unknown == "keep" else set())
+    if taken := sorted(added & set(column_names(schema) if format == "json" else [])):
+        raise ConfigError(
+            f"column {taken[0]!r} is in the schema, and is what include or on_unknown would add",
+            hint="leave it out there, or out of the schema",
+        )
+    return parts

@@ -1,0 +1,1 @@
+"""Rows in memory as a source and as a sink."""

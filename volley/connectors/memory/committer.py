@@ -1,0 +1,46 @@
+"""How a MemorySink commits: batches travel to the driver as Arrow streams, and each epoch becomes a table there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from volley.epoch import Epoch, WriteResult
+from volley.sink import Committer, Writer
+from volley.task.collect import MemoryWriter, table_of
+
+__all__ = ["MemoryCommitter", "united"]
+
+
+def united(tables: Sequence[pa.Table]) -> pa.Table:
+    """The rows of all tables, with the columns of all."""
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+class MemoryCommitter(Committer):
+    """Keeps each epoch as a table of this process.
+
+    Args:
+        epochs: The tables of a sink, which this fills.
+        schema: Of the rows.
+    """
+
+    def __init__(self, epochs: dict[Epoch, pa.Table], schema: pa.Schema) -> None:
+        self._epochs = epochs
+        self._schema = schema
+
+    def last_epoch(self, query_id: str) -> int | None:
+        return max((epoch.number for epoch in self._epochs if epoch.query_id == query_id), default=None)
+
+    def landed_offsets(self, epoch: Epoch) -> str | None:
+        return next((landed.offsets for landed in self._epochs if landed == epoch), None)
+
+    def clear(self) -> None:
+        self._epochs.clear()
+
+    def writer(self, epoch: Epoch) -> Writer:
+        return MemoryWriter()
+
+    def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        self._epochs[epoch] = table_of(results, self._schema)

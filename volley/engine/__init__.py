@@ -1,0 +1,1 @@
+"""The driver's side of a job: launch, epochs, checkpoint, progress."""

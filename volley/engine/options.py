@@ -1,0 +1,55 @@
+"""How a job is to be started: the options of `start` and `execute`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypedDict
+
+from volley import checks
+from volley.errors import ConfigError
+
+__all__ = ["Into", "Start", "StartOptions"]
+
+Into = Literal["append", "replace"]
+"""What happens to the rows that sinks hold of earlier runs when a job begins anew."""
+
+
+class StartOptions(TypedDict, total=False):
+    """The options of `start` and `execute`, beside the job's name; `Environment.start` describes them."""
+
+    fresh: bool
+    into: Into | None
+    backfill: bool
+    metrics_port: int | None
+    metrics_host: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """The arguments of a start, checked; `Environment.start` describes them."""
+
+    name: str
+    fresh: bool = False
+    into: Into | None = None
+    backfill: bool = False
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise ConfigError("a job needs a name", hint='its checkpoint is kept under it: execute("orders-to-lake")')
+        checks.flag("fresh", self.fresh)
+        checks.flag("backfill", self.backfill)
+        checks.optional(checks.one_of(("append", "replace")))("into", self.into)
+        checks.optional(_port)("metrics_port", self.metrics_port)
+        checks.text("metrics_host", self.metrics_host)
+        if self.fresh and self.backfill:
+            raise ConfigError(
+                "fresh and backfill are both given",
+                hint="leave backfill out: fresh fills every sink from the beginning",
+            )
+
+
+def _port(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 16:
+        raise ConfigError(f"{name} {value!r} is not valid", hint="0 to 65535; 0 = a free port, None = no metrics")

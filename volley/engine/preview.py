@@ -1,0 +1,40 @@
+"""Checks a job as far as that is possible without Spark, whose start takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from volley.arrow.schemas import Schemas
+from volley.plan import nodes
+from volley.source import SourceContext, SparkSource
+from volley.types.arrow import canonical_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["preview"]
+
+
+def preview(writes: Sequence[nodes.Write], path: nodes.Path, state: str) -> None:
+    """Check each step against the schema before it, and each sink, as far as sources know their schema by now.
+
+    Args:
+        writes: The writes of the job.
+        path: The execution path that it takes.
+        state: The fsspec URL under which sources keep what must live as long as the checkpoint.
+
+    Raises:
+        VolleyError: If a source can't be read, a step does not fit its input, or a sink can't take the rows.
+    """
+    folders = {id(read): folder for read, folder in nodes.states(writes, path, state)}
+
+    def of_read(read: nodes.Read) -> pa.Schema | None:
+        if isinstance(read.source, SparkSource):
+            return None
+        schema = read.source.preview(SourceContext(folders[id(read)]))
+        return None if schema is None else canonical_schema(schema)
+
+    schemas = Schemas(of_read)
+    for write in writes:
+        write.sink.check(schemas.of(write))

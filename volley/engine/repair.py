@@ -1,0 +1,266 @@
+"""Finds damaged files in a checkpoint, as a power loss leaves them, and repairs what can be repaired safely."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from volley import checks
+from volley.engine.checkpoint import PIPELINE, Binding
+from volley.engine.running import claim
+from volley.errors import StorageError
+from volley.spark.log import COMMITS, METADATA, OFFSETS, SparkLog, checksums_of, is_log_entry, metadata_of, usable
+from volley.storage.durable import write_durably
+
+__all__ = ["check", "repair"]
+
+_INITIAL_OFFSET = "initial-offset.json"
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file of a checkpoint that is missing, empty, cut short or changed.
+
+    Args:
+        path: The file.
+        fault: What is wrong with it.
+        remedy: What a repair does about it; None = nothing that is safe.
+        drop: The files that a repair deletes.
+        new: The bytes that a repair writes to the file; None = it writes none.
+    """
+
+    path: str
+    fault: str
+    remedy: str | None
+    drop: tuple[str, ...] = ()
+    new: bytes | None = None
+
+    def error(self, checkpoint: str) -> StorageError:
+        """The damage as an error that says the way out."""
+        hint = (
+            f"volley.repair({checkpoint!r}) {self.remedy}"
+            if self.remedy
+            else "it is not safe to delete it: restore it from a backup, or start over with fresh=True"
+        )
+        return StorageError(f"checkpoint file {self.path} {self.fault}", hint=hint)
+
+
+def check(log: SparkLog) -> None:
+    """Check the files that a start of the job reads before Spark does.
+
+    Raises:
+        StorageError: If one is damaged; says whether a repair is safe.
+    """
+    if damage := next(_damages(log), None):
+        raise damage.error(log.checkpoint)
+
+
+def repair(checkpoint: str | os.PathLike[str]) -> list[str]:
+    """Repair a checkpoint that a power loss, or somebody, has damaged, as far as that is safe.
+
+    What Spark has planned but can't read any more is planned anew: the epoch is repeated, never skipped. A table that
+    has such an epoch already is asked whether it has the same rows; the job stops if it has not.
+
+    Args:
+        checkpoint: The checkpoint's folder, as the error names it; a path or an fsspec URL.
+
+    Returns:
+        A sentence for each repaired file; none if nothing was damaged.
+
+    Raises:
+        StorageError: If a damaged file can't be made anew, or the folder is no checkpoint or can't be used. What was
+            repaired stays so.
+        PlanError: If the job runs in this process.
+        ConfigError: If `checkpoint` is not a path.
+
+    Example:
+        >>> repair("/no/such/checkpoint")
+        Traceback (most recent call last):
+        volley.errors.StorageError: there is no checkpoint /no/such/checkpoint
+          hint: give the folder that the error names
+    """
+    url = checks.path("checkpoint", checkpoint).rstrip("/")
+    log = SparkLog(url)
+    done: list[str] = []
+    with claim(url, posixpath.basename(url)), usable(url):
+        if not log.files.exists(log.root):
+            raise StorageError(f"there is no checkpoint {url}", hint="give the folder that the error names")
+        if not log.files.exists(f"{log.root}/volley"):
+            raise StorageError(
+                f"{url} is no checkpoint of Volley's: it has no folder 'volley'",
+                hint="give the job's own folder, which has the job's name",
+            )
+        while damage := next(_all_damages(log), None):
+            if damage.remedy is None:
+                raise damage.error(url)
+            _apply(log, damage)
+            done.append(f"{damage.path} {damage.fault}: {damage.remedy}")
+    return done
+
+
+def _apply(log: SparkLog, damage: Damage) -> None:
+    for path in damage.drop:
+        for each in (path, checksums_of(path)):
+            if log.files.exists(each):
+                log.files.rm_file(each)
+    if damage.new is not None:
+        write_durably(log.files, damage.path, damage.new)
+
+
+def _all_damages(log: SparkLog) -> Iterator[Damage]:
+    yield from _damages(log)
+    if log.last_planned is not None:
+        yield from _damages_of_sources(log)
+
+
+def _damages(log: SparkLog) -> Iterator[Damage]:
+    """What is damaged of the files that every job has; nothing as long as no epoch was planned."""
+    planned, done = log.epochs(OFFSETS), log.epochs(COMMITS)
+    if not (planned or done) or not log.files.exists(f"{log.root}/volley"):
+        return
+    with usable(log.checkpoint):
+        binding, query_id = _binding(log), _query_id(log)
+        if binding is None:
+            data = Binding(query_id).to_bytes()
+            remedy = "forgets which sources and sinks the job was begun with: make sure that they are the same"
+            yield Damage(f"{log.root}/{PIPELINE}", _fault(log, PIPELINE), remedy, new=data)
+            return
+        yield from _damages_of_metadata(log, binding, query_id)
+        yield from _damages_of_offsets(log, planned, len(binding.sources or ()))
+        yield from _damages_of_commits(log, done, max(planned, default=-1))
+
+
+def _binding(log: SparkLog) -> Binding | None:
+    try:
+        return Binding.parse(log.files.cat_file(f"{log.root}/{PIPELINE}"))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _query_id(log: SparkLog) -> str | None:
+    try:
+        found: str = json.loads(log.files.cat_file(f"{log.root}/{METADATA}"))["id"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    return found
+
+
+def _fault(log: SparkLog, name: str) -> str:
+    path = f"{log.root}/{name}"
+    if not log.files.exists(path):
+        return "is missing"
+    return "is empty" if log.files.size(path) == 0 else "is cut short or changed"
+
+
+def _damages_of_metadata(log: SparkLog, binding: Binding, found: str | None) -> Iterator[Damage]:
+    path, known = f"{log.root}/{METADATA}", binding.query_id
+    if found is not None and known in (None, found):
+        yield from _damaged_checksums(log, path)
+        return
+    if known is None:
+        yield Damage(path, _fault(log, METADATA), None)
+        return
+    yield Damage(path, _fault(log, METADATA), "writes the query's id into it again", (path,), metadata_of(known))
+
+
+def _damages_of_offsets(log: SparkLog, planned: list[int], sources: int) -> Iterator[Damage]:
+    # Spark reads the last two entries when a query starts.
+    needed = range(max(0, planned[-1] - 1), planned[-1] + 1) if planned else ()
+    for epoch in needed:
+        name = f"{OFFSETS}/{epoch}"
+        later = [f"{log.root}/{each}/{number}" for each in (OFFSETS, COMMITS) for number in log.epochs(each)]
+        drop = tuple(path for path in later if int(posixpath.basename(path)) >= epoch)
+        remedy = f"has epoch {epoch} and what came after it planned anew; a table that has them already is asked"
+        yield from _damaged_entry(log, name, sources, remedy, drop)
+
+
+def _damages_of_commits(log: SparkLog, done: list[int], last_planned: int) -> Iterator[Damage]:
+    for epoch in (epoch for epoch in done if epoch > last_planned):
+        path = f"{log.root}/{COMMITS}/{epoch}"
+        yield Damage(path, f"has no {OFFSETS}/{epoch} beside it", "has the epoch planned anew", (path,))
+    for epoch in done[-2:]:
+        path = f"{log.root}/{COMMITS}/{epoch}"
+        yield from _damaged_entry(log, f"{COMMITS}/{epoch}", 0, "has the epoch repeated, or found done", (path,))
+
+
+def _damaged_entry(log: SparkLog, name: str, sources: int, remedy: str, drop: tuple[str, ...]) -> Iterator[Damage]:
+    path = f"{log.root}/{name}"
+    if not log.files.exists(path) or not is_log_entry(log.files.cat_file(path), sources):
+        yield Damage(path, _fault(log, name), remedy, drop)
+        return
+    if log.checksums(path) is False:
+        yield Damage(path, "does not fit its checksums", remedy, drop)
+    yield from _damaged_checksums(log, path)
+
+
+def _damaged_checksums(log: SparkLog, path: str) -> Iterator[Damage]:
+    checksums = checksums_of(path)
+    if log.files.exists(checksums) and log.checksums(path) is None:
+        yield Damage(checksums, "is damaged", "deletes it: the file beside it is whole", (checksums,))
+
+
+def _damages_of_sources(log: SparkLog) -> Iterator[Damage]:
+    """What is damaged of the files that sources keep; each source checks its own when it opens them."""
+    for source in sorted(log.files.ls(f"{log.root}/volley", detail=False)):
+        for name, parse in _KEPT.items():
+            path = f"{source}/{name}"
+            if log.files.exists(path) and not _parses(log, path, parse):
+                yield Damage(path, "is damaged", _remedy(log, name), (path,))
+        if log.files.exists(f"{source}/files"):
+            yield from _damages_of_file_log(log, f"{source}/files")
+
+
+def _remedy(log: SparkLog, name: str) -> str | None:
+    if name == _INITIAL_OFFSET:
+        # Only the first epoch begins there.
+        return "deletes it: no epoch needs it any more" if log.epochs(COMMITS) else None
+    return "deletes it: the schema is found out anew"
+
+
+def _damages_of_file_log(log: SparkLog, folder: str) -> Iterator[Damage]:
+    number = int(folder.rpartition("/source-")[2].partition("/")[0])
+    assert log.last_planned is not None
+    counted = int(json.loads(log.offsets(log.last_planned)[number])["files"])
+    paths = sorted(path for path in log.files.ls(folder, detail=False) if path.endswith(".json"))
+    entries = 0
+    for place, path in enumerate(paths):
+        begins = int(posixpath.basename(path).removesuffix(".json"))
+        if begins != entries:
+            yield Damage(f"{folder}/{entries:012}.json", "is missing", None)
+        if not _parses(log, path, _is_file_log_entry):
+            remedy = "deletes it: its files are found again" if begins >= counted else None
+            yield Damage(path, "is damaged", remedy, tuple(paths[place:]))
+            return
+        entries += len(json.loads(log.files.cat_file(path)))
+    if entries < counted:
+        yield Damage(f"{folder}/{entries:012}.json", "is missing", None)
+
+
+def _parses(log: SparkLog, path: str, parse: Callable[[bytes], object]) -> bool:
+    try:
+        return parse(log.files.cat_file(path)) is not False
+    except ValueError:
+        return False
+
+
+def _is_file_log_entry(data: bytes) -> bool:
+    return all(set(entry) == {"path", "size"} for entry in json.loads(data))
+
+
+def _read_schema(data: bytes) -> object:
+    import pyarrow as pa
+
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(data))
+    except OSError as error:
+        raise ValueError(str(error)) from error
+
+
+_KEPT: dict[str, Callable[[bytes], object]] = {
+    "schema.arrow": _read_schema,
+    "schema.avsc": json.loads,
+    _INITIAL_OFFSET: json.loads,
+}

@@ -1,0 +1,88 @@
+"""What a job shows while `execute` waits for it: one live line on a terminal, a quiet line now and then elsewhere."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from volley.engine.job import Job, Progress
+from volley.metrics import EpochProgress
+
+__all__ = ["follow"]
+
+_QUIET_SECONDS = 30.0
+
+
+def follow(job: Job) -> None:
+    """Show the job's progress until it ends; Ctrl-C and SIGTERM finish the running epoch first.
+
+    A second Ctrl-C gives up waiting and raises KeyboardInterrupt; the next start repeats the epoch.
+    """
+    with _graceful_stop(job):
+        if sys.stderr.isatty():
+            _live(job)
+        else:
+            _quiet(job)
+
+
+def _live(job: Job) -> None:
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    with console.status(_line(job.name, job.progress)) as status:
+        while not job.wait(0.2):
+            status.update(_line(job.name, job.progress))
+    console.print(_line(job.name, job.progress))
+
+
+def _quiet(job: Job) -> None:
+    while not job.wait(_QUIET_SECONDS):
+        print(_line(job.name, job.progress), file=sys.stderr)
+    print(_line(job.name, job.progress), file=sys.stderr)
+
+
+def _line(name: str, progress: Progress) -> str:
+    epoch = "no epoch yet" if progress.epoch is None else f"epoch {progress.epoch}"
+    rejected = f"{progress.rejected:,} rejected · " if progress.rejected else ""
+    now = progress.running
+    running = f" · epoch {now.number} so far: {_written(now)}" if now and now.tasks else ""
+    return (
+        f"{name}: {progress.state.value} · {epoch} · {progress.rows:,} rows · {rejected}{progress.files:,} files · "
+        f"{progress.bytes / 1e6:,.1f} MB · {progress.seconds:.1f} s · {progress.rows_per_second:,.0f} rows/s{running}"
+    )
+
+
+def _written(now: EpochProgress) -> str:
+    return f"{now.rows:,} rows · {now.files:,} files · {now.bytes / 1e6:,.1f} MB"
+
+
+@contextmanager
+def _graceful_stop(job: Job) -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into `job.stop()`, where signals can be handled at all: on the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    old = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        print(f"{job.name}: stopping after the running epoch (Ctrl-C again to give up)", file=sys.stderr)
+        threading.Thread(target=job.stop, name=f"volley-{job.name}-stop", daemon=True).start()
+
+    try:
+        for number in old:
+            signal.signal(number, stop)
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, _handler(handler))
+
+
+def _handler(handler: Any) -> Callable[[int, FrameType | None], Any] | int:
+    # None stands for a handler that C code has set; Python can only put the default in its place.
+    return signal.SIG_DFL if handler is None else handler

@@ -1,0 +1,183 @@
+"""Prometheus: the exposition text of metrics, and an HTTP endpoint that serves it while a job runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from volley.errors import ConfigError, JobError
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+__all__ = ["Endpoint", "Exposed", "Series", "exposition"]
+
+_COUNTERS = {
+    "records_written": "Rows written to data files",
+    "records_failed": "Rows in a dead letter, and rows of epochs that could not be committed",
+    "bytes_written": "Encoded bytes written",
+    "commits_success": "Commits that landed",
+    "commits_failed": "Commits that did not land, or may not have",
+    "commit_retries": "Commit attempts after the first",
+    "files_created": "Files written",
+    "batches_flushed": "Arrow batches handed to writers",
+    "commit_latency_us": "Time spent committing, in microseconds",
+    "write_latency_us": "Time spent writing, in microseconds, over all tasks",
+    "batch_size_sum": "Rows of all batches",
+    "batches_committed": "Epochs committed",
+}
+
+_GAUGES = {
+    "commit_latency_avg_ms": "Mean time of a commit in milliseconds",
+    "write_latency_avg_ms": "Mean time of writing a batch in milliseconds",
+    "success_rate": "Share of commits that landed",
+    "retry_rate": "Retries per commit",
+    "batch_size_avg": "Mean rows of a batch",
+    "batch_size_min": "Rows of the smallest batch",
+    "batch_size_max": "Rows of the largest batch",
+    "worker_memory_bytes": "The most memory that a Python worker has had",
+    "seconds_since_last_commit": "Time since the last commit that landed; absent before the first",
+}
+
+_HISTOGRAMS = {
+    "commit_duration_seconds": "Time of a commit in seconds",
+    "records_per_batch": "Rows of a batch",
+}
+
+_RUNNING = {
+    "number": "Number of the epoch that runs; absent between epochs",
+    "tasks": "Tasks of the running epoch that have ended",
+    "rows": "Rows that the running epoch's ended tasks have written",
+    "files": "Files that the running epoch's ended tasks have written",
+    "bytes": "Encoded bytes that the running epoch's ended tasks have written",
+    "seconds": "Time since the running epoch began",
+}
+
+
+@dataclass(frozen=True)
+class Series:
+    """The metrics of one sink.
+
+    Args:
+        labels: The labels they are shown under.
+        values: Counters and gauges by name; None or absent = not shown.
+        buckets: Histograms by name: cumulated buckets and the sum of all observations.
+    """
+
+    labels: Mapping[str, str]
+    values: Mapping[str, float | None]
+    buckets: Mapping[str, tuple[Sequence[tuple[str, float]], float]]
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """What Prometheus is shown at one moment.
+
+    Args:
+        series: One entry a sink.
+        running: How far the running epoch has come, by name; None between epochs.
+    """
+
+    series: Sequence[Series]
+    running: Mapping[str, float] | None
+
+
+def exposition(exposed: Exposed, prefix: str) -> str:
+    """Return the text that Prometheus reads; every name begins with ``<prefix>_iceberg_``.
+
+    Raises:
+        ConfigError: If the prefix can't begin a metric's name.
+    """
+    from prometheus_client import generate_latest
+
+    if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", prefix):
+        raise ConfigError(f"metrics prefix {prefix!r} is not valid", hint="letters, digits and _; no digit first")
+    return generate_latest(_registry(lambda: exposed, prefix)).decode()
+
+
+class Endpoint:
+    """Serves the text over HTTP, by a daemon thread, until it is closed.
+
+    Attributes:
+        url: The address of the metrics.
+
+    Args:
+        read: Returns the metrics as they are now.
+        host: The address to listen at.
+        port: The port; 0 = a free one.
+
+    Raises:
+        JobError: If the port is taken, or the address is not this machine's.
+    """
+
+    def __init__(self, read: Callable[[], Exposed], host: str, port: int) -> None:
+        from prometheus_client import start_http_server
+
+        try:
+            self._server, self._thread = start_http_server(port, host, _registry(read, "volley"))
+        except OSError as error:
+            raise JobError(
+                f"metrics can't be served at {host}:{port}: {error}",
+                hint="take another metrics_port, or 0 for a free one; metrics_host is an address of this machine",
+            ) from error
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self._server.server_port}/metrics"
+
+    def close(self) -> None:
+        """Stop serving and free the port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _registry(read: Callable[[], Exposed], prefix: str) -> CollectorRegistry:
+    """A registry of these metrics alone, which reads them anew whenever it is scraped."""
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.registry import Collector
+
+    class Live(Collector):
+        def collect(self) -> Iterator[Metric]:
+            return _families(read(), f"{prefix}_iceberg")
+
+    registry = CollectorRegistry()
+    registry.register(Live())
+    return registry
+
+
+def _families(exposed: Exposed, prefix: str) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+    labels = list(exposed.series[0].labels)
+    for name, text in _COUNTERS.items():
+        yield _filled(CounterMetricFamily(f"{prefix}_{name}", text, labels=labels), exposed.series, name)
+    for name, text in _GAUGES.items():
+        yield _filled(GaugeMetricFamily(f"{prefix}_{name}", text, labels=labels), exposed.series, name)
+    for name, text in _HISTOGRAMS.items():
+        histogram = HistogramMetricFamily(f"{prefix}_{name}", text, labels=labels)
+        for series in exposed.series:
+            histogram.add_metric([*series.labels.values()], *series.buckets[name])
+        yield histogram
+    if exposed.running is not None:
+        yield from _running(exposed.running, prefix, exposed.series[0].labels)
+
+
+def _filled(
+    family: CounterMetricFamily | GaugeMetricFamily, series: Sequence[Series], name: str
+) -> CounterMetricFamily | GaugeMetricFamily:
+    for one in series:
+        if (value := one.values[name]) is not None:
+            family.add_metric([*one.labels.values()], value)
+    return family
+
+
+def _running(epoch: Mapping[str, float], prefix: str, labels: Mapping[str, str]) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    of_job = {name: value for name, value in labels.items() if name != "sink"}
+    for name, text in _RUNNING.items():
+        family = GaugeMetricFamily(f"{prefix}_running_epoch_{name}", text, labels=list(of_job))
+        family.add_metric([*of_job.values()], epoch[name])
+        yield family

@@ -1,0 +1,1 @@
+"""Converts bytes to Arrow batches and back: JSON, CSV, Parquet, Avro."""

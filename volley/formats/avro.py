@@ -1,0 +1,195 @@
+"""Avro in Kafka's messages: values by their writer's schema → columns of ours; Avro's types → Arrow's."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from volley.errors import ConfigError, MissingDependencyError, SourceError
+from volley.formats.messages import Values
+from volley.formats.schema_registry import Registry
+from volley.types.arrow import canonical_schema
+
+__all__ = ["AvroValues", "avro_columns"]
+
+_PLAIN = {
+    "null": "null",
+    "boolean": "bool_",
+    "int": "int32",
+    "long": "int64",
+    "float": "float32",
+    "double": "float64",
+    "bytes": "binary",
+    "string": "string",
+    "enum": "string",
+}
+_MAGIC = b"\0"
+_HEADER = 5
+
+
+@dataclass(frozen=True)
+class AvroValues:
+    """Each value is an Avro record; a tombstone is a row of nulls.
+
+    Args:
+        text: The schema to read into, as JSON.
+        registry: Where the schemas are that messages were written with, by the id in their first bytes (Confluent's
+            format); None = all were written with the same schema, and begin at once.
+    """
+
+    text: str
+    registry: Registry | None
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return avro_columns(self.text)
+
+    def decode(self, values: Values) -> pa.RecordBatch:
+        rows = [{} if value is None else self._row(value) for value in values]
+        try:
+            columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in self.schema]
+        except (TypeError, ValueError, OverflowError) as error:
+            raise SourceError(f"a value does not fit its column: {error}") from error
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def fault(self, value: bytes | None, error: Exception) -> str:
+        return error.message if isinstance(error, SourceError) else str(error)
+
+    def _row(self, value: bytes) -> dict[str, Any]:
+        reader = _parsed(self.text)
+        writer, start = (reader, 0) if self.registry is None else (self._writer(self.registry, value), _HEADER)
+        stream = io.BytesIO(value)
+        stream.seek(start)
+        try:
+            row: dict[str, Any] = _fastavro().schemaless_reader(stream, writer, reader)
+        except Exception as error:
+            # Broken bytes make the decoder stumble in any way there is.
+            raise SourceError(f"not Avro of this schema ({type(error).__name__}: {error})") from error
+        if stream.tell() != len(value):
+            raise SourceError(f"not Avro of this schema: {len(value) - stream.tell()} bytes are left over")
+        return row
+
+    def _writer(self, registry: Registry, value: bytes) -> Any:
+        if len(value) < _HEADER or value[:1] != _MAGIC:
+            raise SourceError("not in Confluent's format: it does not begin with 0 and a schema's id")
+        return _parsed(registry.schema(int.from_bytes(value[1:_HEADER], "big")))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"text": self.text, "registry": self.registry}
+
+
+def avro_columns(text: str) -> pa.Schema:
+    """The columns of an Avro record.
+
+    Args:
+        text: Its schema, as JSON.
+
+    Raises:
+        ConfigError: If it is no schema of a record, or has a type that columns can't have.
+    """
+    try:
+        schema = json.loads(text)
+        # This also fills in names and checks the whole.
+        _parsed(text)
+    except (ValueError, _fastavro().schema.SchemaParseException, _fastavro().schema.UnknownType) as error:
+        raise ConfigError(f"not an Avro schema: {error}", hint="give the text of an .avsc file") from error
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise ConfigError("the Avro schema is not a record", hint="wrap it into one")
+    return canonical_schema(pa.schema(_Types().record(schema)))
+
+
+class _Types:
+    """Avro's types → Arrow's; remembers the named ones, which may stand again by their name."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, pa.DataType] = {}
+
+    def record(self, schema: Mapping[str, Any]) -> list[pa.Field]:
+        return [pa.field(field["name"], self._type(field["type"], field["name"])) for field in schema["fields"]]
+
+    def _type(self, schema: Any, place: str) -> pa.DataType:
+        if isinstance(schema, list):
+            return self._union(schema, place)
+        if isinstance(schema, str):
+            schema = {"type": schema}
+        kind = schema["type"]
+        if isinstance(kind, dict | list):
+            return self._type(kind, place)
+        made = _logical(schema) or self._plain(kind, schema, place)
+        if "name" in schema:
+            self._named[schema["name"]] = made
+        return made
+
+    def _plain(self, kind: str, schema: Mapping[str, Any], place: str) -> pa.DataType:
+        match kind:
+            case "record":
+                return pa.struct(self.record(schema))
+            case "array":
+                return pa.list_(self._type(schema["items"], place))
+            case "map":
+                return pa.map_(pa.string(), self._type(schema["values"], place))
+            case "fixed":
+                return pa.binary(schema["size"])
+        if kind in _PLAIN:
+            return getattr(pa, _PLAIN[kind])()
+        found = self._named.get(kind) or self._named.get(kind.rpartition(".")[2])
+        if found is None:
+            raise ConfigError(f"field {place!r}: type {kind!r} contains itself", hint="columns can't; leave it out")
+        return found
+
+    def _union(self, kinds: list[Any], place: str) -> pa.DataType:
+        kept = [kind for kind in kinds if kind != "null"]
+        if len(kept) != 1:
+            raise ConfigError(
+                f"field {place!r} is one of several types, which a column can't be: {json.dumps(kinds)[:200]}",
+                hint="leave it out of the schema to read into",
+            )
+        return self._type(kept[0], place)
+
+
+def _logical(schema: Mapping[str, Any]) -> pa.DataType | None:
+    """The type of a logical type; None if it is none, or none that is known: then the plain one counts."""
+    match schema["type"], schema.get("logicalType"):
+        case "int", "date":
+            return pa.date32()
+        case (("int" | "long"), ("time-millis" | "time-micros")):
+            return pa.time64("us")
+        case "long", ("timestamp-millis" | "timestamp-micros"):
+            return pa.timestamp("us", "UTC")
+        case "long", ("local-timestamp-millis" | "local-timestamp-micros"):
+            return pa.timestamp("us")
+        case (("bytes" | "fixed"), "decimal"):
+            return pa.decimal128(schema["precision"], schema.get("scale", 0))
+        case "string", "uuid":
+            return pa.string()
+    return None
+
+
+@lru_cache(maxsize=1_000)
+def _parsed(text: str) -> Any:
+    return _fastavro().parse_schema(_without_uuids(json.loads(text)))
+
+
+def _without_uuids(schema: Any) -> Any:
+    """The same schema, with UUIDs as the strings they are, which columns have no better type for."""
+    if isinstance(schema, list):
+        return [_without_uuids(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: at for name, at in schema.items() if (name, at) != ("logicalType", "uuid")}
+    return {name: at if name == "default" else _without_uuids(at) for name, at in kept.items()}
+
+
+def _fastavro() -> Any:
+    try:
+        import fastavro
+        import fastavro.schema
+    except ImportError as error:
+        raise MissingDependencyError("Avro needs fastavro", hint='pip install "volley-stream[kafka]"') from error
+    return fastavro

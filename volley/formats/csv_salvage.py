@@ -1,0 +1,174 @@
+"""CSV with bad rows in it → Arrow batches and the bad rows; slow only from the first bad block of a file on."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pcsv
+
+from volley.arrow.bisect import halved
+from volley.bad_rows import BadRow, Located
+from volley.formats.csv import (
+    BadValue,
+    batches,
+    check,
+    decoded,
+    delimiter,
+    header,
+    infer,
+    part_of_rows,
+    read,
+    reason,
+    records,
+    rules,
+)
+from volley.formats.csv_floats import texts_of
+from volley.formats.files import FormatReader
+from volley.formats.input_file import InputFile
+
+__all__ = ["FORMAT"]
+
+_GROUP = 10_000
+
+
+def read_tolerant(
+    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
+) -> Iterator[Located | BadRow]:
+    """The file's rows, with the lines they stand in, and each row that is none."""
+    file = part_of_rows(file, part, options)
+    names = header(file, schema, options)
+    if names is None:
+        return
+    done = 1 if options.get("header", True) else 0
+    places = _Places(file, options)
+    try:
+        for batch in batches(file, schema, options):
+            yield Located(batch, partial(places.position, done + 1))
+            done += batch.num_rows
+    except (BadValue, pa.ArrowInvalid):
+        # Arrow gives up a whole block: what comes after the last good one is read again, row by row as it stands.
+        yield from _salvaged(file, islice(_raw_records(file, options), done, None), names, schema, options)
+
+
+class _Places:
+    """The line each row begins at: the file is read once more, and only if a row turns out to be bad."""
+
+    def __init__(self, file: InputFile, options: Mapping[str, Any]) -> None:
+        self._file = file
+        self._records = enumerate(records(file, options), 1)
+
+    def position(self, first: int, row: int) -> str:
+        # A field too long for Python's reader ends the search.
+        with suppress(csv.Error):
+            for number, (line, _) in self._records:
+                if number == first + row:
+                    return self._file.position(line)
+        return self._file.position(first + row, "row")
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A row as it stands in the file; not `whole` if a quote in it is never closed."""
+
+    line: int
+    text: str
+    whole: bool
+
+    @property
+    def payload(self) -> str:
+        return self.text.rstrip("\r\n").encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _salvaged(
+    file: InputFile, left: Iterator[_Record], names: list[str], schema: pa.Schema, options: Mapping[str, Any]
+) -> Iterator[Located | BadRow]:
+    while group := list(islice(left, _GROUP)):
+
+        def attempt(start: int, end: int, group: list[_Record] = group) -> Located | BadRow:
+            return Located(
+                _parsed(group[start:end], names, schema, options),
+                lambda row: file.position(group[start + row].line),
+            )
+
+        def single(index: int, error: Exception, group: list[_Record] = group) -> BadRow:
+            record = group[index]
+            why = error.reason if isinstance(error, BadValue) else reason(error, names)
+            return BadRow(record.payload, why, file.position(record.line))
+
+        yield from halved(len(group), attempt, single, (BadValue, pa.ArrowInvalid))
+
+
+def _parsed(group: list[_Record], names: list[str], schema: pa.Schema, options: Mapping[str, Any]) -> pa.RecordBatch:
+    if not all(record.whole for record in group):
+        raise BadValue(0, "a quote is opened and never closed")
+    data = "".join(record.text for record in group).encode(errors="surrogateescape")
+    read_options = pcsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names)
+
+    def parse(asked: pa.Schema) -> pa.RecordBatch:
+        table = pcsv.read_csv(pa.py_buffer(data), read_options=read_options, **rules(asked, options))
+        if table.num_rows != len(group):
+            raise BadValue(0, f"{table.num_rows} rows where one should be")
+        return table.combine_chunks().to_batches()[0]
+
+    return decoded(parse(schema), schema, lambda: parse(texts_of(schema)))
+
+
+class _Lines:
+    """Hands a `csv.reader` its lines and keeps them, so that each record is known as it stands in the file."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = iter(lines)
+        self._again: deque[str] = deque()
+        self.taken: list[str] = []
+        self.ended = False
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._again.popleft() if self._again else next(self._lines, None)
+        if line is None:
+            self.ended = True
+            raise StopIteration
+        self.taken.append(line)
+        return line
+
+    def give_back(self) -> None:
+        """All but the first of the taken lines are read again."""
+        self._again.extendleft(reversed(self.taken[1:]))
+        del self.taken[1:]
+        self.ended = False
+
+
+def _raw_records(file: InputFile, options: Mapping[str, Any]) -> Iterator[_Record]:
+    """The records, without empty lines; a quote that is never closed spoils its own line only."""
+    with file.open() as stream:
+        lines = _Lines(io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline=""))
+        number = 1
+        while True:
+            lines.taken = []
+            try:
+                row = next(csv.reader(lines, delimiter=delimiter(options)), None)
+                whole = not lines.ended
+            except csv.Error:
+                row, whole = None, False
+            if not lines.taken:
+                return
+            if not whole:
+                lines.give_back()
+            if row or not whole:
+                yield _Record(number, "".join(lines.taken), whole)
+            number += len(lines.taken)
+
+
+FORMAT = FormatReader(check, infer, read, read_tolerant)
+"""CSV, as a FileSource reads it."""

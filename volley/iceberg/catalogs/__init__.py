@@ -1,0 +1,1 @@
+"""Catalogs: settings, clients, error translation."""

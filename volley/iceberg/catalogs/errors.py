@@ -1,0 +1,187 @@
+"""Translates exceptions of pyiceberg and of catalog clients into VolleyErrors."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from volley.errors import (
+    CatalogAuthError,
+    CatalogError,
+    CatalogUnreachableError,
+    MissingDependencyError,
+    StorageError,
+    TableNotFoundError,
+    VolleyError,
+)
+from volley.iceberg.storage.errors import storage_error
+from volley.secrets import hide, mask_uri, presentable, secrets_in
+
+if TYPE_CHECKING:
+    from volley.iceberg.catalogs.values import CatalogConfig
+    from volley.iceberg.storage.values import IcebergStorage
+
+__all__ = ["catalog_errors"]
+
+_CATALOG_CLIENTS = {"hive_metastore", "pydantic_core", "pyiceberg", "requests", "sqlalchemy", "thrift"}
+
+
+@contextmanager
+def catalog_errors(
+    catalog: CatalogConfig, storage: IcebergStorage, table: str, properties: Mapping[str, Any]
+) -> Iterator[None]:
+    """Translate exceptions of pyiceberg and the clients below it into VolleyErrors.
+
+    A conflict (pyiceberg's ``CommitFailedException``) passes as it is, for the committer to handle.
+
+    Args:
+        catalog: The catalog that is used.
+        storage: The storage below it.
+        table: The table's dotted name.
+        properties: What pyiceberg was told; secrets in it are kept out of the errors.
+
+    Raises:
+        CatalogError: Or one of its kinds; it names the catalog.
+        StorageError: If it was the storage below the catalog that failed.
+        MissingDependencyError: If a package is not installed.
+    """
+    try:
+        yield
+    except Exception as error:
+        secrets = _secrets(properties)
+        made = _translated(error, _Place(catalog, storage, table), secrets)
+        if made is None:
+            raise
+        raise made from presentable(error, secrets)
+
+
+@dataclass(frozen=True)
+class _Place:
+    catalog: CatalogConfig
+    storage: IcebergStorage
+    table: str
+
+
+def _secrets(given: Mapping[str, Any]) -> set[str]:
+    passwords = {unquote(found) for found in re.findall(r"://[^/\s:@]*:(\S+)@", str(given.get("uri", "")))}
+    return secrets_in(given) | passwords | {str(given.get("credential", "")).partition(":")[2]} - {""}
+
+
+def _translated(error: Exception, place: _Place, secrets: Collection[str]) -> VolleyError | None:
+    from pyiceberg import exceptions as theirs
+    from requests import exceptions as http
+
+    address, text = place.catalog.address, hide(str(error), secrets) or type(error).__name__
+    if isinstance(error, VolleyError | theirs.CommitFailedException):
+        return None
+    if isinstance(error, ImportError | theirs.NotInstalledError):
+        return _missing(error, place.catalog)
+    absent = isinstance(error, theirs.NoSuchTableError | theirs.NoSuchNamespaceError | theirs.NoSuchIdentifierError)
+    # pyiceberg has no word for a commit to a table that is not there.
+    if absent or (isinstance(error, theirs.RESTError) and _asked_for_no_table(error)):
+        return TableNotFoundError(
+            f"table {place.table} not found in {address}: {text}", hint="check namespace and table"
+        )
+    if isinstance(error, theirs.UnauthorizedError | theirs.OAuthError | theirs.AuthorizationExpiredError):
+        return _refused(address, text, 'check the credentials: with_credential("id:secret") or with_token(…)')
+    if isinstance(error, theirs.ForbiddenError):
+        lacking = f"a privilege is missing: writing needs TABLE_WRITE_DATA on {place.table} (or no credential was"
+        return _refused(address, text, f"{lacking} given: with_credential)")
+    if isinstance(error, _busy_errors()):
+        return _busy(address, text)
+    timed_out = isinstance(error, http.ConnectionError | http.Timeout | ConnectionError | TimeoutError)
+    if timed_out or type(error).__name__ == "TTransportException":
+        return _unreachable(address, text)
+    if (origin := getattr(error, "orig", None)) is not None:
+        return _sql_error(origin, place.catalog)
+    if type(error).__module__ == "botocore.exceptions" and place.catalog.extra == "glue" and not _in_storage(error):
+        return _glue_error(error, address, text)
+    if type(error).__module__.partition(".")[0] in _CATALOG_CLIENTS:
+        return CatalogError(f"catalog {address}: {text}", hint="check the address; the catalog's own log may say more")
+    storage = storage_error(error, place.storage.root, "reaching", secrets)
+    if storage is None and presentable(error, secrets) is not error:
+        return CatalogError(f"catalog {address}: {text}", hint="check the credentials for characters that don't belong")
+    return storage
+
+
+def _in_storage(error: Exception) -> bool:
+    """Whether it was raised below s3fs: its client and Glue's raise the same errors."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_globals["__name__"].startswith("aiobotocore.") for frame, _ in frames)
+
+
+def _glue_error(error: Exception, address: str, text: str) -> CatalogError:
+    """Our error for one of AWS' client, which tells its kinds apart by codes and names."""
+    answer = getattr(error, "response", None) or {}
+    code = answer.get("Error", {}).get("Code") or type(error).__name__
+    if re.search("Throttling|InternalService|ServiceUnavailable|OperationTimeout|TooManyRequests", code):
+        return _busy(address, text)
+    if re.search("Connect|Timeout|HTTPClient", code):
+        return _unreachable(address, text)
+    if re.search("AccessDenied|Credential|Token|Signature|Unauthorized|Profile|InvalidClientTokenId", code):
+        return _refused(address, text, "check AWS' credentials (profile, environment) and that they allow glue:*")
+    return CatalogError(f"catalog {address}: {text}", hint="check region, catalog_id and database")
+
+
+def _refused(address: str, text: str, hint: str) -> CatalogAuthError:
+    return CatalogAuthError(f"catalog {address} refused: {text}", hint=hint)
+
+
+def _unreachable(address: str, text: str) -> CatalogUnreachableError:
+    # The clients bury the reason in the story of their retries.
+    reason = re.search(r"\[Errno -?\d+\] [^'\")\n]+|[Tt]imed out", text)
+    return CatalogUnreachableError(
+        f"catalog {address} does not answer: {reason[0] if reason else text}",
+        hint="check that it runs, its address, and the network between",
+    )
+
+
+def _asked_for_no_table(error: Exception) -> bool:
+    answer = getattr(error.__cause__, "response", None)
+    return answer is not None and answer.status_code == 404 and "/tables/" in answer.url
+
+
+def _busy_errors() -> tuple[type[Exception], ...]:
+    from pyiceberg import exceptions as theirs
+
+    return (
+        theirs.ServerError,
+        theirs.ServiceUnavailableError,
+        theirs.TooManyRequestsError,
+        theirs.CommitStateUnknownException,
+    )
+
+
+def _busy(address: str, text: str) -> CatalogUnreachableError:
+    return CatalogUnreachableError(
+        f"catalog {address} can't answer now: {text}",
+        hint="its own log says more; start the job again when it recovers",
+    )
+
+
+def _missing(error: Exception, source: CatalogConfig) -> MissingDependencyError:
+    package = f"volley-stream[{source.extra}]" if source.extra else "volley-stream"
+    return MissingDependencyError(
+        f"{type(source).__name__} needs a package that is not installed: {error}", hint=f'pip install "{package}"'
+    )
+
+
+def _sql_error(error: Exception, source: CatalogConfig) -> VolleyError:
+    """Our error for one of a database, which tells its kinds apart by words only."""
+    address, text = source.address, mask_uri(str(error)).strip()
+    if source.file is not None and re.search("unable to open|readonly|I/O", text):
+        return StorageError(f"catalog file {source.file} failed: {text}", hint="check the folder and its permissions")
+    if "locked" in text:
+        return CatalogUnreachableError(
+            f"catalog {address} is locked: {text}", hint="another program holds the file open for writing: end it"
+        )
+    if re.search("authentication|permission denied", text):
+        return _refused(address, text, "check user and password in the catalog's uri, and the user's grants")
+    if re.search("could not connect|connection|could not translate|timeout", text, re.I):
+        return _unreachable(address, text)
+    return CatalogError(f"catalog {address}: {text}", hint="the database's own log may say more")

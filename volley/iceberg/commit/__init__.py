@@ -1,0 +1,1 @@
+"""Commits one snapshot an epoch."""

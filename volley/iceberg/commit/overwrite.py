@@ -1,0 +1,147 @@
+"""The files that an overwriting epoch replaces."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+
+from volley.errors import CommitError, ConfigError
+from volley.iceberg.layout.partitions import exact, partition_value, path_of
+from volley.iceberg.modes import Overwrite
+from volley.iceberg.read.heads import head_of
+from volley.iceberg.write.changes import Changes
+from volley.iceberg.write.written import WrittenFile
+
+__all__ = ["check_named", "overwrite"]
+
+
+def overwrite(mode: Overwrite, files: Sequence[WrittenFile], branch: str, table: Table) -> Changes:
+    """The files in place of those that the mode says, of all that the table has now.
+
+    Args:
+        mode: Which to replace.
+        files: The epoch's data files.
+        branch: The branch that is written.
+        table: The table as it was just loaded.
+
+    Raises:
+        CommitError: If a row belongs to no named partition, or an older file to no partition of today's spec.
+    """
+    if not mode.by_partition:
+        return Changes(files, removed=list(_live(table, branch)))
+    if mode.named:
+        wanted = _Partitions(table, [_named(table, dict(each)) for each in mode.named])
+        _check_inside(table, mode, wanted, files)
+    else:
+        whole = [field.field_id for field in table.spec().fields]
+        wanted = _Partitions(table, [_values(table, file.data_file, whole) for file in files])
+    return Changes(files, removed=[file for file in _live(table, branch) if wanted.have(file)])
+
+
+def check_named(mode: Overwrite, table: Table) -> None:
+    """Find out, before a row is written, that the partitions which a mode names can exist.
+
+    Raises:
+        ConfigError: If the table is not partitioned so.
+    """
+    if mode.by_partition and table.spec().is_unpartitioned():
+        raise ConfigError(
+            f"{mode!r} needs partitions; table {_name(table)} has none", hint="Overwrite(), or partition it"
+        )
+    for each in mode.named:
+        _named(table, dict(each))
+
+
+_Partition = dict[int, Any]
+"""Values of a partition by field id, as `exact` compares them; a field that is not there may have any value."""
+
+
+class _Partitions:
+    """Some partitions of a table.
+
+    Args:
+        table: The table.
+        partitions: Their values.
+    """
+
+    def __init__(self, table: Table, partitions: Iterable[_Partition]) -> None:
+        self._table = table
+        self._known: dict[tuple[int, ...], set[tuple[Any, ...]]] = {}
+        for each in partitions:
+            self._known.setdefault(tuple(each), set()).add(tuple(each.values()))
+
+    def have(self, file: DataFile) -> bool:
+        """Whether a file belongs to one of them."""
+        return any(
+            tuple(_values(self._table, file, fields).values()) in values for fields, values in self._known.items()
+        )
+
+
+def _live(table: Table, branch: str) -> Iterator[DataFile]:
+    head = head_of(table, branch)
+    for manifest in head.manifests(table.io) if head else ():
+        if manifest.content == ManifestContent.DATA:
+            for entry in manifest.fetch_manifest_entry(table.io):
+                yield entry.data_file
+
+
+def _named(table: Table, named: dict[str, object]) -> _Partition:
+    return dict(_field_value(table, name, value) for name, value in named.items())
+
+
+def _field_value(table: Table, name: str, value: object) -> tuple[int, Any]:
+    spec, schema = table.spec(), table.schema()
+    for field in spec.fields:
+        column = schema.find_column_name(field.source_id)
+        if name == field.name or (name == column and isinstance(field.transform, IdentityTransform)):
+            return field.field_id, exact(_converted(table, field, value))
+    known = ", ".join(field.name for field in spec.fields) or "none"
+    raise ConfigError(f"table {_name(table)} is not partitioned by {name!r}", hint=f"its partition fields: {known}")
+
+
+def _converted(table: Table, field: PartitionField, value: Any) -> Any:
+    if value is None:
+        return None
+    kind = field.transform.result_type(table.schema().find_type(field.source_id))
+    try:
+        return partition_value(kind, value)
+    except (ArithmeticError, TypeError, ValueError, struct.error) as error:
+        raise ConfigError(f"{value!r} is no value of the partition field {field.name!r}", hint=f"a {kind}") from error
+
+
+def _values(table: Table, file: DataFile, wanted: Sequence[int]) -> _Partition:
+    """What a file's partition has in these fields; field ids tell source and transform across specs."""
+    spec = table.specs()[file.spec_id]
+    positions = {field.field_id: position for position, field in enumerate(spec.fields)}
+    if missing := [each for each in wanted if each not in positions]:
+        raise CommitError(
+            f"data file {file.file_path} was written under partition spec {file.spec_id} "
+            f"({_fields(spec)}), which does not tell the fields {missing} of today's "
+            f"({_fields(table.spec())})",
+            hint="rewrite the table's older files under its present spec, or use Overwrite() for the whole table",
+        )
+    return {each: exact(file.partition[positions[each]]) for each in wanted}
+
+
+def _check_inside(table: Table, mode: Overwrite, wanted: _Partitions, files: Sequence[WrittenFile]) -> None:
+    for file in files:
+        if not wanted.have(file.data_file):
+            path = path_of(table.spec(), table.schema(), file.data_file.partition)
+            raise CommitError(
+                f"the epoch has rows of partition {path} of table {_name(table)}, which {mode!r} does not name",
+                hint="filter those rows out, or name their partition too; nothing was committed",
+            )
+
+
+def _fields(spec: PartitionSpec) -> str:
+    return ", ".join(field.name for field in spec.fields) or "none"
+
+
+def _name(table: Table) -> str:
+    return ".".join(table.name())

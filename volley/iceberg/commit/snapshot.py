@@ -1,0 +1,33 @@
+"""Adds the changes of one epoch to a transaction, as one snapshot."""
+
+from __future__ import annotations
+
+from pyiceberg.table import Transaction
+
+from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
+from volley.iceberg.write.changes import Changes
+
+__all__ = ["write_manifests"]
+
+
+def write_manifests(
+    transaction: Transaction, changes: Changes, snapshot_id: int, summary: dict[str, str], branch: str
+) -> None:
+    """Write the manifests of one snapshot and add it to the transaction; nothing is visible before that is committed.
+
+    Args:
+        transaction: The transaction.
+        changes: The files that the snapshot adds and removes.
+        snapshot_id: The snapshot's id.
+        summary: Texts for the snapshot's summary.
+        branch: The branch that is written.
+    """
+    add_snapshot(
+        transaction,
+        added=[file.data_file for file in changes.added],
+        deletes=[file.data_file for file in changes.deletes],
+        removed=changes.removed,
+        snapshot_id=snapshot_id,
+        summary=summary,
+        branch=branch,
+    )

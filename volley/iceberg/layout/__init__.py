@@ -1,0 +1,1 @@
+"""Partitioning and sort order of tables."""

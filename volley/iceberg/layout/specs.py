@@ -1,0 +1,124 @@
+"""Partitionings as settings ↔ the partition specs of tables, and whether the two agree."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import (
+    BucketTransform,
+    TruncateTransform,
+    UnknownTransform,
+    VoidTransform,
+    parse_transform,
+)
+from pyiceberg.transforms import Transform as IcebergTransform
+from pyiceberg.types import FixedType
+
+from volley.errors import ConfigError, near
+from volley.iceberg.layout.partitioning import Partitioning, Transform
+
+__all__ = ["check_spec", "partitioning_of", "spec_of"]
+
+_SUFFIXES = {"identity": "", "truncate": "_trunc"}
+
+
+def spec_of(partitioning: Partitioning, schema: Schema) -> PartitionSpec:
+    """The partition spec of a new table; its fields have the names that Iceberg's clients give them.
+
+    Raises:
+        ConfigError: If the schema has no such column, or the transform does not take its type.
+
+    Example:
+        >>> from pyiceberg.types import LongType, NestedField
+        >>> print(spec_of(Partitioning.bucket("id", n=4), Schema(NestedField(1, "id", LongType()))))
+        [
+          1000: id_bucket_4: bucket[4](1)
+        ]
+    """
+    numbered = enumerate(partitioning.transforms or (), PARTITION_FIELD_ID_START)
+    fields = [_field(each, schema, number) for number, each in numbered]
+    names = [field.name for field in fields]
+    columns = {each.field for each in partitioning.transforms or () if each.kind == "identity"}
+    for name in names:
+        if names.count(name) > 1 or (name in schema.column_names and name not in columns):
+            raise ConfigError(
+                f"{partitioning!r} needs a partition field named {name!r}, and that is the name of another column",
+                hint="rename the column",
+            )
+    return PartitionSpec(*fields)
+
+
+def _field(transform: Transform, schema: Schema, number: int) -> PartitionField:
+    try:
+        source = schema.find_field(transform.field)
+    except ValueError as error:
+        raise ConfigError(
+            f"partition field {transform}: the stream has no column {transform.field!r}",
+            hint=near(transform.field, schema.column_names),
+        ) from error
+    made = _iceberg_transform(transform)
+    if not source.field_type.is_primitive or not made.can_transform(source.field_type):
+        raise ConfigError(
+            f"partition field {transform}: {transform.kind} does not take {source.field_type}",
+            hint="bucket or identity take most types; time granularities take dates and timestamps, hour no dates",
+        )
+    try:
+        schema.accessor_for_field(source.field_id)
+    except ValueError as error:
+        raise ConfigError(
+            f"partition field {transform}: {transform.field!r} is in a list or map, a row may have many of it",
+            hint="partition by a column, or a field of a struct",
+        ) from error
+    if transform.kind == "identity" and isinstance(source.field_type, FixedType):
+        raise ConfigError(
+            f"partition field {transform}: Iceberg's Java library can't read the manifests of a table that is "
+            f"partitioned by {source.field_type} (apache/iceberg#17501)",
+            hint=f"Partitioning.bucket({transform.field!r}, n=…), or make the column binary",
+        )
+    suffix = _SUFFIXES.get(transform.kind, f"_{transform.kind}")
+    width = "" if transform.width is None else f"_{transform.width}"
+    return PartitionField(source.field_id, number, made, f"{transform.field}{suffix}{width}")
+
+
+def _iceberg_transform(transform: Transform) -> IcebergTransform[Any, Any]:
+    width = "" if transform.width is None else f"[{transform.width}]"
+    made: IcebergTransform[Any, Any] = parse_transform(f"{transform.kind}{width}")
+    return made
+
+
+def partitioning_of(table: Table) -> Partitioning:
+    """How a table is partitioned now; fields that an older spec has left void count for nothing.
+
+    Raises:
+        ConfigError: If a field's column was dropped, or its transform is not one of Iceberg's specification.
+    """
+    fields = [field for field in table.spec().fields if not isinstance(field.transform, VoidTransform)]
+    return Partitioning(tuple(_transform(field, table) for field in fields))
+
+
+def _transform(field: PartitionField, table: Table) -> Transform:
+    column = table.schema().find_column_name(field.source_id)
+    if column is None or isinstance(field.transform, UnknownTransform):
+        what = "is of a column that was dropped" if column is None else "has a transform that is not known here"
+        raise ConfigError(
+            f"table {'.'.join(table.name())}: partition field {field.name!r} {what}",
+            hint="remove the field from the table's partition spec",
+        )
+    wide = isinstance(field.transform, BucketTransform | TruncateTransform)
+    kind, width = re.findall(r"\w+", str(field.transform)) if wide else (str(field.transform), None)
+    return Transform(kind, column, width and int(width))
+
+
+def check_spec(table: Table, partitioning: Partitioning) -> None:
+    """The table's own spec wins; raise ConfigError, with both, if another one was asked for."""
+    has = partitioning_of(table)
+    if partitioning.transforms is None or set(partitioning.transforms) == set(has.transforms or ()):
+        return
+    raise ConfigError(
+        f"table {'.'.join(table.name())} is partitioned by {has!r}, the config asks for {partitioning!r}",
+        hint='leave the partitioning at "table_default", or change the table\'s spec',
+    )

@@ -1,0 +1,237 @@
+"""Iceberg's partition transforms on whole Arrow arrays: identity, bucket, truncate, year, month, day, hour, void."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import mmh3
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
+from pyiceberg.utils.decimal import bytes_required, decimal_required_bytes
+
+from volley.errors import SchemaMismatchError
+from volley.iceberg.pyiceberg_private.access import truncate_width
+
+__all__ = ["KNOWN", "physical", "transformed"]
+
+_Hashes = npt.NDArray[np.uint32]
+_Places = npt.NDArray[np.int64]
+
+# Bytes. A longer value is hashed alone, in C, at 300 ns; all rows at once pay 30 ns for each block of four bytes.
+_LONG = 64
+# Rows: as many as the processor's cache holds the hashes of.
+_AT_ONCE = 1 << 14
+_POSITIVE = np.uint32(0x7FFFFFFF)
+
+
+def transformed(transform: Transform[Any, Any], values: pa.Array) -> pa.Array:
+    """What a partition transform makes of each value; null of null.
+
+    Times become what Iceberg keeps of them: years, months, days or hours since 1970 as int.
+
+    Args:
+        transform: One of `KNOWN`.
+        values: A column in the types of a table's data files.
+
+    Example:
+        >>> transformed(BucketTransform(16), pa.array([34, None], pa.int64())).to_pylist()
+        [3, None]
+    """
+    compute = next(compute for kind, compute in KNOWN.items() if isinstance(transform, kind))
+    return compute(transform, physical(values))
+
+
+def physical(values: pa.Array) -> pa.Array:
+    """The values without what an extension type (UUID) adds to them."""
+    return values.storage if isinstance(values, pa.ExtensionArray) else values
+
+
+def _bucket(transform: BucketTransform[Any], values: pa.Array) -> pa.Array:
+    buckets = (_hashes(values) & _POSITIVE) % np.uint32(transform.num_buckets)
+    return _masked(buckets.astype(np.int32), values)
+
+
+def _truncate(transform: TruncateTransform[Any], values: pa.Array) -> pa.Array:
+    width, kind = truncate_width(transform), values.type
+    if pa.types.is_string(kind):
+        return pc.utf8_slice_codeunits(values, 0, width)
+    if pa.types.is_binary(kind):
+        return pc.binary_slice(values, 0, width)
+    if pa.types.is_decimal(kind):
+        return _decimals_down(values, width)
+    numbers = _integers(values).astype(np.int64)
+    down = (numbers - numbers % width).astype(kind.to_pandas_dtype())
+    # Java's library wraps around below the least multiple, and then finds no such row by a range.
+    if (down > numbers).any():
+        raise _beyond(kind, width)
+    return _masked(down, values)
+
+
+def _decimals_down(values: pa.Array, width: int) -> pa.Array:
+    """Unscaled values rounded down to multiples of `width`; of the most digits while it counts."""
+    kind = values.type
+    wide = pa.decimal128(38, kind.scale)
+    multiple = pa.scalar(Decimal(width).scaleb(-kind.scale), wide)
+    try:
+        down = pc.round_to_multiple(values.cast(wide), multiple, round_mode="down")
+        lowest = pc.min(down).as_py()
+    except pa.ArrowInvalid as error:
+        raise _beyond(kind, width) from error
+    # Manifests have as many bytes for it as its type needs, which one digit more may fit into.
+    if lowest is not None and bytes_required(lowest) > decimal_required_bytes(kind.precision):
+        raise _beyond(kind, width)
+    return down
+
+
+def _beyond(kind: pa.DataType, width: int) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"a value of {kind}, truncated down to a multiple of {width}, is beyond its type",
+        hint="partition by a bucket of the column, or filter such rows out",
+    )
+
+
+def _since_1970(unit: str) -> Callable[[Any, pa.Array], pa.Array]:
+    micros = 3_600_000_000 if unit == "h" else 86_400_000_000
+
+    def count(transform: Any, values: pa.Array) -> pa.Array:
+        numbers = _integers(values).astype(np.int64)
+        if pa.types.is_timestamp(values.type):
+            # Not by NumPy's own times: the lowest microsecond is none to it.
+            numbers //= micros
+        if unit == "h" and (numbers != numbers.astype(np.int32)).any():
+            raise SchemaMismatchError(
+                f"a value of {values.type} is more hours from 1970 than a partition by hour can tell",
+                hint="partition by day, or filter such rows out",
+            )
+        if unit in ("Y", "M"):
+            numbers = numbers.view("datetime64[D]").astype(f"datetime64[{unit}]").view(np.int64)
+        return _masked(numbers.astype(np.int32), values)
+
+    return count
+
+
+KNOWN: dict[type, Callable[[Any, pa.Array], pa.Array]] = {
+    IdentityTransform: lambda transform, values: values,
+    VoidTransform: lambda transform, values: pa.nulls(len(values), values.type),
+    BucketTransform: _bucket,
+    TruncateTransform: _truncate,
+    YearTransform: _since_1970("Y"),
+    MonthTransform: _since_1970("M"),
+    DayTransform: _since_1970("D"),
+    HourTransform: _since_1970("h"),
+}
+"""The transforms that can be computed here: all that Iceberg defines."""
+
+
+def _masked(numbers: npt.NDArray[Any], values: pa.Array) -> pa.Array:
+    """The numbers, null where the values are."""
+    if not values.null_count:
+        return pa.array(numbers)
+    return pa.array(numbers, mask=values.is_null().to_numpy(zero_copy_only=False))
+
+
+def _integers(values: pa.Array) -> npt.NDArray[Any]:
+    """The integers in which Arrow keeps numbers, dates and times; 0 for null."""
+    kind = pa.int32() if values.type.bit_width == 32 else pa.int64()
+    numbers: npt.NDArray[Any] = values.view(kind).fill_null(0).to_numpy()
+    return numbers
+
+
+# Murmur3 of 32 bits with seed 0, as Iceberg's specification (appendix B) has it
+
+
+def _hashes(values: pa.Array) -> _Hashes:
+    kind = values.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset :][: len(values) + 1].astype(np.int64)
+        return _of_bytes(_buffer(values.buffers()[2]), offsets[:-1], np.diff(offsets))
+    if pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind):
+        starts = np.arange(values.offset, values.offset + len(values)) * kind.byte_width
+        return _of_bytes(_buffer(values.buffers()[1]), starts, np.full(len(values), kind.byte_width))
+    if pa.types.is_decimal(kind):
+        return _of_bytes(*_shortest(values))
+    # All integers, dates and times are hashed as 64 bits.
+    words = _integers(values).astype("<i8").view("<u4").reshape(-1, 2)
+    return _end(_mix(_mix(np.zeros(len(values), np.uint32), words[:, 0]), words[:, 1]), np.uint32(8))
+
+
+def _buffer(buffer: pa.Buffer | None) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(buffer or b"", np.uint8)
+
+
+def _shortest(values: pa.Array) -> tuple[npt.NDArray[np.uint8], _Places, _Places]:
+    """Unscaled values in the fewest big-endian bytes that hold them with their sign: bytes, starts and lengths."""
+    little = _buffer(values.buffers()[1])[values.offset * 16 :][: len(values) * 16].reshape(-1, 16)
+    big = np.ascontiguousarray(little[:, ::-1])
+    sign = big[:, 0] >> 7
+    filler = big == (sign * np.uint8(255))[:, None]
+    filler[:, 15] = False
+    first = filler.argmin(axis=1)
+    rows = np.arange(len(values))
+    # The first byte that says something must show the sign as well.
+    first -= (big[rows, first] >> 7) != sign
+    return big.reshape(-1), rows * 16 + first, 16 - first
+
+
+def _of_bytes(data: npt.NDArray[np.uint8], starts: _Places, lengths: _Places) -> _Hashes:
+    """The hash of each stretch of `data`."""
+    padded = np.concatenate([data, np.zeros(4, np.uint8)])
+    words = np.ndarray((len(data) + 1,), np.dtype("<u4"), padded, strides=(1,))
+    hashes = np.empty(len(starts), np.uint32)
+    for first in range(0, len(starts), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        hashes[some] = _of_words(words, starts[some], lengths[some])
+    for row in np.flatnonzero(lengths > _LONG):
+        hashes[row] = mmh3.hash(data[starts[row] :][: lengths[row]].tobytes(), signed=False)
+    return hashes
+
+
+def _of_words(words: _Hashes, starts: _Places, lengths: _Places) -> _Hashes:
+    """Block by block of four bytes, all rows at once; `words` has the four bytes that begin at each byte."""
+    hashes = np.zeros(len(starts), np.uint32)
+    blocks = np.where(lengths > _LONG, 0, lengths // 4)
+    shared = int(blocks.min(initial=_LONG))
+    for block in range(shared):
+        hashes = _mix(hashes, words[starts + 4 * block])
+    rows = np.arange(len(starts))
+    for block in range(shared, int(blocks.max(initial=0))):
+        rows = rows[blocks[rows] > block]
+        hashes[rows] = _mix(hashes[rows], words[starts[rows] + 4 * block])
+    left = (lengths % 4).astype(np.uint32)
+    rest = words[starts + lengths - left] & ((np.uint32(1) << left * np.uint32(8)) - np.uint32(1))
+    return _end(hashes ^ _scrambled(rest), lengths.astype(np.uint32))
+
+
+def _rotated(numbers: _Hashes, by: int) -> _Hashes:
+    return (numbers << np.uint32(by)) | (numbers >> np.uint32(32 - by))
+
+
+def _scrambled(words: _Hashes) -> _Hashes:
+    return _rotated(words * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+
+
+def _mix(hashes: _Hashes, words: _Hashes) -> _Hashes:
+    return _rotated(hashes ^ _scrambled(words), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+
+
+def _end(hashes: _Hashes, lengths: _Hashes | np.uint32) -> _Hashes:
+    mixed = hashes ^ lengths
+    mixed = (mixed ^ (mixed >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    mixed = (mixed ^ (mixed >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    mixed ^= mixed >> np.uint32(16)
+    return mixed

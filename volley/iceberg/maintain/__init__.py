@@ -1,0 +1,1 @@
+"""Orphan files and branches."""

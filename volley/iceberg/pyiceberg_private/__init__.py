@@ -1,0 +1,1 @@
+"""All that stands on pyiceberg's private names: an upgrade of pyiceberg is an affair of this room."""

@@ -1,0 +1,154 @@
+"""Manifests that keep partition values exactly and that every reader takes; pyiceberg 0.12's own do neither always."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO
+from pyiceberg.avro.decoder import BinaryDecoder
+from pyiceberg.avro.file import MAGIC, META_SCHEMA, AvroFileHeader, AvroOutputFile
+from pyiceberg.avro.reader import DoubleReader, UUIDReader
+from pyiceberg.avro.resolver import construct_writer
+from pyiceberg.manifest import (
+    DEFAULT_READ_VERSION,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    ManifestWriter,
+    ManifestWriterV1,
+    ManifestWriterV2,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.snapshots import SnapshotSummaryCollector
+from pyiceberg.types import NestedField, StructType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from volley.iceberg.layout.partitions import path_of, summaries
+
+__all__ = ["DeleteManifestWriter", "SummaryCollector", "manifest_writer"]
+
+_AVRO_SCHEMA = "avro.schema"
+_SUMMARIES = [field.field_id for field in MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION].fields].index(507)
+
+
+def _read_double(self: DoubleReader, decoder: BinaryDecoder) -> float:
+    """A double with all its digits: pyiceberg's compiled decoder returns it as a float of 4 bytes.
+
+    Files are planned, compared and written to other manifests by what is read here: 0.1 would become 0.10000000149
+    and 1e300 infinity, and no reader would find the rows of such a partition again.
+    """
+    (value,) = struct.unpack("<d", decoder.read(8))
+    return float(value)
+
+
+def _read_uuid(self: UUIDReader, decoder: BinaryDecoder) -> Any:
+    """A UUID as its bytes, which pyiceberg's literals and bounds are too: its own reader's value equals neither."""
+    return decoder.read(16)
+
+
+# pyiceberg has no place to hand in other readers. A version without these faults reads the same by them.
+DoubleReader.read = _read_double  # type: ignore[method-assign]
+UUIDReader.read = _read_uuid  # type: ignore[method-assign]
+
+
+class _Exact(ManifestWriter):
+    """What the manifests of all kinds have in common."""
+
+    def _with_partition(self, format_version: Any) -> Schema:
+        """As Iceberg's own writer has it: any partition value may be null, also one of a column that may not."""
+        data_file = data_file_with_partition(StructType(*self._partition_fields), format_version)
+        return manifest_entry_schema_with_data_file(format_version, data_file)
+
+    @property
+    def _partition_fields(self) -> list[NestedField]:
+        fields = self._spec.partition_type(self._schema).fields
+        return [field.model_copy(update={"required": False}) for field in fields]
+
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        return _ManifestOutput(
+            output_file=self._output_file,
+            file_schema=self._with_partition(self.version),
+            record_schema=self._with_partition(DEFAULT_READ_VERSION),
+            schema_name="manifest_entry",
+            metadata=self._meta,
+        )
+
+    def to_manifest_file(self) -> ManifestFile:
+        partitions, self._partitions = self._partitions, []
+        made = super().to_manifest_file()
+        made[_SUMMARIES] = summaries(self._partition_fields, partitions)
+        return made
+
+
+class _ManifestWriterV1(_Exact, ManifestWriterV1):
+    pass
+
+
+class _ManifestWriterV2(_Exact, ManifestWriterV2):
+    pass
+
+
+class DeleteManifestWriter(_ManifestWriterV2):
+    """pyiceberg reads manifests of delete files but has no writer for them."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+def manifest_writer(format_version: int, *arguments: Any) -> ManifestWriter:
+    """A writer of manifests of data files.
+
+    Args:
+        format_version: The table's.
+        arguments: What pyiceberg's writers take.
+    """
+    return _ManifestWriterV1(*arguments) if format_version == 1 else _ManifestWriterV2(*arguments)
+
+
+class _ManifestOutput(AvroOutputFile[ManifestEntry]):
+    """An Avro file in whose schema each named type has a name of its own.
+
+    pyiceberg gives two partition fields of type ``decimal(9, 2)`` one name: DuckDB's process dies of that, and Java
+    refuses the file.
+    """
+
+    def _write_header(self) -> None:
+        schema = AvroSchemaConversion().iceberg_to_avro(self.file_schema, schema_name=self.schema_name)
+        for number, each in enumerate(_named_types(schema)):
+            each["name"] = f"{each['name']}_{number}"
+        codec = self.metadata[AVRO_CODEC_KEY]
+        codec = CODEC_MAPPING_ICEBERG_TO_AVRO.get(codec, codec)
+        meta = {**self.metadata, _AVRO_SCHEMA: json.dumps(schema), AVRO_CODEC_KEY: codec}
+        construct_writer(META_SCHEMA).write(self.encoder, AvroFileHeader(MAGIC, meta, self.sync_bytes))
+
+
+def _named_types(schema: Any) -> Iterator[dict[str, Any]]:
+    """The types of fixed length in an Avro schema."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "fixed":
+            yield schema
+        schema = list(schema.values())
+    if isinstance(schema, list):
+        for each in schema:
+            yield from _named_types(each)
+
+
+class SummaryCollector(SnapshotSummaryCollector):
+    """Counts what a snapshot changes, by partitions as they are, also such as Python's dates don't reach."""
+
+    def update_partition_metrics(
+        self, partition_spec: PartitionSpec, file: Any, is_add_file: bool, schema: Schema
+    ) -> None:
+        metrics = self.partition_metrics[path_of(partition_spec, schema, file.partition)]
+        (metrics.add_file if is_add_file else metrics.remove_file)(file)

@@ -1,0 +1,208 @@
+"""Snapshots of pyiceberg that keep partition values exactly, with delete files and removed files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.manifest import (
+    DataFile,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriter,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import TableProperties, Transaction
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
+from pyiceberg.table.update.snapshot import (
+    _FastAppendFiles,
+    _ManifestMergeManager,
+    _MergeAppendFiles,
+    _OverwriteFiles,
+    _SnapshotProducer,
+)
+from pyiceberg.utils.properties import property_as_int
+
+from volley.iceberg.pyiceberg_private.manifests import DeleteManifestWriter, SummaryCollector, manifest_writer
+
+__all__ = ["add_snapshot"]
+
+_PATH_ID = 2147483546
+"""The field id of ``file_path`` in position deletes."""
+
+
+def add_snapshot(
+    transaction: Transaction,
+    *,
+    added: Sequence[DataFile],
+    deletes: Sequence[DataFile],
+    removed: Sequence[DataFile],
+    snapshot_id: int,
+    summary: dict[str, str],
+    branch: str,
+) -> None:
+    """Write the manifests of one snapshot and add it to the transaction; nothing is visible before that is committed.
+
+    Args:
+        transaction: The transaction.
+        added: New data files.
+        deletes: New files with positions of deleted rows.
+        removed: Data files that are no longer part of the table.
+        snapshot_id: The snapshot's id.
+        summary: Texts for the snapshot's summary.
+        branch: The branch; a new one begins at main's last snapshot.
+    """
+    options: dict[str, Any] = {
+        **{"transaction": transaction, "io": transaction._table.io},
+        **{"snapshot_properties": summary, "branch": branch},
+    }
+    producer: _SnapshotProducer[Any]
+    if removed or deletes:
+        producer = _RowChanges(deletes, Operation.OVERWRITE, **options)
+    else:
+        producer = (_MergedAppends if _merges(transaction) else _Appends)(Operation.APPEND, **options)
+    producer._snapshot_id = snapshot_id
+    if branch not in transaction.table_metadata.refs:
+        # pyiceberg would begin the branch with an empty table.
+        producer._parent_snapshot_id = transaction.table_metadata.current_snapshot_id
+    for file in added:
+        producer.append_data_file(file)
+    for file in removed:
+        producer.delete_data_file(file)
+    producer.commit()
+
+
+def _only_target(deletes: DataFile) -> str | None:
+    """The one data file whose positions a delete file has, by its bounds; None if it may have those of several."""
+    low, high = (bounds.get(_PATH_ID) for bounds in (deletes.lower_bounds or {}, deletes.upper_bounds or {}))
+    return low.decode() if low is not None and low == high else None
+
+
+def _merges(transaction: Transaction) -> bool:
+    return transaction.table_metadata.properties.get(TableProperties.MANIFEST_MERGE_ENABLED, "false") == "true"
+
+
+class _Snapshot(_SnapshotProducer[Any]):
+    """A snapshot whose manifests keep partition values as they are."""
+
+    _delete_files: Sequence[DataFile] = ()
+    _dangling: Sequence[DataFile] = ()
+
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
+        return manifest_writer(self._transaction.table_metadata.format_version, *self._manifest_arguments(spec))
+
+    def _manifest_arguments(self, spec: PartitionSpec) -> tuple[Any, ...]:
+        return spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression
+
+    def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:
+        """pyiceberg's own knows neither delete files nor more than one partition spec."""
+        metadata = self._transaction.table_metadata
+        limit = TableProperties.WRITE_PARTITION_SUMMARY_LIMIT
+        collector = SummaryCollector(
+            int(metadata.properties.get(limit, TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT))
+        )
+        for file in (*self._added_data_files, *self._delete_files):
+            collector.add_file(file, self.schema(), self.spec(file.spec_id))
+        for file in (*self._deleted_data_files, *self._dangling):
+            collector.remove_file(file, self.schema(), self.spec(file.spec_id))
+        parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
+        return update_snapshot_summaries(
+            Summary(self._operation, **collector.build(), **(snapshot_properties or {})),
+            parent.summary if parent else None,
+        )
+
+
+class _Appends(_Snapshot, _FastAppendFiles):
+    """One snapshot that adds data files, in a manifest of its own."""
+
+
+class _MergedAppends(_Snapshot, _MergeAppendFiles):
+    """One snapshot that adds data files and merges small manifests."""
+
+
+class _RowChanges(_Snapshot, _OverwriteFiles):
+    """One snapshot that adds data files and delete files and removes data files; manifests are merged as in appends."""
+
+    def __init__(self, deletes: Sequence[DataFile], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._delete_files = deletes
+        self._dangling = []
+        self._of_deletes = False
+
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
+        if not self._of_deletes:
+            return super().new_manifest_writer(spec)
+        return DeleteManifestWriter(*self._manifest_arguments(spec))
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        branch = self._target_branch
+        if branch not in self._transaction.table_metadata.refs:
+            self._target_branch = MAIN_BRANCH
+        try:
+            return super()._existing_manifests()
+        finally:
+            self._target_branch = branch
+
+    def _build_delete_files_partition_predicate(self) -> None:
+        # pyiceberg's own is one deep expression over all partitions, and recursion ends at a thousand of them.
+        for spec_id in {file.spec_id for file in self._deleted_data_files}:
+            self.partition_filters[spec_id] = AlwaysTrue()
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        used = [each for each in manifests if self._is_needed(each)]
+        data = self._merged([each for each in used if each.content == ManifestContent.DATA])
+        self._of_deletes = True
+        older = [self._without_dangling(each) for each in used if each.content != ManifestContent.DATA]
+        return [*data, *self._merged([*self._new_delete_manifests(), *older])]
+
+    def _without_dangling(self, manifest: ManifestFile) -> ManifestFile:
+        """The manifest, in which the position deletes of data files that this snapshot removes are removed too."""
+        removed = {file.file_path for file in self._deleted_data_files}
+        entries = manifest.fetch_manifest_entry(self._io, discard_deleted=True) if removed else []
+        dangling = {entry.data_file for entry in entries if _only_target(entry.data_file) in removed}
+        if not dangling:
+            return manifest
+        self._dangling = [*self._dangling, *dangling]
+        with self.new_manifest_writer(self.spec(manifest.partition_spec_id)) as writer:
+            for entry in entries:
+                gone = entry.data_file in dangling
+                writer.add_entry(
+                    ManifestEntry.from_args(
+                        status=ManifestEntryStatus.DELETED if gone else ManifestEntryStatus.EXISTING,
+                        snapshot_id=self._snapshot_id if gone else entry.snapshot_id,
+                        sequence_number=entry.sequence_number,
+                        file_sequence_number=entry.file_sequence_number,
+                        data_file=entry.data_file,
+                    )
+                )
+        return writer.to_manifest_file()
+
+    def _is_needed(self, manifest: ManifestFile) -> bool:
+        own = manifest.added_snapshot_id == self._snapshot_id
+        return own or manifest.has_added_files() or manifest.has_existing_files()
+
+    def _new_delete_manifests(self) -> Iterator[ManifestFile]:
+        for spec_id in sorted({file.spec_id for file in self._delete_files}):
+            with self.new_manifest_writer(self.spec(spec_id)) as writer:
+                for file in self._delete_files:
+                    if file.spec_id == spec_id:
+                        writer.add(
+                            ManifestEntry.from_args(
+                                status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, data_file=file
+                            )
+                        )
+            yield writer.to_manifest_file()
+
+    def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        properties = self._transaction.table_metadata.properties
+        size, count = TableProperties.MANIFEST_TARGET_SIZE_BYTES, TableProperties.MANIFEST_MIN_MERGE_COUNT
+        return _ManifestMergeManager(
+            property_as_int(properties, size, TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT) or 0,
+            property_as_int(properties, count, TableProperties.MANIFEST_MIN_MERGE_COUNT_DEFAULT) or 0,
+            _merges(self._transaction),
+            self,
+        ).merge_manifests(manifests)

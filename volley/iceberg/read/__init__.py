@@ -1,0 +1,1 @@
+"""Reads data files by field id."""

@@ -1,0 +1,1 @@
+"""Table schemas: types, comparison with a stream, changes."""

@@ -1,0 +1,130 @@
+"""Changes of a table's schema as plain values, and how they become part of a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.update import AssertLastAssignedFieldId
+from pyiceberg.table.update.schema import UpdateSchema
+from pyiceberg.types import IcebergType, NestedField, PrimitiveType
+
+from volley.iceberg.pyiceberg_private.access import require
+
+__all__ = ["AddColumn", "Change", "DropColumn", "Evolution", "MakeOptional", "RenameColumn", "WidenColumn", "find"]
+
+# Properties that end in a column's name: they go where it goes.
+_NAMING = ("write.metadata.metrics.column.", f"{TableProperties.PARQUET_BLOOM_FILTER_COLUMN_ENABLED_PREFIX}.")
+
+
+@dataclass(frozen=True)
+class AddColumn:
+    """An optional column more; it gets the next free field id, and the fields inside its type those after it."""
+
+    path: tuple[str, ...]
+    kind: IcebergType
+
+    def apply(self, update: UpdateSchema) -> None:
+        update.add_column(self.path, self.kind)
+
+
+@dataclass(frozen=True)
+class DropColumn:
+    """A column less; data files keep it, nobody reads it."""
+
+    path: str
+
+    def apply(self, update: UpdateSchema) -> None:
+        update.delete_column(self.path)
+
+
+@dataclass(frozen=True)
+class RenameColumn:
+    """Another name for the same field id."""
+
+    path: str
+    name: str
+
+    def apply(self, update: UpdateSchema) -> None:
+        update.rename_column(self.path, self.name)
+
+
+@dataclass(frozen=True)
+class WidenColumn:
+    """A wider type, one that Iceberg's readers read old files as."""
+
+    path: str
+    kind: PrimitiveType
+
+    def apply(self, update: UpdateSchema) -> None:
+        update.update_column(self.path, self.kind)
+
+
+@dataclass(frozen=True)
+class MakeOptional:
+    """A column that may have nulls from now on."""
+
+    path: str
+
+    def apply(self, update: UpdateSchema) -> None:
+        update.make_column_optional(self.path)
+
+
+Change = AddColumn | DropColumn | RenameColumn | WidenColumn | MakeOptional
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """Changes of a table's schema, to be committed together with the first rows that need them."""
+
+    changes: tuple[Change, ...] = ()
+
+    def of(self, table: Table) -> Table:
+        """The table as it will be once the changes are committed; files are written for that one."""
+        if not self.changes:
+            return table
+        transaction = table.transaction()
+        self.stage(transaction)
+        planned = copy(table)
+        planned.metadata = transaction.table_metadata
+        return planned
+
+    def stage(self, transaction: Transaction) -> None:
+        """Add the changes to a transaction, which the catalog then refuses if the schema is another by now."""
+        if not self.changes:
+            return
+        before = transaction.table_metadata
+        # Field ids are given from this one on: columns that others added and dropped again have used some.
+        last = AssertLastAssignedFieldId.model_validate({"last-assigned-field-id": before.last_column_id})
+        require(transaction, last)
+        with transaction.update_schema() as update:
+            for change in self.changes:
+                change.apply(update)
+        moved = _moved(before.properties, before.schema(), transaction.table_metadata.schema())
+        if moved:
+            transaction.remove_properties(*moved)
+            transaction.set_properties({new: before.properties[old] for old, new in moved.items() if new})
+
+
+def _moved(properties: Mapping[str, str], old: Schema, new: Schema) -> dict[str, str | None]:
+    """Properties whose column has another name now, and what they are called by it; None = the column is gone."""
+    moved: dict[str, str | None] = {}
+    for name in properties:
+        prefix = next(filter(name.startswith, _NAMING), None)
+        field = find(old, name.removeprefix(prefix)) if prefix else None
+        if prefix and field:
+            column = new.find_column_name(field.field_id)
+            if column != old.find_column_name(field.field_id):
+                moved[name] = column and prefix + column
+    return moved
+
+
+def find(schema: Schema, path: str) -> NestedField | None:
+    """The field of this dotted name, if there is one."""
+    try:
+        return schema.find_field(path)
+    except ValueError:
+        return None

@@ -1,0 +1,151 @@
+"""Arrow ↔ Iceberg schemas: conversion both ways, and which types fit which."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema, assign_fresh_schema_ids, sanitize_column_names
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from volley.types.arrow import canonical_schema, type_name
+
+__all__ = [
+    "arrow_schema",
+    "file_schema",
+    "fingerprint",
+    "fits",
+    "iceberg_type",
+    "is_widened",
+    "table_type_name",
+    "to_iceberg_schema",
+]
+
+_PRIMITIVES: dict[pa.DataType, IcebergType] = {
+    pa.bool_(): BooleanType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.float32(): FloatType(),
+    pa.float64(): DoubleType(),
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+    pa.date32(): DateType(),
+    pa.time64("us"): TimeType(),
+    pa.timestamp("us", "UTC"): TimestamptzType(),
+    pa.timestamp("us"): TimestampType(),
+    pa.uuid(): UUIDType(),
+}
+
+_WIDENED = ((IntegerType(), LongType()), (FloatType(), DoubleType()))
+
+
+def to_iceberg_schema(schema: pa.Schema) -> Schema:
+    """The Iceberg schema of a new table for rows of an Arrow schema; every column is optional.
+
+    Raises:
+        SourceError: If a column's type has no counterpart; names it.
+
+    Example:
+        >>> print(to_iceberg_schema(pa.schema({"id": pa.int64(), "tags": pa.list_(pa.string())})))
+        table {
+          1: id: optional long
+          2: tags: optional list<string>
+        }
+    """
+    fields = [
+        NestedField(number, field.name, iceberg_type(field.type), required=False)
+        for number, field in enumerate(canonical_schema(schema), 1)
+    ]
+    return assign_fresh_schema_ids(Schema(*fields))
+
+
+def iceberg_type(kind: pa.DataType) -> IcebergType:
+    """The Iceberg type of a canonical Arrow type; ids inside nested types are placeholders."""
+    if kind in _PRIMITIVES:
+        return _PRIMITIVES[kind]
+    if pa.types.is_decimal(kind):
+        return DecimalType(kind.precision, kind.scale)
+    if pa.types.is_fixed_size_binary(kind):
+        return FixedType(kind.byte_width)
+    if pa.types.is_list(kind):
+        return ListType(-1, iceberg_type(kind.value_type), element_required=False)
+    if pa.types.is_map(kind):
+        return MapType(-1, iceberg_type(kind.key_type), -1, iceberg_type(kind.item_type), value_required=False)
+    assert pa.types.is_struct(kind), kind
+    return StructType(*(NestedField(-1, field.name, iceberg_type(field.type), required=False) for field in kind))
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The Arrow schema of a table's rows: field ids at every level, plain (not large) strings and lists."""
+    return pa.schema([_plain_field(field) for field in schema_to_pyarrow(schema)])
+
+
+def file_schema(schema: Schema) -> pa.Schema:
+    """The Arrow schema of a table's data files: that of its rows, under the names that Avro and Parquet take."""
+    return arrow_schema(sanitize_column_names(schema))
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_plain(field.type))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return pa.list_(_plain_field(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([_plain_field(field) for field in kind])
+    return kind
+
+
+def fits(stream: pa.DataType, table: IcebergType) -> bool:
+    """Whether values of a canonical Arrow type can be written to a column of the table as it is."""
+    if pa.types.is_nested(stream):
+        return False
+    own = iceberg_type(stream)
+    if isinstance(own, FixedType) and isinstance(table, UUIDType):
+        return own == FixedType(16)
+    return own == table or is_widened(own, table)
+
+
+def is_widened(narrow: IcebergType, wide: IcebergType) -> bool:
+    """Whether the second type has all values of the first, and Iceberg lets a column become of it."""
+    if isinstance(narrow, DecimalType) and isinstance(wide, DecimalType):
+        return narrow.scale == wide.scale and narrow.precision < wide.precision
+    return (narrow, wide) in _WIDENED
+
+
+def table_type_name(kind: IcebergType) -> str:
+    """The name in the words of streams: Iceberg's timestamp is their timestamp_ntz."""
+    return str(kind) if isinstance(kind, UUIDType) else type_name(_plain(schema_to_pyarrow(kind)))
+
+
+def fingerprint(schema: Schema) -> str:
+    """A text that two schemas have in common only if files of the one are right under the other."""
+    return hashlib.sha256(schema.model_dump_json().encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Storage of table files: settings, permissions, uploads, listings."""

@@ -1,0 +1,1 @@
+"""Replaces rows by key."""

@@ -1,0 +1,302 @@
+"""The executors' side of an upsert, first half: the rows of a task are staged by key, beside the data files."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.table.locations import load_location_provider
+
+from volley.arrow.batches import conform
+from volley.arrow.uuids import comparable, stored
+from volley.epoch import WriteResult
+from volley.errors import ConfigError, SchemaMismatchError
+from volley.iceberg.modes import Upsert
+from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.write.writer import IcebergWriter
+from volley.sink import TaskWriter, Writer
+
+__all__ = ["BUCKETS", "DELETED", "Range", "StagedFile", "UpsertWriter", "check_keys"]
+
+BUCKETS = 32
+"""Rows are staged in as many parts, by a hash of their keys: what one merge has in memory is at least one of them."""
+
+_BUFFER_BYTES = 64 << 20
+_PIECES = 32
+DELETED = "_volley_deleted"
+"""The column of staged rows that says which only remove a row."""
+Range = tuple[Any, Any]
+"""A lowest and a highest value, as Iceberg has them in its bounds."""
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """Rows of one task, a row group for each bucket, that no snapshot will ever name.
+
+    Args:
+        path: Where it is.
+        buckets: The bucket of each row group.
+        sizes: The bytes of each row group.
+        ranges: For each key, between which values the keys are; None = not known.
+        layout: The layout the rows are meant for.
+    """
+
+    path: str
+    buckets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    ranges: tuple[tuple[Range, ...] | None, ...]
+    layout: str
+
+
+@dataclass(frozen=True)
+class UpsertWriter(Writer):
+    """What an executor needs to stage the rows of one epoch.
+
+    Args:
+        rows: The writer of the table's data files.
+        mode: Keys, order and operations.
+    """
+
+    rows: IcebergWriter
+    mode: Upsert
+
+    def open(self, task: int) -> _Staging:
+        return _Staging(self, f"{self.rows.file_prefix}{task:05}-{uuid.uuid4()}-staged.parquet")
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The schema of staged rows: of a row that removes another only the keys count, the rest may be null."""
+        return pa.schema([*(field.with_nullable(True) for field in self.rows.rows_schema), (DELETED, pa.bool_())])
+
+    @property
+    def keys(self) -> list[str]:
+        return list(self.mode.key_fields)
+
+    @cached_property
+    def key_schema(self) -> pa.Schema:
+        """The keys under names of their own, so that none is in the way of ours; Arrow joins no UUIDs, but bytes."""
+        columns = self.rows.rows_schema
+        return pa.schema([(f"k{number}", stored(columns.field(key).type)) for number, key in enumerate(self.keys)])
+
+    def location(self, name: str) -> str:
+        """A place among the table's data files, where what is left behind is looked for."""
+        return load_location_provider(self.rows.location, self.rows.table_properties).new_data_location(name)
+
+    def staged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch as it is staged.
+
+        Raises:
+            SchemaMismatchError: If a key is null, or a column that the table requires.
+            SourceError: If a value can't be cast without loss.
+        """
+        deleted = _deletions(batch, self.mode.op_field)
+        rows = conform(batch, self.rows.rows_schema)
+        for field, values in zip(self.rows.rows_schema, rows.columns, strict=True):
+            if field.name in self.mode.key_fields and values.null_count:
+                raise SchemaMismatchError(
+                    f"key column {field.name!r} has {values.null_count} nulls: such rows can't be told apart",
+                    hint="filter those rows out before the sink, or give the sink a dead letter",
+                )
+            if not field.nullable and pc.any(pc.and_(values.is_null(), pc.invert(deleted))).as_py():
+                raise SchemaMismatchError(
+                    f"column {field.name!r} has nulls, the table requires values",
+                    hint="filter those rows out before the sink, or make the table's column optional",
+                )
+        return pa.RecordBatch.from_arrays([*rows.columns, deleted], schema=self.schema)
+
+    def all_keys(self, files: Sequence[StagedFile]) -> pa.Table:
+        """The keys of all staged rows, some more than once."""
+        tables = [self._read(file, range(len(file.buckets)), self.keys) for file in files]
+        return pa.concat_tables(tables).select(self.keys).rename_columns(self.key_schema.names)
+
+    def bucket_rows(self, files: Sequence[StagedFile], buckets: range) -> pa.Table:
+        """The staged rows of some buckets, in the order in which they arrived."""
+        return pa.concat_tables(
+            self._read(file, [number for number, bucket in enumerate(file.buckets) if bucket in buckets], None)
+            for file in files
+        )
+
+    def _read(self, file: StagedFile, groups: Sequence[int], columns: list[str] | None) -> pa.Table:
+        with storage_errors(file.path, "reading"), self.rows.io.new_input(file.path).open() as stream:
+            return pq.ParquetFile(stream).read_row_groups(list(groups), columns=columns)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"rows": self.rows, "mode": self.mode}
+
+
+def check_keys(mode: Upsert, stream: pa.Schema) -> None:
+    """Find out, before a row is written, that a stream has the columns that the mode names.
+
+    Raises:
+        ConfigError: If one is missing, or values of a key can't be compared.
+    """
+    for name in (*mode.key_fields, mode.order_by, mode.op_field):
+        if name is not None and name not in stream.names:
+            raise ConfigError(f"upsert by unknown column {name!r}", hint=f"the stream has {', '.join(stream.names)}")
+    for key in mode.key_fields:
+        kind = stream.field(key).type
+        if pa.types.is_floating(kind) or pa.types.is_nested(kind):
+            raise ConfigError(
+                f"key field {key!r} is of type {kind}, whose values don't tell rows apart",
+                hint="use columns of whole numbers, decimals, texts, dates, times or bytes as keys",
+            )
+    if mode.order_by is not None and not _is_ordered(kind := stream.field(mode.order_by).type):
+        raise ConfigError(
+            f"order_by {mode.order_by!r} is of type {kind}, whose values have no order",
+            hint="use a column of numbers, texts, dates, times or bytes, or a struct of such",
+        )
+    if mode.op_field is not None and (kind := stream.field(mode.op_field).type) not in (pa.string(), pa.bool_()):
+        raise ConfigError(
+            f"op_field {mode.op_field!r} is of type {kind}, which can't tell that a row is removed",
+            hint='make it a string ("d" or "delete" removes) or a boolean (True removes)',
+        )
+
+
+def _is_ordered(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return all(_is_ordered(field.type) for field in kind)
+    return not pa.types.is_nested(kind)
+
+
+def _deletions(batch: pa.RecordBatch, op_field: str | None) -> pa.BooleanArray:
+    """For each row whether it removes a row."""
+    if op_field is None:
+        return pa.repeat(pa.scalar(False), batch.num_rows)
+    operations = batch.column(op_field)
+    if not pa.types.is_boolean(operations.type):
+        operations = pc.is_in(pc.utf8_lower(operations.cast(pa.string())), pa.array(["d", "delete"]))
+    return operations.fill_null(False)
+
+
+class _Staging(TaskWriter):
+    """The staged rows of one attempt of one task; as many as fit into the buffer are in memory."""
+
+    def __init__(self, writer: UpsertWriter, name: str) -> None:
+        self._writer = writer
+        self._path = writer.location(name)
+        self._held: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._stream: Any = None
+        self._parquet: pq.ParquetWriter | None = None
+        self._buckets: list[int] = []
+        self._ranges: list[list[Range] | None] = [[] for _ in writer.keys]
+        self._result = WriteResult()
+        self._seconds = 0.0
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        self._writer.staged(batch)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        began = time.perf_counter()
+        rows = self._writer.staged(batch)
+        self._held.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes >= _BUFFER_BYTES:
+            self._flush()
+        self._result = self._result.with_batch(batch.num_rows)
+        self._seconds += time.perf_counter() - began
+
+    def close(self) -> WriteResult:
+        began = time.perf_counter()
+        self._flush()
+        files = (self._finished(self._parquet),) if self._parquet else ()
+        return replace(self._result, seconds=self._seconds + time.perf_counter() - began, committables=files)
+
+    def abort(self) -> None:
+        # The attempt has failed already, for a reason of its own.
+        for part in (self._parquet, self._stream):
+            with suppress(Exception):
+                part.close()  # type: ignore[union-attr]
+        with suppress(Exception):
+            self._writer.rows.io.delete(self._path)
+
+    def _flush(self) -> None:
+        if not self._held:
+            return
+        rows = pa.Table.from_batches(self._held).combine_chunks()
+        self._held, self._bytes = [], 0
+        keys = comparable(rows.select(self._writer.keys))
+        self._note_ranges(keys)
+        buckets = _buckets(keys)
+        order = np.argsort(buckets, kind="stable")
+        rows, buckets = rows.take(pa.array(order)), buckets[order]
+        starts = np.flatnonzero(np.diff(buckets, prepend=-1))
+        with storage_errors(self._path):
+            for start, end in zip(starts, [*starts[1:], len(buckets)], strict=True):
+                self._open().write_table(rows.slice(start, end - start), row_group_size=int(end - start))
+                self._buckets.append(int(buckets[start]))
+
+    def _open(self) -> pq.ParquetWriter:
+        if self._parquet is None:
+            self._stream = self._writer.rows.io.new_output(self._path).create(overwrite=True)
+            self._parquet = pq.ParquetWriter(self._stream, self._writer.schema, compression="lz4")
+        return self._parquet
+
+    def _note_ranges(self, keys: pa.Table) -> None:
+        for number, column in enumerate(keys.columns):
+            known, found = self._ranges[number], _ranges(column)
+            self._ranges[number] = None if known is None or found is None else known + found
+
+    def _finished(self, parquet: pq.ParquetWriter) -> StagedFile:
+        with storage_errors(self._path, "closing"):
+            parquet.close()
+            self._stream.close()
+        groups = parquet.writer.metadata
+        return StagedFile(
+            self._path,
+            tuple(self._buckets),
+            tuple(groups.row_group(number).total_byte_size for number in range(groups.num_row_groups)),
+            tuple(None if ranges is None else tuple(ranges) for ranges in self._ranges),
+            self._writer.rows.layout.mark,
+        )
+
+
+def _buckets(keys: pa.Table) -> np.ndarray[Any, Any]:
+    """The bucket of each row; equal keys have the same, in every process."""
+    from pandas.util import hash_array
+
+    mixed = np.zeros(keys.num_rows, np.uint64)
+    for column in keys.columns:
+        mixed = mixed * np.uint64(31) + hash_array(_hashable(column), categorize=False)
+    return (mixed % np.uint64(BUCKETS)).astype(np.int64)
+
+
+def _hashable(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
+    numbers = _as_numbers(column)
+    if numbers is not None:
+        return numbers
+    if pa.types.is_decimal(column.type) or pa.types.is_boolean(column.type):
+        column = column.cast(pa.string())
+    return np.asarray(column.to_numpy(), dtype=object)
+
+
+def _as_numbers(column: pa.ChunkedArray) -> np.ndarray[Any, Any] | None:
+    """Whole numbers, dates and times as Iceberg counts them; None for what is no number."""
+    kind = column.type
+    if pa.types.is_date32(kind):
+        column = column.cast(pa.int32())
+    elif not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_time64(kind)):
+        return None
+    return np.asarray(column.cast(pa.int64()).to_numpy())
+
+
+def _ranges(column: pa.ChunkedArray) -> list[Range] | None:
+    """Ranges that have all values; of numbers several, so that the gaps between them are seen."""
+    numbers = _as_numbers(column)
+    if numbers is not None:
+        pieces = np.array_split(np.sort(numbers), min(_PIECES, len(numbers)))
+        return [(int(piece[0]), int(piece[-1])) for piece in pieces]
+    try:
+        found = pc.min_max(column).as_py()
+    except pa.ArrowNotImplementedError:
+        return None
+    return [(found["min"], found["max"])]

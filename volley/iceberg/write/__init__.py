@@ -1,0 +1,1 @@
+"""Writes batches into data files."""

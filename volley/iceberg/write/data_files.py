@@ -1,0 +1,180 @@
+"""Rolling Parquet files: one is open at a time, cut into row groups such that each file has about its target's size."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.partitioning import PartitionKey
+from pyiceberg.table.locations import load_location_provider
+
+from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.storage.upload import uploaded
+from volley.iceberg.write.row_groups import row_group
+from volley.iceberg.write.table_format import TableFormat
+from volley.iceberg.write.written import WrittenFile
+
+__all__ = ["RollingFiles"]
+
+# What Parquet's footer takes for one column of one row group: places, sizes, statistics.
+_FOOTER_BYTES = 200
+
+
+class _OpenFile:
+    """A Parquet file that is being written, of which the first rows are known."""
+
+    def __init__(self, path: str, table: TableFormat, first: pa.Table) -> None:
+        self.path = path
+        self.schema = first.schema
+        self.rows = 0
+        self._footer = 0
+        self._footer_step = _FOOTER_BYTES * len(table.statistics_plan)
+        with storage_errors(path):
+            self._stream: Any = uploaded(table.io.new_output(path).create(overwrite=True))
+            self._parquet = table.parquet(self._stream, first)
+
+    @property
+    def written(self) -> int:
+        """Bytes written so far: the row groups, but not yet the footer."""
+        return int(self._stream.tell())
+
+    @property
+    def size(self) -> int:
+        """About the size the file would have if it were closed now."""
+        return self.written + self._footer
+
+    def append(self, rows: pa.Table) -> None:
+        """Write the rows as one row group."""
+        with storage_errors(self.path):
+            self._parquet.write_table(rows, row_group_size=rows.num_rows)
+        self.rows += rows.num_rows
+        self._footer += self._footer_step
+
+    def close(self) -> tuple[int, pq.FileMetaData]:
+        """The size and the footer of the whole file."""
+        with storage_errors(self.path, "closing"):
+            self._parquet.close()
+            size = self.written
+            self._stream.close()
+        return size, self._parquet.writer.metadata
+
+    def discard(self) -> None:
+        """Close what can be closed, before the file is deleted: a stream left open would write when it is collected."""
+        for part in (self._parquet, self._stream):
+            with suppress(Exception):
+                part.close()
+
+
+class _RowGroup:
+    """Slices of batches, not copied, that will be one row group."""
+
+    def __init__(self, rows: int, size: int) -> None:
+        self._room = rows
+        self._size = size
+        self.slices: list[pa.RecordBatch] = []
+        self.nbytes = 0
+        self.full = False
+
+    def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Take what there is room for, at least one row; returns the rest."""
+        count = min(batch.num_rows, self._room)
+        head = batch.slice(0, count)
+        if head.nbytes > self._size - self.nbytes:
+            count = max(1, bisect_right(range(1, count + 1), self._size - self.nbytes, key=lambda n: batch[:n].nbytes))
+            head = batch.slice(0, count)
+        self.slices.append(head)
+        self._room -= count
+        self.nbytes += head.nbytes
+        rest = batch.slice(count)
+        self.full = self._room == 0 or self.nbytes >= self._size or rest.num_rows > 0
+        return rest
+
+
+class RollingFiles:
+    """The files of one attempt of one task, one open at a time, at most one row group in memory.
+
+    The size of a file is known only up to its last row group. So a row group is cut such that the file stays below
+    110 % of its target even if the rows compress half as well as those before; one at 95 % is closed.
+
+    Args:
+        table: The format of the table's files.
+        prefix: What the files' names begin with.
+    """
+
+    def __init__(self, table: TableFormat, prefix: str) -> None:
+        self._table = table
+        self._prefix = prefix
+        self._locations = load_location_provider(table.location, table.table_properties)
+        self._paths: list[str] = []
+        self._partition: PartitionKey | None = None
+        self._file: _OpenFile | None = None
+        self._group: _RowGroup | None = None
+        # Encoded bytes per Arrow byte. Twice this is the worst there is (short numbers that don't repeat, which
+        # Parquet first tries to put into a dictionary): a good first guess.
+        self._ratio = 0.8
+        self.done: list[WrittenFile] = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Write rows, in the files' schema, of the partition that was turned to last."""
+        while rows.num_rows:
+            self._group = self._group or self._new_group()
+            rows = self._group.take(rows)
+            if self._group.full:
+                self._flush(self._group)
+
+    def turn_to(self, partition: PartitionKey) -> None:
+        """Close the open file; the rows to come are those of this partition."""
+        self.finish()
+        self._partition = partition
+
+    def finish(self) -> None:
+        """Close the open file with all rows so far."""
+        if self._group:
+            self._flush(self._group)
+        if self._file:
+            self._close(self._file)
+
+    def discard(self) -> None:
+        """Delete all files. One that stays is an orphan, never a wrong row, so nothing that fails here is raised."""
+        if self._file:
+            self._file.discard()
+        for path in self._paths:
+            with suppress(Exception):
+                self._table.io.delete(path)
+
+    def _new_group(self) -> _RowGroup:
+        table = self._table
+        done, size = (self._file.rows, self._file.size) if self._file else (0, 0)
+        rows = table.row_group_rows
+        if table.max_records is not None:
+            rows = min(rows, table.max_records - done)
+        room = (1.1 * table.target_bytes - size) / (2 * self._ratio)
+        return _RowGroup(rows, min(table.row_group_bytes, max(1, int(room))))
+
+    def _flush(self, group: _RowGroup) -> None:
+        """Write the row group; close the file if it is full."""
+        first = self._file.schema if self._file else None
+        rows = row_group(group.slices, self._table.file_schema, first, self._table.bloom_filters)
+        file = self._file = self._file or self._new_file(rows)
+        before = file.written
+        file.append(rows)
+        now = (file.written - before) / max(1, group.nbytes)
+        # Up at once, down by and by: a file too large is worse than a row group too small.
+        self._ratio = max(now, (now + self._ratio) / 2)
+        self._group = None
+        if file.rows == self._table.max_records or file.size >= 0.95 * self._table.target_bytes:
+            self._close(file)
+
+    def _new_file(self, first: pa.Table) -> _OpenFile:
+        name = f"{self._prefix}-{len(self._paths):05}.parquet"
+        path = self._locations.new_data_location(name, self._partition)
+        self._paths.append(path)
+        return _OpenFile(path, self._table, first)
+
+    def _close(self, file: _OpenFile) -> None:
+        size, metadata = file.close()
+        self._file = None
+        self.done.append(self._table.data_file(file.path, size, metadata, self._partition))

@@ -1,0 +1,108 @@
+"""What a manifest says of a data file's columns, from the file's Parquet footer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import MetricModeTypes, StatisticsCollector
+from pyiceberg.types import DecimalType, DoubleType, FloatType
+
+from volley.iceberg.layout.bounds import bounds
+
+__all__ = ["statistics"]
+
+
+@dataclass
+class _Column:
+    """What is known of one column of a file.
+
+    Args:
+        plan: What is wanted of it.
+        size: Its bytes.
+        values: Its number of values.
+        nulls: How many of them are null; None = not known.
+        lows: The lowest value of each row group.
+        highs: The highest of each.
+        bounded: False once a row group has values but does not tell the lowest and highest.
+    """
+
+    plan: StatisticsCollector
+    size: int = 0
+    values: int = 0
+    nulls: int | None = 0
+    lows: list[Any] = field(default_factory=list)
+    highs: list[Any] = field(default_factory=list)
+    bounded: bool = True
+
+    def add(self, chunk: pq.ColumnChunkMetaData) -> None:
+        """Take in what one row group says."""
+        self.size += chunk.total_compressed_size
+        self.values += chunk.num_values
+        known = chunk.statistics if chunk.is_stats_set else None
+        nulls = known.null_count if known is not None and known.has_null_count else None
+        self.nulls = None if self.nulls is None or nulls is None else self.nulls + nulls
+        if known is not None and known.has_min_max:
+            self.lows.append(self._value(known.min_raw))
+            self.highs.append(self._value(known.max_raw))
+        elif chunk.num_values != nulls and not isinstance(self.plan.iceberg_type, FloatType | DoubleType):
+            # Parquet tells none of more than 4 KiB; only of floats it tells none as well where all are NaN.
+            self.bounded = False
+
+    def _value(self, raw: Any) -> Any:
+        of_bytes = isinstance(self.plan.iceberg_type, DecimalType) and isinstance(raw, bytes)
+        return int.from_bytes(raw, "big", signed=True) if of_bytes else raw
+
+    @property
+    def counted(self) -> bool:
+        return bool(self.plan.mode.type != MetricModeTypes.NONE)
+
+    @property
+    def bounds(self) -> tuple[bytes | None, bytes | None]:
+        if not self.lows or not self.bounded or self.plan.mode.type == MetricModeTypes.COUNTS:
+            return None, None
+        return bounds(self.plan.iceberg_type, min(self.lows), max(self.highs), self.plan.mode.length)
+
+
+def statistics(
+    metadata: pq.FileMetaData, plan: Mapping[int, StatisticsCollector], paths: Mapping[str, int]
+) -> dict[str, Any]:
+    """The statistics of a file, by the names of `DataFile`.
+
+    Args:
+        metadata: The footer.
+        plan: What is wanted of each field.
+        paths: The field of each column, by its path in the file.
+    """
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns: dict[int, _Column] = {}
+    for group in groups:
+        for chunk in _chunks(group):
+            field_id = paths[chunk.path_in_schema]
+            columns.setdefault(field_id, _Column(plan[field_id])).add(chunk)
+    counted = {field_id: column for field_id, column in columns.items() if column.counted}
+    found = {field_id: column.bounds for field_id, column in counted.items()}
+    return {
+        "record_count": metadata.num_rows,
+        "column_sizes": {field_id: column.size for field_id, column in columns.items()},
+        "value_counts": {field_id: column.values for field_id, column in counted.items()},
+        "null_value_counts": {key: column.nulls for key, column in counted.items() if column.nulls is not None},
+        "nan_value_counts": {},
+        "lower_bounds": {field_id: low for field_id, (low, _) in found.items() if low is not None},
+        "upper_bounds": {field_id: high for field_id, (_, high) in found.items() if high is not None},
+        "split_offsets": sorted(_start(group.column(0)) for group in groups),
+    }
+
+
+def _chunks(group: pq.RowGroupMetaData) -> Iterator[pq.ColumnChunkMetaData]:
+    for number in range(group.num_columns):
+        yield group.column(number)
+
+
+def _start(chunk: pq.ColumnChunkMetaData) -> int:
+    """Where a column chunk begins: with its dictionary, if it has one."""
+    if chunk.has_dictionary_page:
+        return min(int(chunk.dictionary_page_offset), int(chunk.data_page_offset))
+    return int(chunk.data_page_offset)

@@ -1,0 +1,301 @@
+"""What the data files of a table look like: schema, layout, Parquet options, statistics."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io.pyarrow import StatisticsCollector, compute_statistics_plan, parquet_path_to_id_mapping
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionKey, PartitionSpec
+from pyiceberg.schema import Schema, sanitize_column_names
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.typedef import Record
+from pyiceberg.types import UUIDType
+
+from volley.arrow.batches import conform
+from volley.arrow.dictionaries import encoded_schema
+from volley.epoch import Epoch
+from volley.errors import ConfigError, SchemaMismatchError, near
+from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.layout.layout import Layout
+from volley.iceberg.schema.types import arrow_schema, file_schema
+from volley.iceberg.write.row_groups import DICTIONARY_BYTES, without_dictionary
+from volley.iceberg.write.statistics import statistics
+from volley.iceberg.write.written import WrittenFile
+
+__all__ = ["TableFormat", "file_prefix", "query_prefix"]
+
+_MIB = 1 << 20
+_ROW_GROUP_ROWS = 1_048_576
+_ROW_GROUP_BYTES = 64 * _MIB
+_BLOOM = f"{TableProperties.PARQUET_BLOOM_FILTER_COLUMN_ENABLED_PREFIX}."
+_BLOOM_BYTES = TableProperties.PARQUET_BLOOM_FILTER_MAX_BYTES_DEFAULT
+# A filter that takes one value in a hundred for one that is there, Iceberg's default, has about ten bits a value.
+_BLOOM_MISSES = 0.01
+_BLOOM_BITS = 10
+_PARQUET_OPTIONS = {
+    TableProperties.PARQUET_PAGE_SIZE_BYTES: "data_page_size",
+    TableProperties.PARQUET_DICT_SIZE_BYTES: "dictionary_pagesize_limit",
+    TableProperties.PARQUET_PAGE_ROW_LIMIT: "max_rows_per_page",
+}
+# A codec's level where none is set. pyarrow's own for gzip is 9, which takes eight times the CPU of zlib's 6, the level
+# of Java's writers, for one byte less in a hundred.
+_LEVELS = {"gzip": 6}
+# pyarrow got the option together with a limit of 20,000 rows, which costs a tenth of the writing and, as files have no
+# page index, saves no reader anything; before, it had neither.
+_LIMITS_PAGES = "max_rows_per_page" in inspect.signature(pq.ParquetWriter).parameters
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """What an executor needs to write data files of one table in one epoch. It pickles and holds no catalog.
+
+    Args:
+        location: The table's location.
+        table_properties: The table's properties.
+        io_properties: What the FileIO needs, credentials too; never shown.
+        schema: The table's schema.
+        spec: Its partition spec.
+        order: Its sort order.
+        file_prefix: What the names of the files begin with: query and epoch, so that each can be traced.
+        target_bytes: A file is closed when its encoded size reaches this (±10 %).
+        max_records: The most rows of a file; None = no limit.
+        compression: The Parquet codec.
+        compression_level: Its level; None = its default.
+        row_group_rows: The most rows of a row group.
+        row_group_bytes: The most Arrow bytes of a row group: what an open file holds in memory.
+        bloom_filters: By column path in the files, the number of different values its Bloom filters are made for.
+        parquet_options: More that `pyarrow.parquet.ParquetWriter` is told.
+    """
+
+    location: str
+    table_properties: dict[str, str]
+    io_properties: dict[str, Any] = field(repr=False)
+    schema: Schema
+    spec: PartitionSpec
+    order: SortOrder
+    file_prefix: str
+    target_bytes: int
+    max_records: int | None
+    compression: str
+    compression_level: int | None
+    row_group_rows: int = _ROW_GROUP_ROWS
+    row_group_bytes: int = _ROW_GROUP_BYTES
+    bloom_filters: dict[str, int] = field(default_factory=dict)
+    parquet_options: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def for_table(cls, table: Table, config: IcebergSinkConfig, epoch: Epoch) -> Self:
+        """Return the format for a table as it was just loaded.
+
+        Raises:
+            ConfigError: If a ``write.…`` property of the table has a value that can't be used; names it.
+        """
+        options = {option: _number(table.properties, name) for name, option in _PARQUET_OPTIONS.items()}
+        rows = _number(table.properties, TableProperties.PARQUET_ROW_GROUP_LIMIT)
+        size = _number(table.properties, TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES)
+        _check_metrics(table.schema(), table.properties)
+        return cls(
+            location=table.location(),
+            table_properties=dict(table.properties),
+            io_properties=dict(table.io.properties),
+            schema=table.schema(),
+            spec=table.spec(),
+            order=table.sort_order(),
+            file_prefix=file_prefix(epoch),
+            target_bytes=round(config.target_file_size_mb * _MIB),
+            max_records=config.max_records,
+            compression=config.compression,
+            compression_level=config.compression_level,
+            row_group_rows=rows or _ROW_GROUP_ROWS,
+            row_group_bytes=size or _ROW_GROUP_BYTES,
+            bloom_filters=_bloom_filters(table),
+            parquet_options={option: value for option, value in options.items() if value is not None},
+        )
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where rows go, and in which order."""
+        return Layout(self.schema, self.spec, self.order)
+
+    @cached_property
+    def rows_schema(self) -> pa.Schema:
+        """The Arrow schema of the table's rows, under its own names."""
+        return arrow_schema(self.schema)
+
+    @cached_property
+    def file_schema(self) -> pa.Schema:
+        """The Arrow schema of the files, with Iceberg's field ids."""
+        return file_schema(self.schema)
+
+    @cached_property
+    def io(self) -> FileIO:
+        """Where files are written to."""
+        return load_file_io(self.io_properties, self.location)
+
+    @cached_property
+    def statistics_plan(self) -> dict[int, StatisticsCollector]:
+        """By field id, what is to be known of each column of a file; nested columns count one by one."""
+        return compute_statistics_plan(sanitize_column_names(self.schema), self.table_properties)
+
+    @cached_property
+    def paths(self) -> dict[str, int]:
+        """The ids of the fields with values of their own, by their columns' paths in the files."""
+        return parquet_path_to_id_mapping(sanitize_column_names(self.schema))
+
+    def parquet(self, file: Any, first: pa.Table) -> pq.ParquetWriter:
+        """A Parquet writer on an open file.
+
+        Args:
+            file: The file.
+            first: The rows of its first row group, for what is to be known of all.
+        """
+        plain = without_dictionary(first, self.parquet_options.get("dictionary_pagesize_limit", DICTIONARY_BYTES))
+        level = self.compression_level
+        return pq.ParquetWriter(
+            file,
+            first.schema,
+            # It would tell Arrow's readers of dictionaries; all else they need is in Parquet's own schema.
+            store_schema=False,
+            use_dictionary=[path for path in self.paths if path not in plain] if plain else True,
+            compression=self.compression,
+            compression_level=_LEVELS.get(self.compression) if level is None else level,
+            store_decimal_as_integer=True,  # as Iceberg's specification has it
+            write_statistics=self._paths_with_statistics,
+            **self._bloom_options,
+            **self._page_options,
+        )
+
+    @property
+    def _paths_with_statistics(self) -> list[str] | bool:
+        """All but UUIDs: Iceberg's Java library orders them in another way than Parquet and would find no row."""
+        kinds = {field_id: each.iceberg_type for field_id, each in self.statistics_plan.items()}
+        known = [path for path, field_id in self.paths.items() if not isinstance(kinds[field_id], UUIDType)]
+        return len(known) == len(self.paths) or known
+
+    @property
+    def _page_options(self) -> dict[str, int]:
+        known = {"max_rows_per_page": _ROW_GROUP_ROWS} | self.parquet_options
+        return {name: value for name, value in known.items() if _LIMITS_PAGES or name != "max_rows_per_page"}
+
+    @property
+    def _bloom_options(self) -> dict[str, Any]:
+        # Left out if there are none: older pyarrow does not know the option.
+        found = {path: {"ndv": values, "fpp": _BLOOM_MISSES} for path, values in self.bloom_filters.items()}
+        return {"bloom_filter_options": found} if found else {}
+
+    def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch in the files' schema: the table's columns in its order; nothing is copied unless types differ.
+
+        A column that is a dictionary stays one.
+
+        Raises:
+            SchemaMismatchError: If a column that the table requires has nulls.
+            SourceError: If a value can't be cast without loss.
+        """
+        rows = conform(batch, self.rows_schema, dictionaries=True)
+        for column, values in zip(self.rows_schema, rows.columns, strict=True):
+            if not column.nullable and values.null_count:
+                raise SchemaMismatchError(
+                    f"column {column.name!r} has {values.null_count} nulls, the table requires values",
+                    hint="filter those rows out before the sink, or make the table's column optional",
+                )
+        return pa.record_batch(_Renamed(rows, encoded_schema(self.file_schema, rows.schema.types)))
+
+    def data_file(self, path: str, size: int, metadata: pq.FileMetaData, partition: PartitionKey | None) -> WrittenFile:
+        """What the committer needs of a closed file; its statistics come from the Parquet footer, not from a read."""
+        made = DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=path,
+            file_format=FileFormat.PARQUET,
+            partition=partition.partition if partition else Record(),
+            file_size_in_bytes=size,
+            sort_order_id=None if self.order.is_unsorted else self.order.order_id,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics(metadata, self.statistics_plan, self.paths),
+        )
+        made.spec_id = self.spec.spec_id
+        return WrittenFile(made, self.layout.mark)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without the cached properties: they are larger than all the rest, and the FileIO may hold connections.
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def file_prefix(epoch: Epoch) -> str:
+    """What the names of an epoch's data files begin with.
+
+    Example:
+        >>> file_prefix(Epoch("2b6f8a5e-0000-0000-0000-000000000000", 7))
+        '2b6f8a5e-00007-'
+    """
+    return f"{query_prefix(epoch.query_id)}{epoch.number:05}-"
+
+
+def query_prefix(query_id: str) -> str:
+    """What the names of a query's data files begin with."""
+    return f"{query_id[:8]}-"
+
+
+def _number(properties: Mapping[str, str], name: str) -> int | None:
+    """A table property as a number above 0; None if it is not set."""
+    text = properties.get(name)
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) == 0:
+        raise ConfigError(f"table property {name} is {text!r}", hint="a whole number above 0")
+    return int(text)
+
+
+def _bloom_filters(table: Table) -> dict[str, int]:
+    """By column path in the files, for how many different values a filter of a row group is made.
+
+    Iceberg gives a filter's size, pyarrow takes the number of values: as many as that size has room for.
+    """
+    properties, names = table.properties, parquet_path_to_id_mapping(sanitize_column_names(table.schema()))
+    size = _number(properties, TableProperties.PARQUET_BLOOM_FILTER_MAX_BYTES) or _BLOOM_BYTES
+    rows = _number(properties, TableProperties.PARQUET_ROW_GROUP_LIMIT) or _ROW_GROUP_ROWS
+    paths = {field_id: path for path, field_id in names.items()}
+    wanted = [name.removeprefix(_BLOOM) for name, on in properties.items() if name.startswith(_BLOOM) and on == "true"]
+    return {_path_of(column, table.schema(), paths): min(rows, size * 8 // _BLOOM_BITS) for column in wanted}
+
+
+def _path_of(column: str, schema: Schema, paths: Mapping[int, str]) -> str:
+    try:
+        return paths[schema.find_field(column).field_id]
+    except (KeyError, ValueError) as error:
+        raise ConfigError(
+            f"table property {_BLOOM}{column} is of a column that the table has not",
+            hint=near(column, schema.column_names),
+        ) from error
+
+
+def _check_metrics(schema: Schema, properties: dict[str, str]) -> None:
+    """Find out on the driver, before a row is written, what would fail on the executors when a file is closed."""
+    try:
+        compute_statistics_plan(schema, properties)
+    except ValueError as error:
+        raise ConfigError(
+            f"a table property write.metadata.metrics.… is wrong: {error}", hint="none, counts, full, truncate(length)"
+        ) from error
+
+
+@dataclass(frozen=True)
+class _Renamed:
+    """A batch under another schema of the same layout: names and metadata at every level change, no value is moved."""
+
+    batch: pa.RecordBatch
+    schema: pa.Schema
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        _, array = self.batch.__arrow_c_array__()
+        return self.schema.__arrow_c_schema__(), array

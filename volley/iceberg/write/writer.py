@@ -1,0 +1,73 @@
+"""Writes the rows of a task into data files, and says what the committer needs to know of them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from volley.arrow.dictionaries import plain_batch
+from volley.epoch import WriteResult
+from volley.iceberg.write.data_files import RollingFiles
+from volley.iceberg.write.partition_buffer import PartitionBuffer
+from volley.iceberg.write.table_format import TableFormat
+from volley.sink import TaskWriter, Writer
+
+__all__ = ["IcebergWriter"]
+
+
+@dataclass(frozen=True)
+class IcebergWriter(TableFormat, Writer):
+    """Writes data files of one table in one epoch; its arguments are those of `TableFormat`."""
+
+    def open(self, task: int) -> _Task:
+        return _Task(self, f"{self.file_prefix}{task:05}-{uuid.uuid4()}")
+
+
+class _Task(TaskWriter):
+    """One attempt of one task: writes rows as they come, or through a buffer that sorts them by partition."""
+
+    def __init__(self, format: TableFormat, prefix: str) -> None:
+        self._format = format
+        self._files = RollingFiles(format, prefix)
+        self._buffer = None if format.layout.plain else PartitionBuffer(format.layout, 2 * format.row_group_bytes)
+        self._result = WriteResult()
+        self._seconds = 0.0
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        self._format.fitted(batch)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        began = time.perf_counter()
+        rows = self._format.fitted(batch)
+        if self._buffer:
+            self._buffer.add(plain_batch(rows))
+        else:
+            self._files.write(rows)
+        self._result = self._result.with_batch(batch.num_rows)
+        self._seconds += time.perf_counter() - began
+
+    def close(self) -> WriteResult:
+        began = time.perf_counter()
+        try:
+            if self._buffer:
+                self._buffer.empty_into(self._files)
+            self._files.finish()
+        except BaseException:
+            self.abort()
+            raise
+        self._seconds += time.perf_counter() - began
+        done = self._files.done
+        return replace(
+            self._result,
+            bytes=sum(file.data_file.file_size_in_bytes for file in done),
+            seconds=self._seconds,
+            files=len(done),
+            committables=tuple(done),
+        )
+
+    def abort(self) -> None:
+        # The attempt has failed already, for a reason of its own.
+        self._files.discard()

@@ -1,0 +1,1 @@
+"""What a job is to do, as frozen values: nodes, expressions, types."""

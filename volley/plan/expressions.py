@@ -1,0 +1,361 @@
+"""Expressions: predicates and values as plain data, replayed by each backend; `col` and `lit` begin them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+from volley.errors import ExpressionError
+from volley.types.names import TypeLike, check_type
+
+__all__ = [
+    "OPERATIONS",
+    "Call",
+    "Column",
+    "Expr",
+    "ExprNode",
+    "Literal",
+    "as_node",
+    "col",
+    "column_names",
+    "lit",
+    "output_name",
+]
+
+OPERATIONS: dict[str, str] = {
+    "eq": "==",
+    "ne": "!=",
+    "gt": ">",
+    "gt_eq": ">=",
+    "lt": "<",
+    "lt_eq": "<=",
+    "and_": "&",
+    "or_": "|",
+    "not_": "~",
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "mod": "%",
+    "neg": "-",
+    "is_null": "",
+    "is_not_null": "",
+    "is_in": "",
+    "starts_with": "",
+    "contains": "",
+    "cast": "",
+    "alias": "",
+}
+"""Every operation a Call can have, and the Python operator that stands for it, if any; each backend lowers them all."""
+
+_LITERALS = (bool, int, float, str, bytes, Decimal, date, datetime, time)
+
+
+class ExprNode:
+    """One of three frozen kinds: Column, Literal, Call. Value-equal and hashable; its repr is the DSL's own text."""
+
+
+@dataclass(frozen=True, repr=False)
+class Column(ExprNode):
+    """The value of a column."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return f"col({self.name!r})"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Literal(ExprNode):
+    """A constant; two are equal only if their types are too (1, 1.0 and True are three)."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[type, str]:
+        # repr tells 0.0 from -0.0 and makes NaN equal to itself.
+        return type(self.value), repr(self.value)
+
+    def __repr__(self) -> str:
+        return f"lit({self.value!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class Call(ExprNode):
+    """An operation on other expressions; parameters such as a cast's type are Literals."""
+
+    op: str
+    args: tuple[ExprNode, ...]
+
+    def __repr__(self) -> str:
+        first, *rest = self.args
+        symbol = OPERATIONS[self.op]
+        if not symbol:
+            return f"{_operand(first)}.{self.op}({', '.join(_plain(each) for each in rest)})"
+        if not rest:
+            return f"{symbol}{_operand(first)}"
+        return f"{_operand(first)} {symbol} {_operand(rest[0])}"
+
+
+def _operand(node: ExprNode) -> str:
+    return f"({node!r})" if isinstance(node, Call) and OPERATIONS[node.op] else repr(node)
+
+
+def _plain(node: ExprNode) -> str:
+    return repr(node.value) if isinstance(node, Literal) else repr(node)
+
+
+class Expr:
+    """An expression under construction: a thin wrapper that records what is called on it.
+
+    Comparisons and arithmetic follow SQL: any operand that is null makes the result null; `&` and `|` know
+    that ``false & null`` is false. Python's operators do the same as the methods.
+
+    Example:
+        >>> (col("price") * 2 > 10) & col("name").is_not_null()
+        ((col('price') * lit(2)) > lit(10)) & col('name').is_not_null()
+    """
+
+    __slots__ = ("node",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, node: ExprNode) -> None:
+        self.node = node
+
+    def _call(self, op: str, *args: Any) -> Expr:
+        return Expr(Call(op, (self.node, *(as_node(arg) for arg in args))))
+
+    def _reversed(self, op: str, left: Any) -> Expr:
+        return Expr(Call(op, (as_node(left), self.node)))
+
+    def eq(self, other: Any) -> Expr:
+        """Equal; NaN equals NaN, as in Spark."""
+        return self._call("eq", other)
+
+    def ne(self, other: Any) -> Expr:
+        """Not equal."""
+        return self._call("ne", other)
+
+    def gt(self, other: Any) -> Expr:
+        """Greater than; NaN is greater than all other numbers, as in Spark."""
+        return self._call("gt", other)
+
+    def gt_eq(self, other: Any) -> Expr:
+        """Greater than or equal."""
+        return self._call("gt_eq", other)
+
+    def lt(self, other: Any) -> Expr:
+        """Less than."""
+        return self._call("lt", other)
+
+    def lt_eq(self, other: Any) -> Expr:
+        """Less than or equal."""
+        return self._call("lt_eq", other)
+
+    def and_(self, other: Any) -> Expr:
+        """Both true; false if either is false, whatever the other."""
+        return self._call("and_", other)
+
+    def or_(self, other: Any) -> Expr:
+        """Either true; true if either is true, whatever the other."""
+        return self._call("or_", other)
+
+    def not_(self) -> Expr:
+        """True where this is false; null stays null."""
+        return self._call("not_")
+
+    def add(self, other: Any) -> Expr:
+        """Sum; an integer overflow is an error."""
+        return self._call("add", other)
+
+    def sub(self, other: Any) -> Expr:
+        """Difference; an integer overflow is an error."""
+        return self._call("sub", other)
+
+    def mul(self, other: Any) -> Expr:
+        """Product; an integer overflow is an error."""
+        return self._call("mul", other)
+
+    def div(self, other: Any) -> Expr:
+        """Quotient as a double; division by zero is an error."""
+        return self._call("div", other)
+
+    def mod(self, other: Any) -> Expr:
+        """Remainder of integers, with the sign of the dividend (as in SQL, not as in Python); by zero is an error."""
+        return self._call("mod", other)
+
+    def neg(self) -> Expr:
+        """The number with the other sign."""
+        return self._call("neg")
+
+    def is_null(self) -> Expr:
+        """True where there is no value; never null itself."""
+        return self._call("is_null")
+
+    def is_not_null(self) -> Expr:
+        """True where there is a value; never null itself."""
+        return self._call("is_not_null")
+
+    def is_in(self, *values: Any) -> Expr:
+        """Equal to one of the values, given one by one or as one list; None among them makes a miss null."""
+        one = values[0] if len(values) == 1 and isinstance(values[0], (list, tuple, set, frozenset)) else values
+        listed = sorted(one, key=repr) if isinstance(one, (set, frozenset)) else list(one)
+        if not listed:
+            raise ExpressionError(f"{self!r}.is_in() without values", hint="give at least one value")
+        return self._call("is_in", *listed)
+
+    def between(self, low: Any, high: Any) -> Expr:
+        """From `low` to `high`, both included."""
+        return self.gt_eq(low).and_(self.lt_eq(high))
+
+    def starts_with(self, prefix: str) -> Expr:
+        """The string begins with `prefix`."""
+        return self._call("starts_with", _pattern("starts_with", prefix))
+
+    def contains(self, part: str) -> Expr:
+        """The string has `part` in it."""
+        return self._call("contains", _pattern("contains", part))
+
+    def cast(self, to: TypeLike) -> Expr:
+        """The value as another type; a value that has no counterpart in it is an error.
+
+        Args:
+            to: A type's name (``"long"``, ``"decimal(10,2)"``, ``"timestamp"``, …), or a Python type (``int``, …).
+
+        Raises:
+            ConfigError: If there is no such type.
+        """
+        return self._call("cast", check_type(to))
+
+    def alias(self, name: str) -> Expr:
+        """The same value under a name."""
+        if not isinstance(name, str) or not name:
+            raise ExpressionError(f"alias takes a name, not {name!r}", hint='for example alias("total")')
+        return self._call("alias", name)
+
+    def __eq__(self, other: object) -> Expr:  # type: ignore[override]
+        return self.eq(other)
+
+    def __ne__(self, other: object) -> Expr:  # type: ignore[override]
+        return self.ne(other)
+
+    __gt__, __ge__, __lt__, __le__ = gt, gt_eq, lt, lt_eq
+    __and__, __or__, __invert__ = and_, or_, not_
+    __add__, __sub__, __mul__, __truediv__, __mod__, __neg__ = add, sub, mul, div, mod, neg
+
+    def __rand__(self, left: Any) -> Expr:
+        return self._reversed("and_", left)
+
+    def __ror__(self, left: Any) -> Expr:
+        return self._reversed("or_", left)
+
+    def __radd__(self, left: Any) -> Expr:
+        return self._reversed("add", left)
+
+    def __rsub__(self, left: Any) -> Expr:
+        return self._reversed("sub", left)
+
+    def __rmul__(self, left: Any) -> Expr:
+        return self._reversed("mul", left)
+
+    def __rtruediv__(self, left: Any) -> Expr:
+        return self._reversed("div", left)
+
+    def __rmod__(self, left: Any) -> Expr:
+        return self._reversed("mod", left)
+
+    def __bool__(self) -> bool:
+        raise ExpressionError(
+            f"{self!r} has no truth value before it runs",
+            hint="combine expressions with & | ~ (with parentheses) or and_ or_ not_, and use between for a < x < b",
+        )
+
+    def __contains__(self, item: object) -> bool:
+        raise ExpressionError(
+            f"{item!r} in {self!r} can't be told before it runs",
+            hint="is_in for values that a column may have, contains for a part of a text",
+        )
+
+    def __repr__(self) -> str:
+        return repr(self.node)
+
+
+def col(name: str) -> Expr:
+    """The column `name`.
+
+    Example:
+        >>> col("status").eq(lit("active"))
+        col('status') == lit('active')
+    """
+    if not isinstance(name, str) or not name:
+        raise ExpressionError(f"col takes a column's name, not {name!r}", hint='for example col("status")')
+    return Expr(Column(name))
+
+
+def lit(value: Any) -> Expr:
+    """A constant: None, bool, int (64 bits), float, str, bytes, Decimal, date, datetime (aware = an instant) or time.
+
+    An int takes the type of the number it is combined with; alone it is an int, or a long if it needs to be.
+
+    Raises:
+        ExpressionError: If the value is of another type, or too large.
+    """
+    if value is not None and not isinstance(value, _LITERALS):
+        raise ExpressionError(
+            f"{value!r} of type {type(value).__name__} can't be a constant",
+            hint="None, bool, int, float, str, bytes, Decimal, date, datetime and time can",
+        )
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        raise ExpressionError(f"{value} does not fit 64 bits", hint="use Decimal for it")
+    if isinstance(value, time) and value.tzinfo is not None:
+        raise ExpressionError(f"{value!r} has a time zone, but columns of type time have none", hint="leave tzinfo out")
+    return Expr(Literal(value))
+
+
+def as_node(value: Any) -> ExprNode:
+    """The node of an expression; any other value as a constant."""
+    return value.node if isinstance(value, Expr) else lit(value).node
+
+
+def _pattern(op: str, text: Any) -> str:
+    if not isinstance(text, str):
+        raise ExpressionError(f"{op} takes a string, not {text!r}", hint="patterns are constants, not columns")
+    return text
+
+
+def _walk(node: ExprNode) -> Iterator[ExprNode]:
+    yield node
+    for arg in node.args if isinstance(node, Call) else ():
+        yield from _walk(arg)
+
+
+def column_names(node: ExprNode) -> set[str]:
+    """The names of the columns an expression reads."""
+    return {each.name for each in _walk(node) if isinstance(each, Column)}
+
+
+def output_name(node: ExprNode) -> str:
+    """The name of the column an expression makes: its alias, or the column itself.
+
+    Raises:
+        ExpressionError: If it is computed and has no alias.
+    """
+    if isinstance(node, Column):
+        return node.name
+    if isinstance(node, Call) and node.op == "alias":
+        return str(_parameter(node))
+    raise ExpressionError(f"the computed column {node!r} has no name", hint='name it: .alias("…")')
+
+
+def _parameter(node: Call) -> Any:
+    last = node.args[-1]
+    assert isinstance(last, Literal)
+    return last.value

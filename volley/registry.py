@@ -1,0 +1,42 @@
+"""Short names of connectors → their classes, imported when first asked for."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from volley.errors import ConfigError, near
+
+__all__ = ["SINKS", "SOURCES", "load"]
+
+SOURCES = {
+    "files": "volley.connectors.files.source:FileSource",
+    "kafka": "volley.connectors.kafka.source:KafkaSource",
+    "memory": "volley.connectors.memory.source:MemorySource",
+    "rate": "volley.connectors.rate:RateSource",
+}
+
+SINKS = {
+    "console": "volley.connectors.console.sink:ConsoleSink",
+    "files": "volley.connectors.files.sink:FileSink",
+    "function": "volley.connectors.function.sink:FunctionSink",
+    "iceberg": "volley.iceberg.sink:IcebergSink",
+    "kafka": "volley.connectors.kafka.sink:KafkaSink",
+    "memory": "volley.connectors.memory.sink:MemorySink",
+}
+
+
+def load(table: dict[str, str], name: str) -> Any:
+    """The class that `table` has under `name`.
+
+    Raises:
+        ConfigError: If there is none; lists the near ones.
+
+    Example:
+        >>> load(SOURCES, "memory").__name__
+        'MemorySource'
+    """
+    if name not in table:
+        raise ConfigError(f"no connector {name!r}", hint=near(name, table))
+    module, _, attribute = table[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -1,0 +1,1 @@
+"""Runs plans on Spark: session, data source, compilation, errors."""

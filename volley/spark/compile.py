@@ -1,0 +1,207 @@
+"""Turns a job's graph into Spark's work: a streaming DataFrame, and what each task does with its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from volley.arrow.schemas import Schemas
+from volley.errors import VolleyError
+from volley.plan import nodes
+from volley.source import Reader, SourceContext, SparkSource
+from volley.spark import nodes as spark_nodes
+from volley.spark.datasource import data_source
+from volley.spark.errors import translate
+from volley.spark.expressions import to_spark_schema
+from volley.task.task import TaskPlan
+from volley.task.tree import SinkStep, grow
+from volley.types.arrow import canonical_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["CompiledPlan", "compile_plan"]
+
+_BATCH = "spark.sql.execution.arrow"
+# Spark's own number of rows; a batch of more has a limit of bytes too.
+_UNWEIGHED_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class CompiledPlan:
+    """A job as Spark runs it.
+
+    Args:
+        frame: The streaming DataFrame; it has no rows on the Arrow-native path, where tasks read the splits.
+        tasks: What the tasks do.
+        readers: For each line of an epoch's offsets in Spark's log the reader of its source; None = Spark reads it.
+        stateful: True if Spark may keep state for `frame`, which it then must evaluate in every epoch.
+    """
+
+    frame: DataFrame
+    tasks: TaskPlan
+    readers: tuple[Reader | None, ...]
+    stateful: bool
+
+
+def compile_plan(
+    spark: SparkSession, writes: Sequence[nodes.Write], path: nodes.Path, state: str, job: str
+) -> CompiledPlan:
+    """Open the sources of a job, check every step against the schema before it, build the streaming frame.
+
+    Args:
+        spark: The session.
+        writes: The writes of the job, in the order of its sinks.
+        path: The execution path to take.
+        state: The fsspec URL under which sources keep what must live as long as the checkpoint.
+        job: The job's name, for the names of the sources in Spark.
+
+    Raises:
+        PlanError: If the plan can't be run as it is drawn.
+        ExpressionError: If a step names an unknown column or combines types that don't fit.
+        SourceError: If a source can't be opened.
+        JobError: If Spark refuses the plan.
+    """
+    try:
+        compiler = _Compiler(spark, writes, path, state, job)
+        return compiler.arrow_native() if path.arrow_native else compiler.general()
+    except VolleyError:
+        raise
+    except Exception as error:
+        made = translate(error, job)
+        raise made from made.__cause__
+
+
+class _Compiler:
+    def __init__(
+        self, spark: SparkSession, writes: Sequence[nodes.Write], path: nodes.Path, state: str, job: str
+    ) -> None:
+        self._spark = spark
+        self._writes = writes
+        self._path = path
+        self._job = job
+        self._inputs = [self._open(read, folder) for read, folder in nodes.states(writes, path, state)]
+        of_read = {id(each.read): each.schema for each in self._inputs}
+        self._schemas = Schemas(lambda read: of_read[id(read)])
+        self._sinks = tuple(SinkStep(self._schemas.known(write), write.sink.batch_size) for write in writes)
+
+    def arrow_native(self) -> CompiledPlan:
+        """Spark hands out splits; the tasks read them and do all steps."""
+        writes = dict(enumerate(self._writes))
+        trees = tuple(
+            grow(each.read, writes, self._schemas, _take_dictionaries(self._writes, each.read)) for each in self._inputs
+        )
+        readers = tuple(each.opened for each in self._inputs if isinstance(each.opened, Reader))
+        first, *others = (self._stream(number, reader, None) for number, reader in enumerate(readers))
+        for other in others:
+            first = first.union(other)
+        return CompiledPlan(first, TaskPlan(readers, trees, self._sinks), readers, stateful=False)
+
+    def general(self) -> CompiledPlan:
+        """Spark runs the steps up to where only narrow ones are left; the tasks do these."""
+        heads = nodes.heads(self._writes)
+        trees = tuple(grow(head, writes, self._schemas, dictionaries=False) for head, writes in heads)
+        inputs = iter(enumerate(self._inputs))
+        frame = _side_by_side([self._frame(head, inputs) for head, _ in heads])
+        self._size_batches([sink.batch_size for sink in self._sinks if sink.batch_size])
+        # The frame that a SparkSource loads may keep state of which we know nothing.
+        loaded = any(isinstance(each.opened, DataFrame) for each in self._inputs)
+        stateful = bool(nodes.stateful(self._writes, self._path)) or loaded
+        readers = tuple(reader for each in self._inputs for reader in each.streams)
+        return CompiledPlan(frame, TaskPlan((), trees, self._sinks), readers, stateful)
+
+    def _open(self, read: nodes.Read, folder: str) -> _Input:
+        if isinstance(read.source, SparkSource):
+            return _Input(read, read.source.load(self._spark))
+        dictionaries = self._path.arrow_native and _take_dictionaries(self._writes, read)
+        parallelism = self._spark.sparkContext.defaultParallelism
+        return _Input(read, read.source.open(SourceContext(folder, parallelism, dictionaries)))
+
+    def _size_batches(self, sizes: list[int]) -> None:
+        """Have Spark make Arrow batches of what the sinks want."""
+        conf = self._spark.conf
+        if sizes:
+            conf.set(f"{_BATCH}.maxRecordsPerBatch", str(max(sizes)))
+        if max(sizes, default=0) <= _UNWEIGHED_ROWS and conf.get(f"{_BATCH}.maxBytesPerBatch", None) is None:
+            # Otherwise Spark re-measures the batch after every row: half of the JVM's CPU.
+            conf.set(f"{_BATCH}.maxBytesPerBatch", str(2**31 - 1))
+
+    def _stream(self, number: int, reader: Reader, schema: pa.Schema | None) -> DataFrame:
+        name = f"volley-{self._job}-{number}"
+        spark_schema = None if schema is None else to_spark_schema(schema)
+        self._spark.dataSource.register(data_source(name, reader, spark_schema))
+        return self._spark.readStream.format(name).load()
+
+    def _frame(self, node: nodes.Node, inputs: Iterator[tuple[int, _Input]]) -> DataFrame:
+        """The rows that a node gives.
+
+        Args:
+            node: The node.
+            inputs: The inputs that are left, each with its number. Where streams share a read, Spark reads its source
+                for each of them: two scans of one reader would both write to its folder.
+        """
+        if isinstance(node, nodes.Read):
+            number, each = next(inputs)
+            if isinstance(each.opened, Reader):
+                return self._stream(number, each.opened, each.schema)
+            return each.opened
+        frames = [self._frame(each, inputs) for each in node.inputs]
+        if isinstance(node, nodes.Union):
+            first, *others = frames
+            for other in others:
+                first = first.unionByName(other)
+            return first
+        if isinstance(node, nodes.Deduplicate):
+            return _deduplicate(frames[0], node)
+        return spark_nodes.apply(frames[0], node, self._schemas.known(node.inputs[0]))
+
+
+@dataclass(frozen=True)
+class _Input:
+    """A read, and what its source was opened as: a reader, or the frame that a SparkSource loads."""
+
+    read: nodes.Read
+    opened: Reader | DataFrame
+
+    @property
+    def schema(self) -> pa.Schema:
+        if isinstance(self.opened, Reader):
+            return self.opened.schema
+        return canonical_schema(to_arrow_schema(self.opened.schema, timezone="UTC"))
+
+    @property
+    def streams(self) -> list[Reader | None]:
+        """The reader of each of its offsets in Spark's log; None = Spark reads it."""
+        if isinstance(self.opened, Reader):
+            return [self.opened]
+        leaves: Any = self.opened._jdf.queryExecution().analyzed().collectLeaves()
+        return [None for index in range(leaves.length()) if leaves.apply(index).isStreaming()]
+
+
+def _take_dictionaries(writes: Sequence[nodes.Write], read: nodes.Read) -> bool:
+    """Whether columns may stay dictionaries, as every sink takes them that rows of a source get to."""
+    return all(write.sink.takes_dictionaries for write in writes if any(node is read for node in nodes.walk([write])))
+
+
+def _deduplicate(frame: DataFrame, node: nodes.Deduplicate) -> DataFrame:
+    if node.event_time is None or node.within is None:
+        return frame.dropDuplicates(list(node.keys))
+    watermark = f"{node.within.total_seconds()} seconds"
+    return frame.withWatermark(node.event_time, watermark).dropDuplicatesWithinWatermark(list(node.keys))
+
+
+def _side_by_side(frames: Sequence[DataFrame]) -> DataFrame:
+    """All rows of several frames in one, each as a struct in the column of its frame; the others are null."""
+    if len(frames) == 1:
+        return frames[0]
+    structs = [frame.select(F.struct("*").alias(str(number))) for number, frame in enumerate(frames)]
+    first, *others = structs
+    for other in others:
+        first = first.unionByName(other, allowMissingColumns=True)
+    return first

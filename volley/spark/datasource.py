@@ -1,0 +1,81 @@
+"""A Reader as Spark sees it: a Python streaming DataSource, of whose offsets Spark makes epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from volley.arrow.batches import conform
+from volley.source import Offset, Reader
+
+__all__ = ["data_source"]
+
+
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in Spark's planner process for as long as the query, and, for `read`, in each task."""
+
+    def __init__(self, reader: Reader, rows: pa.Schema | None) -> None:
+        self._reader = reader
+        self._rows = rows
+        self._target: Offset | None = None
+
+    def initialOffset(self) -> Offset:
+        return self._reader.initial_offset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        # Spark only carries its own kinds of limit; the unit is the source's business.
+        limit = self._reader.limit
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._reader.latest_offset(self._reader.initial_offset(), None, None)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return self._reader.latest_offset(start, most, self._target)
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        # Without rows to give the epoch is the driver's business.
+        return [] if self._rows is None else [InputPartition(split) for split in self._reader.splits(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert self._rows is not None
+        # Spark has no bytes of fixed length, and refuses batches that have.
+        return (conform(batch, self._rows) for batch in self._reader.read(partition.value))
+
+
+class _DataSource(DataSource):
+    reader: Reader
+    rows: pa.Schema | None
+    spark_schema: StructType
+
+    def schema(self) -> StructType:
+        return self.spark_schema
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _StreamReader(self.reader, self.rows)
+
+
+def data_source(name: str, reader: Reader, spark_schema: StructType | None) -> type[DataSource]:
+    """A DataSource class for one reader, to be registered with a session under `name`.
+
+    The reader rides on the class and not in Spark's options: options are text, and show in plans.
+
+    Args:
+        name: Spark's name for it, used once.
+        reader: The reader.
+        spark_schema: The schema of the rows to yield, or None to yield none: then the driver has the splits read.
+    """
+    attributes: dict[str, Any] = {
+        "reader": reader,
+        "rows": None if spark_schema is None else to_arrow_schema(spark_schema, timezone="UTC"),
+        "spark_schema": spark_schema or StructType([StructField("none", BinaryType())]),
+        "name": classmethod(lambda cls: name),
+    }
+    return type("VolleySource", (_DataSource,), attributes)

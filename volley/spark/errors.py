@@ -1,0 +1,65 @@
+"""What Spark raises, as one of our errors: the cause first, the rest of Spark's text in the log."""
+
+from __future__ import annotations
+
+import re
+
+from volley import errors
+from volley.errors import JobError, PlanError, VolleyError
+from volley.spark.session import log_trace
+
+__all__ = ["is_slow_start", "translate"]
+
+_OURS = re.compile(
+    r"volley\.errors\.(\w+): (.*?)(?=\n\n|\n\s*at |\nDriver stacktrace|\nSQLSTATE|\s*$|\nTraceback)", re.S
+)
+_SLOW_START = "Python worker failed to connect back"
+_OTHER_STATE = re.compile(r"STATE_STORE_(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE")
+_UNPICKLABLE = re.compile(r"Could not serialize object: (.*)")
+_LAST_LINE = re.compile(r"^(?:: )?(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.*)$", re.M)
+
+
+def is_slow_start(error: BaseException) -> bool:
+    """Whether Spark gave up on a Python process that it had just started."""
+    return _SLOW_START in str(error)
+
+
+def translate(error: BaseException, job: str) -> VolleyError:
+    """Spark's error as one of ours, the cause first: an error that a worker raised is found in the text Spark sends.
+
+    Such an error says all there is to say, so the rest of that text goes to the log. Any other error has Spark's as
+    its ``__cause__``.
+
+    Args:
+        error: What py4j or Spark raised.
+        job: The job's name.
+    """
+    if isinstance(error, VolleyError):
+        return error
+    text = str(error)
+    if found := list(_OURS.finditer(text)):
+        name, message = found[-1].groups()
+        kind: type[VolleyError] = getattr(errors, name, JobError)
+        made = kind.from_text(message)
+        log = log_trace(text)
+        return made if kind is not JobError else JobError(made.message, f"{made.hint}; the whole trace is in {log}")
+    if is_slow_start(error):
+        return JobError(
+            f"job {job!r} failed: Python did not start within the 10 seconds that Spark waits for it",
+            hint="the CPU is probably starved: run less beside the job or give it more cores, then start it again",
+        )
+    if _OTHER_STATE.search(text):
+        return PlanError(
+            f"the columns by which job {job!r} finds duplicates have other types than the state in its checkpoint",
+            hint="go on with the old types (cast behind deduplicate), or start over: fresh=True",
+        )
+    if unpicklable := _UNPICKLABLE.search(text):
+        return JobError(
+            f"job {job!r} uses a value in a function that can't be sent to the executors: {unpicklable[1]}",
+            hint="make locks, connections, clients and open files inside of the function, not around it",
+        )
+    lines = _LAST_LINE.findall(text.partition("JVM stacktrace")[0])
+    cause = lines[-1] if lines else text.partition("\n")[0]
+    made = JobError(f"job {job!r} failed: {cause}", hint="the whole trace is in this error's __cause__")
+    made.__cause__ = error
+    return made

@@ -1,0 +1,188 @@
+"""Expressions as Spark Columns, with the types the Arrow path has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date, time
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+from pyspark.sql.types import StructType
+
+from volley.arrow.expressions import literal_type, operand_type, output_type
+from volley.arrow.uuids import stored
+from volley.plan.expressions import Call, Column, ExprNode, Literal
+
+__all__ = ["LOWERED", "to_column", "to_spark_schema"]
+
+# Spark's minus sign rounds a longer decimal: it computes in Java's DECIMAL128.
+_EXACT_DIGITS = 34
+_HEX = "(.{8})(.{4})(.{4})(.{4})(.{12})"
+
+
+def to_spark_schema(schema: pa.Schema) -> StructType:
+    """The Spark schema of an Arrow schema."""
+    plain = pa.schema([field.with_type(stored(field.type)) for field in schema])
+    return from_arrow_schema(plain, prefer_timestamp_ntz=True)
+
+
+def to_column(node: ExprNode, schema: pa.Schema) -> SparkColumn:
+    """The Spark Column of an expression over rows of `schema`, of the type that `output_type` says."""
+    return _of_type(_column(node, schema), output_type(node, schema))
+
+
+def _condition(predicate: ExprNode, schema: pa.Schema) -> SparkColumn:
+    return _of_type(_column(predicate, schema), pa.bool_())
+
+
+def _named(name: str) -> SparkColumn:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _of_type(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
+    # A null has no type yet: it becomes a string, as on the Arrow path.
+    plain = pa.string() if pa.types.is_null(kind) else stored(kind)
+    return column.cast(from_arrow_type(plain, prefer_timestamp_ntz=True))
+
+
+def _column(node: ExprNode, schema: pa.Schema) -> SparkColumn:
+    if isinstance(node, Column):
+        return _named(node.name)
+    if isinstance(node, Literal):
+        return _literal(node)
+    assert isinstance(node, Call)
+    return LOWERED[node.op](node, schema)
+
+
+def _literal(node: Literal) -> SparkColumn:
+    value, kind = node.value, literal_type(node)
+    if isinstance(value, date | time):
+        # As text: java.sql.Date and Timestamp shift with the process's time zone, and all of them before 1582.
+        value = pa.scalar(value, kind).cast(pa.string()).as_py()
+    return _of_type(F.lit(value), kind)
+
+
+def _operands(node: Call, schema: pa.Schema, kind: pa.DataType | None = None) -> list[SparkColumn]:
+    """The arguments, each cast to one type: the given one, or the one that both paths agree on."""
+    types = [output_type(arg, schema) for arg in node.args]
+    common = kind or operand_type(node, types)
+    columns = [_column(arg, schema) for arg in node.args]
+    if pa.types.is_null(common):
+        return columns
+    return [column if own == common else _of_type(column, common) for column, own in zip(columns, types, strict=True)]
+
+
+def _on_common_type(compute: Callable[[Any, Any], SparkColumn]) -> Callable[[Call, pa.Schema], SparkColumn]:
+    def lowered(node: Call, schema: pa.Schema) -> SparkColumn:
+        left, right = _operands(node, schema)
+        return compute(left, right)
+
+    return lowered
+
+
+def _arithmetic(compute: Callable[[Any, Any], SparkColumn]) -> Callable[[Call, pa.Schema], SparkColumn]:
+    def lowered(node: Call, schema: pa.Schema) -> SparkColumn:
+        out = output_type(node, schema)
+        if not pa.types.is_decimal(out):
+            left, right = _operands(node, schema)
+        else:
+            left, right = (_decimal_operand(node, arg, schema) for arg in node.args)
+        return _of_type(compute(left, right), out)
+
+    return lowered
+
+
+def _decimal_operand(node: Call, arg: ExprNode, schema: pa.Schema) -> SparkColumn:
+    """The operand with the digits the checker counts: Spark gives a long one more, and may then round the result."""
+    own = output_type(arg, schema)
+    column = _column(arg, schema)
+    # Decimals stay as they are: Spark's own rule for the digits of the result is the checker's too.
+    return column if pa.types.is_decimal(own) else _of_type(column, operand_type(node, [own, pa.decimal128(1)]))
+
+
+def _neg(node: Call, schema: pa.Schema) -> SparkColumn:
+    kind = output_type(node, schema)
+    (value,) = _operands(node, schema)
+    if not pa.types.is_decimal(kind) or kind.precision <= _EXACT_DIGITS:
+        return -value
+    minus = F.concat(F.lit("-"), value.cast("string"))
+    return _of_type(F.replace(minus, F.lit("--"), F.lit("")), kind)
+
+
+def _div(node: Call, schema: pa.Schema) -> SparkColumn:
+    left, right = _operands(node, schema, pa.float64())
+    return left / right
+
+
+def _logic(compute: Callable[[Any, Any], SparkColumn]) -> Callable[[Call, pa.Schema], SparkColumn]:
+    def lowered(node: Call, schema: pa.Schema) -> SparkColumn:
+        left, right = _operands(node, schema, pa.bool_())
+        return compute(left, right)
+
+    return lowered
+
+
+def _is_in(node: Call, schema: pa.Schema) -> SparkColumn:
+    value, *listed = _operands(node, schema)
+    return reduce(lambda found, each: found | (value == each), listed[1:], value == listed[0])
+
+
+def _unary(compute: Callable[[Any], SparkColumn], kind: pa.DataType | None = None) -> Any:
+    def lowered(node: Call, schema: pa.Schema) -> SparkColumn:
+        (value,) = _operands(node, schema, kind)
+        return compute(value)
+
+    return lowered
+
+
+def _string_test(compute: Callable[[SparkColumn, Any], SparkColumn]) -> Callable[[Call, pa.Schema], SparkColumn]:
+    def lowered(node: Call, schema: pa.Schema) -> SparkColumn:
+        return compute(_of_type(_column(node.args[0], schema), pa.string()), _parameter(node.args))
+
+    return lowered
+
+
+def _first(node: Call, schema: pa.Schema) -> SparkColumn:
+    return _column(node.args[0], schema)
+
+
+def _cast(node: Call, schema: pa.Schema) -> SparkColumn:
+    if output_type(node.args[0], schema) == pa.uuid() and output_type(node, schema) == pa.string():
+        return F.regexp_replace(F.lower(F.hex(_first(node, schema))), _HEX, "$1-$2-$3-$4-$5")
+    return _of_type(_first(node, schema), output_type(node, schema))
+
+
+def _parameter(args: Sequence[ExprNode]) -> Any:
+    last = args[-1]
+    assert isinstance(last, Literal)
+    return last.value
+
+
+LOWERED: dict[str, Callable[[Call, pa.Schema], SparkColumn]] = {
+    "eq": _on_common_type(lambda left, right: left == right),
+    "ne": _on_common_type(lambda left, right: left != right),
+    "gt": _on_common_type(lambda left, right: left > right),
+    "gt_eq": _on_common_type(lambda left, right: left >= right),
+    "lt": _on_common_type(lambda left, right: left < right),
+    "lt_eq": _on_common_type(lambda left, right: left <= right),
+    "and_": _logic(lambda left, right: left & right),
+    "or_": _logic(lambda left, right: left | right),
+    "not_": _unary(lambda value: ~value, pa.bool_()),
+    "add": _arithmetic(lambda left, right: left + right),
+    "sub": _arithmetic(lambda left, right: left - right),
+    "mul": _arithmetic(lambda left, right: left * right),
+    "div": _div,
+    "mod": _arithmetic(lambda left, right: left % right),
+    "neg": _neg,
+    "is_null": _unary(lambda value: value.isNull()),
+    "is_not_null": _unary(lambda value: value.isNotNull()),
+    "is_in": _is_in,
+    "starts_with": _string_test(lambda value, prefix: value.startswith(prefix)),
+    "contains": _string_test(lambda value, part: value.contains(part)),
+    "cast": _cast,
+    "alias": _first,
+}

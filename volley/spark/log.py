@@ -1,0 +1,287 @@
+"""Spark's own files in a checkpoint: the query's id, the offsets of planned epochs, the commits of finished ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from volley.errors import StorageError, VolleyError
+from volley.source import Offset, Reader, Split
+from volley.storage.durable import sync
+
+__all__ = [
+    "COMMITS",
+    "METADATA",
+    "NO_OFFSET",
+    "OFFSETS",
+    "STATE",
+    "PlannedEpochs",
+    "SparkLog",
+    "checksums_of",
+    "fits_checksums",
+    "is_log_entry",
+    "metadata_of",
+    "storage_error",
+    "usable",
+]
+
+METADATA = "metadata"
+OFFSETS = "offsets"
+COMMITS = "commits"
+STATE = "state"
+_VERSION = "v1"
+# What Spark logs of a source that has not given an offset yet.
+NO_OFFSET = "-"
+_FULL = re.compile("no space left|quota exceeded", re.IGNORECASE)
+_OF_CHECKPOINT = re.compile("CheckpointFileManager|MetadataLog|OffsetSeqLog|CommitLog|StateStore")
+
+
+class SparkLog:
+    """The log that Spark keeps of a query: an entry in ``offsets`` before an epoch runs, one in ``commits`` after.
+
+    Args:
+        checkpoint: The checkpoint's folder, a path or an fsspec URL.
+    """
+
+    def __init__(self, checkpoint: str) -> None:
+        import fsspec
+
+        self.checkpoint = checkpoint
+        with usable(checkpoint):
+            self.files, self.root = fsspec.core.url_to_fs(checkpoint)
+        self._read: dict[int, list[str]] = {}
+
+    def epochs(self, log: str) -> list[int]:
+        """The numbers of the epochs that a log has, in order.
+
+        Args:
+            log: OFFSETS or COMMITS.
+        """
+        folder = f"{self.root}/{log}"
+        with usable(self.checkpoint):
+            self.files.invalidate_cache()
+            if not self.files.exists(folder):
+                return []
+            names = (path.rstrip("/").rpartition("/")[2] for path in self.files.ls(folder, detail=False))
+            return sorted(int(name) for name in names if name.isdigit())
+
+    @property
+    def last_planned(self) -> int | None:
+        """The last epoch whose rows are settled; None if no epoch was ever planned."""
+        return max(self.epochs(OFFSETS), default=None)
+
+    @property
+    def last_finished(self) -> int | None:
+        """The last epoch that Spark has logged as done; None if there is none."""
+        return max(self.epochs(COMMITS), default=None)
+
+    @property
+    def unfinished(self) -> int | None:
+        """The epoch that is planned but not logged as done: the one in which an earlier run died."""
+        planned, done = self.last_planned, self.last_finished
+        return planned if planned is not None and (done is None or done < planned) else None
+
+    def offsets(self, epoch: int) -> list[str]:
+        """The offsets at which an epoch ends, one JSON text a source.
+
+        Raises:
+            StorageError: If the entry is missing or in a form that is not known.
+        """
+        if epoch not in self._read:
+            # The digest and the splits of an epoch need the same entry.
+            self._read = {epoch: self._lines(epoch)}
+        return self._read[epoch]
+
+    def _lines(self, epoch: int) -> list[str]:
+        with usable(self.checkpoint):
+            # Spark's settings stand behind the version, then a line for each source.
+            version, _, *lines = self.files.cat_file(f"{self.root}/{OFFSETS}/{epoch}").decode().splitlines()
+            if version != _VERSION:
+                raise ValueError(f"{OFFSETS}/{epoch} is not in Spark's form {_VERSION}: {version}")
+            found: list[str] = lines
+        return found
+
+    def digest(self, epoch: int) -> str:
+        """A short text that two epochs share only if they end at the same offsets."""
+        return hashlib.sha256("\n".join(self.offsets(epoch)).encode()).hexdigest()[:16]
+
+    def make_durable(self, epoch: int) -> None:
+        """Force an epoch's offsets to disk, before a table has the epoch: a power loss never makes its rows unknown."""
+        with usable(self.checkpoint):
+            sync(self.files, f"{self.root}/{OFFSETS}/{epoch}")
+            sync(self.files, f"{self.root}/{OFFSETS}")
+
+    def fault(self, text: str, error: VolleyError, in_epoch: bool) -> StorageError | None:
+        """The checkpoint's share in what Spark raised: a full disk below it, or a file that can't be read.
+
+        Args:
+            text: The whole text of what Spark raised.
+            error: The same as one of our errors.
+            in_epoch: True if it was raised while an epoch ran; else Spark writes nothing but the checkpoint.
+        """
+        if _FULL.search(text) and (not in_epoch or _OF_CHECKPOINT.search(text)):
+            return storage_error(self.checkpoint, error.message)
+        named = re.search(re.escape(self.root) + r"/(?:offsets|commits|metadata|state|sources)\b[\w./-]*", text)
+        if named:
+            file: str | None = named[0]
+        elif "MISSING_STATE_DIRECTORY" in text:
+            file = f"{self.root}/{STATE}"
+        else:
+            # Spark does not always name the file, or say anything at all.
+            file = None if in_epoch and "StateStore" not in text else self._damaged_state()
+        if file is None:
+            return None
+        return StorageError(
+            f"Spark can't read {file} of the checkpoint: {error.message}",
+            hint="it is not safe to delete it: restore it from a backup, or start over with fresh=True",
+        )
+
+    def _damaged_state(self) -> str | None:
+        """The first file of the state that is not as Spark wrote it."""
+        with usable(self.checkpoint):
+            for path in sorted(self.files.find(f"{self.root}/{STATE}")):
+                if self.checksums(path) is not True or self.files.size(path) == 0:
+                    found: str = path
+                    return found
+        return None
+
+    def checksums(self, path: str) -> bool | None:
+        """Whether a file is as Hadoop wrote it, by the checksums beside it; None if those themselves are damaged.
+
+        Args:
+            path: The file's path; one without checksums is taken as it is.
+        """
+        beside = checksums_of(path)
+        if not self.files.exists(beside):
+            return True
+        return fits_checksums(self.files.cat_file(path), self.files.cat_file(beside))
+
+
+class PlannedEpochs:
+    """The splits of each epoch that Spark has planned.
+
+    Args:
+        log: Spark's log.
+        readers: The readers of the job's sources, in the order in which Spark logs their offsets.
+    """
+
+    def __init__(self, log: SparkLog, readers: Sequence[Reader]) -> None:
+        self._log = log
+        self._readers = readers
+        self._last = -1, self._initial()
+
+    def splits(self, epoch: int) -> list[tuple[int, Split]]:
+        """What is to be read in this epoch: splits, each with the number of its reader.
+
+        Raises:
+            StorageError: If the checkpoint folder can't be read.
+            SourceError: If a source does not have these offsets.
+        """
+        before, starts = self._last
+        if before != epoch - 1:
+            starts = self._ends(epoch - 1) if epoch else self._initial()
+        ends = self._ends(epoch)
+        self._last = epoch, ends
+        return self._between(starts, ends)
+
+    def splits_up_to(self, epoch: int) -> list[tuple[int, Split]]:
+        """What is to be read in all epochs from the first one to this one."""
+        return self._between(self._initial(), self._ends(epoch))
+
+    def _between(self, starts: Sequence[Offset], ends: Sequence[Offset]) -> list[tuple[int, Split]]:
+        return [
+            (number, split)
+            for number, (reader, start, end) in enumerate(zip(self._readers, starts, ends, strict=True))
+            # Spark asks all sources for each epoch, also those that have nothing new.
+            if start != end
+            for split in reader.splits(start, end)
+        ]
+
+    def _initial(self) -> list[Offset]:
+        return [reader.initial_offset() for reader in self._readers]
+
+    def _ends(self, epoch: int) -> list[Offset]:
+        lines = self._log.offsets(epoch)
+        with usable(self._log.checkpoint):
+            if len(lines) != len(self._readers):
+                raise ValueError(f"{OFFSETS}/{epoch} has {len(lines)} sources and not {len(self._readers)}")
+            return [
+                reader.initial_offset() if line == NO_OFFSET else json.loads(line)
+                for reader, line in zip(self._readers, lines, strict=True)
+            ]
+
+
+@contextmanager
+def usable(checkpoint: str) -> Iterator[None]:
+    """Turn what the storage of a checkpoint raises into a StorageError that names the folder."""
+    try:
+        yield
+    except VolleyError:
+        raise
+    except Exception as error:
+        # Each file system has errors of its own; those of boto are no OSErrors.
+        raise storage_error(checkpoint, str(error)) from error
+
+
+def storage_error(checkpoint: str, cause: str) -> StorageError:
+    """The error for a checkpoint folder that can't be read or written.
+
+    Args:
+        checkpoint: The folder.
+        cause: What the storage, or Spark, said.
+    """
+    if _FULL.search(cause):
+        return StorageError(
+            f"the disk under checkpoint folder {checkpoint} is full: {cause}",
+            hint="make room there and start the job again: it goes on where it was, nothing is lost or doubled",
+        )
+    return StorageError(
+        f"checkpoint folder {checkpoint} can't be used: {cause}",
+        hint="check that it can be written, or give Environment(checkpoint_dir=...) another one",
+    )
+
+
+def metadata_of(query_id: str) -> bytes:
+    """The bytes of the file in which Spark keeps a query's id."""
+    return json.dumps({"id": query_id}, separators=(",", ":")).encode()
+
+
+def is_log_entry(data: bytes, sources: int) -> bool:
+    """Whether these bytes can be a whole entry of Spark's offsets or commits.
+
+    Args:
+        data: The file's bytes.
+        sources: How many lines follow the settings: one a source in ``offsets``, none in ``commits``.
+    """
+    try:
+        version, settings, *lines = data.decode().splitlines()
+        # Spark writes "-" for a source without an offset; the offsets of foreign sources need not be JSON.
+        for text in (settings, *(line for line in lines if line.startswith(("{", "[")))):
+            json.loads(text)
+    except ValueError:
+        return False
+    return version[:1] == "v" and len(lines) >= sources and all(lines)
+
+
+def checksums_of(path: str) -> str:
+    """The path of the checksums that Hadoop keeps beside a file."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.crc"
+
+
+def fits_checksums(data: bytes, checksums: bytes) -> bool | None:
+    """Whether a file is the one that Hadoop wrote the checksums for; None if the checksums themselves are damaged.
+
+    Hadoop's ChecksumFileSystem keeps them beside a file: ``crc\\0``, the bytes one sum is for, then a CRC-32 for each.
+    """
+    size = int.from_bytes(checksums[4:8], "big")
+    if checksums[:4] != b"crc\0" or size == 0:
+        return None
+    sums = [zlib.crc32(data[start : start + size]).to_bytes(4, "big") for start in range(0, len(data), size)]
+    if len(checksums) != 8 + 4 * len(sums):
+        return None
+    return checksums[8:] == b"".join(sums)

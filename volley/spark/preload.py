@@ -1,0 +1,47 @@
+"""What Spark's Python workers load once and keep, so that an epoch pays for its rows and not for Python."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["preload"]
+
+_log = logging.getLogger(__name__)
+
+_preloaded: set[tuple[str, str]] = set()
+
+
+def preload(spark: SparkSession, modules: Iterable[str]) -> None:
+    """Have workers start and import what tasks will need, while the driver is still busy with the query's start.
+
+    Args:
+        spark: The session.
+        modules: What to import; a Spark application is asked for each of them once.
+    """
+    application = str(spark.sparkContext.applicationId)
+    missing = {(application, module) for module in modules} - _preloaded
+    if missing:
+        _preloaded.update(missing)
+        names = sorted(module for _, module in missing)
+        threading.Thread(target=_preload, args=(spark, names), name="volley-preload", daemon=True).start()
+
+
+def _preload(spark: SparkSession, modules: Sequence[str]) -> None:
+    def load(numbers: Iterator[int]) -> Iterator[int]:
+        for module in ("volley.task.task", *modules):
+            importlib.import_module(module)
+        yield from numbers
+
+    context = spark.sparkContext
+    try:
+        context.parallelize(range(context.defaultParallelism), context.defaultParallelism).mapPartitions(load).count()
+    except Exception:
+        # Nothing is lost: a task that can't import either says why.
+        _log.debug("workers were not preloaded", exc_info=True)

@@ -1,0 +1,1 @@
+"""Files on any fsspec storage: paths, durable writes, remembered values."""

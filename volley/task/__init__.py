@@ -1,0 +1,1 @@
+"""What one executor task does: read, run the steps, sort out bad rows, write."""

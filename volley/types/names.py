@@ -1,0 +1,269 @@
+"""Names of types as users write them: texts such as ``decimal(10,2)``, and Python types. Needs no Arrow."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from volley.errors import ConfigError, near
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    import pyarrow as pa
+
+    CheckedSchema: TypeAlias = "pa.Schema | str | Mapping[str, TypeLike] | tuple[tuple[str, TypeLike], ...]"
+    SchemaLike: TypeAlias = "CheckedSchema | type"
+
+__all__ = [
+    "DIGITS",
+    "SIMPLE",
+    "ParsedType",
+    "Parser",
+    "TypeLike",
+    "check_names",
+    "check_type",
+    "decimal_fits",
+    "fields_of",
+]
+
+TypeLike = str | type
+"""What names a type: a text such as ``"long"``, or a Python type such as `int` or ``list[str]``."""
+
+SIMPLE = {
+    "boolean": "bool_",
+    "int": "int32",
+    "long": "int64",
+    "float": "float32",
+    "double": "float64",
+    "string": "string",
+    "binary": "binary",
+    "date": "date32",
+    "time": "time",
+    "timestamp": "timestamp",
+    "timestamp_ntz": "timestamp_ntz",
+    "uuid": "uuid",
+}
+_OTHER_NAMES = {"bool": "boolean", "integer": "int", "bigint": "long", "list": "array"}
+_NAMES = (*SIMPLE, *_OTHER_NAMES, "decimal", "array", "map", "struct")
+DIGITS = "precision is 1 to 38, scale 0 to the precision"
+_TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([A-Za-z_0-9]+)|(.))")
+
+
+@dataclass(frozen=True)
+class ParsedType:
+    """A parsed type: its plain name, its numbers (decimal) or its fields (nested types)."""
+
+    name: str
+    numbers: tuple[int, ...] = ()
+    fields: tuple[tuple[str, ParsedType], ...] = ()
+
+
+class Parser:
+    """A recursive parser of ``decimal(10,2)``, ``array<string>``, ``struct<a: int, b: map<string, long>>``."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = [
+            (m[1] is not None, m[2] or m[3] if m[1] is None else m[1].replace("``", "`"))
+            for m in _TOKEN.finditer(text.rstrip())
+        ]
+        self._at = 0
+
+    def only_type(self) -> ParsedType:
+        parsed = self._type()
+        self._end()
+        return parsed
+
+    def columns(self) -> tuple[tuple[str, ParsedType], ...]:
+        columns = tuple(self._fields(separator=None))
+        self._end()
+        return columns
+
+    def _type(self) -> ParsedType:
+        name = self._next("a type").lower()
+        name = _OTHER_NAMES.get(name, name)
+        if name in SIMPLE:
+            return ParsedType(name)
+        if name == "decimal":
+            return self._decimal()
+        if name in ("array", "map", "struct"):
+            self._expect("<")
+            made = self._nested(name)
+            self._expect(">")
+            return made
+        raise ConfigError(f"unknown type {name!r} in {self._text!r}", hint=near(name, _NAMES))
+
+    def _decimal(self) -> ParsedType:
+        self._expect("(")
+        precision = self._number()
+        self._expect(",")
+        scale = self._number()
+        self._expect(")")
+        if not decimal_fits(precision, scale):
+            raise ConfigError(f"decimal({precision},{scale}) in {self._text!r} is out of range", hint=DIGITS)
+        return ParsedType("decimal", numbers=(precision, scale))
+
+    def _nested(self, name: str) -> ParsedType:
+        if name == "array":
+            return ParsedType("array", fields=(("element", self._type()),))
+        if name == "map":
+            key = self._type()
+            self._expect(",")
+            return ParsedType("map", fields=(("key", key), ("value", self._type())))
+        fields = tuple(self._fields(separator=":"))
+        check_names([name for name, _ in fields], self._text)
+        return ParsedType("struct", fields=fields)
+
+    def _fields(self, separator: str | None) -> Iterator[tuple[str, ParsedType]]:
+        while True:
+            name = self._next("a column name")
+            if separator and self._peek() == separator:
+                self._expect(separator)
+            yield name, self._type()
+            if self._peek() != ",":
+                return
+            self._expect(",")
+
+    def _peek(self) -> str | None:
+        return self._tokens[self._at][1] if self._at < len(self._tokens) else None
+
+    def _next(self, wanted: str) -> str:
+        quoted, token = self._tokens[self._at] if self._at < len(self._tokens) else (False, "")
+        if not quoted and not re.fullmatch(r"[A-Za-z_0-9]+", token):
+            raise self._wrong(wanted)
+        self._at += 1
+        return token
+
+    def _number(self) -> int:
+        if minus := self._peek() == "-":
+            self._expect("-")
+        token = self._next("a number")
+        if not token.isdigit():
+            raise ConfigError(f"{token!r} in {self._text!r} is not a number", hint="for example decimal(10,2)")
+        return -int(token) if minus else int(token)
+
+    def _expect(self, token: str) -> None:
+        if self._peek() != token:
+            raise self._wrong(repr(token))
+        self._at += 1
+
+    def _end(self) -> None:
+        if self._peek() is not None:
+            raise self._wrong("the end")
+
+    def _wrong(self, wanted: str) -> ConfigError:
+        found = "the end" if self._peek() is None else repr(self._peek())
+        return ConfigError(
+            f"{self._text!r} is not a type or schema: expected {wanted}, found {found}",
+            hint='write "id long, name string, tags array<string>"; types: ' + ", ".join(_NAMES),
+        )
+
+
+def decimal_fits(precision: int, scale: int) -> bool:
+    """True if Spark and Iceberg have a decimal of these digits."""
+    return 1 <= precision <= 38 and 0 <= scale <= precision
+
+
+def check_names(names: list[Any], where: str) -> None:
+    """Check the names of columns or of a struct's fields.
+
+    Raises:
+        ConfigError: If one is there twice, is empty, or can't be passed on.
+    """
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"a column of {where!r} has the name {name!r}", hint="give each column a name")
+        # Arrow hands names on as C strings: what comes after a NUL would be lost, and the column's values with it.
+        if "\0" in name:
+            raise ConfigError(f"column {name!r} has a NUL character in its name", hint="rename it")
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
+        raise ConfigError(f"column {twice[0]!r} stands twice in {where!r}", hint="rename one of them")
+
+
+_PYTHON: dict[Any, str] = {
+    bool: "boolean",
+    int: "long",
+    float: "double",
+    str: "string",
+    bytes: "binary",
+    date: "date",
+    time: "time",
+    datetime: "timestamp",
+    UUID: "uuid",
+}
+
+
+def check_type(kind: TypeLike) -> str:
+    """Return the name of a type that is given as a text or as a Python type.
+
+    A Python type is one of `bool`, `int`, `float`, `str`, `bytes`, `date`, `time`, `datetime` and `UUID`, a list or
+    dict of such types, a dataclass, a pydantic model, or one of these or None.
+
+    Raises:
+        ConfigError: If there is no such type.
+
+    Example:
+        >>> check_type("decimal(10,2)"), check_type(int), check_type(dict[str, list[float]])
+        ('decimal(10,2)', 'long', 'map<string, array<double>>')
+    """
+    if isinstance(kind, str):
+        Parser(kind).only_type()
+        return kind
+    return _python_name(kind)
+
+
+def _python_name(kind: Any) -> str:
+    if kind is Decimal:
+        raise ConfigError("Decimal does not say how many digits a column has", hint='for example "decimal(10,2)"')
+    if isinstance(kind, type) and kind in _PYTHON:
+        return _PYTHON[kind]
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return check_type(next((text for text in arguments[1:] if isinstance(text, str)), arguments[0]))
+    if origin in (typing.Union, types.UnionType):
+        (kind, *others) = [argument for argument in arguments if argument is not type(None)]
+        if not others:
+            return check_type(kind)
+    if origin is list and arguments:
+        return f"array<{check_type(arguments[0])}>"
+    if origin is dict and arguments:
+        return f"map<{check_type(arguments[0])}, {check_type(arguments[1])}>"
+    if (fields := fields_of(kind)) is not None:
+        quoted = (f"`{name.replace('`', '``')}`: {check_type(inner)}" for name, inner in fields.items())
+        return f"struct<{', '.join(quoted)}>"
+    raise ConfigError(
+        f"{kind!r} is not a type",
+        hint='a text such as "long" or "array<string>", or ' + ", ".join(python.__name__ for python in _PYTHON),
+    )
+
+
+def fields_of(kind: Any) -> dict[str, Any] | None:
+    """Return the fields of a dataclass or pydantic model with their annotations; None for anything else.
+
+    Raises:
+        ConfigError: If an annotation names a class that can't be found.
+    """
+    if not isinstance(kind, type):
+        return None
+    if dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+    elif not (names := list(getattr(kind, "model_fields", ()))):
+        return None
+    try:
+        hints = typing.get_type_hints(kind, include_extras=True)
+    except NameError as error:
+        raise ConfigError(
+            f"{kind.__qualname__} has an annotation that is not known: {error}",
+            hint="define the class before the schema is used, at the top of a module",
+        ) from error
+    return {name: hints[name] for name in names}
