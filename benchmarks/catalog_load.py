@@ -71,8 +71,8 @@ class Servers:
 
     def _started(self, server: Any) -> Any:
         self._running.callback(server.stop)
-        server.start()
-        return server
+        # SeaweedFS returns what a client needs to know; the others return themselves.
+        return server.start()
 
 
 def _config(lake: Path, uri: str | None = None) -> IcebergSinkConfig:
