@@ -16,7 +16,9 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable
+from typing import Self
 
 __all__ = [
     "CatalogAuthError",
@@ -64,11 +66,32 @@ class VolleyError(Exception):
     def __str__(self) -> str:
         return self.message if self.hint is None else self.message + _HINT + self.hint
 
-    @classmethod
-    def from_text(cls, text: str) -> VolleyError:
-        """The error whose ``str`` is `text`: how an error crosses from an executor, which sends only text."""
-        message, _, hint = text.partition(_HINT)
-        return cls(message, hint or None)
+    def within(self, place: str) -> Self:
+        """The same error with the place where it happened in front of its message; raise it from this one.
+
+        Example:
+            >>> print(SourceError("not a number", hint="mend it").within("in.csv, line 3"))
+            in.csv, line 3: not a number
+              hint: mend it
+        """
+        return type(self)(f"{place}: {self.message}", hint=self.hint)
+
+    def to_json(self) -> str:
+        """The error as one line of JSON, to cross from an executor, which sends only text."""
+        kinds = [kind.__name__ for kind in type(self).__mro__]
+        return json.dumps({"kinds": kinds, "message": self.message, "hint": self.hint})
+
+    @staticmethod
+    def from_json(text: str) -> VolleyError:
+        """The error that `to_json` wrote; of a subclass that is not Volley's own, its nearest base.
+
+        Example:
+            >>> VolleyError.from_json(SourceError("no such file", hint="check the path").to_json())
+            SourceError('no such file', 'check the path')
+        """
+        values = json.loads(text)
+        kind: type[VolleyError] = next(globals()[name] for name in values["kinds"] if name in __all__)
+        return kind(values["message"], values["hint"])
 
 
 class ConfigError(VolleyError, ValueError):

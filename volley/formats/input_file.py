@@ -73,4 +73,4 @@ class InputFile:
         try:
             return conform(batch, schema)
         except SourceError as error:
-            raise SourceError(f"{self.name}: {error.message}", hint=error.hint) from error
+            raise error.within(self.name) from error

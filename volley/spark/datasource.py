@@ -13,6 +13,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from volley.arrow.batches import conform
 from volley.source import Offset, Reader
+from volley.task.errors import carried
 
 __all__ = ["data_source"]
 
@@ -25,6 +26,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rows = rows
         self._target: Offset | None = None
 
+    @carried()
     def initialOffset(self) -> Offset:
         return self._reader.initial_offset()
 
@@ -33,13 +35,16 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limit = self._reader.limit
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
+    @carried()
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._reader.latest_offset(self._reader.initial_offset(), None, None)
 
+    @carried()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return self._reader.latest_offset(start, most, self._target)
 
+    @carried()
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         # Without rows to give the epoch is the driver's business.
         return [] if self._rows is None else [InputPartition(split) for split in self._reader.splits(start, end)]
@@ -47,7 +52,9 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert self._rows is not None
         # Spark has no bytes of fixed length, and refuses batches that have.
-        return (conform(batch, self._rows) for batch in self._reader.read(partition.value))
+        with carried():
+            for batch in self._reader.read(partition.value):
+                yield conform(batch, self._rows)
 
 
 class _DataSource(DataSource):

@@ -1,18 +1,15 @@
-"""What Spark raises, as one of our errors: the cause first, the rest of Spark's text in the log."""
+"""Translates exceptions of Spark into VolleyErrors: the cause first, the rest of Spark's text in the log."""
 
 from __future__ import annotations
 
 import re
 
-from volley import errors
 from volley.errors import JobError, PlanError, VolleyError
 from volley.spark.session import log_trace
+from volley.task.errors import find_carried
 
 __all__ = ["is_slow_start", "translate"]
 
-_OURS = re.compile(
-    r"volley\.errors\.(\w+): (.*?)(?=\n\n|\n\s*at |\nDriver stacktrace|\nSQLSTATE|\s*$|\nTraceback)", re.S
-)
 _SLOW_START = "Python worker failed to connect back"
 _OTHER_STATE = re.compile(r"STATE_STORE_(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE")
 _UNPICKLABLE = re.compile(r"Could not serialize object: (.*)")
@@ -25,10 +22,10 @@ def is_slow_start(error: BaseException) -> bool:
 
 
 def translate(error: BaseException, job: str) -> VolleyError:
-    """Spark's error as one of ours, the cause first: an error that a worker raised is found in the text Spark sends.
+    """Return Spark's exception as a VolleyError.
 
-    Such an error says all there is to say, so the rest of that text goes to the log. Any other error has Spark's as
-    its ``__cause__``.
+    An error that a worker raised is found in the text that Spark sends; the rest of that text goes to the log. Any
+    other error has Spark's exception as its ``__cause__``.
 
     Args:
         error: What py4j or Spark raised.
@@ -37,12 +34,11 @@ def translate(error: BaseException, job: str) -> VolleyError:
     if isinstance(error, VolleyError):
         return error
     text = str(error)
-    if found := list(_OURS.finditer(text)):
-        name, message = found[-1].groups()
-        kind: type[VolleyError] = getattr(errors, name, JobError)
-        made = kind.from_text(message)
+    if found := find_carried(text):
         log = log_trace(text)
-        return made if kind is not JobError else JobError(made.message, f"{made.hint}; the whole trace is in {log}")
+        if type(found) is JobError:
+            return JobError(found.message, f"{found.hint}; the whole trace is in {log}")
+        return found
     if is_slow_start(error):
         return JobError(
             f"job {job!r} failed: Python did not start within the 10 seconds that Spark waits for it",

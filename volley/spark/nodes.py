@@ -15,6 +15,7 @@ from volley.arrow.nodes import lower
 from volley.plan import nodes
 from volley.plan.expressions import output_name
 from volley.spark.expressions import _condition, _named, to_column, to_spark_schema
+from volley.task.errors import carried
 
 __all__ = ["apply", "map_in_arrow"]
 
@@ -59,5 +60,9 @@ def map_in_arrow(frame: DataFrame, function: _OnBatches, schema: StructType | st
     """
     names = frame.columns
     plain = frame.toDF(*(f"c{number}" for number in range(len(names))))
-    # Spark pickles a function, not a callable object.
-    return plain.mapInArrow(lambda batches: function(batch.rename_columns(names) for batch in batches), schema)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with carried():
+            yield from function(batch.rename_columns(names) for batch in batches)
+
+    return plain.mapInArrow(work, schema)

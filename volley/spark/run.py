@@ -13,6 +13,7 @@ from volley.sink import Chore
 from volley.spark.errors import translate
 from volley.spark.nodes import map_in_arrow
 from volley.spark.progress import Tally
+from volley.task.errors import carried
 from volley.task.failpoints import CHORE_POINT, reach
 from volley.task.memory import settle
 from volley.task.task import InputSplit, Task, place
@@ -84,7 +85,8 @@ def _in_tasks(spark: SparkSession, work: Callable[[Iterator[Any]], Iterator[T]],
     """
 
     def settled(given: Iterator[Any]) -> Iterator[T]:
-        yield from work(given)
+        with carried():
+            yield from work(given)
         settle()
 
     if not items:

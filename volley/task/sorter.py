@@ -193,5 +193,5 @@ def _message(error: Exception) -> str:
 def _named(error: Exception, place: str) -> VolleyError:
     """The error with the place of the row that caused it in front."""
     if isinstance(error, VolleyError):
-        return type(error)(f"{place}: {error.message}", hint=error.hint)
+        return error.within(place)
     return JobError(f"{place}: {error}", hint="filter such rows out before, or mend them at their source")

@@ -83,7 +83,7 @@ def _canonical_field(field: pa.Field) -> pa.DataType:
     try:
         return canonical_type(field.type)
     except SourceError as error:
-        raise SourceError(f"column {field.name!r}: {error.message}", hint=error.hint) from error
+        raise error.within(f"column {field.name!r}") from error
 
 
 def _check_fields(struct: pa.StructType) -> None:

@@ -183,8 +183,9 @@ def _schema_of(files: Files, logged: LoggedFile) -> pa.Schema | None:
     except OSError as error:
         raise _unreadable(logged.path, error) from presentable(error)
     except VolleyError as error:
-        message = error.message if logged.path in error.message else f"{logged.path}: {error.message}"
-        raise SourceError(message, hint=error.hint) from error
+        if logged.path in error.message:
+            raise
+        raise error.within(logged.path) from error
 
 
 def _input(files: Files, logged: LoggedFile) -> InputFile:
