@@ -8,10 +8,6 @@ CLASSES := $(VENV)/classes.jsa
 # Tests and benchmarks start Python thousands of times: what is compiled once is kept.
 export PYTHONDONTWRITEBYTECODE :=
 
-BENCHMARKS ?= files_to_iceberg general_path kafka_to_iceberg write_10k write_100k write_1m write_10m read_10k read_100k read_1m read_10m \
-	epoch_latency empty_epoch start_up memory expressions compressions rolling partitioned_write partition_pruning \
-	snapshot_creation commit_cost catalog_load upsert upsert_strategy presets
-
 .PHONY: demo test coverage test-slow lint unit oldest bench chaos dist clean
 
 demo: $(STAMP)
@@ -49,7 +45,7 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	@echo "bench: each benchmark beside its peers, in alternating runs (some hours); then benchmarks/RESULTS.md"
-	@for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks $$name || exit 1; done
+	@$(BIN)/python -m benchmarks all
 	@$(BIN)/python -m benchmarks report
 
 chaos: $(CLASSES)

@@ -1,1 +1,1 @@
-"""Benchmarks: what Volley costs, beside what the same work costs without it, in the same run."""
+"""Benchmarks: what Volley costs, and what the same work costs without it."""

@@ -1,48 +1,63 @@
-"""``python -m benchmarks [NAME] [options]``: run one benchmark, or list them; ``report`` makes the page of results."""
+"""``python -m benchmarks [NAME | all | report] [options]``: run one or all, list them, make the page."""
 
 from __future__ import annotations
 
-import importlib
+import argparse
 import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
 
-_SIZES = {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "10m": 10_000_000}
+from benchmarks.benchmark import BENCHMARKS
+from benchmarks.page import write_page
+from benchmarks.runner import KEPT, run
 
-BENCHMARKS: dict[str, tuple[str, ...]] = {
-    "files_to_iceberg": ("files_to_iceberg",),
-    "general_path": ("files_to_iceberg", "--title=general_path", "--peers", "general", "spark_reads", "runtime"),
-    "kafka_to_iceberg": ("kafka_to_iceberg",),
-    **{f"write_{size}": ("write", f"--title=write_{size}", f"--rows={rows}") for size, rows in _SIZES.items()},
-    **{f"read_{size}": ("read", f"--title=read_{size}", f"--rows={rows}") for size, rows in _SIZES.items()},
-    "epoch_latency": ("epoch_latency",),
-    "empty_epoch": ("empty_epoch",),
-    "start_up": ("start_up",),
-    "memory": ("memory",),
-    "expressions": ("expressions",),
-    "compressions": ("compressions",),
-    "rolling": ("rolling",),
-    "partitioned_write": ("partitioned_write",),
-    "partition_pruning": ("partition_pruning",),
-    "snapshot_creation": ("snapshot_creation",),
-    "commit_cost": ("commit_cost",),
-    "catalog_load": ("catalog_load",),
-    "upsert": ("upsert",),
-    "upsert_strategy": ("upsert_strategy",),
-    "presets": ("presets",),
-    "report": ("results",),
-}
-"""Each name's module, and the options that it stands for."""
+_MODULES = (
+    *("files_to_iceberg", "kafka_to_iceberg", "write", "read", "epoch_latency", "empty_epoch", "start_up", "memory"),
+    *("expressions", "compressions", "rolling", "partitioned_write", "partition_pruning", "commits", "catalog_load"),
+    *("upsert", "upsert_strategy", "presets"),
+)
+"""The modules with benchmarks, in the order of the page."""
+
+for _module in _MODULES:
+    import_module(f"benchmarks.{_module}")
 
 
 def main(arguments: list[str]) -> None:
     """Run what is asked for."""
-    if arguments and arguments[0] in BENCHMARKS:
-        module, *options = BENCHMARKS[arguments[0]]
-        importlib.import_module(f"benchmarks.{module}").run([*options, *arguments[1:]])
-        return
-    for name, (module, *_) in BENCHMARKS.items():
-        print(f"{name}: {importlib.import_module(f'benchmarks.{module}').SUMMARY}")
-    if arguments and arguments[0] not in ("-h", "--help"):
-        sys.exit(f"no benchmark {arguments[0]!r}")
+    asked = _parser().parse_args(arguments)
+    if asked.name == "report":
+        print(f"wrote {write_page(KEPT, asked.to).name}")
+    elif asked.name == "all":
+        for benchmark in BENCHMARKS.values():
+            run(benchmark.asked(asked.rows, asked.repeat, None, []))
+    elif asked.name in BENCHMARKS:
+        run(BENCHMARKS[asked.name].asked(asked.rows, asked.repeat, asked.peers, asked.set))
+    elif asked.name:
+        sys.exit(f"no benchmark {asked.name!r}: python -m benchmarks lists them")
+    else:
+        for name, benchmark in BENCHMARKS.items():
+            print(f"{name}: {benchmark.question}{_changeable(benchmark.options)}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Run a benchmark, or list all.")
+    parser.add_argument(
+        "name", nargs="?", help="a benchmark; all; report: RESULTS.md and its plots, from what was kept"
+    )
+    parser.add_argument("--rows", type=int, help="rows of each run, for benchmarks that have such a number")
+    parser.add_argument("--repeat", type=int, help="runs of each peer, in turn with the others")
+    parser.add_argument("--peers", nargs="+", metavar="PEER", help="these peers alone")
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings of the benchmark")
+    parser.add_argument("--to", type=Path, default=Path(__file__).parent, help="the folder for the page and its plots")
+    return parser
+
+
+def _changeable(settings: Mapping[str, object]) -> str:
+    shown = (
+        f"{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for name, value in settings.items()
+    )
+    return f" ({' '.join(shown)})" if settings else ""
 
 
 if __name__ == "__main__":

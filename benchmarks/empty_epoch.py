@@ -1,86 +1,84 @@
-"""What an epoch costs beside its rows: many epochs of next to none, through workers that are warm."""
+"""What an epoch costs apart from its rows: many epochs of ten rows, through warm workers."""
 
 from __future__ import annotations
 
-import argparse
-import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from benchmarks.comparison import compared
-from benchmarks.files_to_iceberg import Sizes, one_run
-from benchmarks.measure import Result, measured
-from benchmarks.peers.runtime import missing
-from benchmarks.report import Figure, Report
+from benchmarks.benchmark import benchmark
+from benchmarks.files_to_iceberg import Sizes, copy
+from benchmarks.rows import NATIVE, RUNTIME, Bound, Row
+from benchmarks.run import Run
 from volley import MemorySource, SourceContext
 from volley.spark.run import run_splits
 from volley.spark.session import open_session
 from volley.task.task import InputSplit, Task, TaskPlan
 from volley.task.tree import Tree
 
-SUMMARY = "wall and CPU time of an epoch with ten rows, beside Iceberg's Spark runtime"
-
 _ROWS = 10
-_BOUND_MS = 60
 _JOBS = 100
+_MOST_MS = 60
+_PEERS = {
+    "volley": NATIVE,
+    "runtime": RUNTIME,
+    "volley_job": "Volley, an empty job",
+    "pyspark_job": "PySpark's mapInArrow, an empty job",
+}
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What one more epoch costs, by the difference of a long and a short run (medians), or one more job (a mean).
-
-    Args:
-        peer: Whose.
-        wall_ms: Time.
-        cpu_ms: Of the whole process tree.
-    """
-
-    peer: str
-    wall_ms: float
-    cpu_ms: float
+def _bounds(row: Row) -> list[Bound]:
+    return row.below("wall_ms", _MOST_MS, "ms") if row.peer == _PEERS["volley_job"] else []
 
 
-def run(arguments: list[str]) -> None:
-    """A short and a long run of each peer in turn: their difference has no start of a query in it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks empty_epoch", description=SUMMARY)
-    parser.add_argument("--epochs", type=int, nargs=2, default=[10, 60], help="of the short and the long run")
-    parser.add_argument("--repeat", type=int, default=5)
-    asked = parser.parse_args(arguments)
-    peers = ["volley", *([] if missing() else ["runtime"])]
-    turns = [(peer, epochs) for _ in range(asked.repeat) for peer in peers for epochs in asked.epochs]
-    results = [one_run(peer, Sizes(epochs * _ROWS, _ROWS, _ROWS)) for peer, epochs in turns]
-    report = Report("empty_epoch", "peer", "wall ms", "CPU ms")
-    # Of each peer the short runs, then the long ones.
-    rows = [row.runs for row in compared(results)]
-    for short, long in zip(rows[::2], rows[1::2], strict=True):
-        cost = _cost(short, long)
-        report.add(cost, cost.peer, f"{cost.wall_ms:.0f}", f"{cost.cpu_ms:.0f}")
-    jobs = [
-        _empty_job("Volley, an empty job", _splits),
-        _empty_job("PySpark's mapInArrow, an empty job", _map_in_arrow),
-    ]
-    for job in jobs:
-        report.add(job, job.peer, f"{job.wall_ms:.0f}", f"{job.cpu_ms:.0f}")
-    report.figure(Figure.below("an empty job through a warm Python worker", jobs[0].wall_ms, _BOUND_MS, "ms"))
-    report.print()
+@benchmark(
+    repeat=5,
+    peers=_PEERS,
+    options={"epochs": (10, 60)},
+    figures=("wall_ms", "cpu_ms"),
+    plots=("wall_ms", "cpu_ms"),
+    bounds=_bounds,
+)
+def empty_epoch(run: Run) -> None:
+    """Wall and CPU time of an epoch with ten rows, beside Iceberg's Spark runtime."""
+    match run.peer:
+        case "volley_job":
+            _jobs(run, _splits)
+        case "pyspark_job":
+            _jobs(run, _map_in_arrow)
+        case _:
+            _epochs(run)
 
 
-def _empty_job(name: str, job: Callable[[SparkSession], object]) -> Cost:
-    """What a job of one task with nothing to do costs, when all it needs is warm; the mean of many."""
+def _epochs(run: Run) -> None:
+    """Measure one more epoch: the difference of a long and a short run leaves out the query's start and end."""
+    short, long = run.options["epochs"]
+    less, more = (run.apart(epochs, rows=number * _ROWS)[0].figures for number in (short, long))
+    _record(run, long - short, *(more[name] - less[name] for name in ("seconds", "cpu_seconds")))
+
+
+def epochs(run: Run) -> None:
+    """One query, ten rows an epoch."""
+    copy(run, Sizes(_ROWS, _ROWS))
+
+
+def _jobs(run: Run, job: Callable[[SparkSession], object]) -> None:
+    """Measure a job of one task that has nothing to do, in a warm session; the mean of many."""
     session = open_session("local[2]")
 
-    def jobs() -> dict[str, Any]:
+    def jobs() -> None:
         for _ in range(_JOBS):
             job(session)
-        return {}
 
     jobs()
-    ran = measured(name, _JOBS, jobs)
-    return Cost(name, 1e3 * ran.seconds / _JOBS, 1e3 * ran.cpu_seconds / _JOBS)
+    found = replace(run, results=[]).measure(jobs, rows=_JOBS)
+    _record(run, _JOBS, found["seconds"], found["cpu_seconds"])
+
+
+def _record(run: Run, number: int, seconds: float, cpu_seconds: float) -> None:
+    run.record(wall_ms=1e3 * seconds / number, cpu_ms=1e3 * cpu_seconds / number)
 
 
 def _splits(session: SparkSession) -> object:
@@ -95,11 +93,3 @@ def _map_in_arrow(session: SparkSession) -> object:
 
 def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return batches
-
-
-def _cost(short: list[Result], long: list[Result]) -> Cost:
-    pairs = list(zip(short, long, strict=True))
-    epochs = (long[0].rows - short[0].rows) / _ROWS / 1e3
-    wall = statistics.median(more.seconds - less.seconds for less, more in pairs) / epochs
-    cpu = statistics.median(more.cpu_seconds - less.cpu_seconds for less, more in pairs) / epochs
-    return Cost(short[0].name, wall, cpu)

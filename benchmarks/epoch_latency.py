@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sqlite3
-import statistics
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,13 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
+from benchmarks.benchmark import benchmark
 from benchmarks.lake import Lake
-from benchmarks.measure import Result, in_own_process, measured, print_result
-from benchmarks.peers.runtime import missing, runtime
-from benchmarks.report import Figure, Report
+from benchmarks.peers import runtime_job
+from benchmarks.peers.runtime import runtime
+from benchmarks.rows import RUNTIME, Bound, Row
+from benchmarks.run import Run
 from volley import Environment, FileSource, IcebergSink
-
-SUMMARY = "arrival to visibility at 1,000 rows/s: p50 and p99, beside Iceberg's Spark runtime"
 
 _TABLE = "followed"
 _SCHEMA = pa.schema({"id": pa.int64(), "arrived": pa.float64()})
@@ -40,66 +37,59 @@ _START_SECONDS = 180
 _SKIPPED = 5
 
 
-@dataclass(frozen=True)
-class Latency:
-    """One run.
-
-    Args:
-        peer: Whose.
-        rows: That were looked at.
-        epochs: In which they came.
-        p50: Seconds from arrival to visibility that half of the rows took at most.
-        p99: That 99 in 100 took at most.
-        cpu_seconds: Of the process tree, its start included.
-    """
-
-    peer: str
-    rows: int
-    epochs: int
-    p50: float
-    p99: float
-    cpu_seconds: float
+def _bounds(row: Row) -> list[Bound]:
+    ratio = row.times_runtime("p50") if row.peer == "Volley" else None
+    return [] if ratio is None else [Bound("median of p50", ratio, 1, "× the runtime's", ratio < 1)]
 
 
-def run(arguments: list[str]) -> None:
-    """Each peer in turn follows a folder into which files come."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks epoch_latency", description=SUMMARY)
-    parser.add_argument("--rate", type=int, default=1_000, help="rows a second")
-    parser.add_argument("--seconds", type=float, default=30.0, help="measured, behind the first epochs")
-    parser.add_argument("--interval", type=float, default=0.0, help="seconds between epochs; 0 = as fast as it can")
-    parser.add_argument("--repeat", type=int, default=5)
-    asked = parser.parse_args(arguments)
-    report = Report("epoch_latency", "what", "rows", "epochs", "p50 s", "p99 s")
-    half: dict[str, list[float]] = {}
-    for peer in ["volley", *([] if missing() else ["runtime"])] * asked.repeat:
-        found = _latency(peer, asked.rate, asked.seconds, asked.interval)
-        half.setdefault(peer, []).append(found.p50)
-        report.add(found, found.peer, f"{found.rows:,}", str(found.epochs), f"{found.p50:.2f}", f"{found.p99:.2f}")
-    if "runtime" in half:
-        ratio = statistics.median(half["volley"]) / statistics.median(half["runtime"])
-        report.figure(Figure.below("median of p50", ratio, 1, "× the runtime's"))
-    report.print()
+@benchmark(
+    repeat=5,
+    peers={"volley": "Volley", "runtime": RUNTIME},
+    # Rows a second; seconds to measure after the first epochs; seconds between epochs, 0 = without a pause.
+    options={"rate": 1_000, "seconds": 30.0, "interval": 0.0},
+    figures=("p50", "p99", "rows", "epochs", "cpu_seconds"),
+    plots=("p50", "p99"),
+    bounds=_bounds,
+)
+def epoch_latency(run: Run) -> None:
+    """Arrival to visibility at 1,000 rows/s: p50 and p99, beside Iceberg's Spark runtime."""
+    lake, rate, seconds = Lake(run.folder), run.options["rate"], run.options["seconds"]
+    folder, stop = lake.folder / "in", lake.folder / "stop"
+    folder.mkdir()
+    watch = Watch(lake.folder / "catalog.db")
+    given = {"lake": lake.folder, "folder": folder, "stop": stop, "interval": run.options["interval"]}
+    # The process that is measured neither feeds nor watches.
+    with _beside(_feed, folder, rate, stop), _beside(watch.run, seconds, stop):
+        if run.peer == "runtime":
+            (found,) = runtime(run, runtime_job.follow, **given, schema=_SPARK_SCHEMA)
+        else:
+            (found,) = run.apart(follow, options=given)
+    waits, epochs = _waits(lake.table(_TABLE), watch.seen)
+    p50, p99 = (float(each) for each in np.percentile(waits, [50, 99]))
+    run.record(p50=p50, p99=p99, rows=len(waits), epochs=epochs, cpu_seconds=found.figures["cpu_seconds"])
 
 
-def _latency(peer: str, rate: int, seconds: float, interval: float) -> Latency:
-    with Lake.temporary() as lake:
-        folder, stop = lake.folder / "in", lake.folder / "stop"
-        folder.mkdir()
-        watch = Watch(lake.folder / "catalog.db")
-        given = {"lake": lake.folder, "folder": folder, "stop": stop, "interval": interval, "schema": _SPARK_SCHEMA}
-        with _beside(_feed, folder, rate, stop), _beside(watch.run, seconds, stop):
-            if peer == "runtime":
-                result = runtime("follow", **given)
-            else:
-                result = in_own_process("benchmarks.epoch_latency", json.dumps(given, default=str))
-        waits, epochs = _waits(lake.table(_TABLE), watch.seen)
-    p50, p99 = np.percentile(waits, [50, 99])
-    return Latency(result.name, len(waits), epochs, float(p50), float(p99), result.cpu_seconds)
+def follow(run: Run) -> None:
+    """Volley follows a folder until a file says stop."""
+    lake, stop, interval = Lake(run.options["lake"]), Path(run.options["stop"]), run.options["interval"]
+    source = FileSource(run.options["folder"], format="parquet", schema=_SPARK_SCHEMA, bounded=False)
+
+    def work() -> None:
+        environment = Environment(
+            checkpoint_dir=f"{lake.folder}/checkpoints", checkpoint_interval=timedelta(seconds=interval)
+        )
+        sink = IcebergSink(replace(lake.config, table=_TABLE))
+        job = environment.from_source(source).to_sink(sink).start(_TABLE)
+        while not stop.exists():
+            assert not job.wait(_POLL_SECONDS * 10), job.exception
+        job.stop()
+
+    run.measure(work, rows=1)
 
 
 @contextmanager
 def _beside(work: Any, *arguments: Any) -> Iterator[None]:
-    """Let a thread do it meanwhile; it ends by itself once there is the file that says stop."""
+    """Run `work` in a thread meanwhile; it ends once the file that says stop is there."""
     thread = threading.Thread(target=work, args=arguments)
     thread.start()
     try:
@@ -109,7 +99,7 @@ def _beside(work: Any, *arguments: Any) -> Iterator[None]:
 
 
 def _feed(folder: Path, rate: int, stop: Path) -> None:
-    """Files of rows that arrive when their file gets its name."""
+    """Write files until told to stop; their rows arrive when the file gets its name."""
     count, number, due = round(rate * _FILE_SECONDS), 0, time.time()
     while not stop.exists():
         ids, path = np.arange(number * count, (number + 1) * count), folder / f"{number:06}.parquet"
@@ -121,7 +111,7 @@ def _feed(folder: Path, rate: int, stop: Path) -> None:
 
 
 class Watch:
-    """Sees which snapshot is the table's, as any reader would, and when it became so.
+    """Sees which snapshot is the table's current one, as any reader would, and since when.
 
     Args:
         catalog: The SQLite catalog's file.
@@ -152,7 +142,7 @@ class Watch:
 
     def _location(self) -> str | None:
         query = "select metadata_location from iceberg_tables where table_name = ?"
-        # There is no catalog yet, or no table in it.
+        # At first there is no catalog, then no table in it.
         with suppress(sqlite3.OperationalError):
             with closing(sqlite3.connect(f"file:{self._catalog}?mode=ro", uri=True)) as catalog:
                 found = catalog.execute(query, [_TABLE]).fetchone()
@@ -166,14 +156,14 @@ def _local(location: str) -> Path:
 
 
 def _waits(table: Table, seen: dict[int, float]) -> tuple[list[float], int]:
-    """How long each row took that arrived after the first epochs, and in how many epochs they came."""
+    """How long each row took that arrived after the first epochs, and the number of epochs they came in."""
     snapshots = sorted(table.snapshots(), key=lambda each: each.sequence_number or 0)
     assert len(seen) > _SKIPPED, f"{len(seen)} epochs in {_START_SECONDS} s are too few to measure"
     began = list(seen.values())[_SKIPPED - 1]
     waits: list[float] = []
     epochs, visible = 0, None
     for snapshot in reversed(snapshots):
-        # One that nobody has seen became visible with the next that was.
+        # A snapshot that the watch missed became visible with the next one that it saw.
         visible = seen.get(snapshot.snapshot_id, visible)
         if visible is None or visible <= began:
             continue
@@ -194,23 +184,3 @@ def _arrived(table: Table, snapshot: int) -> list[float]:
         for entry in manifest.fetch_manifest_entry(table.io)
     ]
     return [at for file in files for at in pq.read_table(file, columns=["arrived"])["arrived"].to_pylist()]
-
-
-def follow(lake: str, folder: str, stop: str, interval: float, schema: str) -> Result:
-    """Volley follows the folder until a file says stop."""
-    config = Lake(Path(lake)).config
-
-    def work() -> dict[str, Any]:
-        environment = Environment(checkpoint_dir=f"{lake}/checkpoints", checkpoint_interval=timedelta(seconds=interval))
-        stream = environment.from_source(FileSource(folder, format="parquet", schema=schema, bounded=False))
-        job = stream.to_sink(IcebergSink(replace(config, table=_TABLE))).start(_TABLE)
-        while not Path(stop).exists():
-            assert not job.wait(_POLL_SECONDS * 10), job.exception
-        job.stop()
-        return {}
-
-    return measured("Volley", 1, work)
-
-
-if __name__ == "__main__":
-    print_result(follow(**json.loads(sys.argv[1])))

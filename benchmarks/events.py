@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["events_folder", "write_events"]
+__all__ = ["FILES", "batches", "events_folder"]
 
-_DISTINCT = 16
+FILES = 16
+"""The most files that differ; also the number of files where it doesn't matter."""
+
+_BATCH = 10_000
 
 
 def events_folder(rows: int, rows_per_file: int) -> Path:
@@ -27,9 +33,9 @@ def events_folder(rows: int, rows_per_file: int) -> Path:
     """
     files, kept = rows // rows_per_file, Path(tempfile.gettempdir())
     assert files * rows_per_file == rows, f"{rows} rows are no multiple of {rows_per_file}"
-    distinct = kept / f"volley-bench-events-{rows_per_file}-{min(files, _DISTINCT)}"
-    write_events(distinct, min(files, _DISTINCT) * rows_per_file, min(files, _DISTINCT))
-    if files <= _DISTINCT:
+    distinct = kept / f"volley-bench-events-{rows_per_file}-{min(files, FILES)}"
+    _write_events(distinct, min(files, FILES) * rows_per_file, min(files, FILES))
+    if files <= FILES:
         return distinct
     folder = kept / f"volley-bench-events-{rows_per_file}-{files}"
     if len(list(folder.glob("*.parquet"))) == files:
@@ -37,20 +43,33 @@ def events_folder(rows: int, rows_per_file: int) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for number in range(files):
-        os.link(distinct / f"{number % _DISTINCT:04}.parquet", folder / f"{number:04}.parquet")
+        os.link(distinct / f"{number % FILES:04}.parquet", folder / f"{number:04}.parquet")
     return folder
 
 
-def write_events(folder: Path, rows: int, files: int) -> None:
+def batches(folder: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of a folder's files, as a source hands them over."""
+    for path in sorted(folder.glob("*.parquet")):
+        yield from pq.ParquetFile(path).iter_batches(_BATCH, use_threads=False)
+
+
+def _write_events(folder: Path, rows: int, files: int) -> None:
     """Write `rows` events to `files` Parquet files of equal size; a folder that has them already is left alone."""
     done = folder / "_done"
     if done.exists() and done.read_text() == f"{rows} {files}":
         return
     folder.mkdir(parents=True, exist_ok=True)
+    # In a process apart, so that its memory does not count as that of the process to be measured.
+    subprocess.run([sys.executable, "-m", "benchmarks.events", str(folder), str(rows), str(files)], check=True)
+    done.write_text(f"{rows} {files}")
+
+
+def main() -> None:
+    """Write the files of one folder."""
+    folder, rows, files = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     random = np.random.default_rng(7)
     for number in range(files):
         pq.write_table(_events(random, number * (rows // files), rows // files), folder / f"{number:04}.parquet")
-    done.write_text(f"{rows} {files}")
 
 
 def _events(random: np.random.Generator, start: int, rows: int) -> pa.Table:
@@ -68,3 +87,7 @@ def _events(random: np.random.Generator, start: int, rows: int) -> pa.Table:
             "at": pa.array(at, pa.timestamp("us", "UTC")),
         }
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,63 +1,72 @@
-"""A lake of a benchmark's own: a folder with a SQLite catalog, tables filled by Volley's sink without a job."""
+"""A lake of a benchmark's own: a folder with a SQLite catalog, tables that Volley's sink fills without a job."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from functools import cache
+from itertools import chain
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
+from duckdb_extensions import import_extension
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from volley import Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext, WriteResult
-from volley.iceberg.commit.committer import IcebergCommitter
+from volley import Committer, Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext, WriteResult
 
-__all__ = ["Lake", "open_sink", "write", "write_epoch"]
+__all__ = ["QUERY", "Lake", "duckdb_with_iceberg", "open_sink", "write", "write_epoch"]
 
-_QUERY = "00000000-benchmark"
+QUERY = "00000000-benchmark"
+"""The query whose epochs are written."""
 
 
 class Lake:
     """Tables ``b.<name>`` in a folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
         self.config = IcebergSinkConfig(namespace="b", table="t", storage=IcebergStorage.Local(str(folder)))
 
-    @classmethod
-    @contextmanager
-    def temporary(cls) -> Iterator[Lake]:
-        """One that is deleted at the end."""
-        with tempfile.TemporaryDirectory(prefix="volley-bench-") as folder:
-            yield cls(Path(folder))
+    def catalog(self) -> SqlCatalog:
+        """Plain pyiceberg's."""
+        return SqlCatalog("volley", uri=f"sqlite:///{self.folder}/catalog.db", warehouse=f"file://{self.folder}")
 
     def table(self, name: str = "t") -> Table:
         """A table as it is now, by plain pyiceberg."""
-        catalog = SqlCatalog("volley", uri=f"sqlite:///{self.folder}/catalog.db")
+        catalog = self.catalog()
         try:
             return catalog.load_table(("b", name))
         finally:
             catalog.close()
 
 
-def open_sink(config: IcebergSinkConfig, schema: pa.Schema, metrics: Metrics | None = None) -> IcebergCommitter:
+def open_sink(config: IcebergSinkConfig, schema: pa.Schema) -> Committer:
     """The sink as a job opens it, its table made if it is absent."""
-    committer = IcebergSink(config).open(SinkContext("benchmark", schema, metrics or Metrics()))
-    assert isinstance(committer, IcebergCommitter)
-    return committer
+    return IcebergSink(config).open(SinkContext("benchmark", schema, Metrics()))
 
 
-def write(committer: IcebergCommitter, epoch: int, batches: Iterable[pa.RecordBatch], task: int = 0) -> WriteResult:
+def write(committer: Committer, epoch: int, batches: Iterable[pa.RecordBatch], task: int = 0) -> WriteResult:
     """What one task does with its batches."""
-    writer = committer.writer(Epoch(_QUERY, epoch)).open(task)
+    writer = committer.writer(Epoch(QUERY, epoch)).open(task)
     for batch in batches:
         writer.write(batch)
     return writer.close()
 
 
-def write_epoch(config: IcebergSinkConfig, epoch: int, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+def write_epoch(config: IcebergSinkConfig, epoch: int, batches: Iterable[pa.RecordBatch]) -> None:
     """One epoch of one task, committed."""
-    committer = open_sink(config, schema)
-    committer.commit(Epoch(_QUERY, epoch), [write(committer, epoch, batches)])
+    rest = iter(batches)
+    first = next(rest)
+    committer = open_sink(config, first.schema)
+    committer.commit(Epoch(QUERY, epoch), [write(committer, epoch, chain([first], rest))])
+
+
+@cache
+def duckdb_with_iceberg() -> duckdb.DuckDBPyConnection:
+    """DuckDB with the extensions from PyPI: it would load them from its own site."""
+    connection = duckdb.connect()
+    for name in ("avro", "parquet", "iceberg"):
+        import_extension(name, con=connection)
+        connection.load_extension(name)
+    return connection

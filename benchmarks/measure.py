@@ -1,95 +1,58 @@
-"""Measures one run in a process of its own: wall time, CPU-seconds of the whole process tree, peak memory."""
+"""Measures work: wall time, CPU-seconds of the whole process tree, peak memory of its processes."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import ctypes
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-__all__ = ["Result", "after", "in_own_process", "measured", "print_result"]
+__all__ = ["adopt_orphans", "after", "measured"]
 
 _POLL_SECONDS = 0.005
+_SET_CHILD_SUBREAPER = 36
 
 
-@dataclass(frozen=True)
-class Result:
-    """One run.
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends.
 
-    Args:
-        name: What ran.
-        rows: Rows it handled.
-        seconds: Wall time.
-        cpu_seconds: CPU time of the process, the JVM and all Python workers.
-        worker_mb: The largest peak memory of one Python process below the JVM; 0 without a JVM.
-        jvm_mb: The peak memory of the JVM; 0 without one.
-        driver_mb: The peak memory of the Python process that drives.
-        extra: Figures of this benchmark alone.
-        case: What it can be compared with: runs of the same case.
+    Otherwise they would leave the tree for init, and take their CPU along. As this process never waits for them, those
+    that end stay as zombies, whose CPU can still be read.
     """
-
-    name: str
-    rows: int
-    seconds: float
-    cpu_seconds: float
-    worker_mb: float
-    jvm_mb: float
-    driver_mb: float
-    extra: dict[str, Any]
-    case: str = ""
-
-    @property
-    def rows_per_second(self) -> float:
-        return self.rows / self.seconds
-
-    @property
-    def rows_per_cpu_second(self) -> float:
-        return self.rows / self.cpu_seconds
+    # Linux alone has it.
+    with suppress(AttributeError):
+        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def measured(
-    name: str, rows: int, work: Callable[[], dict[str, Any]], case: str = "", start: Path | None = None
-) -> Result:
-    """Run `work`, which returns its own figures, and measure it to its last line.
+def measured(work: Callable[[], dict[str, Any] | None], start: Path | None = None) -> dict[str, Any]:
+    """Run `work`, and measure it to its last line.
 
     Args:
-        name: What runs.
-        rows: Rows it handles while it is measured.
-        work: What runs.
-        case: With what it can be compared.
-        start: A file: what goes before it is there is not measured. None = from the first line on.
+        work: What runs; it may return figures of its own.
+        start: A file; the measurement begins when it appears. None = it begins at once.
+
+    Returns:
+        The work's own figures; `seconds`; `cpu_seconds` of the process, the JVM and all Python workers; the peaks of
+        memory: `worker_mb` of the largest Python process below this one, `jvm_mb`, `driver_mb` of this process; None
+        without such a process.
     """
     _forget_peaks()
     clock = _Clock(start)
-    extra = work()
+    own = work() or {}
     seconds, cpu_seconds = clock.read()
     below = psutil.Process().children(recursive=True)
-    workers, jvms = (max(map(_peak_mb, _named(below, name)), default=0.0) for name in ("python", "java"))
-    return Result(name, rows, seconds, cpu_seconds, workers, jvms, _peak_mb(psutil.Process()), extra, case)
-
-
-def in_own_process(module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Result:
-    """Run ``python -m module arguments``, whose last line of output is a Result as JSON."""
-    command = [sys.executable, "-m", module, *arguments]
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
-    return Result(**json.loads(output.splitlines()[-1]))
-
-
-def print_result(result: Result) -> None:
-    """One line of JSON, what `in_own_process` reads."""
-    print(json.dumps(asdict(result)))
+    workers, jvms = (max(map(_peak_mb, _named(below, name)), default=None) for name in ("python", "java"))
+    memory = {"worker_mb": workers, "jvm_mb": jvms, "driver_mb": _peak_mb(psutil.Process())}
+    return {"seconds": seconds, "cpu_seconds": cpu_seconds, **memory, **own}
 
 
 def after(checkpoints: Path, epochs: int) -> Path | None:
-    """The file that Spark writes when so many epochs of the job ``benchmark`` are done; None = it has none to wait for.
+    """The file that Spark writes when so many epochs of the job ``benchmark`` are done; None for no epochs.
 
     Args:
         checkpoints: The folder with the checkpoints of jobs.
@@ -99,7 +62,7 @@ def after(checkpoints: Path, epochs: int) -> Path | None:
 
 
 class _Clock:
-    """Wall and CPU time since there is a file, or since now.
+    """Wall and CPU time since a file appeared, or since now.
 
     Args:
         start: The file.
@@ -112,8 +75,9 @@ class _Clock:
 
     def read(self) -> tuple[float, float]:
         """Seconds, and CPU-seconds of the process tree."""
-        assert self._start is not None, "the work ended before it began to be measured"
-        (began, used), (now, by_now) = self._start, _times()
+        now, by_now = _times()
+        assert self._start is not None, "the work ended before its measurement began"
+        began, used = self._start
         return now - began, by_now - used
 
     def _wait(self, file: Path) -> None:
@@ -126,26 +90,29 @@ def _times() -> tuple[float, float]:
     return time.perf_counter(), _cpu_seconds()
 
 
-def _tree() -> list[psutil.Process]:
-    this = psutil.Process()
-    return [this, *this.children(recursive=True)]
-
-
 def _cpu_seconds() -> float:
-    # The system's own clock ticks a hundred times a second: too rarely for short work in this process.
-    total, this = time.process_time(), psutil.Process().cpu_times()
-    total += this.children_user + this.children_system
-    for process in psutil.Process().children(recursive=True):
-        # One that has ended since is in its parent's figures.
+    """CPU of this process and all below it, including those that have ended."""
+    while True:
+        found = psutil.Process().children(recursive=True)
+        # A process can measure itself more finely than by the clock ticks in /proc.
+        this = psutil.Process().cpu_times()
+        total = time.process_time() + this.children_user + this.children_system
         with suppress(psutil.NoSuchProcess):
-            times = process.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
+            total += sum(map(_with_children, found))
+            # If the tree has changed meanwhile, a process may be missing, or counted twice.
+            if psutil.Process().children(recursive=True) == found:
+                return total
+
+
+def _with_children(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 def _forget_peaks() -> None:
-    """What went before, a warm-up or the making of a table, is not the work's."""
-    for process in _tree():
+    """Forget the peaks of what went before: a warm-up, the making of a table."""
+    this = psutil.Process()
+    for process in [this, *this.children(recursive=True)]:
         with suppress(OSError):
             Path(f"/proc/{process.pid}/clear_refs").write_text("5")
 

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import argparse
-import statistics
+from dataclasses import replace
 
-from benchmarks.comparison import Row, compared
-from benchmarks.files_to_iceberg import Sizes, one_run
-from benchmarks.peers.runtime import missing
-from benchmarks.report import Report
-
-SUMMARY = "files → Iceberg from 1 M to 50 M rows: CPU a row, peak memory of workers, JVM and driver"
-
-_ROWS_PER_FILE = 500_000
+from benchmarks.benchmark import RATES, benchmark
+from benchmarks.files_to_iceberg import Sizes, copy
+from benchmarks.rows import NATIVE, RUNTIME
+from benchmarks.run import Run
 
 
-def run(arguments: list[str]) -> None:
-    """Each size with each peer, in alternating runs."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks memory", description=SUMMARY)
-    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 5_000_000, 20_000_000, 50_000_000])
-    parser.add_argument("--rows-per-file", type=int, default=_ROWS_PER_FILE)
-    parser.add_argument("--rows-per-epoch", type=int, default=1_000_000)
-    parser.add_argument("--before", type=int, default=4_000_000, help="rows of the same query before, to warm it up")
-    parser.add_argument("--repeat", type=int, default=1)
-    asked = parser.parse_args(arguments)
-    peers = ["volley", *([] if missing() else ["runtime"])]
-    sizes = asked.rows_per_file, asked.rows_per_epoch, asked.before
-    turns = [(peer, rows) for rows in asked.rows for peer in peers] * asked.repeat
-    results = [one_run(peer, Sizes(rows, *sizes)) for peer, rows in turns]
-    report = Report("memory", "what", "rows", "CPU µs a row", "worker MB", "JVM MB", "driver MB")
-    for row in compared(results):
-        report.row(*_cells(row))
-    for result in results:
-        report.note(result)
-    report.print()
-
-
-def _cells(row: Row) -> list[str]:
-    cost = statistics.median(1e6 / run.rows_per_cpu_second for run in row.runs)
-    return [row.what, f"{row.runs[0].rows:,}", f"{cost:.2f}", *row.memory]
+@benchmark(
+    peers={"volley": NATIVE, "runtime": RUNTIME},
+    options={
+        "sizes": (1_000_000, 5_000_000, 20_000_000, 50_000_000),
+        "rows_per_file": 500_000,
+        "rows_per_epoch": 1_000_000,
+        "before": 4_000_000,
+    },
+    cases="sizes",
+    case="rows",
+    figures=(*RATES, "cpu_us_a_row", "peak_mb", "epochs", "files", "mb"),
+    plots=("cpu_us_a_row", "peak_mb"),
+)
+def memory(run: Run) -> None:
+    """Files → Iceberg from 1 M to 50 M rows: CPU a row, peak memory of workers, JVM and driver."""
+    sizes = (run.options[name] for name in ("rows_per_file", "rows_per_epoch", "before"))
+    copy(replace(run, rows=int(run.case)), Sizes(*sizes))
+    figures = run.results[-1].figures
+    figures["cpu_us_a_row"] = 1e6 / figures["rows_per_cpu_second"]
+    figures["peak_mb"] = sum(figures[f"{process}_mb"] or 0 for process in ("worker", "jvm", "driver"))

@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
-import argparse
-import resource
-import shutil
-import tempfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
-from benchmarks.measure import in_own_process, measured, print_result
-from benchmarks.report import Report
-from volley.iceberg.layout.partitioning import Partitioning
-from volley.iceberg.layout.specs import spec_of
-from volley.iceberg.schema.types import to_iceberg_schema
+from benchmarks.benchmark import RATES, benchmark
+from benchmarks.lake import QUERY, Lake, open_sink
+from benchmarks.run import Run
+from volley import Epoch
+from volley.iceberg import Partitioning
 from volley.iceberg.write.data_files import RollingFiles
-from volley.iceberg.write.writer import IcebergWriter
 
-SUMMARY = "one task into 1 to 10,000 partitions: clustered first, or with files kept open"
-
-PEERS = ("unpartitioned", "clustered", "open-files")
 _BATCH = 10_000
 _OPEN = 100
 _ROW_GROUP = 64 << 20
+
+
+@benchmark(
+    rows=500_000,
+    peers=("unpartitioned", "clustered", "open-files"),
+    options={"partitions": (1, 24, 100, 300, 10_000)},
+    cases="partitions",
+    case="partitions",
+    figures=(*RATES[:2], "cpu_seconds", "files", "driver_mb", "peak_mb"),
+    plots=("rows_per_second", "peak_mb"),
+)
+def partitioned_write(run: Run) -> None:
+    """One task into 1 to 10,000 partitions: clustered first, or with files kept open."""
+    partitions = int(run.case)
+    # With many more partitions than open files, a file is made of every few rows: that takes hours.
+    if run.peer == "open-files" and partitions > 5 * _OPEN:
+        return
+    batches, writer = list(_batches(run.rows, partitions)), _writer(run)
+    write = _open_files if run.peer == "open-files" else _one_task
+    before = psutil.Process().memory_info().rss / 2**20
+    figures = run.measure(lambda: {"files": write(writer, batches)})
+    figures["peak_mb"] = figures["driver_mb"] - before
 
 
 def _batches(rows: int, partitions: int) -> Iterator[pa.RecordBatch]:
@@ -49,36 +61,27 @@ def _batches(rows: int, partitions: int) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _writer(folder: Path, partitioned: bool, row_group_bytes: int = _ROW_GROUP) -> IcebergWriter:
-    schema = to_iceberg_schema(next(_batches(_BATCH, 1)).schema)
-    spec = spec_of(Partitioning.identity("key"), schema) if partitioned else PartitionSpec()
-    return IcebergWriter(
-        location=str(folder),
-        table_properties={},
-        io_properties={},
-        schema=schema,
-        spec=spec,
-        order=UNSORTED_SORT_ORDER,
-        file_prefix="b-",
-        target_bytes=128 << 20,
-        max_records=None,
-        compression="snappy",
-        compression_level=None,
-        row_group_bytes=row_group_bytes,
-    )
+def _writer(run: Run) -> Any:
+    """The writer of a table of the run's own."""
+    config = Lake(run.folder).config
+    if run.peer != "unpartitioned":
+        config = config.with_partitioning(Partitioning.identity("key"))
+    if run.peer == "open-files":
+        # Each may keep a row group: together no more than ours.
+        limit = 2 * _ROW_GROUP // _OPEN
+        config = config.with_table_properties({"write.parquet.row-group-size-bytes": str(limit)})
+    return open_sink(config, next(_batches(1, 1)).schema).writer(Epoch(QUERY, 0))
 
 
-def _ours(folder: Path, partitioned: bool, batches: list[pa.RecordBatch]) -> int:
-    task = _writer(folder, partitioned).open(0)
+def _one_task(writer: Any, batches: list[pa.RecordBatch]) -> int:
+    task = writer.open(0)
     for batch in batches:
         task.write(batch)
-    return task.close().files
+    return int(task.close().files)
 
 
-def _open_files(folder: Path, batches: list[pa.RecordBatch]) -> int:
+def _open_files(writer: Any, batches: list[pa.RecordBatch]) -> int:
     """What other writers do: a file per partition stays open, the least recently used is closed for another."""
-    # Each may keep a row group: together no more than ours.
-    writer = _writer(folder, True, row_group_bytes=2 * _ROW_GROUP // _OPEN)
     opened: OrderedDict[int, RollingFiles] = OrderedDict()
     made: list[RollingFiles] = []
     for batch in batches:
@@ -99,59 +102,3 @@ def _open_files(folder: Path, batches: list[pa.RecordBatch]) -> int:
     for files in opened.values():
         files.finish()
     return sum(len(files.done) for files in made)
-
-
-def run(arguments: list[str]) -> None:
-    """Each peer in a process of its own: a table, and each run as JSON."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks partitioned_write", description=SUMMARY)
-    parser.add_argument("--rows", type=int, default=500_000)
-    parser.add_argument("--partitions", type=int, nargs="+", default=[1, 24, 100, 300, 10_000])
-    asked = parser.parse_args(arguments)
-    report = Report("partitioned_write", "peer", "partitions", "rows/s", "CPU-s", "files", "peak MB")
-    for partitions in asked.partitions:
-        # With many more partitions than open files, a file is made of every few rows: that takes hours.
-        for peer in PEERS if partitions <= 5 * _OPEN else PEERS[:2]:
-            result = in_own_process("benchmarks.partitioned_write", peer, str(asked.rows), str(partitions))
-            report.add(
-                result,
-                peer,
-                f"{partitions:,}",
-                f"{result.rows_per_second:,.0f}",
-                f"{result.cpu_seconds:.1f}",
-                f"{result.extra['files']:,}",
-                f"{result.extra['peak_mb']:,.0f}",
-            )
-    report.print()
-
-
-def main() -> None:
-    """One run of one peer; prints its Result."""
-    arguments = argparse.ArgumentParser(description=SUMMARY)
-    arguments.add_argument("peer", choices=PEERS)
-    arguments.add_argument("rows", type=int)
-    arguments.add_argument("partitions", type=int)
-    asked = arguments.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="volley-bench-"))
-    batches = list(_batches(asked.rows, asked.partitions))
-    before = _peak_mb()
-    write: Callable[[], int] = {
-        "unpartitioned": lambda: _ours(folder, False, batches),
-        "clustered": lambda: _ours(folder, True, batches),
-        "open-files": lambda: _open_files(folder, batches),
-    }[asked.peer]
-
-    def work() -> dict[str, Any]:
-        return {"files": write(), "peak_mb": _peak_mb() - before, "partitions": asked.partitions}
-
-    try:
-        print_result(measured(asked.peer, asked.rows, work, f"{asked.partitions:,} partitions"))
-    finally:
-        shutil.rmtree(folder)
-
-
-def _peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-if __name__ == "__main__":
-    main()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,18 +13,15 @@ import pyarrow as pa
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from benchmarks.benchmark import benchmark
 from benchmarks.lake import Lake
-from benchmarks.measure import Result, in_own_process, measured, print_result
-from benchmarks.report import Report
+from benchmarks.run import Run
 from volley import Environment, IcebergSink, Metrics, Reader, Source, SourceContext
-from volley.iceberg.config import TUNINGS
 from volley.source import Offset
-
-SUMMARY = "low_latency, balanced and high_throughput on a steady stream: interval, latency, files, batches, memory"
 
 _ROWS_PER_SECOND = 100_000
 _SECONDS = 20.0
-# The first epoch begins at once, the second when Spark's clock says so: whole intervals come behind.
+# The first epoch begins at once, the second at the next tick of Spark's clock; whole intervals follow.
 _SKIPPED = 2
 _BATCH = 100_000
 _SCHEMA = pa.schema({"id": pa.int64(), "arrived": pa.timestamp("us"), "payload": pa.binary(24)})
@@ -82,51 +77,46 @@ class _SteadyReader(Reader):
             yield pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
-def run(arguments: list[str]) -> None:
-    """Each preset for some of its intervals, in a process of its own."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks presets", description=SUMMARY)
-    parser.add_argument("--scale", type=float, default=0.1, help="of the presets' intervals and file sizes")
-    asked = parser.parse_args(arguments)
-    columns = "interval s", "latency s", "longest s", "files", "MB a file", "rows a batch", "peak MB", "CPU-s/M"
-    report = Report("presets", "preset", *columns)
-    for preset in TUNINGS:
-        seen = in_own_process("benchmarks.presets", preset, str(asked.scale))
-        figures = [f"{seen.extra[name]:,.1f}" for name in ("interval", "latency", "longest", "files", "mb")]
-        cpu = f"{seen.cpu_seconds / seen.rows * 1e6:.2f}"
-        report.add(seen, preset, *figures, f"{seen.extra['batch']:,.0f}", f"{seen.worker_mb:,.0f}", cpu)
-    report.print()
+@benchmark(
+    peers=("low_latency", "balanced", "high_throughput"),
+    # What the presets' intervals and file sizes are multiplied by.
+    options={"scale": 0.1},
+    figures=(
+        *("interval", "latency", "longest", "files", "mb", "largest", "batch", "rows", "commits"),
+        *("cpu_us_a_row", "worker_mb", "jvm_mb", "driver_mb"),
+    ),
+    plots=("latency", "mb", "cpu_us_a_row"),
+)
+def presets(run: Run) -> None:
+    """Low_latency, balanced and high_throughput on a steady stream: interval, latency, files, batches, memory."""
+    lake, scale = Lake(run.folder), run.options["scale"]
+    config = lake.config.with_tuning(run.peer)
+    assert config.flush_interval is not None
+    interval = config.flush_interval * scale
+    scaled = replace(config, flush_interval=interval, target_file_size_mb=config.target_file_size_mb * scale)
 
+    def job(table: str, seconds: float, epochs: int) -> Metrics:
+        sink = IcebergSink(replace(scaled, table=table))
+        environment = Environment("local[2]", checkpoint_dir=f"{lake.folder}/checkpoints")
+        running = environment.from_source(Steady(time.time(), _ROWS_PER_SECOND)).to_sink(sink).start(table)
+        running.wait(seconds)
+        while running.progress.epochs < epochs:
+            assert not running.wait(0.1), running.exception
+        running.stop()
+        return running.metrics
 
-def steady(preset: str, scale: float) -> Result:
-    """A job under one preset, for some of its intervals."""
-    with Lake.temporary() as lake:
-        config = lake.config.with_tuning(preset)
-        assert config.flush_interval is not None
-        interval = config.flush_interval * scale
-        scaled = replace(config, flush_interval=interval, target_file_size_mb=config.target_file_size_mb * scale)
+    def work() -> dict[str, Any]:
+        metrics = job("t", _SECONDS, _SKIPPED + 2)
+        return {"batch": metrics.avg_batch_size(), "rows": metrics.records_written, **_seen(lake.table())}
 
-        def job(table: str, seconds: float, epochs: int) -> Metrics:
-            sink = IcebergSink(replace(scaled, table=table))
-            environment = Environment("local[2]", checkpoint_dir=f"{lake.folder}/checkpoints")
-            running = environment.from_source(Steady(time.time(), _ROWS_PER_SECOND)).to_sink(sink).start(table)
-            running.wait(seconds)
-            while running.progress.epochs < epochs:
-                assert not running.wait(0.1), running.exception
-            running.stop()
-            return running.metrics
-
-        def work() -> dict[str, Any]:
-            metrics = job("t", _SECONDS, _SKIPPED + 2)
-            return {"batch": metrics.avg_batch_size(), "rows": metrics.records_written, **_seen(lake.table())}
-
-        # The session and the workers are there before the first row arrives.
-        job("warm", 0.0, 1)
-        result = measured(preset, 1, work)
-    return replace(result, rows=result.extra["rows"])
+    # The session and the workers are there before the first row arrives.
+    job("warm", 0.0, 1)
+    figures = run.measure(work)
+    figures["cpu_us_a_row"] = 1e6 / figures["rows_per_cpu_second"]
 
 
 def _seen(table: Table) -> dict[str, float]:
-    """Times in seconds; longest is from a file's first row."""
+    """Intervals and latencies in seconds (the longest from a file's first row), files and their sizes."""
     commits = [(each, _files(table, each)) for each in table.snapshots()]
     intervals = [
         (new.timestamp_ms - old.timestamp_ms) / 1000 for (old, _), (new, _) in pairwise(commits[_SKIPPED - 1 :])
@@ -162,13 +152,3 @@ def _files(table: Table, snapshot: Snapshot) -> list[tuple[float, float, int, in
         if manifest.added_snapshot_id == snapshot.snapshot_id
         for file in (entry.data_file for entry in manifest.fetch_manifest_entry(table.io))
     ]
-
-
-def main() -> None:
-    """One preset; prints its Result."""
-    preset, scale = sys.argv[1:]
-    print_result(steady(preset, float(scale)))
-
-
-if __name__ == "__main__":
-    main()

@@ -2,78 +2,58 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
-from pathlib import Path
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import pyarrow.parquet as pq
+from benchmarks.benchmark import Benchmark, benchmark
+from benchmarks.events import FILES, batches, events_folder
+from benchmarks.lake import Lake, duckdb_with_iceberg, write_epoch
+from benchmarks.peers import runtime_job
+from benchmarks.peers.runtime import runtime
+from benchmarks.rows import RUNTIME, Bound, Row
+from benchmarks.run import Run
 
-from benchmarks.comparison import compared, show
-from benchmarks.engines import duckdb_with_iceberg
-from benchmarks.events import events_folder
-from benchmarks.lake import Lake, write_epoch
-from benchmarks.measure import Result, in_own_process, measured, print_result
-from benchmarks.peers.runtime import missing, runtime
-from benchmarks.report import Figure
-from benchmarks.write import batches
-
-SUMMARY = "a scan of all rows and columns of a table that Volley has written, by pyiceberg, DuckDB and Spark"
-
-_FILES = 16
-_SEED_ROWS_PER_SECOND = 100_000
+_PEERS = {"pyiceberg": "pyiceberg", "duckdb": "DuckDB", "runtime": RUNTIME}
 
 
-def by_pyiceberg(lake: Lake, rows: int) -> Result:
-    """A plain scan, batch by batch."""
-    table = lake.table()
-
-    def work() -> dict[str, Any]:
-        assert sum(batch.num_rows for batch in table.scan().to_arrow_batch_reader()) == rows
-        return {}
-
-    return measured("pyiceberg", rows, work)
-
-
-def by_duckdb(lake: Lake, rows: int) -> Result:
-    """All columns as Arrow batches."""
-    connection, where = duckdb_with_iceberg(), lake.table().metadata_location
-
-    def work() -> dict[str, Any]:
-        found = connection.sql(f"from iceberg_scan('{where}')").to_arrow_reader(10_000)
-        assert sum(batch.num_rows for batch in found) == rows
-        return {}
-
-    return measured("DuckDB", rows, work)
+@contextmanager
+def _table(asked: Benchmark) -> Iterator[dict[str, Any]]:
+    """Make one table for all runs."""
+    rows = asked.rows or 0
+    folder = events_folder(rows, rows // FILES)
+    with tempfile.TemporaryDirectory(prefix="volley-bench-") as lake:
+        write_epoch(Lake(lake).config, 0, batches(folder))
+        yield {"lake": lake}
 
 
-_READERS = {"pyiceberg": by_pyiceberg, "duckdb": by_duckdb}
+def _bounds(row: Row) -> list[Bound]:
+    # Only what users read with has a bound, not the peer.
+    return [] if row.peer == RUNTIME else row.at_least("rows_per_second", 100_000, "rows/s")
 
 
-def run(arguments: list[str]) -> None:
-    """One table; alternating scans, each in a process of its own."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks read_…", description=SUMMARY)
-    parser.add_argument("--rows", type=int, default=1_000_000, help="a multiple of 16")
-    parser.add_argument("--repeat", type=int, default=5, help="alternating runs of each reader")
-    parser.add_argument("--title", default="read", help=argparse.SUPPRESS)
-    asked = parser.parse_args(arguments)
-    skipped, folder = missing(), events_folder(asked.rows, asked.rows // _FILES)
-    readers = [*_READERS, *([] if skipped else ["runtime"])]
-    with Lake.temporary() as lake:
-        write_epoch(lake.config, 0, batches(folder), pq.read_schema(folder / "0000.parquet"))
-        results = [_one_run(reader, lake, asked.rows) for _ in range(asked.repeat) for reader in readers]
-    report = show(asked.title, results, skipped)
-    # Not of the runtime, which is a peer.
-    for row in compared([result for result in results if result.name in ("pyiceberg", "DuckDB")]):
-        report.figure(Figure.at_least(f"read by {row.what}", row.speed, _SEED_ROWS_PER_SECOND, "rows/s"))
-    report.print()
+def read(run: Run) -> None:
+    """A scan of all rows and columns of a table that Volley has written, by pyiceberg, DuckDB and Spark."""
+    match run.peer:
+        case "pyiceberg":
+            table = Lake(run.options["lake"]).table()
+            _scan(run, lambda: table.scan().to_arrow_batch_reader())
+        case "duckdb":
+            connection, where = duckdb_with_iceberg(), Lake(run.options["lake"]).table().metadata_location
+            _scan(run, lambda: connection.sql(f"from iceberg_scan('{where}')").to_arrow_reader(10_000))
+        case "runtime":
+            run.results.extend(runtime(run, runtime_job.read, **run.options))
 
 
-def _one_run(reader: str, lake: Lake, rows: int) -> Result:
-    if reader == "runtime":
-        return runtime("read", lake=lake.folder, table="t", rows=rows)
-    return in_own_process("benchmarks.read", reader, str(lake.folder), str(rows))
+for _size, _rows in {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "10m": 10_000_000}.items():
+    benchmark(f"read_{_size}", rows=_rows, repeat=5, peers=_PEERS, prepare=_table, bounds=_bounds)(read)
 
 
-if __name__ == "__main__":
-    print_result(_READERS[sys.argv[1]](Lake(Path(sys.argv[2])), int(sys.argv[3])))
+def _scan(run: Run, scan: Any) -> None:
+    """Measure a scan, batch by batch."""
+
+    def work() -> None:
+        assert sum(batch.num_rows for batch in scan()) == run.rows
+
+    run.measure(work)

@@ -2,86 +2,63 @@
 
 from __future__ import annotations
 
-import argparse
+import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from benchmarks.engines import duckdb_with_iceberg
-from benchmarks.lake import Lake, write_epoch
-from benchmarks.report import Report
+from benchmarks.benchmark import benchmark
+from benchmarks.lake import Lake, duckdb_with_iceberg, write_epoch
+from benchmarks.run import Run
 from volley.iceberg import Upsert
 
-SUMMARY = "merge-on-read and copy-on-write over the replaced share of a file: CPU of the upsert and of scans after it"
-
-_SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8)
 _STRATEGIES = ("merge_on_read", "copy_on_write")
+_FIGURES = ("upsert", "pyiceberg", "duckdb")
 
 
-@dataclass(frozen=True)
-class Cost:
-    """CPU-seconds, the least of some runs.
-
-    Args:
-        share: The replaced part of the file.
-        strategy: How it was replaced.
-        upsert: Of staging, merging, replacing and committing.
-        pyiceberg: Of a scan of the whole table.
-        duckdb: Of the same by another engine.
-    """
-
-    share: float
-    strategy: str
-    upsert: float
-    pyiceberg: float
-    duckdb: float
-
-
-def run(arguments: list[str]) -> None:
-    """Each share with each strategy on a new table of one file, in this process: nothing but the work itself."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks upsert_strategy", description=SUMMARY)
-    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the file")
-    parser.add_argument("--runs", type=int, default=3, help="the least of as many is shown")
-    asked = parser.parse_args(arguments)
-    columns = [f"{what} {short}" for what in ("upsert", "pyiceberg", "DuckDB") for short in ("MoR", "CoW")]
+@benchmark(
+    rows=1_000_000,
+    options={"shares": (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8), "runs": 3},
+    case="share",
+    figures=(*_FIGURES, "even_after_pyiceberg", "even_after_duckdb"),
+    plots=_FIGURES,
+)
+def upsert_strategy(run: Run) -> None:
+    """Merge-on-read and copy-on-write over the replaced share of a file: CPU of the upsert and of scans after it."""
+    # All in one warm process; the least of some runs is the work itself.
     duckdb_with_iceberg()
-    report = Report("upsert_strategy", "share", *columns, "even after scans, pyiceberg", "DuckDB")
-    for share in _SHARES:
-        read, write = (_least(share, strategy, asked.rows, asked.runs) for strategy in _STRATEGIES)
-        pairs = [(read.upsert, write.upsert), (read.pyiceberg, write.pyiceberg), (read.duckdb, write.duckdb)]
-        cells = [f"{each:.2f}" for pair in pairs for each in pair]
-        report.row(f"{share:.0%}", *cells, *(_even(pairs[0], scan) for scan in pairs[1:]))
-        report.note(read)
-        report.note(write)
-    report.print()
+    for strategy in _STRATEGIES:
+        _costs(run, run.options["shares"][-1], strategy)
+    for share in run.options["shares"]:
+        found = [[_costs(run, share, strategy) for strategy in _STRATEGIES] for _ in range(run.options["runs"])]
+        read, write = ([min(each) for each in zip(*costs, strict=True)] for costs in zip(*found, strict=True))
+        run.record(_STRATEGIES[0], share, **dict(zip(_FIGURES, read, strict=True)))
+        even = {f"even_after_{_FIGURES[scan]}": _even(read, write, scan) for scan in (1, 2)}
+        run.record(_STRATEGIES[1], share, **dict(zip(_FIGURES, write, strict=True)), **even)
 
 
-def _even(upsert: tuple[float, float], scan: tuple[float, float]) -> str:
-    """After how many scans copy-on-write has cost no more."""
-    dearer, saved = upsert[1] - upsert[0], scan[0] - scan[1]
-    return "0" if dearer <= 0 else f"{dearer / saved:.1f}" if saved > 0 else "never"
+def _even(read: list[float], write: list[float], scan: int) -> float | None:
+    """After how many scans copy-on-write has cost no more; None if never."""
+    dearer, saved = write[0] - read[0], read[scan] - write[scan]
+    return 0.0 if dearer <= 0 else dearer / saved if saved > 0 else None
 
 
-def _least(share: float, strategy: str, rows: int, runs: int) -> Cost:
-    found = [_cost(share, strategy, rows) for _ in range(runs)]
-    return Cost(share, strategy, *(min(each) for each in zip(*found, strict=True)))
-
-
-def _cost(share: float, strategy: str, rows: int) -> tuple[float, float, float]:
-    with Lake.temporary() as lake:
+def _costs(run: Run, share: float, strategy: str) -> list[float]:
+    """CPU-seconds of staging, merging, replacing and committing; of a scan of the whole table; of another engine's."""
+    with tempfile.TemporaryDirectory(dir=run.folder) as folder:
+        lake, rows = Lake(folder), run.rows
         ids = np.random.default_rng(7).permutation(rows)
-        first = _rows(ids, 0.0)
-        write_epoch(lake.config, 0, [first], first.schema)
+        write_epoch(lake.config, 0, [_rows(ids, 0.0)])
         changed = _rows(np.random.default_rng(8).choice(ids, int(rows * share), replace=False), 1.0)
         mode = lake.config.with_commit_mode(Upsert("id", strategy=strategy))
-        upsert = _cpu(lambda: write_epoch(mode, 1, [changed], changed.schema))
+        upsert = _cpu(lambda: write_epoch(mode, 1, [changed]))
         table = lake.table()
-        return upsert, _cpu(lambda: _check(table.scan().to_arrow(), rows, share)), _cpu(lambda: _by_duckdb(table, rows))
+        by_pyiceberg = _cpu(lambda: _check(table.scan().to_arrow(), rows, share))
+        return [upsert, by_pyiceberg, _cpu(lambda: _by_duckdb(table, rows))]
 
 
 def _rows(ids: np.ndarray[Any, Any], value: float) -> pa.RecordBatch:

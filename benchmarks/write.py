@@ -2,73 +2,38 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from benchmarks.comparison import case_of, compared, show
-from benchmarks.events import events_folder
-from benchmarks.files_to_iceberg import Sizes, one_run
+from benchmarks.benchmark import RATES, benchmark
+from benchmarks.events import FILES, batches, events_folder
+from benchmarks.files_to_iceberg import PEERS, Sizes, copy
 from benchmarks.lake import Lake, write_epoch
-from benchmarks.measure import Result, in_own_process, measured, print_result
-from benchmarks.peers.runtime import missing
-from benchmarks.report import Figure
+from benchmarks.rows import Bound, Row, case_of
+from benchmarks.run import Run
 
-SUMMARY = "one epoch of so many rows: the sink alone, a whole job, pyiceberg, Iceberg's Spark runtime, pyarrow"
-
-_FILES = 16
-_BATCH = 10_000
-_SEED_ROWS_PER_SECOND = 50_000
-_SINK = "Volley's sink alone, one process"
+_PEERS = {"sink": "Volley's sink alone, one process", **PEERS}
 
 
-def batches(folder: Path) -> Iterator[pa.RecordBatch]:
-    """The rows of a folder's files, as a source hands them over."""
-    for path in sorted(folder.glob("*.parquet")):
-        yield from pq.ParquetFile(path).iter_batches(_BATCH, use_threads=False)
+def _bounds(row: Row) -> list[Bound]:
+    return row.at_least("rows_per_second", 50_000, "rows/s") if row.peer.startswith("Volley") else []
 
 
-def sink(rows: int) -> Result:
+def write(run: Run) -> None:
+    """One epoch of so many rows: the sink alone, a whole job, pyiceberg, Iceberg's Spark runtime, pyarrow."""
+    named = replace(run, case=case_of(run.rows))
+    if run.peer == "sink":
+        _sink(named)
+    else:
+        copy(named, Sizes(run.rows // FILES, run.rows))
+
+
+for _size, _rows in {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "10m": 10_000_000}.items():
+    _figures = (*RATES, "epochs", "files", "mb")
+    benchmark(f"write_{_size}", rows=_rows, repeat=5, peers=_PEERS, figures=_figures, bounds=_bounds)(write)
+
+
+def _sink(run: Run) -> None:
     """Writer and committer without Spark: what the sink itself can do."""
-    folder = events_folder(rows, rows // _FILES)
-    schema = pq.read_schema(folder / "0000.parquet")
-    with Lake.temporary() as lake:
-
-        def work() -> dict[str, Any]:
-            write_epoch(lake.config, 0, batches(folder), schema)
-            return {}
-
-        write_epoch(Lake(lake.folder / "warm_up").config, 0, [next(batches(folder))], schema)
-        return measured(_SINK, rows, work, case_of(rows))
-
-
-def run(arguments: list[str]) -> None:
-    """Alternating runs, each in a process of its own."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks write_…", description=SUMMARY)
-    parser.add_argument("--rows", type=int, default=1_000_000, help="a multiple of 16")
-    parser.add_argument("--repeat", type=int, default=5, help="alternating runs of each peer")
-    parser.add_argument("--title", default="write", help=argparse.SUPPRESS)
-    asked = parser.parse_args(arguments)
-    skipped, rows = missing(), asked.rows
-    peers = [peer for peer in ("limit", "append", "sink", "volley", "runtime") if not (peer == "runtime" and skipped)]
-    results = [_one_run(peer, rows) for _ in range(asked.repeat) for peer in peers]
-    report = show(asked.title, results, skipped)
-    for row in compared(results):
-        if row.runs[0].name.startswith("Volley"):
-            report.figure(Figure.at_least(f"written, {row.what}", row.speed, _SEED_ROWS_PER_SECOND, "rows/s"))
-    report.print()
-
-
-def _one_run(peer: str, rows: int) -> Result:
-    if peer == "sink":
-        return in_own_process("benchmarks.write", str(rows))
-    return one_run(peer, Sizes(rows, rows // _FILES, rows))
-
-
-if __name__ == "__main__":
-    print_result(sink(int(sys.argv[1])))
+    folder = events_folder(run.rows, run.rows // FILES)
+    write_epoch(Lake(run.folder / "warm_up").config, 0, [next(batches(folder))])
+    run.measure(lambda: write_epoch(Lake(run.folder).config, 0, batches(folder)))

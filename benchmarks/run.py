@@ -1,0 +1,124 @@
+"""One run in a process of its own: what it is told, and what it measures."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import measured
+
+__all__ = ["Case", "Result", "Run", "in_own_process"]
+
+Case = str | int | float
+"""A size, an expression, a catalog: only results of the same case are compared."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run found out about one peer in one case.
+
+    Args:
+        peer: Its name in tables.
+        case: With what it can be compared.
+        figures: Each with its name.
+    """
+
+    peer: str
+    case: Case
+    figures: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one peer.
+
+    Args:
+        peer: Its name on the command line.
+        label: Its name in tables.
+        rows: How many rows to handle.
+        case: The benchmark's case that is to run.
+        options: The benchmark's settings, and what it has prepared for all runs.
+        folder: The run's own; it is deleted at the end.
+        results: What it has found.
+    """
+
+    peer: str = ""
+    label: str = ""
+    rows: int = 0
+    case: Case = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path = Path()
+    results: list[Result] = field(default_factory=list)
+
+    def measure(
+        self,
+        work: Callable[[], dict[str, Any] | None],
+        *,
+        rows: int | None = None,
+        case: Case | None = None,
+        start: Path | None = None,
+    ) -> dict[str, Any]:
+        """Run `work` and record what it costs.
+
+        Args:
+            work: What runs; it may return figures of its own, and among them ``rows``.
+            rows: Rows it handles while it is measured; None = the run's.
+            case: With what the result can be compared; None = the run's.
+            start: A file; the measurement begins when it appears. None = it begins at once.
+
+        Returns:
+            The figures, to which more may be added.
+        """
+        figures = {"rows": self.rows if rows is None else rows, **measured(work, start)}
+        figures["rows_per_second"] = figures["rows"] / figures["seconds"]
+        figures["rows_per_cpu_second"] = figures["rows"] / figures["cpu_seconds"]
+        self.results.append(Result(self.label, self.case if case is None else case, figures))
+        return figures
+
+    def record(self, peer: str | None = None, case: Case | None = None, **figures: Any) -> None:
+        """Record what the benchmark itself has measured.
+
+        Args:
+            peer: Its name in tables; None = the run's.
+            case: With what it can be compared; None = the run's.
+            figures: Each with its name.
+        """
+        self.results.append(Result(self.label if peer is None else peer, self.case if case is None else case, figures))
+
+    def apart(
+        self, function: Callable[[Run], None], environment: Mapping[str, str] | None = None, **changes: Any
+    ) -> list[Result]:
+        """Run a part in one more process, so that what this one does meanwhile is not measured.
+
+        Args:
+            function: The part, at the top of its module.
+            environment: The process's environment variables; None = this one's.
+            changes: What its run has other than this one.
+
+        Returns:
+            What it has found; it is for the caller to keep.
+        """
+        return in_own_process(function, replace(self, **changes), environment)
+
+
+def in_own_process(
+    function: Callable[[Run], None], run: Run, environment: Mapping[str, str] | None = None
+) -> list[Result]:
+    """Call `function` in a process of its own, and wait until that and all processes it leaves have ended.
+
+    Args:
+        function: At the top of its module.
+        run: What it is told; it gets a folder of its own.
+        environment: The process's environment variables; None = this one's.
+    """
+    told = {name: value for name, value in vars(run).items() if name not in ("folder", "results")}
+    command = [sys.executable, "-m", "benchmarks.child", function.__module__, function.__name__]
+    given = json.dumps(told, default=str)
+    # The output ends with the last process that inherited it, so the next run starts on an idle machine.
+    output = subprocess.run([*command, given], check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+    return [Result(**each) for each in json.loads(output.splitlines()[-1])]

@@ -1,0 +1,95 @@
+"""Runs a benchmark: the peers in turn, each run in a process of its own; keeps what they find."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.benchmark import Benchmark
+from benchmarks.page import table
+from benchmarks.peers.runtime import missing
+from benchmarks.rows import in_rows
+from benchmarks.run import Result, Run, in_own_process
+
+__all__ = ["KEPT", "keep", "run"]
+
+KEPT = Path(".volley") / "bench"
+_PACKAGES = ("pyspark", "pyiceberg", "pyarrow")
+
+
+def run(benchmark: Benchmark, kept: Path = KEPT) -> list[Result]:
+    """Run all peers in all cases, `repeat` times in turn; keep the results, show the table and the bounds.
+
+    Args:
+        benchmark: As it was asked for.
+        kept: The folder for what it finds, in place of what an earlier run found.
+    """
+    reason = missing() if "runtime" in benchmark.peers else None
+    with benchmark.prepare(benchmark) as shared:
+        turns = [each for each in _turns(benchmark, shared) if not (each.peer == "runtime" and reason)]
+        results: list[Result] = []
+        for number in range(benchmark.repeat):
+            for each in turns:
+                what = " ".join(str(part) for part in (benchmark.name, each.peer, each.case) if part != "")
+                print(f"{what}: run {number + 1} of {benchmark.repeat}", file=sys.stderr)
+                results += in_own_process(benchmark.function, each)
+    keep(benchmark, results, kept)
+    show(benchmark, results)
+    if reason:
+        print(f"{benchmark.peers['runtime']} skipped: {reason.splitlines()[0]}")
+    return results
+
+
+def _turns(benchmark: Benchmark, shared: Any) -> list[Run]:
+    """Each peer in each case."""
+    options = {**benchmark.options, **shared}
+    cases = options[benchmark.cases] if benchmark.cases else [""]
+    return [
+        Run(peer, label, benchmark.rows or 0, case, options)
+        for peer, label in benchmark.peers.items()
+        for case in cases
+    ]
+
+
+def show(benchmark: Benchmark, results: list[Result]) -> None:
+    """Print the table, and whether each bound is kept."""
+    rows = in_rows(results, benchmark.case)
+    heads, lines = table(benchmark, rows)
+    shown = Table(*heads, title=benchmark.name)
+    for line in lines:
+        shown.add_row(*line)
+    # Outside of a terminal the table takes the width it needs.
+    Console(width=None if sys.stdout.isatty() else 200).print(shown)
+    for row in rows:
+        for bound in benchmark.bounds(row):
+            print(bound)
+
+
+def keep(benchmark: Benchmark, results: list[Result], kept: Path = KEPT) -> None:
+    """Write what the page is made of: the machine, then each result, a line of JSON each."""
+    kept.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(line) for line in (this_machine(), *map(asdict, results))]
+    (kept / f"{benchmark.name}.jsonl").write_text("\n".join([*lines, ""]))
+
+
+def this_machine() -> dict[str, str]:
+    """What a result was measured on: the day, cores, memory and versions; neither names nor paths."""
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "cores": str(os.cpu_count()),
+        "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GB",
+        "system": f"{platform.system()} {platform.machine()}",
+        "Python": platform.python_version(),
+        **{name: version(name) for name in _PACKAGES},
+    }
