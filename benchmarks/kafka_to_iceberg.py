@@ -107,7 +107,7 @@ def _consumed(work: Work, partitions: list[int], folder: str) -> int:
             consumer.assign([TopicPartition(work.topic, partition, 0)])
             left, texts, size = work.rows // PARTITIONS, list[bytes](), 0
             while left:
-                values = [message.value() for message in consumer.consume(min(300, left), 1)]
+                values = [message.value() or b"" for message in consumer.consume(min(300, left), 1)]
                 left -= len(values)
                 texts.append(b"\n".join(values))
                 size += len(texts[-1])

@@ -46,7 +46,7 @@ def session(jars: str, lake: Path) -> SparkSession:
 
     own = {"uri": f"jdbc:sqlite:{lake}/catalog.db", "warehouse": f"file://{lake}"}
     settings = {**_SETTINGS, "spark.jars": jars, **{f"spark.sql.catalog.volley.{name}": own[name] for name in own}}
-    spark = SparkSession.builder.master("local[*]").config(map=settings).getOrCreate()
+    spark = SparkSession.builder.master("local[*]").config(map={**settings}).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

@@ -58,7 +58,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _DataSource(DataSource):
-    reader: Reader
+    source_reader: Reader
     rows: pa.Schema | None
     spark_schema: StructType
 
@@ -66,7 +66,7 @@ class _DataSource(DataSource):
         return self.spark_schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _StreamReader(self.reader, self.rows)
+        return _StreamReader(self.source_reader, self.rows)
 
 
 def data_source(name: str, reader: Reader, spark_schema: StructType | None) -> type[DataSource]:
@@ -80,7 +80,7 @@ def data_source(name: str, reader: Reader, spark_schema: StructType | None) -> t
         spark_schema: The schema of the rows to yield, or None to yield none: then the driver has the splits read.
     """
     attributes: dict[str, Any] = {
-        "reader": reader,
+        "source_reader": reader,
         "rows": None if spark_schema is None else to_arrow_schema(spark_schema, timezone="UTC"),
         "spark_schema": spark_schema or StructType([StructField("none", BinaryType())]),
         "name": classmethod(lambda cls: name),

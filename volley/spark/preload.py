@@ -34,7 +34,7 @@ def preload(spark: SparkSession, modules: Iterable[str]) -> None:
 
 
 def _preload(spark: SparkSession, modules: Sequence[str]) -> None:
-    def load(numbers: Iterator[int]) -> Iterator[int]:
+    def load(numbers: Iterable[int]) -> Iterator[int]:
         for module in ("volley.task.task", *modules):
             importlib.import_module(module)
         yield from numbers

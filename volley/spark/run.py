@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -62,7 +62,7 @@ def run_chores(spark: SparkSession, job: str, tally: Tally, chores: Sequence[Cho
 
     epoch, reports, last = tally.epoch, tally.reports, len(chores) - 1
 
-    def work(given: Iterator[Chore]) -> Iterator[WriteResult]:
+    def work(given: Iterable[Chore]) -> Iterator[WriteResult]:
         for chore in given:
             done = chore()
             if place() == (last, 0):
@@ -77,14 +77,14 @@ def run_chores(spark: SparkSession, job: str, tally: Tally, chores: Sequence[Cho
         raise made from made.__cause__
 
 
-def _in_tasks(spark: SparkSession, work: Callable[[Iterator[Any]], Iterator[T]], items: Sequence[Any]) -> list[T]:
+def _in_tasks(spark: SparkSession, work: Callable[[Iterable[Any]], Iterator[T]], items: Sequence[Any]) -> list[T]:
     """What the work yields for each item, by a Spark task of its own.
 
     An RDD: a DataFrame of as many rows would be analyzed, optimized and compiled anew each time, which costs more
     than the whole job, and `repartition` may put two rows into one task.
     """
 
-    def settled(given: Iterator[Any]) -> Iterator[T]:
+    def settled(given: Iterable[Any]) -> Iterator[T]:
         with carried():
             yield from work(given)
         settle()

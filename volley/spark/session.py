@@ -86,7 +86,7 @@ def session_for_job(session: SparkSession, checkpoint: str) -> SparkSession:
     """
     _show_files_to_sources()
     own = session.newSession()
-    on_this_disk = session.sparkContext.master.startswith("local") and "://" not in checkpoint
+    on_this_disk = str(session.sparkContext.master).startswith("local") and "://" not in checkpoint
     for name, value in (_MEANING | (_LOCAL_CHECKPOINT if on_this_disk else {})).items():
         own.conf.set(name, value)
     return own

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -85,7 +85,7 @@ class Task:
     letters: DeadLetters | None = None
     reports: Reports | None = None
 
-    def __call__(self, given: Iterator[Any]) -> Iterator[tuple[WriteResult, ...]]:
+    def __call__(self, given: Iterable[Any]) -> Iterator[tuple[WriteResult, ...]]:
         """Do it.
 
         Args:
@@ -116,7 +116,7 @@ class Task:
         if attempt == 0:
             reach(point, self.epoch)
 
-    def _run(self, given: Iterator[Any], writers: Sequence[TaskWriter | None]) -> None:
+    def _run(self, given: Iterable[Any], writers: Sequence[TaskWriter | None]) -> None:
         if not self.plan.readers:
             for batch in given:
                 for number, rows in self.plan.parts(batch):

@@ -260,7 +260,7 @@ class Client:
                 "Kafka needs confluent-kafka", hint='pip install "volley-stream[kafka]"'
             ) from error
         kind = confluent_kafka.admin.AdminClient if name.startswith("admin") else getattr(confluent_kafka, name)
-        ours = {"bootstrap.servers": self.bootstrap, "error_cb": reports, "log_level": 0}
+        ours: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "error_cb": reports, "log_level": 0}
         try:
             return kind({**settings, **ours, **self.properties, **fixed})
         except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
