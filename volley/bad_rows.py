@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BadRow", "Located", "counted"]
+__all__ = ["BadRow", "PositionedBatch", "numbered"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class BadRow:
 
 
 @dataclass(frozen=True)
-class Located:
+class PositionedBatch:
     """Rows of a source that were read, and where each stands.
 
     Args:
@@ -41,7 +41,7 @@ class Located:
     position: Callable[[int], str]
 
 
-def counted(batches: Iterator[pa.RecordBatch], place: str, before: int = 0) -> Iterator[Located]:
+def numbered(batches: Iterator[pa.RecordBatch], place: str, before: int = 0) -> Iterator[PositionedBatch]:
     """Batches that follow each other in one place: their rows are counted from 1.
 
     Args:
@@ -50,12 +50,12 @@ def counted(batches: Iterator[pa.RecordBatch], place: str, before: int = 0) -> I
         before: The rows in front of them.
     """
     for batch in batches:
-        yield Located(batch, _Counted(place, before + 1))
+        yield PositionedBatch(batch, _Numbered(place, before + 1))
         before += batch.num_rows
 
 
 @dataclass(frozen=True)
-class _Counted:
+class _Numbered:
     place: str
     first: int
 

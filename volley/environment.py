@@ -164,7 +164,9 @@ class Environment:
                 )
         return [write for pipeline in pipelines for write in pipeline._writes]
 
-    def _start(self, writes: Sequence[nodes.Write], path: nodes.Path, start: Start, on_failure: ExitStack) -> Job:
+    def _start(
+        self, writes: Sequence[nodes.Write], path: nodes.ExecutionPath, start: Start, on_failure: ExitStack
+    ) -> Job:
         from volley.engine.checkpoint import Checkpoint, locate
         from volley.engine.job import Job
         from volley.engine.launch import launch
@@ -203,7 +205,7 @@ def _check_session(spark: object) -> None:
         checks.of_type(SparkSession, "SparkSession.builder.getOrCreate(), or leave it out")("spark", spark)
 
 
-def _check(writes: Sequence[nodes.Write], path: nodes.Path) -> None:
+def _check(writes: Sequence[nodes.Write], path: nodes.ExecutionPath) -> None:
     sinks = [write.sink for write in writes]
     for number, sink in enumerate(sinks):
         if any(other is sink for other in sinks[:number]):

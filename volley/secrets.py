@@ -9,7 +9,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-__all__ = ["MASK", "hide", "mask_mapping", "mask_uri", "presentable", "secrets_in", "show"]
+__all__ = ["MASK", "redact", "redact_mapping", "redact_uri", "redacted", "redacted_repr", "secrets_in"]
 
 MASK = "***"
 
@@ -28,28 +28,28 @@ _BARE = re.compile(
 _PARAMETER = re.compile(rf"([?&;][^=&\s]*(?:{_NAMES}|\bsig)[^=&\s]*)=[^&\s]+", re.I)
 
 
-def mask_mapping(values: Mapping[str, Any]) -> dict[str, Any]:
+def redact_mapping(values: Mapping[str, Any]) -> dict[str, Any]:
     """The mapping with every value masked whose key tells that it is a secret.
 
     Example:
-        >>> mask_mapping({"s3.region": "eu", "s3.secret-access-key": "x"})
+        >>> redact_mapping({"s3.region": "eu", "s3.secret-access-key": "x"})
         {'s3.region': 'eu', 's3.secret-access-key': '***'}
     """
     return {key: MASK if _TELLING.search(key) else _masked(value) for key, value in values.items()}
 
 
-def mask_uri(text: str) -> str:
+def redact_uri(text: str) -> str:
     """The text with its secrets masked: passwords of URIs, secret parameters, bearer tokens, private keys.
 
     Example:
-        >>> mask_uri("postgresql://me:hunter2@host/db")
+        >>> redact_uri("postgresql://me:hunter2@host/db")
         'postgresql://me:***@host/db'
     """
     text = _USER.sub(rf"\1{MASK}@", _PASSWORD.sub(rf"\1:{MASK}@", text))
     return _BARE.sub(lambda found: (found[1] or "") + MASK, _PARAMETER.sub(rf"\1={MASK}", text))
 
 
-def show(value: Any) -> str:
+def redacted_repr(value: Any) -> str:
     """The repr of a dataclass: the fields that differ from their defaults, secrets masked."""
     parts = [
         f"{field.name}={(MASK if _TELLING.search(field.name) else _masked(found))!r}"
@@ -60,7 +60,7 @@ def show(value: Any) -> str:
 
 
 def secrets_in(values: Mapping[str, Any]) -> set[str]:
-    """The texts that `mask_mapping` would hide, to be looked for elsewhere.
+    """The texts that `redact_mapping` would hide, to be looked for elsewhere.
 
     Example:
         >>> secrets_in({"s3.region": "eu", "s3.secret-access-key": "hush-hush"})
@@ -69,25 +69,25 @@ def secrets_in(values: Mapping[str, Any]) -> set[str]:
     return {text for key, value in values.items() if _TELLING.search(key) for text in _texts(value)}
 
 
-def presentable(error: BaseException, secrets: Collection[str] = ()) -> BaseException:
+def redacted(error: BaseException, secrets: Collection[str] = ()) -> BaseException:
     """The error as the cause of one of ours: itself, or if its text or that of its causes holds a secret, a stand-in.
 
     Args:
         error: What a library raised.
-        secrets: Texts that must not show; those that `mask_uri` recognises never do.
+        secrets: Texts that must not show; those that `redact_uri` recognises never do.
     """
     chain = "".join(traceback.format_exception(error))
-    if hide(chain, secrets) == chain:
+    if redact(chain, secrets) == chain:
         return error
-    return RuntimeError(hide(f"{type(error).__module__}.{type(error).__qualname__}: {error}", secrets))
+    return RuntimeError(redact(f"{type(error).__module__}.{type(error).__qualname__}: {error}", secrets))
 
 
-def hide(text: str, secrets: Collection[str] = ()) -> str:
-    """The text without these secrets, nor those that `mask_uri` recognises."""
+def redact(text: str, secrets: Collection[str] = ()) -> str:
+    """The text without these secrets, nor those that `redact_uri` recognises."""
     for secret in sorted(secrets, key=len, reverse=True):
         for form in {secret, secret.strip(), quote(secret), quote(secret, safe=""), quote_plus(secret)}:
             text = text.replace(form, MASK)
-    return mask_uri(text)
+    return redact_uri(text)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -105,10 +105,10 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _masked(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return mask_mapping(value)
+        return redact_mapping(value)
     if isinstance(value, list | tuple):
         return type(value)(map(_masked, value))
-    return mask_uri(value) if isinstance(value, str) else value
+    return redact_uri(value) if isinstance(value, str) else value
 
 
 def _default(field: Field[Any]) -> Any:

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from volley.metrics import Metrics
 
-__all__ = ["Chore", "Committer", "Sink", "SinkContext", "TaskWriter", "Writer"]
-Chore = Callable[[], WriteResult]
+__all__ = ["Committer", "ExecutorTask", "Sink", "SinkContext", "TaskWriter", "Writer"]
+ExecutorTask = Callable[[], WriteResult]
 """Work for an executor between write and commit: it pickles, and may be done twice."""
 
 
-def _do_here(chores: Sequence[Chore]) -> list[WriteResult]:
-    return [chore() for chore in chores]
+def _do_here(tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
+    return [task() for task in tasks]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class SinkContext:
     job: str
     schema: pa.Schema
     metrics: Metrics
-    run: Callable[[Sequence[Chore]], list[WriteResult]] = _do_here
+    run: Callable[[Sequence[ExecutorTask]], list[WriteResult]] = _do_here
     resumed: bool = False
     shared: bool = False
 

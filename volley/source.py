@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from volley.bad_rows import BadRow, Located, counted
+from volley.bad_rows import BadRow, PositionedBatch, numbered
 from volley.errors import PlanError
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Reader(ABC):
             SourceError: If the split can't be read; names the file or position.
         """
 
-    def read_tolerant(self, split: Split) -> Iterator[Located | BadRow]:
+    def read_tolerant(self, split: Split) -> Iterator[PositionedBatch | BadRow]:
         """The same rows, each with its place, and in between those that can't be read; for sinks with a dead letter.
 
         By default every row is taken as readable, and its place is its number in the split.
@@ -166,7 +166,7 @@ class Reader(ABC):
         Raises:
             SourceError: If the split can't be read at all.
         """
-        yield from counted(self.read(split), f"split {split!r:.200}")
+        yield from numbered(self.read(split), f"split {split!r:.200}")
 
     def committed(self, offset: Offset) -> None:
         """Let go of what lies up to `offset`: every sink has it, and it is not read again. By default nothing.

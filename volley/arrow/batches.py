@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from volley.arrow.dictionaries import assembled, stays
+from volley.arrow.dictionaries import can_stay_encoded, make_batch
 from volley.arrow.uuids import recast
 from volley.errors import SourceError
 from volley.types.arrow import type_name
@@ -27,7 +27,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool = False
     """
     if batch.schema.equals(schema):
         return batch
-    return assembled([_column(batch, field, dictionaries) for field in schema], schema)
+    return make_batch([_column(batch, field, dictionaries) for field in schema], schema)
 
 
 def _column(batch: pa.RecordBatch, field: pa.Field, dictionaries: bool) -> pa.Array:
@@ -37,7 +37,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field, dictionaries: bool) -> pa.Ar
     if len(indices) > 1:
         raise SourceError(f"column {field.name!r} is there {len(indices)} times", hint="rename all but one of them")
     column = batch.column(indices[0])
-    if column.type == field.type or (dictionaries and stays(column, field.type)):
+    if column.type == field.type or (dictionaries and can_stay_encoded(column, field.type)):
         return column
     try:
         return recast(column, field.type)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-__all__ = ["first_failing", "halved"]
+__all__ = ["first_failing", "process_or_bisect"]
 
 T = TypeVar("T")
 
 
-def halved(
+def process_or_bisect(
     count: int,
     attempt: Callable[[int, int], T],
     single: Callable[[int, Exception], T],
@@ -25,8 +25,10 @@ def halved(
         errors: The errors that tell that one of those tried is bad; any other is raised.
 
     Example:
-        >>> list(halved(4, lambda i, j: 6 // (0 if i <= 2 < j else j - i), lambda i, error: -i, (ZeroDivisionError,)))
-        [3, -2, 6]
+        >>> def total(start, end):
+        ...     return sum(map(int, ["1", "2", "x", "4"][start:end]))
+        >>> list(process_or_bisect(4, total, lambda index, error: 0, (ValueError,)))
+        [3, 0, 4]
     """
     ranges = [(0, count)]
     while ranges:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.dictionaries import plain
+from volley.arrow.dictionaries import decode
 
 __all__ = ["exact_cast", "rescaled"]
 
@@ -47,7 +47,7 @@ def exact_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
         pyarrow.ArrowInvalid: If a value has no counterpart.
         pyarrow.ArrowNotImplementedError: If no value of the type has one.
     """
-    column = plain(column)
+    column = decode(column)
     own, t = column.type, pa.types
     if own == kind:
         return column

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.casts import can_cast, cast
-from volley.arrow.dictionaries import plain
+from volley.arrow.dictionaries import decode
 from volley.errors import ExpressionError, near
 from volley.plan.expressions import Call, Column, ExprNode, Literal
 from volley.types.arrow import arrow_type, type_name
 
-__all__ = ["LOWERED", "Value", "compile_expression", "literal_type", "operand_type", "output_type"]
+__all__ = ["LOWERED", "CompiledExpression", "compile_expression", "literal_type", "operand_type", "output_type"]
 
 Datum = Any
 """An Arrow array or scalar: pyarrow has no common type for them."""
@@ -26,7 +26,7 @@ _INT_DIGITS = {pa.int32(): 10, pa.int64(): 19}
 
 
 @dataclass(frozen=True)
-class Value:
+class CompiledExpression:
     """A compiled expression.
 
     Args:
@@ -49,7 +49,7 @@ def output_type(node: ExprNode, schema: pa.Schema) -> pa.DataType:
     return compile_expression(node, schema).type
 
 
-def compile_expression(node: ExprNode, schema: pa.Schema) -> Value:
+def compile_expression(node: ExprNode, schema: pa.Schema) -> CompiledExpression:
     """Check an expression against a schema and make it a function on record batches.
 
     Raises:
@@ -59,19 +59,19 @@ def compile_expression(node: ExprNode, schema: pa.Schema) -> Value:
         return _column(node, schema)
     if isinstance(node, Literal):
         scalar = pa.scalar(node.value, literal_type(node))
-        return Value(scalar.type, lambda batch: scalar)
+        return CompiledExpression(scalar.type, lambda batch: scalar)
     assert isinstance(node, Call)
     return LOWERED[node.op](node, [compile_expression(arg, schema) for arg in node.args])
 
 
-def _column(node: Column, schema: pa.Schema) -> Value:
+def _column(node: Column, schema: pa.Schema) -> CompiledExpression:
     indices = schema.get_all_field_indices(node.name)
     if not indices:
         raise ExpressionError(f"unknown column {node.name!r}", hint=near(node.name, schema.names))
     if len(indices) > 1:
         raise ExpressionError(f"column {node.name!r} stands {len(indices)} times in the stream", hint="rename one")
     (index,) = indices
-    return Value(schema.field(index).type, lambda batch: plain(batch.column(index)))
+    return CompiledExpression(schema.field(index).type, lambda batch: decode(batch.column(index)))
 
 
 def literal_type(node: Literal) -> pa.DataType:
@@ -149,32 +149,32 @@ def _misfit(node: Call, types: Sequence[pa.DataType], wanted: str) -> Expression
     return ExpressionError(f"{node!r} takes {wanted}, not {found}", hint='cast it: .cast("…")')
 
 
-def _to(value: Value, kind: pa.DataType) -> Callable[[pa.RecordBatch], Datum]:
+def _to(value: CompiledExpression, kind: pa.DataType) -> Callable[[pa.RecordBatch], Datum]:
     """The value brought to the operands' common type; the cast is free where it has that type."""
     if value.type == kind:
         return value.evaluate
     return lambda batch: cast(value.evaluate(batch), kind)
 
 
-def _all_null(value: Value) -> bool:
+def _all_null(value: CompiledExpression) -> bool:
     return bool(pa.types.is_null(value.type))
 
 
 def _comparison(compute: Callable[[Datum, Datum], Datum], on_floats: Callable[[Datum, Datum], Datum]) -> Any:
-    def lower(node: Call, args: list[Value]) -> Value:
+    def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         kind = operand_type(node, [arg.type for arg in args])
         if pa.types.is_nested(kind) or kind == pa.uuid():
             raise _misfit(node, [arg.type for arg in args], "plain values")
         if _all_null(args[0]) and _all_null(args[1]):
-            return Value(pa.bool_(), lambda batch: pa.scalar(None, pa.bool_()))
+            return CompiledExpression(pa.bool_(), lambda batch: pa.scalar(None, pa.bool_()))
         left, right = (_to(arg, kind) for arg in args)
         function = on_floats if pa.types.is_floating(kind) else compute
-        return Value(pa.bool_(), lambda batch: function(left(batch), right(batch)), _any_fails(args))
+        return CompiledExpression(pa.bool_(), lambda batch: function(left(batch), right(batch)), _any_fails(args))
 
     return lower
 
 
-def _any_fails(args: Sequence[Value]) -> bool:
+def _any_fails(args: Sequence[CompiledExpression]) -> bool:
     return any(arg.can_fail for arg in args)
 
 
@@ -193,14 +193,14 @@ def _float_gt_eq(left: Datum, right: Datum) -> Datum:
 
 
 def _arithmetic(compute: Callable[[Datum, Datum], Datum], decimals: Callable[..., tuple[int, int]]) -> Any:
-    def lower(node: Call, args: list[Value]) -> Value:
+    def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         types = [arg.type for arg in args]
         kind = operand_type(node, types)
         if not _is_number(kind):
             raise _misfit(node, types, "numbers")
         if not pa.types.is_decimal(kind):
             left, right = (_to(arg, kind) for arg in args)
-            return Value(kind, lambda batch: compute(left(batch), right(batch)), can_fail=True)
+            return CompiledExpression(kind, lambda batch: compute(left(batch), right(batch)), can_fail=True)
         parts = [kind if pa.types.is_null(each) else _as_decimal(each) for each in types]
         precision, scale = decimals(*parts)
         if precision > 38:
@@ -209,7 +209,7 @@ def _arithmetic(compute: Callable[[Datum, Datum], Datum], decimals: Callable[...
             )
         left, right = (_to(arg, part) for arg, part in zip(args, parts, strict=True))
         out = pa.decimal128(precision, scale)
-        return Value(out, lambda batch: cast(compute(left(batch), right(batch)), out), can_fail=True)
+        return CompiledExpression(out, lambda batch: cast(compute(left(batch), right(batch)), out), can_fail=True)
 
     return lower
 
@@ -223,12 +223,12 @@ def _product_digits(left: pa.Decimal128Type, right: pa.Decimal128Type) -> tuple[
     return left.precision + right.precision + 1, left.scale + right.scale
 
 
-def _div(node: Call, args: list[Value]) -> Value:
+def _div(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     types = [arg.type for arg in args]
     if not _is_number(operand_type(node, types)) and not all(map(_all_null, args)):
         raise _misfit(node, types, "numbers")
     left, right = (_to(arg, pa.float64()) for arg in args)
-    return Value(pa.float64(), lambda batch: _divide(node, left(batch), right(batch)), can_fail=True)
+    return CompiledExpression(pa.float64(), lambda batch: _divide(node, left(batch), right(batch)), can_fail=True)
 
 
 def _divide(node: Call, left: Datum, right: Datum) -> Datum:
@@ -242,13 +242,13 @@ def _refuse_zero(node: Call, left: Datum, right: Datum) -> None:
         raise ExpressionError(f"division by zero in {node!r}", hint="filter such rows out before")
 
 
-def _mod(node: Call, args: list[Value]) -> Value:
+def _mod(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     types = [arg.type for arg in args]
     kind = operand_type(node, types)
     if kind not in _INT_DIGITS:
         raise _misfit(node, types, "integers")
     left, right = (_to(arg, kind) for arg in args)
-    return Value(kind, lambda batch: _remainder(node, left(batch), right(batch)), can_fail=True)
+    return CompiledExpression(kind, lambda batch: _remainder(node, left(batch), right(batch)), can_fail=True)
 
 
 def _remainder(node: Call, left: Datum, right: Datum) -> Datum:
@@ -261,26 +261,26 @@ def _remainder(node: Call, left: Datum, right: Datum) -> Datum:
     return pc.subtract(left, pc.multiply(pc.divide(left, right), right))
 
 
-def _neg(node: Call, args: list[Value]) -> Value:
+def _neg(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     (arg,) = args
     if not _is_number(arg.type):
         raise _misfit(node, [arg.type], "a number")
-    return Value(arg.type, lambda batch: pc.negate_checked(arg.evaluate(batch)), can_fail=True)
+    return CompiledExpression(arg.type, lambda batch: pc.negate_checked(arg.evaluate(batch)), can_fail=True)
 
 
 def _logic(compute: Callable[[Datum, Datum], Datum], decided_by: bool) -> Any:
-    def lower(node: Call, args: list[Value]) -> Value:
+    def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         if any(not (pa.types.is_boolean(arg.type) or _all_null(arg)) for arg in args):
             raise _misfit(node, [arg.type for arg in args], "conditions")
         left, right = (_to(arg, pa.bool_()) for arg in args)
         if not args[1].can_fail:
-            return Value(pa.bool_(), lambda batch: compute(left(batch), right(batch)), args[0].can_fail)
+            return CompiledExpression(pa.bool_(), lambda batch: compute(left(batch), right(batch)), args[0].can_fail)
 
         def evaluate(batch: pa.RecordBatch) -> Datum:
             first = left(batch)
             return compute(first, _where_open(first, decided_by, right, batch))
 
-        return Value(pa.bool_(), evaluate, can_fail=True)
+        return CompiledExpression(pa.bool_(), evaluate, can_fail=True)
 
     return lower
 
@@ -300,18 +300,18 @@ def _where_open(
     return pc.replace_with_mask(pa.nulls(batch.num_rows, pa.bool_()), is_open, values)
 
 
-def _not(node: Call, args: list[Value]) -> Value:
+def _not(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     (arg,) = args
     if not (pa.types.is_boolean(arg.type) or _all_null(arg)):
         raise _misfit(node, [arg.type], "a condition")
     value = _to(arg, pa.bool_())
-    return Value(pa.bool_(), lambda batch: pc.invert(value(batch)), arg.can_fail)
+    return CompiledExpression(pa.bool_(), lambda batch: pc.invert(value(batch)), arg.can_fail)
 
 
 def _null_test(compute: Callable[[Datum], Datum]) -> Any:
-    def lower(node: Call, args: list[Value]) -> Value:
+    def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         (arg,) = args
-        return Value(pa.bool_(), lambda batch: compute(arg.evaluate(batch)), arg.can_fail)
+        return CompiledExpression(pa.bool_(), lambda batch: compute(arg.evaluate(batch)), arg.can_fail)
 
     return lower
 
@@ -321,7 +321,7 @@ def _unsigned_zero(value: Datum) -> Datum:
     return pc.add(value, pa.scalar(0.0, value.type)) if pa.types.is_floating(value.type) else value
 
 
-def _is_in(node: Call, args: list[Value]) -> Value:
+def _is_in(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     if not all(isinstance(arg, Literal) for arg in node.args[1:]):
         raise ExpressionError(f"{node!r} takes constants only", hint="compare with columns by == and |")
     value, *listed = args
@@ -340,32 +340,32 @@ def _is_in(node: Call, args: list[Value]) -> Value:
         miss = pc.if_else(found, True, pa.scalar(unknown, pa.bool_()))
         return pc.if_else(pc.is_valid(given), miss, pa.scalar(None, pa.bool_()))
 
-    return Value(pa.bool_(), evaluate, value.can_fail)
+    return CompiledExpression(pa.bool_(), evaluate, value.can_fail)
 
 
 def _string_test(compute: Callable[..., Datum]) -> Any:
-    def lower(node: Call, args: list[Value]) -> Value:
+    def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         value = args[0]
         pattern = _parameter(node)
         if not (pa.types.is_string(value.type) or _all_null(value)):
             raise _misfit(node, [value.type], "a string")
         operand = _to(value, pa.string())
-        return Value(pa.bool_(), lambda batch: compute(operand(batch), pattern=pattern), value.can_fail)
+        return CompiledExpression(pa.bool_(), lambda batch: compute(operand(batch), pattern=pattern), value.can_fail)
 
     return lower
 
 
-def _cast(node: Call, args: list[Value]) -> Value:
+def _cast(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, target = args[0], arrow_type(_parameter(node))
     if not can_cast(value.type, target):
         raise ExpressionError(
             f"{node!r} can't cast {type_name(value.type)} to {type_name(target)}",
             hint="the engines write such values differently: convert it with map or map_batches",
         )
-    return Value(target, lambda batch: cast(value.evaluate(batch), target), can_fail=value.type != target)
+    return CompiledExpression(target, lambda batch: cast(value.evaluate(batch), target), can_fail=value.type != target)
 
 
-def _alias(node: Call, args: list[Value]) -> Value:
+def _alias(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     return args[0]
 
 
@@ -375,7 +375,7 @@ def _parameter(node: Call) -> Any:
     return last.value
 
 
-LOWERED: dict[str, Callable[[Call, list[Value]], Value]] = {
+LOWERED: dict[str, Callable[[Call, list[CompiledExpression]], CompiledExpression]] = {
     "eq": _comparison(pc.equal, _float_eq),
     "ne": _comparison(pc.not_equal, lambda left, right: pc.invert(_float_eq(left, right))),
     "gt": _comparison(pc.greater, _float_gt),

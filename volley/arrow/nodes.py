@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from volley.arrow.batches import conform
 from volley.arrow.casts import cast
-from volley.arrow.dictionaries import assembled, plain_batch
-from volley.arrow.expressions import Value, compile_expression, output_type
+from volley.arrow.dictionaries import decode_batch, make_batch
+from volley.arrow.expressions import CompiledExpression, compile_expression, output_type
 from volley.arrow.user_code import failed
 from volley.arrow.uuids import array_of
 from volley.arrow.validation import check_values
@@ -22,14 +22,14 @@ from volley.plan import nodes
 from volley.plan.expressions import Call, Column, ExprNode, output_name
 from volley.types.arrow import arrow_schema, canonical_schema, type_name
 
-__all__ = ["Stage", "lower", "output_type"]
+__all__ = ["CompiledSteps", "lower", "output_type"]
 
 _Function = Callable[[pa.RecordBatch], pa.RecordBatch]
 _Compute = Callable[[pa.RecordBatch], pa.Array]
 
 
 @dataclass(frozen=True)
-class Stage:
+class CompiledSteps:
     """Narrow steps over batches of one schema; made by `lower`, travels to the executors.
 
     Args:
@@ -63,7 +63,7 @@ class Stage:
         return {"nodes": self.nodes, "input": self.input, "schema": self.schema}
 
 
-def lower(nodes: Sequence[nodes.Node], schema: pa.Schema) -> Stage:
+def lower(nodes: Sequence[nodes.Node], schema: pa.Schema) -> CompiledSteps:
     """Check narrow nodes against the schema of their input and make them one stage.
 
     Raises:
@@ -72,7 +72,7 @@ def lower(nodes: Sequence[nodes.Node], schema: pa.Schema) -> Stage:
     out = schema
     for node in nodes:
         _, out = _lower(node, out)
-    return Stage(tuple(nodes), schema, out)
+    return CompiledSteps(tuple(nodes), schema, out)
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
@@ -102,12 +102,12 @@ def _filter(node: nodes.Filter | nodes.Rest, schema: pa.Schema) -> tuple[_Functi
         if mask.true_count == batch.num_rows:
             return batch  # a filter copies
         # A dictionary would keep the values of the rows that are dropped here, and show them in the files.
-        return plain_batch(batch.filter(mask))
+        return decode_batch(batch.filter(mask))
 
     return step, schema
 
 
-def _computed(value: Value) -> tuple[pa.DataType, _Compute]:
+def _computed(value: CompiledExpression) -> tuple[pa.DataType, _Compute]:
     """A value as a column of its own: nulls get a type, constants a row each."""
     kind = pa.string() if pa.types.is_null(value.type) else value.type
 
@@ -137,7 +137,7 @@ def _select(node: nodes.Select, schema: pa.Schema) -> tuple[_Function, pa.Schema
     out = pa.schema([pa.field(output_name(column), kind) for column, (kind, _) in named])
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return assembled((compute(batch) for _, compute in columns), out)
+        return make_batch((compute(batch) for _, compute in columns), out)
 
     return step, out
 
@@ -150,7 +150,7 @@ def _with_column(node: nodes.WithColumn, schema: pa.Schema) -> tuple[_Function, 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays, column = batch.columns, compute(batch)
         arrays = [*arrays, column] if index < 0 else [*arrays[:index], column, *arrays[index + 1 :]]
-        return assembled(arrays, out)
+        return make_batch(arrays, out)
 
     return step, out
 
@@ -176,7 +176,7 @@ def _rename(node: nodes.Rename, schema: pa.Schema) -> tuple[_Function, pa.Schema
     if twice := sorted({name for name in new if new.count(name) > 1}):
         raise ExpressionError(f"rename makes two columns {twice[0]!r}", hint="drop or rename the other one")
     out = pa.schema([field.with_name(name) for field, name in zip(schema, new, strict=True)])
-    return lambda batch: assembled(batch.columns, out), out
+    return lambda batch: make_batch(batch.columns, out), out
 
 
 def _output_schema(declared: Any, schema: pa.Schema) -> pa.Schema:
@@ -249,7 +249,7 @@ def _map_batches(node: nodes.MapBatches, schema: pa.Schema) -> tuple[_Function, 
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
-            made = node.function(plain_batch(batch))
+            made = node.function(decode_batch(batch))
         except Exception as error:
             raise failed(node.label(), error, f"a batch of {batch.num_rows} rows") from error
         if not isinstance(made, pa.RecordBatch):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from volley.arrow.dictionaries import plain
+from volley.arrow.dictionaries import decode
 from volley.errors import SourceError
 
 __all__ = ["check_values"]
@@ -35,7 +35,7 @@ def _fault(array: pa.Array) -> str | None:
     """What is wrong with a value of the array; None if nothing is."""
     if pa.types.is_dictionary(array.type):
         # Rows may use none of the values that are not sound.
-        return _fault(array.dictionary) and _fault(plain(array))
+        return _fault(array.dictionary) and _fault(decode(array))
     if pa.types.is_string(array.type):
         return None if _is_ascii(array) or _is_valid(array) else "a string that is not UTF-8"
     if pa.types.is_decimal(array.type):

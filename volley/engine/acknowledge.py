@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from volley.errors import SourceError, VolleyError
-from volley.secrets import mask_uri, presentable
+from volley.secrets import redact_uri, redacted
 from volley.source import Reader
 from volley.spark.log import NO_OFFSET, SparkLog
 
@@ -49,8 +49,8 @@ class Readers:
                 raise
             except Exception as error:
                 raise SourceError(
-                    f"{type(reader).__name__} can't start: {mask_uri(str(error))}", hint="the cause says more"
-                ) from presentable(error)
+                    f"{type(reader).__name__} can't start: {redact_uri(str(error))}", hint="the cause says more"
+                ) from redacted(error)
             self._started.append(reader)
         self._is_running = True
         self._acknowledge_finished()
@@ -73,7 +73,7 @@ class Readers:
             try:
                 reader.stop()
             except Exception as error:
-                _log.warning("%s: %s can't stop: %s", self._job, type(reader).__name__, mask_uri(str(error)))
+                _log.warning("%s: %s can't stop: %s", self._job, type(reader).__name__, redact_uri(str(error)))
 
     def _acknowledge_finished(self) -> None:
         """Tell where the last epoch ends that Spark has logged as done."""
@@ -111,7 +111,7 @@ class Readers:
         except Exception as error:
             _log.warning(
                 "%s: %s failed to take note that epoch %d is committed, the next epoch tells it again: %s",
-                *(self._job, type(reader).__name__, epoch, mask_uri(str(error))),
+                *(self._job, type(reader).__name__, epoch, redact_uri(str(error))),
             )
             return False
         return True

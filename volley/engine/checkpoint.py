@@ -72,7 +72,7 @@ class Binding:
     targets: Mapping[str, str | None] | None = None
 
     @classmethod
-    def of(cls, writes: Sequence[nodes.Write], path: nodes.Path, targets: Sequence[str]) -> Binding:
+    def of(cls, writes: Sequence[nodes.Write], path: nodes.ExecutionPath, targets: Sequence[str]) -> Binding:
         """The binding of a job; no target has an identity before it is opened."""
         sources = [read.source.identity for read in nodes.reads(writes, path)]
         stateful = [step.label() for step in nodes.stateful(writes, path)]

@@ -14,11 +14,11 @@ from volley.task.sorter import SCHEMA, DeadLetters
 if TYPE_CHECKING:
     from volley.metrics import Metrics
 
-__all__ = ["Targets", "dead_letters"]
+__all__ = ["DeadLetterSinks", "dead_letters"]
 
 
 @dataclass(frozen=True)
-class Targets:
+class DeadLetterSinks:
     """The driver's side: the sinks that take dead letters, each once, however many sinks send theirs to it.
 
     Args:
@@ -33,7 +33,7 @@ class Targets:
     counters: tuple[Metrics, ...]
 
     @classmethod
-    def open(cls, writes: Sequence[Write], job: str, metrics: Metrics, known: Collection[str] = ()) -> Targets:
+    def open(cls, writes: Sequence[Write], job: str, metrics: Metrics, known: Collection[str] = ()) -> DeadLetterSinks:
         """Reach the targets of a job's sinks; make them if they are absent.
 
         Args:

@@ -9,31 +9,31 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from volley.engine.dead_letters import Targets
+from volley.engine.dead_letters import DeadLetterSinks
 from volley.engine.landed import Landed
 from volley.epoch import Epoch, WriteResult
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, StorageError, VolleyError
 from volley.metrics import Metrics
-from volley.sink import Chore, Committer
+from volley.sink import Committer, ExecutorTask
 from volley.source import Split
 from volley.spark.compile import CompiledPlan
 from volley.spark.log import SparkLog
-from volley.spark.progress import Tally
-from volley.spark.run import evaluate, run_chores, run_rows, run_splits
+from volley.spark.progress import EpochCounters
+from volley.spark.run import evaluate, run_on_executors, run_rows, run_splits
 from volley.task.failpoints import reach
 from volley.task.task import InputSplit, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Chores", "Done", "Epochs"]
+__all__ = ["EpochResult", "Epochs", "ExecutorTasks"]
 
 _log = logging.getLogger(__name__)
 _WRITES = 4
 
 
 @dataclass(frozen=True)
-class Done:
+class EpochResult:
     """An epoch that is visible in every sink.
 
     Args:
@@ -52,24 +52,24 @@ class Done:
 
 
 @dataclass
-class Chores:
+class ExecutorTasks:
     """Has the chores of one sink done by the executors, and counts what they write.
 
     Args:
         spark: The job's session.
         job: The job's name.
-        tally: Where each tells what it wrote before all are done.
+        counters: Where each tells what it wrote before all are done.
         metrics: The sink's counters.
     """
 
     spark: SparkSession
     job: str
-    tally: Tally
+    counters: EpochCounters
     metrics: Metrics
     _done: list[WriteResult] = field(default_factory=list)
 
-    def __call__(self, chores: Sequence[Chore]) -> list[WriteResult]:
-        results = run_chores(self.spark, self.job, self.tally, chores)
+    def __call__(self, tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
+        results = run_on_executors(self.spark, self.job, self.counters, tasks)
         # Their rows were counted when tasks took them.
         written = [WriteResult(files=each.files, bytes=each.bytes, seconds=each.seconds) for each in results]
         for each in written:
@@ -77,7 +77,7 @@ class Chores:
         self._done += written
         return results
 
-    def taken(self) -> list[WriteResult]:
+    def take(self) -> list[WriteResult]:
         """What was written since this was asked last."""
         taken, self._done = self._done, []
         return taken
@@ -92,9 +92,9 @@ class Epochs:
         plan: What Spark and the tasks do.
         splits: Gives the splits of an epoch, each with its reader's number; None: Spark has its rows.
         committers: One for each sink of the job.
-        chores: For each sink who has its chores done, and counts for it.
+        executor_tasks: Per sink: runs its executor tasks and counts what they write.
         targets: Where bad rows go.
-        tally: What the running epoch's tasks have reported.
+        counters: What the running epoch's tasks have reported.
         metrics: Where to count.
         log: Spark's log of the query.
         landed: How far each target was.
@@ -106,9 +106,9 @@ class Epochs:
     plan: CompiledPlan
     splits: Callable[[int], list[tuple[int, Split]]] | None
     committers: Sequence[Committer]
-    chores: Sequence[Chores]
-    targets: Targets
-    tally: Tally
+    executor_tasks: Sequence[ExecutorTasks]
+    targets: DeadLetterSinks
+    counters: EpochCounters
     metrics: Metrics
     log: SparkLog
     landed: Landed
@@ -136,7 +136,7 @@ class Epochs:
             number in routes and self._is_empty(each, epoch) for number, each in enumerate(self.targets.committers)
         ]
         if any(due):
-            self._land(self.plan.frame, epoch, [*due, *letters_due], [[] for _ in self._all])
+            self._write_and_commit(self.plan.frame, epoch, [*due, *letters_due], [[] for _ in self._all])
 
     def remember(self, query_id: str) -> None:
         """Keep beside the checkpoint how far the targets are, for the next run to compare."""
@@ -158,7 +158,7 @@ class Epochs:
             )
         return last is None
 
-    def run(self, frame: DataFrame, epoch: Epoch) -> Done:
+    def run(self, frame: DataFrame, epoch: Epoch) -> EpochResult:
         """Write and commit what is missing of one epoch.
 
         Args:
@@ -178,10 +178,10 @@ class Epochs:
         else:
             reach("before-files", epoch.number)
             self.log.make_durable(epoch.number)
-            self._land(frame, epoch, due, results)
+            self._write_and_commit(frame, epoch, due, results)
             reach("before-checkpoint", epoch.number)
-        sinks = [[*written, *chores.taken()] for written, chores in zip(results, self.chores, strict=False)]
-        return Done(epoch, sinks, results[count:], skipped, self._orphans(epoch, results))
+        sinks = [[*written, *tasks.take()] for written, tasks in zip(results, self.executor_tasks, strict=False)]
+        return EpochResult(epoch, sinks, results[count:], skipped, self._orphans(epoch, results))
 
     @cached_property
     def _all(self) -> tuple[Committer, ...]:
@@ -189,9 +189,9 @@ class Epochs:
         return (*self.committers, *self.targets.committers)
 
     @cached_property
-    def _counters(self) -> tuple[Metrics, ...]:
+    def _committer_metrics(self) -> tuple[Metrics, ...]:
         """Of each of them."""
-        return (*(chores.metrics for chores in self.chores), *self.targets.counters)
+        return (*(tasks.metrics for tasks in self.executor_tasks), *self.targets.counters)
 
     def _due(self, epoch: Epoch) -> list[bool]:
         """For each of them whether it still lacks the epoch."""
@@ -211,7 +211,9 @@ class Epochs:
             hint='restore its newest copy; or start over: fresh=True, with into="replace" to empty the target first',
         )
 
-    def _land(self, frame: DataFrame, epoch: Epoch, due: list[bool], landed: list[list[WriteResult]]) -> None:
+    def _write_and_commit(
+        self, frame: DataFrame, epoch: Epoch, due: list[bool], landed: list[list[WriteResult]]
+    ) -> None:
         """Write and commit, anew if a target has got another layout meanwhile; `landed` gets what each one took."""
         for left in reversed(range(_WRITES)):
             results = self._write(frame, epoch, due)
@@ -223,8 +225,8 @@ class Epochs:
                 if not left:
                     raise
                 _log.warning("%s: epoch %d is written anew: %s", self.job, epoch.number, error.message)
-            for chores in self.chores:
-                chores.taken()  # what they wrote is deleted again
+            for tasks in self.executor_tasks:
+                tasks.take()  # what they wrote is deleted again
             # Those that were committed before it have the epoch by now, the dead letters too.
             due = self._due(epoch)
 
@@ -234,7 +236,7 @@ class Epochs:
             committer.writer(epoch) if is_due else None for committer, is_due in zip(self.committers, due, strict=True)
         )
         letters = self.targets.letters(self.job, epoch, letters_due)
-        task = Task(epoch.number, self.plan.tasks, writers, letters, self.tally.reports)
+        task = Task(epoch.number, self.plan.tasks, writers, letters, self.counters.task_counts)
         if self.splits is None:
             tasks = run_rows(frame, task)
         else:
@@ -270,12 +272,12 @@ class Epochs:
 
     def _tell(self, index: int, epoch: Epoch, rows: int) -> None:
         if rows:
-            self._counters[index].record_failed(rows)
+            self._committer_metrics[index].record_failed(rows)
             sink = self.targets.sinks[index - len(self.committers)]
             _log.warning("%s: %s bad rows of epoch %d are in %r", self.job, f"{rows:,}", epoch.number, sink)
 
     def _commit(self, index: int, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        committer, metrics, began = self._all[index], self._counters[index], time.monotonic()
+        committer, metrics, began = self._all[index], self._committer_metrics[index], time.monotonic()
         try:
             committer.commit(epoch, results)
         except LayoutChangedError:
@@ -296,7 +298,7 @@ class Epochs:
     def _count(self, index: int, results: Sequence[WriteResult]) -> None:
         # Dead letters are counted as failed rows, by `_tell`.
         for result in results if index < len(self.committers) else ():
-            self._counters[index].record_write(result)
+            self._committer_metrics[index].record_write(result)
 
     def _orphans(self, epoch: Epoch, results: Sequence[Sequence[WriteResult]]) -> list[str]:
         """A look costs a listing: it is taken where a driver or a task has died, or a copy may have been killed."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 
 from volley.engine.acknowledge import Readers
-from volley.engine.epochs import Done, Epochs
+from volley.engine.epochs import EpochResult, Epochs
 from volley.engine.running import release
 from volley.errors import JobError, VolleyError
 from volley.exposition import Endpoint
@@ -235,7 +235,7 @@ class Job:
             if self._stopping:
                 raise _Stopping
             self._begun = self._in_epoch = True
-        self._epochs.tally.begin(number)
+        self._epochs.counters.begin(number)
         try:
             reach("before-planning", number)
             query_id = str(frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
@@ -249,12 +249,12 @@ class Job:
             self._failure = self._explained(error)
             raise
         finally:
-            self._epochs.tally.end()
+            self._epochs.counters.end()
             with self._gate:
                 self._in_epoch = False
                 self._gate.notify_all()
 
-    def _count(self, done: Done) -> None:
+    def _count(self, done: EpochResult) -> None:
         seen = self._progress
         written = [result for sink in done.sinks for result in sink]
         self.orphans += done.orphans
@@ -263,7 +263,7 @@ class Job:
             epoch=done.epoch.number,
             epochs=seen.epochs + 1,
             skipped=seen.skipped + done.skipped,
-            rows=seen.rows + self._epochs.tally.rows([sum(result.rows for result in sink) for sink in done.sinks]),
+            rows=seen.rows + self._epochs.counters.rows([sum(result.rows for result in sink) for sink in done.sinks]),
             rejected=seen.rejected + sum(result.rows for target in done.letters for result in target),
             files=seen.files + sum(result.files for result in written),
             bytes=seen.bytes + sum(result.bytes for result in written),

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from volley.engine.checkpoint import Binding, Checkpoint
-from volley.engine.dead_letters import Targets, dead_letters
-from volley.engine.epochs import Chores, Epochs
+from volley.engine.dead_letters import DeadLetterSinks, dead_letters
+from volley.engine.epochs import Epochs, ExecutorTasks
 from volley.engine.landed import Landed
 from volley.engine.options import Start
 from volley.engine.preview import preview
@@ -22,7 +22,7 @@ from volley.sink import Committer, SinkContext
 from volley.spark.compile import compile_plan
 from volley.spark.log import PlannedEpochs
 from volley.spark.preload import preload
-from volley.spark.progress import Tally
+from volley.spark.progress import EpochCounters
 from volley.spark.session import has_context, session_for_job
 from volley.task.sorter import SCHEMA
 from volley.task.tree import grouped
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 def launch(
     writes: Sequence[nodes.Write],
-    path: nodes.Path,
+    path: nodes.ExecutionPath,
     start: Start,
     checkpoint: Checkpoint,
     session: Callable[[], SparkSession],
@@ -80,14 +80,14 @@ def launch(
     plan = compile_plan(spark, writes, path, f"{checkpoint.url}/volley", start.name)
     readers = plan.tasks.readers
     planned = PlannedEpochs(checkpoint.log, readers) if readers else None
-    tally = Tally(spark.sparkContext, grouped(plan.tasks.trees, len(sinks)))
-    metrics.follow(lambda: tally.progress)
-    chores = [Chores(spark, start.name, tally, metrics.of_sink(sink.label)) for sink in sinks]
+    counters = EpochCounters(spark.sparkContext, grouped(plan.tasks.trees, len(sinks)))
+    metrics.follow(lambda: counters.progress)
+    executor_tasks = [ExecutorTasks(spark, start.name, counters, metrics.of_sink(sink.label)) for sink in sinks]
     committers = [
         sink.open(SinkContext(start.name, step.schema, run.metrics, run, sink.target in known))
-        for sink, step, run in zip(sinks, plan.tasks.sinks, chores, strict=True)
+        for sink, step, run in zip(sinks, plan.tasks.sinks, executor_tasks, strict=True)
     ]
-    targets = Targets.open(writes, start.name, metrics, known)
+    targets = DeadLetterSinks.open(writes, start.name, metrics, known)
     opened = (*committers, *targets.committers)
     _check_distinct(opened)
     preload(spark, {type(each).__module__ for each in (*readers, *committers)})
@@ -96,9 +96,9 @@ def launch(
         plan=plan,
         splits=None if planned is None else planned.splits,
         committers=committers,
-        chores=chores,
+        executor_tasks=executor_tasks,
         targets=targets,
-        tally=tally,
+        counters=counters,
         metrics=metrics,
         log=checkpoint.log,
         landed=Landed(checkpoint.log),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["preview"]
 
 
-def preview(writes: Sequence[nodes.Write], path: nodes.Path, state: str) -> None:
+def preview(writes: Sequence[nodes.Write], path: nodes.ExecutionPath, state: str) -> None:
     """Check each step against the schema before it, and each sink, as far as sources know their schema by now.
 
     Args:

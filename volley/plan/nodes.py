@@ -15,12 +15,12 @@ from volley.source import Source, SparkSource
 __all__ = [
     "Deduplicate",
     "Drop",
+    "ExecutionPath",
     "Filter",
     "FlatMap",
     "Map",
     "MapBatches",
     "Node",
-    "Path",
     "Read",
     "Rename",
     "Rest",
@@ -241,7 +241,7 @@ def walk(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 @dataclass(frozen=True)
-class Path:
+class ExecutionPath:
     """How a plan runs: on Arrow batches from source to sink, or through Spark's own operators; and why."""
 
     arrow_native: bool
@@ -251,34 +251,34 @@ class Path:
         return f"{'Arrow-native' if self.arrow_native else 'general'} ({self.reason})"
 
 
-def choose_path(nodes: Iterable[Node], arrow_native: bool = True) -> Path:
+def choose_path(nodes: Iterable[Node], arrow_native: bool = True) -> ExecutionPath:
     """The path that a graph takes; `arrow_native` False forces the general one."""
     if not arrow_native:
-        return Path(False, "Environment(arrow_native=False)")
+        return ExecutionPath(False, "Environment(arrow_native=False)")
     for each in walk(nodes):
         if isinstance(each, Read):
             if isinstance(each.source, SparkSource):
-                return Path(False, f"{type(each.source).__name__} is read by Spark itself")
+                return ExecutionPath(False, f"{type(each.source).__name__} is read by Spark itself")
         elif not each.narrow:
-            return Path(False, f"{each.label()} needs rows of more than one batch")
-    return Path(True, "every step works on one Arrow batch at a time")
+            return ExecutionPath(False, f"{each.label()} needs rows of more than one batch")
+    return ExecutionPath(True, "every step works on one Arrow batch at a time")
 
 
-def reads(writes: Sequence[Write], path: Path) -> list[Read]:
+def reads(writes: Sequence[Write], path: ExecutionPath) -> list[Read]:
     """The reads of a job in plan order; on the general path those that streams share come as often as they are used."""
     if path.arrow_native:
         return [node for node in walk(writes) if isinstance(node, Read)]
     return [node for head, _ in heads(writes) for node in _below(head) if isinstance(node, Read)]
 
 
-def stateful(writes: Sequence[Write], path: Path) -> list[Node]:
+def stateful(writes: Sequence[Write], path: ExecutionPath) -> list[Node]:
     """The steps that keep state, in plan order, as often as Spark runs them."""
     if path.arrow_native:
         return []
     return [node for head, _ in heads(writes) for node in _below(head) if node.stateful]
 
 
-def states(writes: Sequence[Write], path: Path, folder: str) -> list[tuple[Read, str]]:
+def states(writes: Sequence[Write], path: ExecutionPath, folder: str) -> list[tuple[Read, str]]:
     """The reads of a job, each with the folder where its source keeps its state.
 
     Args:

@@ -51,7 +51,7 @@ class CompiledPlan:
 
 
 def compile_plan(
-    spark: SparkSession, writes: Sequence[nodes.Write], path: nodes.Path, state: str, job: str
+    spark: SparkSession, writes: Sequence[nodes.Write], path: nodes.ExecutionPath, state: str, job: str
 ) -> CompiledPlan:
     """Open the sources of a job, check every step against the schema before it, build the streaming frame.
 
@@ -80,7 +80,7 @@ def compile_plan(
 
 class _Compiler:
     def __init__(
-        self, spark: SparkSession, writes: Sequence[nodes.Write], path: nodes.Path, state: str, job: str
+        self, spark: SparkSession, writes: Sequence[nodes.Write], path: nodes.ExecutionPath, state: str, job: str
     ) -> None:
         self._spark = spark
         self._writes = writes

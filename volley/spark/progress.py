@@ -15,7 +15,7 @@ from volley.metrics import EpochProgress
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["Reports", "Tally"]
+__all__ = ["EpochCounters", "TaskCounts"]
 
 _Counts = tuple[int, ...]
 """Tasks, files and bytes, then the rows of each sink."""
@@ -30,31 +30,31 @@ class _Sums(AccumulatorParam[_Counts]):
 
 
 @dataclass(frozen=True)
-class Reports:
+class TaskCounts:
     """The end that travels to the executors.
 
     Spark delivers a task's report when the task ends, once for each partition, whatever is tried again or twice.
 
     Args:
-        counts: Where reports add up.
+        sums: Spark's accumulator that adds them up.
         sinks: How many sinks the job has; results behind them are those of dead letters.
     """
 
-    counts: Accumulator[_Counts]
+    sums: Accumulator[_Counts]
     sinks: int
 
-    def task(self, results: Sequence[WriteResult]) -> None:
+    def add(self, results: Sequence[WriteResult]) -> None:
         """A task has written this, one result a sink."""
         written = results[: self.sinks]
         size = sum(each.bytes for each in written)
-        self.counts.add((1, sum(each.files for each in written), size, *(each.rows for each in written)))
+        self.sums.add((1, sum(each.files for each in written), size, *(each.rows for each in written)))
 
-    def chore(self, result: WriteResult) -> None:
+    def add_executor_task(self, result: WriteResult) -> None:
         """A chore has written this, of rows that were counted when a task took them."""
-        self.counts.add((0, result.files, result.bytes, *(0 for _ in range(self.sinks))))
+        self.sums.add((0, result.files, result.bytes, *(0 for _ in range(self.sinks))))
 
 
-class Tally:
+class EpochCounters:
     """The driver's end: how far the running epoch has come.
 
     Args:
@@ -65,12 +65,12 @@ class Tally:
     def __init__(self, context: SparkContext, groups: Sequence[int]) -> None:
         self._groups = groups
         self._none = (0,) * (3 + len(groups))
-        self.reports = Reports(context.accumulator(self._none, _Sums()), len(groups))
+        self.task_counts = TaskCounts(context.accumulator(self._none, _Sums()), len(groups))
         self._epoch: tuple[int, float] | None = None
 
     def begin(self, epoch: int) -> None:
         """The epoch of this number begins."""
-        self.reports.counts.value = self._none
+        self.task_counts.sums.value = self._none
         self._epoch = epoch, time.monotonic()
 
     def end(self) -> None:
@@ -99,5 +99,5 @@ class Tally:
         if self._epoch is None:
             return None
         number, began = self._epoch
-        tasks, files, size, *rows = self.reports.counts.value
+        tasks, files, size, *rows = self.task_counts.sums.value
         return EpochProgress(number, tasks, self.rows(rows), files, size, time.monotonic() - began)

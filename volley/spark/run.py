@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from volley.epoch import WriteResult
-from volley.sink import Chore
+from volley.sink import ExecutorTask
 from volley.spark.errors import translate
 from volley.spark.nodes import map_in_arrow
-from volley.spark.progress import Tally
+from volley.spark.progress import EpochCounters
 from volley.task.errors import carried
-from volley.task.failpoints import CHORE_POINT, reach
+from volley.task.failpoints import EXECUTOR_TASK_POINT, reach
 from volley.task.memory import settle
 from volley.task.task import InputSplit, Task, place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["evaluate", "run_chores", "run_rows", "run_splits"]
+__all__ = ["evaluate", "run_on_executors", "run_rows", "run_splits"]
 
 T = TypeVar("T")
 
@@ -47,31 +47,33 @@ def evaluate(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def run_chores(spark: SparkSession, job: str, tally: Tally, chores: Sequence[Chore]) -> list[WriteResult]:
+def run_on_executors(
+    spark: SparkSession, job: str, counters: EpochCounters, tasks: Sequence[ExecutorTask]
+) -> list[WriteResult]:
     """Have each chore done by a Spark task of its own; the results in their order.
 
     Args:
         spark: The session.
         job: The job's name.
-        tally: Where each tells what it wrote before all are done.
-        chores: What to do.
+        counters: Where each tells what it wrote before all are done.
+        tasks: What to do.
 
     Raises:
         VolleyError: If one fails for good.
     """
 
-    epoch, reports, last = tally.epoch, tally.reports, len(chores) - 1
+    epoch, counts, last = counters.epoch, counters.task_counts, len(tasks) - 1
 
-    def work(given: Iterable[Chore]) -> Iterator[WriteResult]:
-        for chore in given:
-            done = chore()
+    def work(given: Iterable[ExecutorTask]) -> Iterator[WriteResult]:
+        for task in given:
+            done = task()
             if place() == (last, 0):
-                reach(CHORE_POINT, epoch)
-            reports.chore(done)
+                reach(EXECUTOR_TASK_POINT, epoch)
+            counts.add_executor_task(done)
             yield done
 
     try:
-        return _in_tasks(spark, work, chores)
+        return _in_tasks(spark, work, tasks)
     except Exception as error:
         made = translate(error, job)
         raise made from made.__cause__

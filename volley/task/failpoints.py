@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-__all__ = ["CHORE_POINT", "LOG", "POINTS", "TASK_POINTS", "VARIABLE", "VICTIM", "reach"]
+__all__ = ["EXECUTOR_TASK_POINT", "LOG", "POINTS", "TASK_POINTS", "VARIABLE", "VICTIM", "reach"]
 
 VARIABLE = "VOLLEY_FAILPOINT"
 """The environment variable that arms points, each in one epoch: ``point@epoch``, several with commas between them."""
@@ -27,7 +27,7 @@ epoch that is there already passes ``in-recovery`` in place of all but the first
 TASK_POINTS = ("in-task", "after-task")
 """On an executor: a task has written rows, and has closed its files; only the first attempt of a task dies there."""
 
-CHORE_POINT = "after-chore"
+EXECUTOR_TASK_POINT = "after-chore"
 """On an executor: the last chore of a commit is done and has closed its files; only its first attempt dies there."""
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from volley.arrow.bisect import first_failing, halved
+from volley.arrow.bisect import first_failing, process_or_bisect
 from volley.arrow.python_values import bad_row
-from volley.bad_rows import BadRow, Located
+from volley.bad_rows import BadRow, PositionedBatch
 from volley.errors import JobError, VolleyError
 from volley.sink import TaskWriter, Writer
 from volley.task.tree import Failure, SinkStep, Tree
 
-__all__ = ["SCHEMA", "DeadLetters", "Sorter", "blamed"]
+__all__ = ["SCHEMA", "DeadLetters", "Sorter", "with_bad_row"]
 
 SCHEMA = pa.schema(
     {"payload": pa.string(), "error": pa.string(), "position": pa.string(), "epoch": pa.int64(), "job": pa.string()}
@@ -86,7 +86,7 @@ class Sorter:
         self._targets = targets
         self._held: list[list[BadRow]] = [[] for _ in targets]
 
-    def take(self, found: Located | BadRow) -> None:
+    def take(self, found: PositionedBatch | BadRow) -> None:
         """Write the rows, or what of them can be written.
 
         Raises:
@@ -109,7 +109,7 @@ class Sorter:
         routes = (self._letters.routes[sink] for sink in self._tree.sinks)
         return next(route for route in routes if route is not None)
 
-    def _sorted(self, found: Located) -> Iterator[_Outputs]:
+    def _sorted(self, found: PositionedBatch) -> Iterator[_Outputs]:
         def attempt(start: int, end: int) -> _Outputs:
             outputs, failures = self._tree.sorted_outputs(found.batch.slice(start, end - start), self._writers)
             if failures:
@@ -123,7 +123,7 @@ class Sorter:
                 self._reject(route, bad_row(found.batch, row, _message(cause), position))
             return error.outputs
 
-        return halved(found.batch.num_rows, attempt, single, (_Rejected,))
+        return process_or_bisect(found.batch.num_rows, attempt, single, (_Rejected,))
 
     def _causes(self, failures: Sequence[Failure], position: str) -> dict[int, Exception]:
         """For each dead letter that gets a row the first cause: sinks that share a dead letter leave it one letter."""
@@ -132,7 +132,7 @@ class Sorter:
             for sink in failure.sinks:
                 route = self._letters.routes[sink]
                 if route is None:
-                    raise _named(failure.cause, position) from failure.cause
+                    raise _with_position(failure.cause, position) from failure.cause
                 causes.setdefault(route, failure.cause)
         return causes
 
@@ -154,7 +154,7 @@ class Sorter:
             target.write(pa.RecordBatch.from_pylist(rows, SCHEMA))
 
 
-def blamed(
+def with_bad_row(
     error: Exception,
     batch: pa.RecordBatch,
     tree: Tree,
@@ -183,14 +183,14 @@ def blamed(
         # A function's error tells its row already.
         return found
     place, shown = position(row), f"the row {bad_row(batch, row, '', '').payload:.200}"
-    return _named(found, f"{place}: {shown}" if place else shown)
+    return _with_position(found, f"{place}: {shown}" if place else shown)
 
 
 def _message(error: Exception) -> str:
     return error.message if isinstance(error, VolleyError) else str(error)
 
 
-def _named(error: Exception, place: str) -> VolleyError:
+def _with_position(error: Exception, place: str) -> VolleyError:
     """The error with the place of the row that caused it in front."""
     if isinstance(error, VolleyError):
         return error.within(place)

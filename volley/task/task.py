@@ -18,7 +18,7 @@ from volley.sink import TaskWriter, Writer
 from volley.source import Reader, Split
 from volley.task.failpoints import reach
 from volley.task.memory import peak_memory
-from volley.task.sorter import DeadLetters, Sorter, blamed
+from volley.task.sorter import DeadLetters, Sorter, with_bad_row
 from volley.task.tree import DATA_ERRORS, SinkStep, Tree
 
 __all__ = ["InputSplit", "Task", "TaskPlan", "place"]
@@ -60,10 +60,10 @@ class InputSplit:
     split: Split
 
 
-class Reports(Protocol):
+class TaskCounts(Protocol):
     """Counts what tasks have written, while others still run."""
 
-    def task(self, results: Sequence[WriteResult]) -> None:
+    def add(self, results: Sequence[WriteResult]) -> None:
         """Count the results of one task, one a sink; those behind them are of dead letters."""
 
 
@@ -76,14 +76,14 @@ class Task:
         plan: What to do with the rows.
         writers: One for each sink; None = the sink has the epoch already.
         letters: Where bad rows go; None = the first one stops the job. Their results come behind the sinks'.
-        reports: Where it tells what it wrote before the epoch is done.
+        counts: Counts what it wrote, while the epoch still runs.
     """
 
     epoch: int
     plan: TaskPlan
     writers: tuple[Writer | None, ...]
     letters: DeadLetters | None = None
-    reports: Reports | None = None
+    counts: TaskCounts | None = None
 
     def __call__(self, given: Iterable[Any]) -> Iterator[tuple[WriteResult, ...]]:
         """Do it.
@@ -103,8 +103,8 @@ class Task:
                 replace(each, attempt=attempt, worker_memory=memory) if each else WriteResult() for each in closed
             )
             self._reach("after-task", attempt)
-            if self.reports:
-                self.reports.task(results)
+            if self.counts:
+                self.counts.add(results)
         except BaseException:
             for writer in writers:
                 if writer:
@@ -155,7 +155,7 @@ class Task:
                 if writer := writers[sink]:
                     self.plan.sinks[sink].write(rows, writer)
         except DATA_ERRORS as error:
-            raise blamed(error, batch, tree, writers, position) from error
+            raise with_bad_row(error, batch, tree, writers, position) from error
 
     def _position(self, split: InputSplit, before: int, row: int) -> str | None:
         """Where a row stands in the source, found by reading its split again; None if that is not known."""

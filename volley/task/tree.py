@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from volley.arrow.batches import conform
-from volley.arrow.nodes import Stage, lower
+from volley.arrow.nodes import CompiledSteps, lower
 from volley.arrow.schemas import Schemas
 from volley.arrow.validation import check_values
 from volley.errors import ExpressionError, JobError, SchemaMismatchError, SourceError
@@ -52,7 +52,7 @@ class Branch:
         checks_values: True if its values must be checked: they go to a sink, and no branch before has checked them.
     """
 
-    stage: Stage
+    stage: CompiledSteps
     parent: int | None
     sinks: tuple[int, ...]
     checks_values: bool
@@ -238,7 +238,7 @@ class _Growth:
             if id(each) not in self.sinks:
                 self.grow(each, [each], stage.schema, parent, checked)
 
-    def _stage(self, steps: Sequence[nodes.Node], schema: pa.Schema) -> Stage:
+    def _stage(self, steps: Sequence[nodes.Node], schema: pa.Schema) -> CompiledSteps:
         """The steps as functions on batches; a union brings columns into the order of its first stream."""
         return lower([self._in_order(step) if isinstance(step, nodes.Union) else step for step in steps], schema)
 
