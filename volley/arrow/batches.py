@@ -1,4 +1,4 @@
-"""Brings batches to a schema: by name, cast without loss, nulls where a column is missing."""
+"""Conforms batches to a schema: matches columns by name, casts without loss, fills missing ones with nulls."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ __all__ = ["conform"]
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool = False) -> pa.RecordBatch:
-    """The batch with exactly the columns of `schema`: by name, cast where types differ, nulls where one is missing.
-
-    A batch that fits is returned as it is.
+    """Return the batch with exactly the columns of a schema: by name, cast if types differ, nulls if missing.
 
     Args:
-        batch: The batch.
-        schema: The wanted columns.
-        dictionaries: True: a column that is a dictionary of a few values of the wanted type stays one.
+        batch: The batch; returned unchanged if it has the schema already.
+        schema: The schema of the result.
+        dictionaries: True keeps a small dictionary of values of the right type encoded.
 
     Raises:
-        SourceError: If a value can't be cast without loss; names the column.
+        SourceError: If a value can't be cast without loss, or a column exists twice; names the column.
     """
     if batch.schema.equals(schema):
         return batch

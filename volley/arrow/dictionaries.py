@@ -1,4 +1,4 @@
-"""Columns that stay dictionaries and indices, as Parquet has them, until somebody asks for their values."""
+"""Dictionary-encoded columns, kept encoded as Parquet stores them until a step needs their values."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _VALUES = 256
 _BYTES = 4 << 10
 
 
-def is_encoded(kind: pa.DataType, values: pa.DataType) -> bool:
-    """True if the type is that of a dictionary of such values, as Arrow reads it from Parquet."""
-    return bool(pa.types.is_dictionary(kind) and kind == pa.dictionary(pa.int32(), values))
+def is_encoded(data_type: pa.DataType, values: pa.DataType) -> bool:
+    """Return True if the type is a dictionary of such values with int32 indices, as Arrow reads it from Parquet."""
+    return bool(pa.types.is_dictionary(data_type) and data_type == pa.dictionary(pa.int32(), values))
 
 
 def is_small(values: pa.Array) -> bool:
-    """True if a dictionary of these values costs next to nothing, however many batches and files its rows go to."""
+    """Return True if a dictionary is small enough (256 values, 4 KiB, no nulls) to repeat in every batch and file."""
     return bool(len(values) <= _VALUES and values.nbytes <= _BYTES and not values.null_count)
 
 
 def can_stay_encoded(column: pa.Array, values: pa.DataType) -> bool:
-    """True if a column of such values may stay the dictionary that it is."""
+    """Return True if a column is a small dictionary of such values."""
     return is_encoded(column.type, values) and is_small(column.dictionary)
 
 
 def decode(column: Any) -> Any:
-    """The column with its values one by one; itself if it is no dictionary.
+    """Decode a dictionary column; return any other column unchanged.
 
     Args:
         column: An Arrow array, or a chunked one.
@@ -38,25 +38,32 @@ def decode(column: Any) -> Any:
 
 
 def decode_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without dictionaries; itself if it has none.
+    """Decode all dictionary columns of a batch; return a batch without any unchanged.
 
     Example:
         >>> batch = pa.record_batch({"kind": pa.array(["view", "click", "view"]).dictionary_encode()})
         >>> decode_batch(batch).schema.field("kind").type
         DataType(string)
     """
-    if not any(pa.types.is_dictionary(kind) for kind in batch.schema.types):
+    if not any(pa.types.is_dictionary(data_type) for data_type in batch.schema.types):
         return batch
     return pa.record_batch([decode(column) for column in batch.columns], names=batch.schema.names)
 
 
 def encoded_schema(schema: pa.Schema, types: Iterable[pa.DataType]) -> pa.Schema:
-    """The schema with dictionaries where columns of these types, in its order, have them."""
+    """Return the schema with dictionary types for the columns that have them.
+
+    Args:
+        schema: The schema of the values.
+        types: The type of each column, in the schema's order.
+    """
     pairs = zip(schema, types, strict=True)
-    return pa.schema([field.with_type(kind) if is_encoded(kind, field.type) else field for field, kind in pairs])
+    return pa.schema(
+        [field.with_type(data_type) if is_encoded(data_type, field.type) else field for field, data_type in pairs]
+    )
 
 
 def make_batch(columns: Iterable[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of columns in the schema's order, of which some may be dictionaries of the values it names."""
+    """Return a batch of columns in the schema's order; columns may be dictionaries of the schema's types."""
     arrays = list(columns)
     return pa.RecordBatch.from_arrays(arrays, schema=encoded_schema(schema, (array.type for array in arrays)))
