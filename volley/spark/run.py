@@ -16,7 +16,7 @@ from volley.spark.progress import EpochCounters
 from volley.task.errors import carried
 from volley.task.failpoints import EXECUTOR_TASK_POINT, reach
 from volley.task.memory import settle
-from volley.task.task import InputSplit, Task, place
+from volley.task.task import InputSplit, Task, task_and_attempt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +67,7 @@ def run_on_executors(
     def work(given: Iterable[ExecutorTask]) -> Iterator[WriteResult]:
         for task in given:
             done = task()
-            if place() == (last, 0):
+            if task_and_attempt() == (last, 0):
                 reach(EXECUTOR_TASK_POINT, epoch)
             counts.add_executor_task(done)
             yield done
