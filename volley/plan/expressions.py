@@ -291,7 +291,7 @@ class Expr:
 
     def __contains__(self, item: object) -> bool:
         raise ExpressionError(
-            f"{item!r} in {self!r} can't be told before it runs",
+            f"{item!r} in {self!r} is not known before it runs",
             hint="is_in for values that a column may have, contains for a part of a text",
         )
 
