@@ -67,6 +67,10 @@ class EpochProgress:
         files: Files that they wrote.
         bytes: Encoded bytes that they wrote.
         seconds: Time since the start of the epoch, in seconds.
+
+    Example:
+        >>> EpochProgress(7, tasks=2, rows=500).rows
+        500
     """
 
     number: int
@@ -164,19 +168,16 @@ class MetricsSnapshot(Figures):
     """The counters at one moment: frozen, comparable, exportable as JSON.
 
     Args:
-        records_written: Rows written.
+        records_written, bytes_written: Rows written, and their encoded bytes.
         records_failed: Rows in a dead letter, and rows of epochs that could not be committed.
-        bytes_written: Encoded bytes written.
         commits_success, commits_failed: Commits that landed, and those that did not, or may not have.
         commit_retries: Commit attempts after the first.
-        files_created: Files written.
-        batches_flushed: Arrow batches passed to writers.
+        files_created, batches_flushed: Files written, and Arrow batches passed to writers.
         commit_latency_us, write_latency_us: Time spent committing, and writing in all tasks; sums in microseconds.
         batch_size_min, batch_size_max, batch_size_sum: Rows of the smallest batch, the largest one, and all.
         worker_memory_bytes: The largest peak memory of a Python worker, in bytes.
         seconds_since_last_commit: Seconds since the last commit that landed; None before the first. Not compared.
-        commit_durations: The time of each commit, in seconds.
-        records_per_batch: The rows of each batch.
+        commit_durations, records_per_batch: Histograms of the seconds per commit, and of the rows per batch.
 
     Example:
         >>> snapshot = MetricsSnapshot(records_written=300, batches_flushed=2, batch_size_sum=300)
