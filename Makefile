@@ -12,17 +12,24 @@ BENCHMARKS ?= files_to_iceberg general_path kafka_to_iceberg write_10k write_100
 	epoch_latency empty_epoch start_up memory expressions compressions rolling partitioned_write partition_pruning \
 	snapshot_creation commit_cost catalog_load upsert upsert_strategy presets
 
-.PHONY: demo test test-slow lint unit oldest bench chaos dist clean
+.PHONY: demo test coverage test-slow lint unit oldest bench chaos dist clean
 
 demo: $(STAMP)
 	@echo "demo: a year of New York flights into an Iceberg table, with a crash on the way"
 	@$(BIN)/python -m examples.flights .volley/flights
 
-# Two processes, each with servers and a Spark session of its own: one alone leaves a core idle half of the time.
+# Two processes, each with a Spark session of its own: one alone leaves a core idle half of the time. They share the
+# servers, and one that has no test left takes some of the other's.
+IN_TWO := --numprocesses=2 --dist=worksteal
+
 test: lint $(CLASSES)
-	@echo "test: all tests in two processes, with coverage over Spark's workers too"
+	@echo "test: all tests in two processes"
+	@$(BIN)/pytest $(IN_TWO)
+
+coverage: lint $(CLASSES)
+	@echo "coverage: the same with coverage, over Spark's workers too; half as long again"
 	@rm -f .coverage .coverage.*
-	@$(BIN)/coverage run -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+	@$(BIN)/coverage run -m pytest $(IN_TWO)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
@@ -32,7 +39,7 @@ test-slow: $(STAMP)
 
 unit: $(STAMP)
 	@echo "unit: the tests that need no JVM"
-	@$(BIN)/pytest tests/unit tests/contracts
+	@$(BIN)/pytest $(IN_TWO) tests/unit tests/contracts
 
 lint: $(STAMP)
 	@echo "lint: ruff and mypy"

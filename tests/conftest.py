@@ -1,16 +1,21 @@
-"""One Spark session for all tests of a process: Volley's own, with two cores."""
+"""One Spark session for all tests of a process: Volley's own, with two cores; and the servers."""
 
 from __future__ import annotations
 
 import os
 import pathlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from pyspark.sql import SparkSession
 
 from tests.classes import java_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest_plugins = ["tests.servers.fixtures"]
 
 settings.register_profile("quick", max_examples=25, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from volley.source import Reader, Source, SourceContext, SparkSource
     from volley.stream import DataStream, Pipeline
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ABORT",

@@ -7,9 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.standalone import Cluster
-from tests.services.conftest import seaweed
-
-__all__ = ["seaweed"]
 
 
 @pytest.fixture(scope="session")

@@ -10,16 +10,16 @@ from pathlib import Path
 from tests.cluster.faults import lose_executor, lose_host, run
 from tests.recovery import pipeline, remote_pipeline
 from tests.recovery.remote import RemoteLake
-from tests.services.conftest import Seaweed
+from tests.servers.seaweed import Seaweed
 
 
-def main(folder: Path, master: str, rest_uri: str, s3_endpoint: str) -> None:
-    """Each job has a folder of its own, with its input; what the jobs know of orphans is printed."""
+def main(folder: Path, master: str, rest_uri: str, s3_endpoint: str, table: str) -> None:
+    """Each job has a folder of its own, with its input, and one writes to a remote table; orphans are printed."""
     orphans = {
         path: pipeline.main(folder / path, path == "arrow-native", master).orphans
         for path in ("arrow-native", "general")
     }
-    remote_pipeline.run(folder / "s3", RemoteLake(Seaweed(rest_uri, s3_endpoint), rest_uri, "cluster").config, master)
+    remote_pipeline.run(folder / "s3", RemoteLake(Seaweed(rest_uri, s3_endpoint), rest_uri, table).config, master)
     for name, fault in {"executor": lose_executor, "host": lose_host}.items():
         orphans[name] = run(folder / name, master, partial(fault, folder / name / "struck")).orphans
     print(json.dumps(orphans))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyspark
 
 from tests.processes import ROOT
-from tests.services.conftest import free_ports, wait_for
+from tests.servers.process import free_ports, wait_for
 from volley.spark.java import find_java
 
 SPARK_HOME = Path(pyspark.__file__).parent

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,7 +20,7 @@ from tests.processes import plain_environment
 from tests.recovery import remote_pipeline
 from tests.recovery.remote import RemoteLake
 from tests.recovery.runs import ROWS_PER_FILE, RUN_SECONDS, check_exactly_once, load, write_input
-from tests.services.conftest import Seaweed
+from tests.servers.seaweed import Seaweed
 from volley.iceberg import orphan_files, remove_orphan_files
 
 AT_ONCE = timedelta(0)
@@ -31,12 +32,14 @@ class Done:
     """What one driver did on the cluster, in a folder of each job's own.
 
     Args:
+        table: The table in the remote catalog.
         alive: The hosts whose Worker lived on.
         orphans: By job, the files that it said were left behind.
         log: What the driver told the user's terminal.
     """
 
     folder: Path
+    table: str
     alive: list[str]
     orphans: dict[str, list[str]]
     log: str
@@ -57,8 +60,10 @@ def done(running: Cluster, seaweed: Seaweed, tmp_path_factory: pytest.TempPathFa
     for name in ("arrow-native", "general", "executor", "host"):
         write_input(folder / name, FILES)
     remote_pipeline.write_input(folder / "s3", FILES)
-    ran = driver(running, "tests.cluster.jobs", str(folder), running.master, seaweed.rest_uri, seaweed.s3_endpoint)
-    yield Done(folder, running.alive(), json.loads(ran.stdout), ran.stderr)
+    table = f"t{uuid.uuid4().hex}"
+    arguments = (str(folder), running.master, seaweed.rest_uri, seaweed.s3_endpoint, table)
+    ran = driver(running, "tests.cluster.jobs", *arguments)
+    yield Done(folder, table, running.alive(), json.loads(ran.stdout), ran.stderr)
     running.heal()
 
 
@@ -95,7 +100,7 @@ def test_only_the_master_changes(done: Done, path: str) -> None:
 
 
 def test_executors_write_to_s3_with_the_keys_sent_to_them(done: Done, seaweed: Seaweed) -> None:
-    remote_pipeline.check_exactly_once(RemoteLake(seaweed, seaweed.rest_uri, "cluster").table(), FILES)
+    remote_pipeline.check_exactly_once(RemoteLake(seaweed, seaweed.rest_uri, done.table).table(), FILES)
 
 
 def test_executors_never_open_the_catalog(done: Done, running: Cluster, seaweed: Seaweed) -> None:

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.spool import Spool, calls, fill, note
+from tests.waiting import wait_while_it_runs
 from volley import Environment, JobError, MemorySink, SourceError, SparkSource, State
 from volley.connectors.memory.committer import MemoryCommitter
 from volley.epoch import Epoch, WriteResult
@@ -130,8 +131,7 @@ def test_streams_of_sparks_own_are_passed_over(spark: SparkSession, tmp_path: Pa
     sink = MemorySink("out")
     stream = environment.from_source(TwoRates()).union(environment.from_source(Spool(tmp_path)))
     job = stream.to_sink(sink).start("job")
-    while list(tmp_path.glob("*.json")):
-        assert not job.wait(0.1), job.exception
+    wait_while_it_runs(job, lambda: not list(tmp_path.glob("*.json")), "the end of all files")
     job.stop()
     assert job.exception is None
     told = [call[1] for call in calls(tmp_path) if call[0] == "committed"]

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.waiting import wait_until, wait_while_it_runs
 from volley import (
     ABORT,
     ConfigError,
@@ -44,8 +45,7 @@ def test_start_returns_a_running_job_that_stops(spark: SparkSession, tmp_path: P
     job = environment.from_source(RateSource(rows_per_second=200)).to_sink(sink).start("rate")
     assert job.progress.state.value == "running"
     assert not job.wait(0.01)
-    while job.progress.rows < 20:
-        assert not job.wait(0.1), job.exception
+    wait_while_it_runs(job, lambda: job.progress.rows >= 20, "20 rows")
     job.stop()
     assert job.wait(0)
     assert job.progress.state is State.STOPPED
@@ -55,8 +55,7 @@ def test_start_returns_a_running_job_that_stops(spark: SparkSession, tmp_path: P
     assert job.progress.rows == len(values)
 
     again = environment.from_source(RateSource(rows_per_second=200)).to_sink(sink).start("rate")
-    while len(sink.rows()) == len(values):
-        assert not again.wait(0.1), again.exception
+    wait_while_it_runs(again, lambda: len(sink.rows()) > len(values), "more rows")
     again.stop()
     values = sorted(row["value"] for row in sink.rows())
     assert values == list(range(len(values)))
@@ -67,18 +66,18 @@ def test_stop_waits_for_the_running_epoch(environment: Environment, tmp_path: Pa
 
     def slow(row: dict[str, Any]) -> dict[str, Any]:
         entered.touch()
-        while not gate.exists():
-            threading.Event().wait(0.01)
+        wait_until(gate.exists, 120, "the gate")
         return row
 
     sink = MemorySink("out")
     source = MemorySource([{"id": i} for i in range(5)], rows_per_epoch=1)
     stream = environment.from_source(source).map(slow).to_sink(sink)
     job = stream.start("slow")
-    while not entered.exists():
-        assert not job.wait(0.01), job.exception
+    wait_while_it_runs(job, entered.exists, "the first row")
     stopper = threading.Thread(target=job.stop)
     stopper.start()
+    wait_until(lambda: job._stopping, 60, "the stop")
+    stopper.join(0.5)
     assert stopper.is_alive()
     assert sink.rows() == []
     gate.touch()
@@ -252,8 +251,7 @@ def test_a_second_start_of_a_running_job_is_refused_and_leaves_the_first_one_alo
     for folder in (tmp_path, tmp_path / "link"):
         with pytest.raises(PlanError, match="job 'once' runs in this process already"):
             start(folder)
-    while not sink.rows():
-        assert not first.wait(0.1), first.exception
+    wait_while_it_runs(first, sink.rows, "a row")
     first.stop()
     assert first.progress.state is State.STOPPED
     start(tmp_path).stop()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.waiting import wait_until, wait_while_it_runs
 from volley import (
     ConfigError,
     Environment,
@@ -52,23 +52,18 @@ def gate(tmp_path: Path) -> Iterator[Path]:
     path.touch()
 
 
-def until(job: Job, reached: Callable[[], bool]) -> None:
-    while not reached():
-        assert not job.wait(0.05), job.exception
-
-
 def test_a_running_epoch_shows_what_its_ended_tasks_wrote(
     environment: Environment, config: IcebergSinkConfig, gate: Path
 ) -> None:
     def slow(row: dict[str, Any]) -> dict[str, Any]:
-        while row["id"] == ROWS - 1 and not gate.exists():
-            threading.Event().wait(0.01)
+        if row["id"] == ROWS - 1:
+            wait_until(gate.exists, 120, "the gate")
         return row
 
     stream = environment.from_source(MemorySource(pa.table({"id": range(ROWS)}))).map(slow)
     few = stream.filter_expr(col("id") < 5).to_sink(MemorySink("few"))
     job = environment.start("slow", stream.to_sink(IcebergSink(config)), few, metrics_port=0)
-    until(job, lambda: (job.progress.running or EpochProgress(0)).tasks == 2)
+    wait_while_it_runs(job, lambda: (job.progress.running or EpochProgress(0)).tasks == 2, "two tasks")
     now = job.progress
     assert (now.rows, now.files, now.epochs) == (0, 0, 0)
     assert now.running
@@ -94,8 +89,8 @@ def test_the_endpoint_tells_the_sinks_apart_and_ends_with_the_job(
     native: Environment, config: IcebergSinkConfig, gate: Path
 ) -> None:
     def slow(row: dict[str, Any]) -> dict[str, Any]:
-        while row["id"] == 9 and not gate.exists():
-            threading.Event().wait(0.01)
+        if row["id"] == 9:
+            wait_until(gate.exists, 120, "the gate")
         return row
 
     source = MemorySource([{"id": i} for i in range(10)], rows_per_epoch=5)
@@ -103,7 +98,7 @@ def test_the_endpoint_tells_the_sinks_apart_and_ends_with_the_job(
     stream = native.from_source(source).map(slow)
     pipelines = stream.to_sink(all_rows), stream.filter_expr(col("id") < 2).to_sink(few)
     job = native.start("two sinks", *pipelines, metrics_port=0)
-    until(job, lambda: job.progress.epochs == 1)
+    wait_while_it_runs(job, lambda: job.progress.epochs == 1, "an epoch")
     shown = scraped(job)
     assert shown["volley_iceberg_records_written_total", "db.events"] == 5
     assert shown["volley_iceberg_records_written_total", "MemorySink('few')"] == 2

@@ -14,6 +14,7 @@ import pytest
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
+from tests.waiting import wait_while_it_runs
 from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, MemorySource, RateSource
 
 Load = Callable[[], Table]
@@ -77,8 +78,7 @@ def test_rows_wait_no_longer_than_the_flush_interval(
     sink = IcebergSink(config.with_flush_interval(0.2))
     job = environment.from_source(RateSource(rows_per_second=100)).to_sink(sink).start("flush")
     try:
-        while job.progress.epochs < 3:
-            assert not job.wait(0.1), job.exception
+        wait_while_it_runs(job, lambda: job.progress.epochs >= 3, "three epochs")
     finally:
         job.stop()
     values = sorted(load().scan().to_arrow()["value"].to_pylist())

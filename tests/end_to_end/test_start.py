@@ -45,7 +45,7 @@ def test_the_cause_is_named(master: str, python: str, message: str, tmp_path: Pa
 COMPILER = """
 import os
 
-from volley._session import open_session
+from volley.spark.session import open_session
 
 jvm = open_session("local[1]").sparkContext._jvm
 bean = jvm.java.lang.Class.forName("com.sun.management.HotSpotDiagnosticMXBean")
@@ -68,7 +68,7 @@ def test_the_jvm_compiles_late_unless_the_user_has_said_otherwise(
 
 
 WORKERS = """
-from volley._session import open_session
+from volley.spark.session import open_session
 
 def where(_):
     import os

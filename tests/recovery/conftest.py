@@ -10,10 +10,8 @@ import pytest
 
 from tests.recovery.lake import Lake
 from tests.recovery.remote import RemoteLake
-from tests.services.conftest import Seaweed, kafka, seaweed
+from tests.servers.seaweed import Seaweed
 from tests.services.fault_proxy import FaultProxy
-
-__all__ = ["kafka", "seaweed"]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pyiceberg.catalog.rest import RestCatalog as PlainCatalog
 from pyiceberg.table import Table
 
 from tests.recovery.lake import SCHEMA
-from tests.services.conftest import Seaweed
+from tests.servers.seaweed import Seaweed
 from tests.services.fault_proxy import FaultProxy
 from volley import IcebergSink, IcebergSinkConfig, Metrics, SinkContext
 from volley.iceberg.catalogs.values import RestCatalog

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
 from tests.recovery.remote import RemoteLake
-from tests.services.conftest import Seaweed
+from tests.servers.seaweed import Seaweed
 from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, col
 
 ROWS_PER_FILE = 50

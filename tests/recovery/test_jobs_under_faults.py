@@ -19,7 +19,7 @@ from tests.recovery.full_disk import ROOM
 from tests.recovery.lake import Lake
 from tests.recovery.remote import RemoteLake
 from tests.recovery.remote_pipeline import check_exactly_once, run, write_input
-from tests.services.conftest import SeaweedProcess
+from tests.servers.seaweed import SeaweedProcess
 from tests.services.fault_proxy import (
     Answer,
     Fault,

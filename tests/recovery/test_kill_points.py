@@ -1,70 +1,285 @@
-"""The driver is killed with SIGKILL at every gated point and started again: the table holds each row exactly once."""
+"""The driver is killed with SIGKILL at every gated point and started again: the table is as if it had never died."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform
 
-from tests.recovery.runs import check_exactly_once, load, run_again, run_and_die, write_input
+from tests.recovery import pipeline
+from tests.recovery.lake import EVENTS
+from tests.recovery.runs import FILES, ROWS_PER_FILE, load, run_and_die, write_input
 from volley import IcebergSinkConfig, IcebergStorage
-from volley.iceberg import orphan_files, remove_orphan_files
-from volley.task.failpoints import POINTS
+from volley.iceberg import Partitioning, orphan_files, remove_orphan_files
+from volley.iceberg.layout.partitioning import partitioning
+from volley.iceberg.layout.specs import spec_of
+from volley.iceberg.schema.types import to_iceberg_schema
+from volley.task.failpoints import POINTS, TASK_POINTS
 
-pytestmark = pytest.mark.usefixtures("spark")
+NATIVE, GENERAL = "arrow-native", "general"
+LETTERS = (None, "table", "folder")
+PLAIN = pa.schema({"id": pa.int64(), "name": pa.string(), "twice": pa.int64()})
+BEFORE = pa.schema({"id": pa.int32(), "label": pa.string(), "note": pa.string()})
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_killed_once(point: str, tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Kill:
+    """One death.
+
+    Args:
+        point: Where.
+        epoch: In which epoch.
+        path: The execution path of the run that dies.
+    """
+
+    point: str
+    epoch: int
+    path: str = NATIVE
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job, and the deaths that it dies one after the other before a run goes to the end.
+
+    Args:
+        kills: The deaths.
+        mode: The commit mode.
+        letters: What takes bad rows; the general path has no dead letter.
+        partitioned: Whether the table has partitions and an order, which win over the job's own settings.
+        evolving: Whether epoch 0 changes the schema of a table that has a row.
+    """
+
+    kills: tuple[Kill, ...]
+    mode: str = "append"
+    letters: str | None = None
+    partitioned: bool = False
+    evolving: bool = False
+
+
+CHANGING_THE_PATH = (Kill("after-commit", 0), Kill("before-checkpoint", 1, GENERAL), Kill("before-commit", 2))
+IN_ONE_EPOCH_AND_WHILE_IT_RECOVERS = tuple(
+    Kill(point, 1)
+    for point in ("before-planning", "after-files", "before-commit", "after-commit", "in-recovery", "in-recovery")
+)
+
+
+def on(path: str, *points: str) -> tuple[Kill, ...]:
+    """A death in each epoch."""
+    return tuple(Kill(point, epoch, path) for epoch, point in enumerate(points))
+
+
+def first(path: str, *points: str) -> tuple[Kill, ...]:
+    """All deaths in epoch 0."""
+    return tuple(Kill(point, 0, path) for point in points)
+
+
+CASES = [
+    Case(CHANGING_THE_PATH),
+    Case(IN_ONE_EPOCH_AND_WHILE_IT_RECOVERS),
+    Case(on(NATIVE, *TASK_POINTS)),
+    Case(on(NATIVE, "between-commits", "before-commit"), letters="table", partitioned=True),
+    Case(first(NATIVE, "before-files", "after-commit"), letters="folder", evolving=True),
+    Case(
+        first(GENERAL, "between-commits", "before-commit", "after-commit"),
+        mode="overwrite",
+        partitioned=True,
+        evolving=True,
+    ),
+    Case(first(NATIVE, "before-planning", "before-checkpoint"), mode="overwrite", letters="table", evolving=True),
+    Case(on(NATIVE, "before-files", "after-files"), mode="overwrite", letters="folder", partitioned=True),
+    Case(CHANGING_THE_PATH, mode="merge_on_read"),
+    Case(first(NATIVE, "before-files", "after-files"), mode="merge_on_read", letters="table", evolving=True),
+    Case(on(NATIVE, "before-planning", "between-commits"), mode="merge_on_read", letters="folder", partitioned=True),
+    Case(on(GENERAL, "before-planning", "before-files", "after-files"), mode="copy_on_write"),
+    Case(first(NATIVE, "between-commits", "after-commit"), mode="copy_on_write", letters="table", evolving=True),
+    Case(
+        first(NATIVE, "before-commit", "before-checkpoint"),
+        mode="copy_on_write",
+        letters="folder",
+        partitioned=True,
+        evolving=True,
+    ),
+]
+
+
+def name(case: Case) -> str:
+    traits = {
+        case.mode: True,
+        f"letters to a {case.letters}": case.letters,
+        "partitioned": case.partitioned,
+        "evolving": case.evolving,
+    }
+    kills = (f"{kill.point}@{kill.epoch}" for kill in case.kills)
+    return ", ".join([*(trait for trait, there in traits.items() if there), *kills])
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_killed(case: Case, tmp_path: Path) -> None:
     write_input(tmp_path)
-    run_and_die(tmp_path, "arrow-native", f"{point}@1")
-    run_again(tmp_path)
-    check_exactly_once(tmp_path)
+    make_table(case, tmp_path)
+    letters = {"table": "dead", "folder": f"{tmp_path}/dead"}.get(case.letters or "")
+    options = ["--mode", case.mode, *(["--dead-letter", letters] if letters else [])]
+    options += ["--evolve"] if case.evolving else []
+    for kill in case.kills:
+        in_task = ["--kill-driver"] if kill.point in TASK_POINTS else []
+        run_and_die(tmp_path, kill.path, f"{kill.point}@{kill.epoch}", *options, *in_task)
+        check_schemas(case, kill, tmp_path)
+    native = case.kills[-1].path == NATIVE
+    pipeline.main(tmp_path, native, dead_letter=letters, mode=case.mode, evolve=case.evolving)
+    check_table(case, load(tmp_path))
+    if case.letters:
+        check_letters(list(read_letters(case, tmp_path)))
+    check_orphans(case, tmp_path)
 
 
-@pytest.mark.parametrize("point", ["after-files", "after-commit"])
-def test_killed_on_the_general_path(point: str, tmp_path: Path) -> None:
-    write_input(tmp_path)
-    run_and_die(tmp_path, "general", f"{point}@1")
-    run_again(tmp_path, "general")
-    check_exactly_once(tmp_path)
+def test_the_cases_cover_every_pair() -> None:
+    """Of point, mode, path, dead letter, partitions and evolving, but for the general path's dead letters."""
+    covered = {
+        pair
+        for case in CASES
+        for kill in case.kills
+        for pair in pairs(
+            *(kill.point, case.mode, kill.path, case.letters),
+            *(case.partitioned, case.evolving and kill.epoch == 0),
+        )
+    }
+    values: list[tuple[Any, ...]] = [POINTS, tuple(pipeline.MODES), (NATIVE, GENERAL), LETTERS]
+    values += [(False, True), (False, True)]
+    wanted = {
+        ((one, first), (two, second))
+        for (one, firsts), (two, seconds) in combinations(enumerate(values), 2)
+        for first in firsts
+        for second in seconds
+        if not (first == GENERAL and second in LETTERS[1:])
+    }
+    assert wanted - covered == set()
+    met = {kill.point for case in CASES for kill in case.kills}
+    assert met == {*POINTS, *TASK_POINTS, "in-recovery"}
 
 
-@pytest.mark.parametrize("point", ["in-task", "after-task"])
-def test_killed_before_the_results_are_collected(point: str, tmp_path: Path) -> None:
-    write_input(tmp_path)
-    run_and_die(tmp_path, "arrow-native", f"{point}@1", "--kill-driver")
-    run_again(tmp_path)
-    check_exactly_once(tmp_path)
+def pairs(*values: Any) -> Iterator[tuple[Any, Any]]:
+    """Each two of them, with their places."""
+    return combinations(enumerate(values), 2)
 
 
-def test_killed_in_every_epoch_and_on_the_way_changing_the_path(tmp_path: Path) -> None:
-    write_input(tmp_path)
-    for epoch, point in enumerate(("after-commit", "before-checkpoint", "before-commit")):
-        run_and_die(tmp_path, "general" if epoch == 1 else "arrow-native", f"{point}@{epoch}")
-    run_again(tmp_path)
-    check_exactly_once(tmp_path)
+# --- the table before
 
 
-def test_killed_six_times_in_a_row_in_one_epoch_and_while_it_recovers(tmp_path: Path) -> None:
-    write_input(tmp_path)
-    for point in ("before-planning", "after-files", "before-commit", "after-commit", "in-recovery", "in-recovery"):
-        run_and_die(tmp_path, "arrow-native", f"{point}@1")
-    run_again(tmp_path)
-    check_exactly_once(tmp_path)
+def lake(folder: Path, table: str = EVENTS) -> IcebergSinkConfig:
+    return IcebergSinkConfig(namespace="db", table=table, storage=IcebergStorage.Local(str(folder / "lake")))
 
 
-def test_what_killed_drivers_leave_is_removed_by_maintenance(tmp_path: Path) -> None:
-    write_input(tmp_path)
-    for point in ("after-files", "before-commit"):
-        run_and_die(tmp_path, "arrow-native", f"{point}@1")
-    run_again(tmp_path)
-    lake = IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local(str(tmp_path / "lake")))
-    at_once = timedelta(0)
-    orphans = orphan_files(lake, at_once)
-    assert orphans
-    assert remove_orphan_files(lake, at_once) == orphans
-    check_exactly_once(tmp_path)
-    kept = {Path(file["file_path"]).name for file in load(tmp_path).inspect.files().to_pylist()}
-    assert {path.name for path in (tmp_path / "lake").rglob("*.parquet")} == kept
+def make_table(case: Case, folder: Path) -> None:
+    """The job's table, made before the job; ids of an evolving one are narrower, and columns have other names."""
+    if not (case.partitioned or case.evolving):
+        return
+    columns = BEFORE if case.evolving else PLAIN
+    schema = to_iceberg_schema(columns)
+    catalog = lake(folder).ref.load_catalog()
+    catalog.create_namespace("db")
+    text = columns.names[1]
+    order = SortOrder(SortField(2, IdentityTransform())) if case.partitioned else SortOrder()
+    table = catalog.create_table("db.events", schema, sort_order=order)
+    if case.evolving:
+        table.append(pa.table({"id": [-1], "label": ["old"], "note": ["gone"]}, BEFORE))
+    if case.partitioned:
+        how = partitioning([Partitioning.bucket("id", n=3), Partitioning.truncate(text, width=5)])
+        with table.update_spec() as update:
+            for field in spec_of(how, schema).fields:
+                update.add_field(columns.names[field.source_id - 1], field.transform, field.name)
+    catalog.close()
+
+
+# --- what came of it
+
+
+def check_schemas(case: Case, kill: Kill, folder: Path) -> None:
+    """Epoch 0 changes the schema in the commit of its rows."""
+    if case.evolving:
+        table = load(folder)
+        landed = "0" in epochs(table)
+        assert len(table.schemas()) == 1 + landed
+        assert not (landed and kill.point in POINTS[: POINTS.index("after-commit")])
+
+
+def epochs(table: Table) -> list[str | None]:
+    """The epoch of each snapshot; None if it is not a job's."""
+    return [snapshot.summary["volley.epoch"] for snapshot in table.snapshots() if snapshot.summary]
+
+
+def check_table(case: Case, table: Table) -> None:
+    """Compare source and table row by row, the snapshots with the epochs, and files with partitions."""
+    expected = [{"id": i, "name": f"row {i}", "twice": 2 * i} for i in ids(case)]
+    if case.evolving and case.mode != "overwrite":
+        expected.insert(0, {"id": -1, "name": "old", "twice": None})
+    rows = table.scan(selected_fields=("id", "name", "twice")).to_arrow().sort_by("id").to_pylist()
+    assert rows == expected
+    assert table.scan().to_arrow().num_rows == len(rows)
+    assert epochs(table) == [*([None] if case.evolving else []), *(str(epoch) for epoch in range(FILES))]
+    if case.evolving:
+        fields = [str(field) for field in table.schema().fields[:3]]
+        assert fields == ["1: id: optional long", "2: name: optional string", "4: twice: optional long"]
+        assert [snapshot.schema_id for snapshot in table.snapshots()][:2] == [0, 1]
+        assert len(table.schemas()) == 2
+    files = table.inspect.files().to_pylist()
+    if case.partitioned:
+        written = [file for file in files if file["spec_id"] == table.spec().spec_id]
+        assert len(written) == len(files) - (case.evolving and case.mode != "overwrite")
+    if case.mode in ("append", "overwrite"):
+        assert sum(file["record_count"] for file in files) == len(rows)
+
+
+def ids(case: Case) -> list[int]:
+    """The ids that the table has in the end, in order."""
+    begin = (FILES - 1) * ROWS_PER_FILE if case.mode == "overwrite" else 0
+    good = [i for i in range(begin, FILES * ROWS_PER_FILE) if i % 7 != 0 and not (case.letters and i % 10 == 3)]
+    if case.mode in ("append", "overwrite"):
+        return good
+    return sorted(i for i in {i % 300: i for i in good}.values() if i % 11 != 0)
+
+
+def read_letters(case: Case, folder: Path) -> Iterator[dict[str, Any]]:
+    if case.letters == "table":
+        yield from load(folder, "db.dead").scan().to_arrow().to_pylist()
+    else:
+        for file in (folder / "dead").glob("*.json"):
+            yield from map(json.loads, file.read_text().splitlines())
+
+
+def check_letters(letters: list[dict[str, Any]]) -> None:
+    """Each bad row is in the letters of its epoch, once."""
+    found = sorted(
+        (json.loads(row["payload"])["id"], row["epoch"], row["position"].rpartition("/")[2]) for row in letters
+    )
+    bad = [i for i in range(FILES * ROWS_PER_FILE) if i % 7 != 0 and i % 10 == 3]
+    places = [divmod(i, ROWS_PER_FILE) for i in bad]
+    assert found == [(i, file, f"{file}.parquet, row {row + 1}") for i, (file, row) in zip(bad, places, strict=True)]
+
+
+def check_orphans(case: Case, folder: Path) -> None:
+    """Maintenance removes what the dead drivers have left, and nothing else."""
+    before = load(folder).scan().to_arrow().sort_by("id")
+    tables = [EVENTS, *(["dead"] if case.letters == "table" else [])]
+    left = []
+    for table in tables:
+        orphans = orphan_files(lake(folder, table), timedelta(0))
+        assert remove_orphan_files(lake(folder, table), timedelta(0)) == orphans
+        left += orphans
+    if case.kills == IN_ONE_EPOCH_AND_WHILE_IT_RECOVERS:
+        assert left
+    files = [file for table in tables for file in load(folder, f"db.{table}").inspect.all_files().to_pylist()]
+    assert {path.name for path in (folder / "lake").rglob("*.parquet")} <= {
+        Path(file["file_path"]).name for file in files
+    }
+    assert load(folder).scan().to_arrow().sort_by("id").equals(before)

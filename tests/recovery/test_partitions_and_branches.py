@@ -1,54 +1,17 @@
-"""Partitioned tables and branches under kills and conflicts: each row exactly once, in its partition, on its branch."""
+"""Partitioned tables and branches under conflicts: each row exactly once, in its partition, on its branch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.table.sorting import SortField, SortOrder
-from pyiceberg.transforms import IdentityTransform
 
 from tests.recovery.lake import QUERY, Lake, disturb, write
-from tests.recovery.runs import check_exactly_once, load, run_again, run_and_die, write_input
-from volley import CommitConflictError, IcebergSinkConfig, IcebergStorage
+from volley import CommitConflictError
 from volley.iceberg import Partitioning, publish_branch
 from volley.iceberg.catalogs.retry import ATTEMPTS
-from volley.iceberg.layout.partitioning import partitioning
-from volley.iceberg.layout.specs import spec_of
-from volley.iceberg.schema.types import to_iceberg_schema
-
-
-def make_table(folder: Path) -> None:
-    """The job's table, partitioned and sorted, made before the job: its own spec wins."""
-    schema = to_iceberg_schema(pa.schema({"id": pa.int64(), "name": pa.string(), "twice": pa.int64()}))
-    how = partitioning([Partitioning.bucket("id", n=3), Partitioning.truncate("name", width=5)])
-    storage = IcebergStorage.Local(str(folder / "lake"))
-    catalog = IcebergSinkConfig(namespace="db", table="events", storage=storage).ref.load_catalog()
-    catalog.create_namespace("db")
-    catalog.create_table(
-        "db.events",
-        schema,
-        partition_spec=spec_of(how, schema),
-        sort_order=SortOrder(SortField(3, IdentityTransform())),
-    )
-    catalog.close()
-
-
-@pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("path", ["arrow-native", "general"])
-def test_a_partitioned_table_after_kills(path: str, tmp_path: Path) -> None:
-    write_input(tmp_path)
-    make_table(tmp_path)
-    run_and_die(tmp_path, path, "after-files@1")
-    run_and_die(tmp_path, path, "after-commit@2")
-    run_again(tmp_path, path)
-    check_exactly_once(tmp_path)
-    partitions = load(tmp_path).inspect.partitions()
-    assert partitions["record_count"].to_pylist()
-    assert sum(partitions["record_count"].to_pylist()) == load(tmp_path).scan().count()
 
 
 @pytest.fixture

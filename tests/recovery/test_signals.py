@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.exc import OperationalError
 
 from tests.processes import plain_environment
 from tests.recovery.runs import load
+from tests.waiting import wait_until
 
 
 def epochs(folder: Path) -> list[int]:
@@ -39,10 +39,12 @@ def run_until(folder: Path, wanted: int, number: signal.Signals) -> str:
         start_new_session=True,
     )
     try:
-        while len(epochs(folder)) < wanted:
+
+        def reached() -> bool:
             assert process.poll() is None, process.communicate()[1]
-            with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(0.3)
+            return len(epochs(folder)) >= wanted
+
+        wait_until(reached, 240, f"epoch {wanted}")
         os.killpg(process.pid, number)
         printed, shown = process.communicate(timeout=60)
     finally:

@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.processes import ROOT, plain_environment
-from tests.services.conftest import Seaweed, seaweed
+from tests.servers.seaweed import Seaweed
 from volley import (
     ConfigError,
     Environment,
@@ -35,8 +35,6 @@ from volley import (
 from volley.iceberg import RestCatalog
 from volley.iceberg.write.writer import IcebergWriter
 from volley.spark.session import log_file
-
-__all__ = ["seaweed"]
 
 CANARY = "cAnArY7/q+z"
 PLAIN = "cAnArY7qz"
@@ -197,7 +195,8 @@ def test_a_job_with_real_credentials_leaves_none_behind(
     s3 = S3FileSystem(
         access_key=seaweed.key, secret_key=secret, endpoint_override=seaweed.s3_endpoint, region="us-east-1"
     )
-    files = [file.path for file in s3.get_file_info(FileSelector("lake", recursive=True)) if file.is_file]
+    below = FileSelector(table.location().removeprefix("s3://"), recursive=True)
+    files = [file.path for file in s3.get_file_info(below) if file.is_file]
     assert files
     for path in files:
         assert_hidden(s3.open_input_stream(path).read(), secret)

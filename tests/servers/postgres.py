@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import uuid
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from tests.servers.downloads import downloaded
 from tests.servers.process import ServerProcess, free_ports, needed
@@ -29,8 +31,7 @@ class Postgres:
         (port,) = free_ports(1)
         self.uri = f"postgresql+psycopg2://volley:secret@127.0.0.1:{port}/postgres"
         # Not below pytest's folders: where those are root's alone, the server's user can't enter them.
-        self._home = TemporaryDirectory(prefix="volley-postgres-")
-        home = Path(self._home.name)
+        self._home = home = Path(mkdtemp(prefix="volley-postgres-"))
         (home / "password").write_text("secret")
         if _USER:
             shutil.chown(home, _USER)
@@ -62,7 +63,16 @@ class Postgres:
     def stop(self) -> None:
         """End it for good: its data goes too."""
         self._process.stop()
-        self._home.cleanup()
+        shutil.rmtree(self._home)
+
+    def database(self) -> str:
+        """The address of a new database, without tables."""
+        name = f"lake_{uuid.uuid4().hex}"
+        engine = create_engine(self.uri, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.execute(text(f"create database {name}"))
+        engine.dispose()
+        return self.uri.rpartition("/")[0] + f"/{name}"
 
 
 def _programs() -> tuple[Path, dict[str, str]]:

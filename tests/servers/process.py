@@ -11,7 +11,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -59,24 +62,24 @@ def _free(port: int) -> bool:
 
 def answers(url: str) -> Callable[[], bool]:
     """Whether a URL is answered, and well."""
+    return partial(_answers, url)
 
-    def ask() -> bool:
-        try:
-            return bool(requests.get(url, timeout=2).ok)
-        except requests.RequestException:
-            return False
 
-    return ask
+def _answers(url: str) -> bool:
+    try:
+        return bool(requests.get(url, timeout=2).ok)
+    except requests.RequestException:
+        return False
 
 
 def listens(port: int) -> Callable[[], bool]:
     """Whether somebody takes connections on a port."""
+    return partial(_listens, port)
 
-    def ask() -> bool:
-        with socket.socket() as client:
-            return client.connect_ex(("127.0.0.1", port)) == 0
 
-    return ask
+def _listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def wait_for(log: Path, line: str, process: subprocess.Popen[bytes]) -> None:
@@ -95,6 +98,8 @@ def _wait(ready: Callable[[], bool], process: subprocess.Popen[bytes], name: str
 
 class ServerProcess:
     """A server that can be stopped and started again, on the same ports and with the same data.
+
+    It pickles: another process of the tests can use it and stop it, but not start it.
 
     Args:
         name: Its name, for people.
@@ -118,6 +123,10 @@ class ServerProcess:
         self._environment = {**os.environ, **(environment or {})}
         self._user = user
         self._process: subprocess.Popen[bytes] | None = None
+        self._elsewhere: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_process": None, "_elsewhere": self._process and self._process.pid}
 
     def start(self, ready: Callable[[], bool]) -> None:
         """Start it if it does not run, and wait until it is ready."""
@@ -139,10 +148,10 @@ class ServerProcess:
 
     def says(self, line: str) -> Callable[[], bool]:
         """Whether its log has the line that says it is ready."""
-        return lambda: line in self._printed()
+        return partial(self._said, line)
 
-    def _printed(self) -> str:
-        return self._log.read_text(errors="replace")
+    def _said(self, line: str) -> bool:
+        return line in self._log.read_text(errors="replace")
 
     def freeze(self) -> None:
         """Let it answer nobody any more; it still can be stopped."""
@@ -155,3 +164,6 @@ class ServerProcess:
             self._process.kill()
             self._process.wait(30)
             self._process = None
+        elif self._elsewhere is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._elsewhere, signal.SIGKILL)

@@ -77,12 +77,16 @@ def memory(request: pytest.FixtureRequest) -> Lake:
 
 def postgres(request: pytest.FixtureRequest) -> Lake:
     server: Postgres = request.getfixturevalue("postgres")
-    config = documented("PostgreSQL", database=server.uri, folder=str(_folder(request)))
-    return Lake("postgres", config, lambda: _plain("volley", type="sql", uri=server.uri))
+    uri = server.database()
+    config = documented("PostgreSQL", database=uri, folder=str(_folder(request)))
+    return Lake("postgres", config, lambda: _plain("volley", type="sql", uri=uri))
 
 
 def rest(request: pytest.FixtureRequest) -> Lake:
-    server: RestFixture = request.getfixturevalue("rest_fixture")
+    return on_rest(request.getfixturevalue("rest_fixture"))
+
+
+def on_rest(server: RestFixture) -> Lake:
     config = documented("Iceberg REST", catalog=server.uri, folder=str(server.lake))
     return Lake("rest", config, lambda: _plain(type="rest", uri=server.uri))
 

@@ -20,7 +20,9 @@ from hive_metastore.ttypes import (
     UnlockRequest,
 )
 from pyiceberg.catalog.hive import HiveCatalog as PlainHive
+from pyiceberg.catalog.sql import SqlCatalog as PlainSql
 from requests.adapters import HTTPAdapter
+from sqlalchemy import text
 
 from tests.processes import plain_environment
 from tests.recovery.lake import QUERY, write
@@ -32,6 +34,7 @@ from tests.services import lakes
 from tests.services.fault_proxy import Answer, Fault, FaultProxy, Server, named
 from tests.services.lakes import driver
 from tests.services.pipeline import run, wanted, write_file
+from tests.waiting import wait_until
 from volley import (
     CatalogAuthError,
     CatalogUnreachableError,
@@ -167,9 +170,7 @@ def outlive_tokens(server: Seaweed) -> Fault:
 
     def wait(forward: Server) -> Answer:
         youngest = server.token()
-        deadline = time.monotonic() + 60
-        while server.takes(youngest) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: not server.takes(youngest), 60, "the end of a token")
         return forward()
 
     return named("outlive", wait)
@@ -236,17 +237,22 @@ def test_what_is_written_to_a_branch_of_nessie_is_not_on_main(nessie: Nessie, re
 # --- a server that goes and comes back
 
 
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestFixture]:
+    """A server that no other process of the tests uses."""
+    made = RestFixture(tmp_path_factory.mktemp("rest"))
+    yield made
+    made.stop()
+
+
 @pytest.fixture
-def fixture(rest_fixture: RestFixture) -> Iterator[RestFixture]:
-    """A server that this test may stop; it runs again afterwards."""
-    yield rest_fixture
-    rest_fixture.start()
+def fixture(own: RestFixture) -> RestFixture:
+    """A server that this test may stop; it runs again for the next one."""
+    return own.start()
 
 
-def test_a_server_that_is_gone_between_runs(
-    fixture: RestFixture, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    lake = lakes.rest(request)
+def test_a_server_that_is_gone_between_runs(fixture: RestFixture, tmp_path: Path) -> None:
+    lake = lakes.on_rest(fixture)
     given = lake.config()
     write_file(tmp_path, 0)
     run(tmp_path, given)
@@ -259,10 +265,8 @@ def test_a_server_that_is_gone_between_runs(
     assert lake.ids(given) == wanted(2)
 
 
-def test_a_server_that_goes_in_the_middle_of_a_job(
-    fixture: RestFixture, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    lake = lakes.rest(request)
+def test_a_server_that_goes_in_the_middle_of_a_job(fixture: RestFixture, tmp_path: Path) -> None:
+    lake = lakes.on_rest(fixture)
     given = lake.config()
     for number in range(3):
         write_file(tmp_path, number)
@@ -282,10 +286,8 @@ def test_a_server_that_goes_in_the_middle_of_a_job(
     assert lake.ids(given) == wanted(3)
 
 
-def test_a_server_that_restarts_within_a_request_is_survived(
-    fixture: RestFixture, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    lake = lakes.rest(request)
+def test_a_server_that_restarts_within_a_request_is_survived(fixture: RestFixture, tmp_path: Path) -> None:
+    lake = lakes.on_rest(fixture)
     given = lake.config()
     for number in range(3):
         write_file(tmp_path, number)
@@ -300,10 +302,8 @@ def test_a_server_that_restarts_within_a_request_is_survived(
     assert lake.ids(given) == wanted(3)
 
 
-def test_a_driver_that_is_killed_and_the_next_run(
-    rest_fixture: RestFixture, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    lake = lakes.rest(request)
+def test_a_driver_that_is_killed_and_the_next_run(rest_fixture: RestFixture, tmp_path: Path) -> None:
+    lake = lakes.on_rest(rest_fixture)
     given = lake.config()
     for number in range(3):
         write_file(tmp_path, number)
@@ -327,19 +327,17 @@ def test_requests_share_a_connection(rest_fixture: RestFixture, tmp_path: Path) 
     assert (pool.num_connections, pool.num_requests) == (1, 5)
 
 
-def test_a_database_that_closed_its_connections_is_asked_again(
-    postgres: Postgres, request: pytest.FixtureRequest
-) -> None:
-    from sqlalchemy import create_engine, text
-
+def test_a_database_that_closed_its_connections_is_asked_again(request: pytest.FixtureRequest) -> None:
     lake = lakes.postgres(request)
     given = lake.config()
     ours = driver(given)
     ours.commit(*write(ours, 0, [1]))
-    engine = create_engine(postgres.uri)
-    with engine.connect() as admin:
-        admin.execute(text("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()"))
-    engine.dispose()
+    plain = lake.open_plain()
+    assert isinstance(plain, PlainSql)
+    others = "pid <> pg_backend_pid() and datname = current_database()"
+    with plain.engine.connect() as admin:
+        admin.execute(text(f"select pg_terminate_backend(pid) from pg_stat_activity where {others}"))
+    plain.close()
     assert ours.last_epoch(QUERY) == 0
     ours.commit(*write(ours, 1, [2]))
     assert lake.ids(given) == [1, 2]

@@ -257,7 +257,8 @@ def test_a_bad_message_is_named_with_its_place(kafka: Kafka, tmp_path: Path) -> 
     ]
 
 
-def test_messages_outlive_a_broker_that_is_killed_while_they_are_read(kafka: Kafka, tmp_path: Path) -> None:
+def test_messages_outlive_a_broker_that_is_killed_while_they_are_read(stoppable_kafka: Kafka, tmp_path: Path) -> None:
+    kafka = stoppable_kafka
     topic = kafka.topic()
     kafka.produce(topic, numbers(0, 20_000, headers=[("pad", b"x" * 200)]), **{"batch.size": 20_000})
     # Little is fetched ahead, so that the broker is needed again.
@@ -277,8 +278,9 @@ def test_messages_outlive_a_broker_that_is_killed_while_they_are_read(kafka: Kaf
 
 
 def test_offsets_are_asked_for_again_when_the_broker_dies_that_was_asked(
-    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stoppable_kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    kafka = stoppable_kafka
     topic = kafka.topic()
     run = Run(of_numbers(kafka, topic), tmp_path)
     kafka.produce(topic, numbers(0, 3))

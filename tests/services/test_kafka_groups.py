@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.servers.kafka import Kafka
 from tests.services.test_kafka import numbers, of_numbers
+from tests.waiting import wait_until
 from volley import Environment, MemorySink, Pipeline, SourceContext, SourceError
 
 NOTHING = [OFFSET_INVALID] * 2
@@ -88,10 +89,12 @@ def test_a_member_of_the_group_does_not_disturb_the_job(
     group = f"monitor-{topic}"
     member = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group, "enable.auto.commit": False})
     member.subscribe([topic])
-    deadline = time.monotonic() + 60
-    while not member.assignment():
+
+    def joined() -> bool:
         member.poll(0.1)
-        assert time.monotonic() < deadline
+        return bool(member.assignment())
+
+    wait_until(joined, 60, "the group's partitions")
     try:
         assert pipeline.execute("job").progress.rows == 10
     finally:
@@ -102,7 +105,10 @@ def test_a_member_of_the_group_does_not_disturb_the_job(
     assert published(kafka, group, topic) == [5, 5]
 
 
-def test_a_broker_that_is_down_does_not_hold_up_the_job(kafka: Kafka, topic: str, tmp_path: Path) -> None:
+def test_a_broker_that_is_down_does_not_hold_up_the_job(stoppable_kafka: Kafka, tmp_path: Path) -> None:
+    kafka = stoppable_kafka
+    topic = kafka.topic(partitions=2)
+    put(kafka, topic, 0, 10)
     source = of_numbers(kafka, topic, publish_group="monitor", timeout=1)
     reader = source.open(SourceContext(str(tmp_path)))
     offset = reader.latest_offset(reader.initial_offset(), None, None)

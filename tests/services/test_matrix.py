@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.servers.fixtures import Place
+from tests.servers.fixtures import Place, warehouse
 from tests.services import lakes
 from volley import EOF, Environment, IcebergSink, IcebergSinkConfig, MemorySource, col, lit
 from volley.iceberg.catalogs.values import CatalogConfig
@@ -70,7 +70,7 @@ def test_a_catalog_with_any_storage(
     namespace = f"on_{storage}"
     given = cast(CatalogConfig, lake.config().ref.catalog)
     config = replace(lake.config(), catalog_uri=None, catalog=given, namespace=[namespace])
-    config = replace(config, storage=place.storage, warehouse=tmp_path.name).with_properties(place.properties)
+    config = replace(config, storage=place.storage, warehouse=warehouse(tmp_path)).with_properties(place.properties)
     check(spark, tmp_path, config)
     matrix.add((catalog, storage))
 

@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
-from tests.services.conftest import Seaweed
+from tests.servers.seaweed import Seaweed
 from volley import (
     EOF,
     CatalogAuthError,

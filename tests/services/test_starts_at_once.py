@@ -13,7 +13,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from sqlalchemy import create_engine, text
 
 from tests.servers.postgres import Postgres
 from tests.services.lakes import SCHEMA, driver
@@ -53,12 +52,7 @@ def sqlite(request: pytest.FixtureRequest, folder: Path) -> str:
 def postgres(request: pytest.FixtureRequest, folder: Path) -> str:
     """A database without tables on the server."""
     server: Postgres = request.getfixturevalue("postgres")
-    name = f"lake_{uuid.uuid4().hex}"
-    engine = create_engine(server.uri, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(f"create database {name}"))
-    engine.dispose()
-    return server.uri.rpartition("/")[0] + f"/{name}"
+    return server.database()
 
 
 @pytest.mark.parametrize("branch", ["main", "audit"])

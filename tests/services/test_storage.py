@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.servers.azurite import Azurite
-from tests.servers.fixtures import Place
+from tests.servers.fixtures import Place, warehouse
 from tests.servers.identity import service_account_key
 from tests.servers.s3 import READER, S3, Keys
 from tests.servers.seaweed import SeaweedProcess
@@ -72,7 +72,7 @@ def test_rows_in_are_rows_out_and_a_restart_goes_on(
     table = place.table(tmp_path)
     assert place.ids(tmp_path) == [0, 1, 2, *range(4, 15)]
     paths = table.inspect.files()["file_path"].to_pylist()
-    assert all(path.startswith(f"{place.storage.root}/{tmp_path.name}/") for path in paths)
+    assert all(path.startswith(f"{place.storage.root}/{warehouse(tmp_path)}/") for path in paths)
     assert len(table.snapshots()) == 3
 
 
@@ -99,7 +99,7 @@ def s3_by_properties(s3_server: S3) -> Place:
 def test_files_of_dead_letters_go_to_the_same_storage(place: Place, environment: Environment, tmp_path: Path) -> None:
     bad = tmp_path / "in.json"
     bad.write_text('{"id": 1}\nnot json\n{"id": 2}\n')
-    folder = f"{place.storage.root}/{tmp_path.name}/letters"
+    folder = f"{place.storage.root}/{warehouse(tmp_path)}/letters"
     source = FileSource(str(bad), schema="id long")
     environment.from_source(source).to_sink(IcebergSink(place.config(tmp_path).with_dead_letter(folder))).execute("job")
     assert place.ids(tmp_path) == [1, 2]
@@ -129,7 +129,7 @@ def test_a_big_file_goes_to_s3_in_parts(
     environment: Environment, big_rows: Path, s3: Place, s3_server: S3, tmp_path: Path
 ) -> None:
     upload(environment, big_rows, s3, tmp_path)
-    data = rf"/{tmp_path.name}/.*/data/.*\.parquet\?"
+    data = rf"/{warehouse(tmp_path)}/.*/data/.*\.parquet\?"
     assert len(s3_server.proxy.asked("POST", f"{data}uploads")) == 1
     assert len(s3_server.proxy.asked("PUT", rf"{data}.*partNumber=")) > 1
     assert len(s3_server.proxy.asked("POST", rf"{data}uploadId=")) == 1
@@ -140,7 +140,7 @@ def test_a_big_file_goes_to_azure_in_blocks(
 ) -> None:
     place, proxy = azure_http
     upload(environment, big_rows, place, tmp_path)
-    data = rf"/{tmp_path.name}/.*/data/.*\.parquet\?.*comp="
+    data = rf"/{warehouse(tmp_path)}/.*/data/.*\.parquet\?.*comp="
     assert len(proxy.asked("PUT", f"{data}block(&|$)")) > 1
     assert len(proxy.asked("PUT", f"{data}blocklist")) == 1
 

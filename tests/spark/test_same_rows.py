@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from volley import Environment, Expr, ExpressionError, MemorySource, VolleyError, col, lit
 from volley.arrow.batches import conform
-from volley.arrow.nodes import lower, output_type
+from volley.arrow.expressions import output_type
+from volley.arrow.nodes import lower
 from volley.plan.nodes import walk
 from volley.spark.expressions import to_column, to_spark_schema
 from volley.spark.nodes import apply

@@ -17,7 +17,8 @@ from pyspark import cloudpickle
 
 from volley import Environment, Expr, ExpressionError, JobError, MemorySource, col, lit
 from volley.arrow.dictionaries import decode_batch
-from volley.arrow.nodes import CompiledSteps, lower, output_type
+from volley.arrow.expressions import output_type
+from volley.arrow.nodes import CompiledSteps, lower
 from volley.plan.nodes import Node, walk
 from volley.stream import DataStream
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -11,20 +9,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.expressions import EqualTo, Reference
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import BinaryType, NestedField, PrimitiveType, StringType, UUIDType
 
-from tests.unit.test_iceberg_writer import Make, _maker, commit, write
+from tests.unit.conftest import Make
+from tests.unit.test_iceberg_writer import commit, write
 from volley.iceberg.layout.bounds import bounds, uuid_bounds
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
-    with InMemoryCatalog("test", warehouse=f"file://{tmp_path}/warehouse") as catalog:
-        yield _maker(catalog)
 
 
 def found(table: Table, column: str, value: Any) -> list[Any]:

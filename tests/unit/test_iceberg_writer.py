@@ -5,7 +5,7 @@ import io
 import os
 import pickle
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -19,8 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, pyarrow_to_schema
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -28,15 +26,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import FixedType, LongType, NestedField, StringType, UUIDType
 
+from tests.unit.conftest import Make
 from volley.epoch import Epoch, WriteResult
 from volley.errors import ConfigError, SchemaMismatchError, SourceError, StorageAccessError, StorageError
 from volley.iceberg import IcebergSinkConfig, IcebergStorage
 from volley.iceberg.schema.types import to_iceberg_schema
 from volley.iceberg.write.writer import IcebergWriter
 from volley.iceberg.write.written import WrittenFile
-from volley.types.arrow import arrow_schema as parse
-
-Make = Callable[..., Table]
 
 ROWS = pa.table(
     {
@@ -68,26 +64,6 @@ ROWS = pa.table(
         ),
     }
 )
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
-    """Makes tables in a catalog of their own: of an Arrow or Iceberg schema, with properties."""
-    with InMemoryCatalog("test", warehouse=f"file://{tmp_path}/warehouse") as catalog:
-        yield _maker(catalog)
-
-
-def _maker(catalog: Catalog) -> Make:
-    catalog.create_namespace("db")
-
-    def make(schema: pa.Schema | Schema | str, **properties: str) -> Table:
-        if isinstance(schema, str):
-            schema = parse(schema)
-        made = to_iceberg_schema(schema) if isinstance(schema, pa.Schema) else schema
-        named = {name.replace("_", "."): value for name, value in properties.items()}
-        return catalog.create_table(f"db.t{uuid.uuid4().hex}", made, properties=named)
-
-    return make
 
 
 def writer_for(table: Table, **changes: Any) -> IcebergWriter:
@@ -438,8 +414,8 @@ def test_columns_get_a_dictionary_if_it_makes_them_smaller(make: Make) -> None:
 
 
 def test_every_type_is_sampled(make: Make) -> None:
-    rows = pa.concat_tables([ROWS] * 4_000)
-    assert rows_of_file(write(make(ROWS.schema), rows)) == rows.num_rows
+    rows = pa.concat_tables([ROWS] * 4_000).combine_chunks()
+    assert rows_of_file(write(make(ROWS.schema), rows, batch=1_000)) == rows.num_rows
 
 
 # Dictionaries that come with the rows

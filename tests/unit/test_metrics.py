@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.waiting import wait_until
 from volley import ConfigError, Metrics, MetricsSnapshot, WriteResult
 
 COUNTERS = [
@@ -217,8 +218,12 @@ def test_interval_snapshots_lose_and_double_nothing_between_threads() -> None:
     threads = [threading.Thread(target=write) for _ in range(4)]
     for thread in threads:
         thread.start()
-    while any(thread.is_alive() for thread in threads):
+
+    def ended() -> bool:
         taken.append(metrics.snapshot_and_reset())
+        return not any(thread.is_alive() for thread in threads)
+
+    wait_until(ended, 60, "the threads")
     taken.append(metrics.snapshot_and_reset())
     assert sum(each.records_written for each in taken) == 6_000
     assert sum(each.commits_success for each in taken) == 2_000

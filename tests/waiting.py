@@ -1,0 +1,40 @@
+"""Waits that end: a test whose condition never comes fails, and says which."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from volley import Job
+
+__all__ = ["wait_until", "wait_while_it_runs"]
+
+
+def wait_until(condition: Callable[[], object], seconds: float, what: str) -> None:
+    """Ask until the condition is true.
+
+    Args:
+        condition: What is asked.
+        seconds: The longest to wait.
+        what: The condition in words, for the error.
+
+    Raises:
+        TimeoutError: It did not come true.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds} s for {what}")
+        time.sleep(0.01)
+
+
+def wait_while_it_runs(job: Job, condition: Callable[[], object], what: str) -> None:
+    """Ask until the condition is true, for at most two minutes, of a job that goes on meanwhile."""
+
+    def reached() -> bool:
+        if condition():
+            return True
+        assert not job.wait(0.05), job.exception
+        return False
+
+    wait_until(reached, 120, what)
