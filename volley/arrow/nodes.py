@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from volley.arrow.batches import conform
 from volley.arrow.casts import cast
 from volley.arrow.dictionaries import decode_batch, make_batch
-from volley.arrow.expressions import CompiledExpression, compile_expression, output_type
+from volley.arrow.expressions import CompiledExpression, compile_expression
 from volley.arrow.user_code import failed
 from volley.arrow.uuids import array_of
 from volley.arrow.validation import check_values
@@ -22,7 +22,7 @@ from volley.plan import nodes
 from volley.plan.expressions import Call, Column, ExprNode, output_name
 from volley.types.arrow import arrow_schema, canonical_schema, type_name
 
-__all__ = ["CompiledSteps", "lower", "output_type"]
+__all__ = ["CompiledSteps", "lower"]
 
 _Function = Callable[[pa.RecordBatch], pa.RecordBatch]
 _Compute = Callable[[pa.RecordBatch], pa.Array]
