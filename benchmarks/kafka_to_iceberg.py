@@ -134,7 +134,7 @@ def _consumed(run: Run, partitions: list[int]) -> int:
             consumer.assign([TopicPartition(run.options["topic"], partition, 0)])
             left, texts, size = run.rows // _PARTITIONS, list[bytes](), 0
             while left:
-                values = [message.value() for message in consumer.consume(min(300, left), 1)]
+                values = [message.value() or b"" for message in consumer.consume(min(300, left), 1)]
                 left -= len(values)
                 texts.append(b"\n".join(values))
                 size += len(texts[-1])

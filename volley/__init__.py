@@ -135,7 +135,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> Any:
-    # Each name is imported when it is first asked for: Spark's Python processes import `volley` too, a few parts of it.
+    # Import each name on first use: Spark's Python workers import `volley` too, and need only a few of its modules.
     import importlib
 
     if name in _PACKAGES:

@@ -1,4 +1,4 @@
-"""A row that can't be used, and where it stands in its source."""
+"""Rows that can't be processed, and the position of each row in its source."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BadRow", "Located", "counted"]
+__all__ = ["BadRow", "PositionedBatch", "numbered"]
 
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that can't be used, as it goes to a dead letter.
+    """A row that can't be processed, as a dead letter stores it.
 
     Args:
-        payload: The row as it stands in the source; if it was read already, as JSON.
-        error: What is wrong with it.
-        position: Where it stands in the source.
+        payload: The row: raw text from the source, or JSON if it was parsed already.
+        error: Why it can't be processed.
+        position: Its place in the source: file and line, or topic, partition and offset.
     """
 
     payload: str
@@ -28,34 +28,34 @@ class BadRow:
 
 
 @dataclass(frozen=True)
-class Located:
-    """Rows of a source that were read, and where each stands.
+class PositionedBatch:
+    """A batch, and a function from row number to source position (file and line, topic and offset).
 
     Args:
         batch: The rows.
-        position: From a row's number in the batch to its place in the source; asked for bad rows only, in ascending
-            order and once each.
+        position: Returns the position of the row with this number (from 0) in the batch. Called for bad rows only,
+            once each, in ascending order.
     """
 
     batch: pa.RecordBatch
     position: Callable[[int], str]
 
 
-def counted(batches: Iterator[pa.RecordBatch], place: str, before: int = 0) -> Iterator[Located]:
-    """Batches that follow each other in one place: their rows are counted from 1.
+def numbered(batches: Iterator[pa.RecordBatch], place: str, before: int = 0) -> Iterator[PositionedBatch]:
+    """Yield each batch with positions that number its rows within one place, from 1.
 
     Args:
-        batches: The batches.
-        place: What errors call the place.
-        before: The rows in front of them.
+        batches: Consecutive batches of the place.
+        place: The place as errors name it, such as a file or a split.
+        before: How many rows of the place come before the first batch.
     """
     for batch in batches:
-        yield Located(batch, _Counted(place, before + 1))
+        yield PositionedBatch(batch, _Numbered(place, before + 1))
         before += batch.num_rows
 
 
 @dataclass(frozen=True)
-class _Counted:
+class _Numbered:
     place: str
     first: int
 

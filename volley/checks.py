@@ -1,4 +1,4 @@
-"""Checks of what users give: each returns the value in its one form, or raises ConfigError with the way out."""
+"""Checks of arguments and settings: each returns the normalized value, or raises ConfigError with a hint."""
 
 from __future__ import annotations
 
@@ -31,61 +31,61 @@ __all__ = [
 T = TypeVar("T")
 Check = Callable[[str, Any], Any]
 Duration = timedelta | float | str
-"""What is taken for a time span."""
+"""A time span: a timedelta, a number of seconds, or a text such as ``"500ms"``, ``"5s"``, ``"2m"``, ``"1h"``."""
 
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
-_PLAIN = (bool, int, float, str)
+_PRINTABLE = (bool, int, float, str)
 
 
 def keep(settings: object, **checks: Check) -> None:
-    """Check fields of a frozen dataclass, and keep each in the form that its check returns.
+    """Check fields of a frozen dataclass, and replace each value by the one that its check returns.
 
     Args:
         settings: The dataclass.
-        checks: The check of each field.
+        checks: Field name → check.
 
     Raises:
-        ConfigError: If one of them is wrong.
+        ConfigError: If a field is wrong.
     """
     for name, check in checks.items():
         object.__setattr__(settings, name, check(name, getattr(settings, name)))
 
 
 def optional(check: Check) -> Check:
-    """The check of a value that may also be None."""
+    """Return a check that also accepts None."""
     return lambda name, value: None if value is None else check(name, value)
 
 
 def text(name: str, value: Any) -> str:
-    """A text that is not empty."""
+    """Return a text that is not empty."""
     if not isinstance(value, str) or not value:
         raise _invalid(name, value, "a text that is not empty")
     return value
 
 
 def secret(name: str, value: Any) -> str:
-    """The same, for what may not be shown."""
+    """Return a text that is not empty; errors don't show it."""
     if not isinstance(value, str) or not value:
         raise ConfigError(f"{name} is not a text", hint="a text that is not empty, or None")
     return value
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False."""
+    """Return a bool; nothing else counts as one."""
     if not isinstance(value, bool):
         raise _invalid(name, value, "True or False")
     return value
 
 
 def count(name: str, value: Any) -> int:
-    """A whole number above 0."""
+    """Return an int above 0."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise _invalid(name, value, "a whole number above 0")
     return value
 
 
 def duration(name: str, value: Any) -> timedelta:
-    """A time span above 0: a timedelta, a number of seconds, or a text such as ``"5s"``.
+    """Return a Duration above 0 as a timedelta.
 
     Example:
         >>> duration("wait", "1.5m"), duration("wait", 0.2)
@@ -98,7 +98,7 @@ def duration(name: str, value: Any) -> timedelta:
 
 
 def duration_or_zero(name: str, value: Any) -> timedelta:
-    """The same, or no time at all."""
+    """Return a Duration of 0 or more as a timedelta."""
     try:
         span = _span(value)
     except (OverflowError, ValueError):
@@ -109,7 +109,7 @@ def duration_or_zero(name: str, value: Any) -> timedelta:
 
 
 def seconds(name: str, value: Any) -> float:
-    """A duration as a number of seconds."""
+    """Return a Duration above 0 as a number of seconds."""
     return duration(name, value).total_seconds()
 
 
@@ -127,9 +127,9 @@ def _no_duration(name: str, value: Any, least: str) -> ConfigError:
 
 
 def mapping(name: str, value: Any) -> dict[str, Any]:
-    """Texts and what is set to each; not shown, as there may be secrets among them."""
+    """Return a mapping with texts as keys as a dict; errors don't show the values, which may be secrets."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{name} is {_kind(value)}, not a dict", hint='for example {"name": "value"}')
+        raise ConfigError(f"{name} is {_type_of(value)}, not a dict", hint='for example {"name": "value"}')
     for key in value:
         if not isinstance(key, str):
             raise ConfigError(f"{name} has the key {key!r}, which is not a text", hint='for example {"name": "value"}')
@@ -137,25 +137,25 @@ def mapping(name: str, value: Any) -> dict[str, Any]:
 
 
 def names(name: str, value: Any) -> tuple[str, ...]:
-    """One name or several, as a tuple."""
-    several = (value,) if isinstance(value, str) else value
-    if not isinstance(several, Sequence):
+    """Return one name or several as a tuple."""
+    listed = (value,) if isinstance(value, str) else value
+    if not isinstance(listed, Sequence):
         raise _invalid(name, value, "a name, or a list of names")
-    for each in several:
-        if not isinstance(each, str) or not each:
-            raise ConfigError(f"{name} has {each!r}, which is not a name", hint="a name, or a list of names")
-    return tuple(several)
+    for item in listed:
+        if not isinstance(item, str) or not item:
+            raise ConfigError(f"{name} has {item!r}, which is not a name", hint="a name, or a list of names")
+    return tuple(listed)
 
 
 def path(name: str, value: Any) -> str:
-    """A path or URL as a text."""
+    """Return a path or URL as a text."""
     if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str) or not os.fspath(value):
         raise _invalid(name, value, "a path or a URL")
     return os.fspath(value)
 
 
 def one_of(known: Collection[str]) -> Check:
-    """The check of a text that is one of a few."""
+    """Return a check that accepts one of these texts."""
 
     def check(name: str, value: Any) -> str:
         if not isinstance(value, str) or value not in known:
@@ -165,17 +165,17 @@ def one_of(known: Collection[str]) -> Check:
     return check
 
 
-def of_type(kind: type[T], hint: str) -> Callable[[str, Any], T]:
-    """The check of an instance of a class.
+def of_type(expected: type[T], hint: str) -> Callable[[str, Any], T]:
+    """Return a check that accepts instances of a class.
 
     Args:
-        kind: The class.
-        hint: What to give.
+        expected: The class.
+        hint: The hint of the error: what to pass instead.
     """
 
     def check(name: str, value: Any) -> T:
-        if not isinstance(value, kind):
-            raise ConfigError(f"{name} is {_kind(value)}, not a {kind.__name__}", hint=hint)
+        if not isinstance(value, expected):
+            raise ConfigError(f"{name} is {_type_of(value)}, not a {expected.__name__}", hint=hint)
         return value
 
     return check
@@ -187,10 +187,10 @@ def _invalid(name: str, value: Any, hint: str) -> ConfigError:
 
 def _shown(value: Any) -> str:
     if isinstance(value, timedelta):
-        # Python's own text of a negative one is "-1 day, 23:59:59".
+        # str() of a negative timedelta would be "-1 day, 23:59:59".
         return f"{value.total_seconds():g} s"
-    return repr(value) if value is None or isinstance(value, _PLAIN) else _kind(value)
+    return repr(value) if value is None or isinstance(value, _PRINTABLE) else _type_of(value)
 
 
-def _kind(value: Any) -> str:
+def _type_of(value: Any) -> str:
     return "None" if value is None else f"of type {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""Environment: where pipelines begin, and what they run on."""
+"""Environment: where pipelines start, and the Spark that they run on."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ __all__ = ["Environment"]
 
 @dataclass(frozen=True)
 class Environment:
-    """Where pipelines begin: it opens sources, and knows on which Spark they run and where they remember.
+    """Where pipelines start: creates streams from sources and runs them on Spark.
 
     Args:
         master: Spark's master URL, ``"local[4]"`` or ``"spark://host:7077"``; None = all local cores,
             or whatever the active session has.
-        spark: A session to use instead of making one.
-        checkpoint_dir: The folder (a path or URL that Spark can reach) below which each job keeps its checkpoint,
-            under its name; None = ``.volley/checkpoints``.
+        spark: An existing session to use; None = create one.
+        checkpoint_dir: The folder, a path or URL that Spark can reach, with a subfolder of each job's name for its
+            checkpoint; None = ``.volley/checkpoints``.
         checkpoint_interval: The time from the start of one epoch to the start of the next, for unbounded sources:
-            a timedelta, seconds or a text such as ``"5s"``; 0 = as fast as it can. A sink's `flush_interval`
-            shortens it.
+            a timedelta, seconds or a text such as ``"5s"``; 0 = start the next epoch at once. A sink's
+            `flush_interval` shortens it.
         arrow_native: False forces the general path, through Spark's own operators.
 
     Raises:
@@ -64,7 +64,10 @@ class Environment:
             raise ConfigError("both master and spark are given", hint="a given session already has its master")
 
     def from_source(self, source: Source) -> DataStream:
-        """A stream of the source's rows. Nothing is opened yet.
+        """Return a stream of the source's rows. Nothing is opened yet.
+
+        Args:
+            source: The source.
 
         Raises:
             ConfigError: If `source` is not a source.
@@ -79,31 +82,38 @@ class Environment:
     def start(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job:
         """Start pipelines as one job, and return the running job at once: for notebooks and services.
 
-        What the pipelines share is read and computed once an epoch, as far as they go on from the same stream. Each
-        sink is committed by itself, exactly once.
+        Steps that pipelines share, because they continue the same stream, run once an epoch. Each sink commits by
+        itself, exactly once.
 
         Args:
-            name: The job's name; its checkpoint is kept under it, so that the next start goes on where this one ends.
-            pipelines: What to run; made in this environment.
-            options: `fresh`: True deletes the job's checkpoint first, so that the sources are read from the beginning.
+            name: The job's name, and that of its checkpoint: the next start under this name resumes the job.
+            pipelines: The pipelines to run, built in this environment.
+            options: `fresh`: True deletes the job's checkpoint first, so that the job reads its sources from the
+                beginning.
 
-                `into`: What happens to rows that the sinks hold of an earlier checkpoint of this job, when it begins
-                anew or a backfill fills them: ``"append"`` keeps them, ``"replace"`` empties the sinks first, whoever
-                has written their rows (of dead letters those of this job); None = the job is refused, as every row
-                would be there twice.
+                `into`: What to do with the rows that a sink has from an earlier checkpoint of this job, when the job
+                starts over or a backfill fills the sink: ``"append"`` keeps them, ``"replace"`` first deletes all rows
+                of the sink, also those of other writers (of a dead letter: those of this job); None = raise
+                PlanError, as the sink would have every row twice.
 
-                `backfill`: True fills sinks that are new since the job's last run with the rows of all epochs so far.
+                `backfill`: True writes the rows of all epochs so far to sinks that are new since the job's last run.
 
-                `metrics_port`: Where Prometheus can read the metrics over HTTP while the job runs; 0 = a free port,
-                which `Job.metrics_url` tells; None = nowhere.
+                `metrics_port`: The HTTP port at which Prometheus can scrape the metrics while the job runs; 0 = a free
+                port, see `Job.metrics_url`; None = no endpoint.
 
-                `metrics_host`: The address to listen at; by default ``"127.0.0.1"``, in a container ``"0.0.0.0"``, so
-                that others can reach it.
+                `metrics_host`: The address to listen at; default ``"127.0.0.1"``. In a container use ``"0.0.0.0"``, so
+                that other hosts can reach it.
 
         Raises:
             ConfigError: If there is no pipeline, or an option is wrong.
-            PlanError: If the job runs in this process already, or its checkpoint is of another pipeline.
-            VolleyError: If it can't be started; nothing has been written then.
+            PlanError: If the job already runs in this process, or its checkpoint belongs to another pipeline.
+            VolleyError: If the job can't start; nothing has been written then.
+
+        Example:
+            >>> from volley import Environment, MemorySink, MemorySource
+            >>> stream = Environment().from_source(MemorySource([{"id": 1}]))
+            >>> job = Environment().start("events", stream.to_sink(MemorySink()))  # doctest: +SKIP
+            >>> job.stop()  # doctest: +SKIP
         """
         start = Start(name, **options)
         writes = self._writes(pipelines)
@@ -115,20 +125,20 @@ class Environment:
         return job
 
     def execute(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job:
-        """Run pipelines as one job, to the end of their bounded sources or until it is stopped.
+        """Run pipelines as one job, to the end of their bounded sources or until the job is stopped.
 
-        Ctrl-C and SIGTERM finish the running epoch first.
+        Ctrl-C and SIGTERM stop the job after the running epoch.
 
         Args:
-            name: The job's name; its checkpoint is kept under it, so that the next run goes on where this one ends.
-            pipelines: What to run; made in this environment.
+            name: The job's name, and that of its checkpoint: the next run under this name resumes the job.
+            pipelines: The pipelines to run, built in this environment.
             options: See `start`.
 
         Returns:
             The finished job.
 
         Raises:
-            VolleyError: If it can't be started, or fails; what the last committed epoch wrote stays.
+            VolleyError: If the job can't start or fails; the sinks keep the epochs that were committed.
 
         Example:
             >>> from volley import Environment, MemorySink, MemorySource, col
@@ -142,12 +152,12 @@ class Environment:
         job = self.start(name, *pipelines, **options)
         follow(job)
         if job.exception is not None:
-            # Without the frames of py4j and Spark, in which the epoch ran.
+            # Drop the traceback: it is py4j's and Spark's, in which the epoch ran.
             raise job.exception.with_traceback(None)
         return job
 
     def _writes(self, pipelines: Sequence[Pipeline]) -> list[nodes.Write]:
-        """The graph of a job, as its writes."""
+        """Check the pipelines and return the writes of all of them."""
         if not pipelines:
             raise ConfigError(
                 "a job needs a pipeline",
@@ -164,7 +174,9 @@ class Environment:
                 )
         return [write for pipeline in pipelines for write in pipeline._writes]
 
-    def _start(self, writes: Sequence[nodes.Write], path: nodes.Path, start: Start, on_failure: ExitStack) -> Job:
+    def _start(
+        self, writes: Sequence[nodes.Write], path: nodes.ExecutionPath, start: Start, on_failure: ExitStack
+    ) -> Job:
         from volley.engine.checkpoint import Checkpoint, locate
         from volley.engine.job import Job
         from volley.engine.launch import launch
@@ -203,7 +215,7 @@ def _check_session(spark: object) -> None:
         checks.of_type(SparkSession, "SparkSession.builder.getOrCreate(), or leave it out")("spark", spark)
 
 
-def _check(writes: Sequence[nodes.Write], path: nodes.Path) -> None:
+def _check(writes: Sequence[nodes.Write], path: nodes.ExecutionPath) -> None:
     sinks = [write.sink for write in writes]
     for number, sink in enumerate(sinks):
         if any(other is sink for other in sinks[:number]):

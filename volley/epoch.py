@@ -1,4 +1,4 @@
-"""Epoch and WriteResult: the unit of commit, and what one task wrote in it."""
+"""Epoch, the unit of commit, and WriteResult, what one task wrote in it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ __all__ = ["Epoch", "WriteResult"]
 
 @dataclass(frozen=True)
 class Epoch:
-    """One step of a job: the unit that is committed whole or not at all.
+    """One micro-batch of a job: the unit that is committed as a whole or not at all.
 
     Args:
-        query_id: Spark's id of the streaming query, kept in its checkpoint; a new checkpoint has a new one.
+        query_id: Spark's id of the streaming query, stored in the checkpoint; a new checkpoint has a new one.
         number: 0 for a checkpoint's first epoch, then 1, 2, …
-        offsets: A short text that tells the offsets at which its rows end from others; empty = not known.
+        offsets: A short digest of the source offsets at which the epoch ends; empty = unknown. Not compared.
+
+    Example:
+        >>> Epoch("5f0c", 1, offsets="a1b2") == Epoch("5f0c", 1)
+        True
     """
 
     query_id: str
@@ -25,19 +29,24 @@ class Epoch:
 
 @dataclass(frozen=True)
 class WriteResult:
-    """What one task wrote: small and picklable, it travels back to the driver.
+    """What one task wrote; small and picklable, as Spark sends it from the executor to the driver.
 
     Args:
         rows: Rows written.
         bytes: Encoded bytes written.
-        seconds: Time spent writing.
-        batches: Arrow batches handed to the writer.
-        batch_size_min: Rows of the smallest of them.
-        batch_size_max: Rows of the largest of them.
+        seconds: Time spent writing, in seconds.
+        batches: Arrow batches passed to the writer.
+        batch_size_min: Rows of the smallest batch.
+        batch_size_max: Rows of the largest batch.
         files: Files written.
-        committables: What the committer needs to commit: data files, paths, or Arrow batches; its own kind of value.
-        attempt: How many attempts of this task have failed before.
-        worker_memory: The most bytes of memory that the worker's process has had so far.
+        committables: What the sink's own committer needs to commit: data files, paths or Arrow streams.
+        attempt: The number of earlier, failed attempts of this task.
+        worker_memory: Peak memory of the worker process so far, in bytes.
+
+    Example:
+        >>> result = WriteResult().with_batch(rows=10).with_batch(rows=30)
+        >>> result.rows, result.batches, result.batch_size_max
+        (40, 2, 30)
     """
 
     rows: int = 0
@@ -52,7 +61,7 @@ class WriteResult:
     worker_memory: int = 0
 
     def with_batch(self, rows: int) -> WriteResult:
-        """The same with one batch more."""
+        """Return the result with one more batch of this many rows."""
         return replace(
             self,
             rows=self.rows + rows,

@@ -2,15 +2,15 @@
 
 ::
 
-    VolleyError                     .hint says the way out
+    VolleyError                     .hint: what to do about it
     ├── ConfigError (ValueError)    ├── ExpressionError (TypeError)    ├── MissingDependencyError (ImportError)
-    ├── PlanError                   a pipeline that cannot run as it is drawn
+    ├── PlanError                   the pipeline cannot run as it is built
     ├── SourceError                 ├── StorageError ─ StorageAccessError
     ├── CatalogError ─ CatalogUnreachableError · CatalogAuthError · TableNotFoundError
     ├── SchemaMismatchError
-    ├── JobError                    the job failed for a reason that is none of the others
+    ├── JobError                    the job failed for any other reason
     └── CommitError ─ CommitConflictError (did not land) · CommitStateUnknownError (may have landed: touch nothing)
-                      └── LayoutChangedError (the epoch's files no longer fit: it is written anew)
+                      └── LayoutChangedError (the epoch's files no longer fit the table: the job writes them again)
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class VolleyError(Exception):
 
     Args:
         message: What went wrong, with the values that caused it.
-        hint: What the reader can do about it.
+        hint: What the user can do about it.
 
     Example:
         >>> error = VolleyError("table db.events not found", hint="create it, or set create_table=True")
@@ -67,7 +67,10 @@ class VolleyError(Exception):
         return self.message if self.hint is None else self.message + _HINT + self.hint
 
     def within(self, place: str) -> Self:
-        """The same error with the place where it happened in front of its message; raise it from this one.
+        """Return the same error with a place in front of its message; raise it from this one.
+
+        Args:
+            place: Where the error happened, such as a file and a line.
 
         Example:
             >>> print(SourceError("not a number", hint="mend it").within("in.csv, line 3"))
@@ -77,25 +80,25 @@ class VolleyError(Exception):
         return type(self)(f"{place}: {self.message}", hint=self.hint)
 
     def to_json(self) -> str:
-        """The error as one line of JSON, to cross from an executor, which sends only text."""
-        kinds = [kind.__name__ for kind in type(self).__mro__]
-        return json.dumps({"kinds": kinds, "message": self.message, "hint": self.hint})
+        """Return the error as one line of JSON: Spark passes only text from an executor to the driver."""
+        classes = [base.__name__ for base in type(self).__mro__]
+        return json.dumps({"classes": classes, "message": self.message, "hint": self.hint})
 
     @staticmethod
     def from_json(text: str) -> VolleyError:
-        """The error that `to_json` wrote; of a subclass that is not Volley's own, its nearest base.
+        """Return the error that `to_json` wrote; for a user's subclass, as its nearest class of Volley.
 
         Example:
             >>> VolleyError.from_json(SourceError("no such file", hint="check the path").to_json())
             SourceError('no such file', 'check the path')
         """
         values = json.loads(text)
-        kind: type[VolleyError] = next(globals()[name] for name in values["kinds"] if name in __all__)
-        return kind(values["message"], values["hint"])
+        error_class: type[VolleyError] = next(globals()[name] for name in values["classes"] if name in __all__)
+        return error_class(values["message"], values["hint"])
 
 
 class ConfigError(VolleyError, ValueError):
-    """A setting is wrong, or not supported."""
+    """A setting is wrong or not supported."""
 
 
 class ExpressionError(VolleyError, TypeError):
@@ -107,11 +110,11 @@ class MissingDependencyError(VolleyError, ImportError):
 
 
 class PlanError(VolleyError):
-    """A pipeline cannot run as it is drawn, or does not fit the checkpoint it is started on."""
+    """A pipeline cannot run as it is built, or does not match the checkpoint that it starts from."""
 
 
 class SourceError(VolleyError):
-    """A source can't be read: a file is missing, cut short or malformed."""
+    """A source can't be read: a file, say, is missing, truncated or malformed."""
 
 
 class StorageError(VolleyError):
@@ -119,23 +122,23 @@ class StorageError(VolleyError):
 
 
 class StorageAccessError(StorageError):
-    """The storage refused the credentials, or they lack a permission."""
+    """The storage rejected the credentials, or they lack a permission."""
 
 
 class CatalogError(VolleyError):
-    """The catalog answered with an error."""
+    """The catalog returned an error."""
 
 
 class CatalogUnreachableError(CatalogError):
-    """The catalog did not answer, or answered that it can't now: it is worth another try."""
+    """The catalog did not respond, or is temporarily unavailable: retry."""
 
 
 class CatalogAuthError(CatalogError):
-    """The catalog refused the credentials, or they lack a privilege."""
+    """The catalog rejected the credentials, or they lack a privilege."""
 
 
 class TableNotFoundError(CatalogError):
-    """The table does not exist, and may not be created."""
+    """The table does not exist, and the settings do not allow to create it."""
 
 
 class SchemaMismatchError(VolleyError):
@@ -143,7 +146,7 @@ class SchemaMismatchError(VolleyError):
 
 
 class JobError(VolleyError):
-    """The job failed for a reason that is none of the others."""
+    """The job failed for any other reason."""
 
 
 class CommitError(VolleyError):
@@ -151,19 +154,23 @@ class CommitError(VolleyError):
 
 
 class CommitConflictError(CommitError):
-    """The commit did not land: somebody else changed the table first, too often."""
+    """The commit did not land: other writers changed the table first, in every attempt."""
 
 
 class LayoutChangedError(CommitConflictError):
-    """The target has another layout than the epoch's files: a committer's word for a job to write it anew."""
+    """The target's layout no longer fits the epoch's files; a committer raises it, and the job writes them again."""
 
 
 class CommitStateUnknownError(CommitError):
-    """The commit may or may not have landed: nothing is deleted, the next start finds out."""
+    """The commit may or may not have landed: no file is deleted; the next start checks whether it did."""
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """A hint that lists the names in `known` closest to `name`, or all of them if none is close.
+    """Return a hint that lists the known names, the ones closest to `name` first.
+
+    Args:
+        name: The unknown name.
+        known: The names that would be right.
 
     Example:
         >>> near("statsu", ["status", "id"])

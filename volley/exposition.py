@@ -1,4 +1,4 @@
-"""Prometheus: the exposition text of metrics, and an HTTP endpoint that serves it while a job runs."""
+"""Prometheus: the metrics in its text format, and an HTTP endpoint that serves them while a job runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COUNTERS = {
     "commits_failed": "Commits that did not land, or may not have",
     "commit_retries": "Commit attempts after the first",
     "files_created": "Files written",
-    "batches_flushed": "Arrow batches handed to writers",
+    "batches_flushed": "Arrow batches passed to writers",
     "commit_latency_us": "Time spent committing, in microseconds",
     "write_latency_us": "Time spent writing, in microseconds, over all tasks",
     "batch_size_sum": "Rows of all batches",
@@ -38,7 +38,7 @@ _GAUGES = {
     "batch_size_avg": "Mean rows of a batch",
     "batch_size_min": "Rows of the smallest batch",
     "batch_size_max": "Rows of the largest batch",
-    "worker_memory_bytes": "The most memory that a Python worker has had",
+    "worker_memory_bytes": "Largest peak memory of a Python worker",
     "seconds_since_last_commit": "Time since the last commit that landed; absent before the first",
 }
 
@@ -48,12 +48,12 @@ _HISTOGRAMS = {
 }
 
 _RUNNING = {
-    "number": "Number of the epoch that runs; absent between epochs",
-    "tasks": "Tasks of the running epoch that have ended",
-    "rows": "Rows that the running epoch's ended tasks have written",
-    "files": "Files that the running epoch's ended tasks have written",
-    "bytes": "Encoded bytes that the running epoch's ended tasks have written",
-    "seconds": "Time since the running epoch began",
+    "number": "Number of the running epoch; absent between epochs",
+    "tasks": "Finished tasks of the running epoch",
+    "rows": "Rows written by the finished tasks of the running epoch",
+    "files": "Files written by the finished tasks of the running epoch",
+    "bytes": "Encoded bytes written by the finished tasks of the running epoch",
+    "seconds": "Time since the start of the running epoch",
 }
 
 
@@ -62,9 +62,9 @@ class Series:
     """The metrics of one sink.
 
     Args:
-        labels: The labels they are shown under.
-        values: Counters and gauges by name; None or absent = not shown.
-        buckets: Histograms by name: cumulated buckets and the sum of all observations.
+        labels: Their Prometheus labels.
+        values: Counters and gauges by name; None or absent = left out.
+        buckets: Histograms by name: cumulative buckets, and the sum of all observations.
     """
 
     labels: Mapping[str, str]
@@ -74,11 +74,11 @@ class Series:
 
 @dataclass(frozen=True)
 class Exposed:
-    """What Prometheus is shown at one moment.
+    """The metrics that Prometheus gets in one scrape.
 
     Args:
         series: One entry a sink.
-        running: How far the running epoch has come, by name; None between epochs.
+        running: The progress of the running epoch, by name; None between epochs.
     """
 
     series: Sequence[Series]
@@ -86,10 +86,10 @@ class Exposed:
 
 
 def exposition(exposed: Exposed, prefix: str) -> str:
-    """Return the text that Prometheus reads; every name begins with ``<prefix>_iceberg_``.
+    """Return the metrics in Prometheus' text format; every name starts with ``<prefix>_iceberg_``.
 
     Raises:
-        ConfigError: If the prefix can't begin a metric's name.
+        ConfigError: If the prefix is not valid in a metric's name.
     """
     from prometheus_client import generate_latest
 
@@ -99,18 +99,18 @@ def exposition(exposed: Exposed, prefix: str) -> str:
 
 
 class Endpoint:
-    """Serves the text over HTTP, by a daemon thread, until it is closed.
+    """Serves the metrics over HTTP in a daemon thread until it is closed.
 
     Attributes:
         url: The address of the metrics.
 
     Args:
-        read: Returns the metrics as they are now.
+        read: Returns the current metrics.
         host: The address to listen at.
         port: The port; 0 = a free one.
 
     Raises:
-        JobError: If the port is taken, or the address is not this machine's.
+        JobError: If the port is in use, or the address is not one of this machine.
     """
 
     def __init__(self, read: Callable[[], Exposed], host: str, port: int) -> None:
@@ -123,8 +123,8 @@ class Endpoint:
                 f"metrics can't be served at {host}:{port}: {error}",
                 hint="take another metrics_port, or 0 for a free one; metrics_host is an address of this machine",
             ) from error
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self._server.server_port}/metrics"
+        url_host = f"[{host}]" if ":" in host else host
+        self.url = f"http://{url_host}:{self._server.server_port}/metrics"
 
     def close(self) -> None:
         """Stop serving and free the port."""
@@ -134,7 +134,7 @@ class Endpoint:
 
 
 def _registry(read: Callable[[], Exposed], prefix: str) -> CollectorRegistry:
-    """A registry of these metrics alone, which reads them anew whenever it is scraped."""
+    """Return a registry of these metrics alone, which reads them at every scrape."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.registry import Collector
 
@@ -167,9 +167,9 @@ def _families(exposed: Exposed, prefix: str) -> Iterator[Metric]:
 def _filled(
     family: CounterMetricFamily | GaugeMetricFamily, series: Sequence[Series], name: str
 ) -> CounterMetricFamily | GaugeMetricFamily:
-    for one in series:
-        if (value := one.values[name]) is not None:
-            family.add_metric([*one.labels.values()], value)
+    for sink in series:
+        if (value := sink.values[name]) is not None:
+            family.add_metric([*sink.labels.values()], value)
     return family
 
 

@@ -1,4 +1,4 @@
-"""Counters of a job and of its sinks, frozen snapshots of them, and where the running epoch stands."""
+"""The counters of a job and of its sinks, frozen snapshots of them, and the progress of the running epoch."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _BATCH_RECORDS = (10.0, 100.0, 1_000.0, 5_000.0, 10_000.0, 50_000.0, 100_000.0, 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Observations sorted into buckets: how many are at most each bound, and their sum.
+    """Observations counted in buckets, and their sum.
 
     Args:
-        bounds: The upper bounds of the buckets, ascending; one more bucket holds what is above the last.
-        counts: Observations of each bucket, not cumulated; one more than there are bounds.
+        bounds: The upper bounds of the buckets, ascending, inclusive; one more bucket counts what is above the last.
+        counts: The observations in each bucket, not cumulative; one more than there are bounds.
         total: The sum of all observations.
     """
 
@@ -38,17 +38,17 @@ class Histogram:
 
     @classmethod
     def empty(cls, bounds: tuple[float, ...]) -> Histogram:
-        """A histogram without observations."""
+        """Return a histogram without observations."""
         return cls(bounds, (0,) * (len(bounds) + 1))
 
     def observe(self, value: float, times: int = 1) -> Histogram:
-        """The histogram with `times` more observations of `value`."""
+        """Return the histogram with `times` more observations of `value`."""
         index = bisect_left(self.bounds, value)
         counts = (*self.counts[:index], self.counts[index] + times, *self.counts[index + 1 :])
         return replace(self, counts=counts, total=self.total + value * times)
 
     def cumulated(self) -> list[tuple[str, float]]:
-        """Prometheus' form: the bound as text and the observations up to it."""
+        """Return Prometheus' buckets: each bound as text, and the number of observations up to it."""
         seen, buckets = 0, []
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             seen += count
@@ -58,15 +58,19 @@ class Histogram:
 
 @dataclass(frozen=True)
 class EpochProgress:
-    """How far an epoch has come while it runs: what its tasks have reported, each when it ends.
+    """The progress of the running epoch: the sums over its finished tasks.
 
     Args:
         number: The epoch's number.
-        tasks: Tasks that have ended.
-        rows: Rows they wrote; a row that goes to two sinks is one row.
-        files: Files they wrote.
-        bytes: Encoded bytes they wrote.
-        seconds: Time since the epoch began.
+        tasks: Finished tasks.
+        rows: Rows that they wrote; a row that goes to two sinks counts once.
+        files: Files that they wrote.
+        bytes: Encoded bytes that they wrote.
+        seconds: Time since the start of the epoch, in seconds.
+
+    Example:
+        >>> EpochProgress(7, tasks=2, rows=500).rows
+        500
     """
 
     number: int
@@ -78,61 +82,61 @@ class EpochProgress:
 
 
 class Figures(ABC):
-    """What is computed from the counters: the same for running metrics and for a snapshot of them."""
+    """Averages, rates and exports of the counters, for Metrics and MetricsSnapshot alike."""
 
     @abstractmethod
     def snapshot(self) -> MetricsSnapshot:
-        """The counters as they are now."""
+        """Return the current counters."""
 
     def avg_commit_latency_ms(self) -> float:
-        """Mean time of a commit with all its attempts, in milliseconds; 0 before the first."""
+        """Return the mean time of a commit with all its attempts, in milliseconds; 0 before the first."""
         now = self.snapshot()
         return _ratio(now.commit_latency_us, now.commits) / 1000
 
     def avg_write_latency_ms(self) -> float:
-        """Mean time of writing a batch, in milliseconds; 0 before the first."""
+        """Return the mean time of writing a batch, in milliseconds; 0 before the first."""
         now = self.snapshot()
         return _ratio(now.write_latency_us, now.batches_flushed) / 1000
 
     def success_rate(self) -> float:
-        """The share of commits that landed, 0 to 1; 1 before the first."""
+        """Return the share of commits that landed, 0 to 1; 1 before the first."""
         now = self.snapshot()
         return now.commits_success / now.commits if now.commits else 1.0
 
     def retry_rate(self) -> float:
-        """Retries per commit; 0 before the first."""
+        """Return the mean number of retries per commit; 0 before the first."""
         now = self.snapshot()
         return _ratio(now.commit_retries, now.commits)
 
     def bytes_per_second(self, seconds: float) -> float:
-        """Bytes written per second, given that it took `seconds`; 0 if that is not above 0."""
+        """Return the bytes written per second over a time of `seconds`; 0 if that is not above 0."""
         return _ratio(self.snapshot().bytes_written, seconds)
 
     def records_per_second(self, seconds: float) -> float:
-        """Rows written per second, given that it took `seconds`; 0 if that is not above 0."""
+        """Return the rows written per second over a time of `seconds`; 0 if that is not above 0."""
         return _ratio(self.snapshot().records_written, seconds)
 
     def avg_batch_size(self) -> float:
-        """Mean rows of a batch; 0 before the first."""
+        """Return the mean number of rows per batch; 0 before the first."""
         now = self.snapshot()
         return _ratio(now.batch_size_sum, now.batches_flushed)
 
     def to_dict(self) -> dict[str, Any]:
-        """The counters and histograms as plain values, ready for JSON."""
+        """Return the counters and histograms as a dict of JSON values."""
         return asdict(self.snapshot())
 
     def to_json(self) -> str:
-        """The counters and histograms as one line of JSON."""
+        """Return the counters and histograms as one line of JSON."""
         return json.dumps(self.to_dict())
 
     def to_prometheus_format(self, prefix: str = "volley") -> str:
-        """Prometheus' exposition text; every name begins with ``<prefix>_iceberg_``.
+        """Return the metrics in Prometheus' text format; every name starts with ``<prefix>_iceberg_``.
 
         Args:
             prefix: Letters, digits and underscores, a letter or underscore first.
 
         Raises:
-            ConfigError: If the prefix can't begin a metric's name.
+            ConfigError: If the prefix is not valid in a metric's name.
 
         Example:
             >>> text = MetricsSnapshot(records_written=3).to_prometheus_format("volley")
@@ -142,7 +146,7 @@ class Figures(ABC):
         return exposition(self.exposed(), prefix)
 
     def exposed(self) -> Exposed:
-        """The metrics for Prometheus: of a job with sinks those of each sink."""
+        """Return the metrics for Prometheus: one series a sink, or one for a job without sinks."""
         running = self.running
         return Exposed([now.series(labels) for labels, now in self._labelled()], asdict(running) if running else None)
 
@@ -151,7 +155,7 @@ class Figures(ABC):
 
     @property
     def running(self) -> EpochProgress | None:
-        """Where the running epoch stands; None between epochs."""
+        """The progress of the running epoch; None between epochs."""
         return None
 
 
@@ -161,10 +165,24 @@ _NO_BATCHES = Histogram.empty(_BATCH_RECORDS)
 
 @dataclass(frozen=True)
 class MetricsSnapshot(Figures):
-    """The counters at one moment: frozen, comparable, ready for JSON.
+    """The counters at one moment: frozen, comparable, exportable as JSON.
 
-    Latencies are sums in microseconds, sizes of batches are rows; the memory is the most that a Python worker has had.
-    How long ago the last commit was is not compared.
+    Args:
+        records_written, bytes_written: Rows written, and their encoded bytes.
+        records_failed: Rows in a dead letter, and rows of epochs that could not be committed.
+        commits_success, commits_failed: Commits that landed, and those that did not, or may not have.
+        commit_retries: Commit attempts after the first.
+        files_created, batches_flushed: Files written, and Arrow batches passed to writers.
+        commit_latency_us, write_latency_us: Time spent committing, and writing in all tasks; sums in microseconds.
+        batch_size_min, batch_size_max, batch_size_sum: Rows of the smallest batch, the largest one, and all.
+        worker_memory_bytes: The largest peak memory of a Python worker, in bytes.
+        seconds_since_last_commit: Seconds since the last commit that landed; None before the first. Not compared.
+        commit_durations, records_per_batch: Histograms of the seconds per commit, and of the rows per batch.
+
+    Example:
+        >>> snapshot = MetricsSnapshot(records_written=300, batches_flushed=2, batch_size_sum=300)
+        >>> snapshot.avg_batch_size(), snapshot.records_per_second(seconds=60)
+        (150.0, 5.0)
     """
 
     records_written: int = 0
@@ -187,15 +205,15 @@ class MetricsSnapshot(Figures):
 
     @property
     def commits(self) -> int:
-        """Commits that were tried."""
+        """All commits, whether they landed or not."""
         return self.commits_success + self.commits_failed
 
     def snapshot(self) -> MetricsSnapshot:
-        """Itself."""
+        """Return the snapshot itself."""
         return self
 
     def series(self, labels: Mapping[str, str]) -> Series:
-        """The counters, averages and histograms under these labels, for Prometheus."""
+        """Return the counters, averages and histograms under these labels, for Prometheus."""
         averages = {
             "batches_committed": self.commits_success,
             "commit_latency_avg_ms": self.avg_commit_latency_ms(),
@@ -212,16 +230,16 @@ class MetricsSnapshot(Figures):
 _COUNTERS = frozenset(field.name for field in fields(MetricsSnapshot) if field.type == "int")
 
 _Labelled = tuple[dict[str, str], MetricsSnapshot]
-"""Labels and the counters under them."""
+"""Labels, and the counters under them."""
 
 
 class Metrics(Figures):
-    """The counters of a running job: safe to write and to read from several threads.
+    """The counters of a running job; thread-safe.
 
-    Every counter of a snapshot is an attribute here as well.
+    Every counter of MetricsSnapshot is an attribute of Metrics, too.
 
     Args:
-        labels: What tells these counters from those of others in Prometheus' text: label → value.
+        labels: Prometheus labels of these counters: label → value.
 
     Example:
         >>> metrics = Metrics()
@@ -245,23 +263,23 @@ class Metrics(Figures):
         return dict(self._sinks)
 
     def of_sink(self, label: str) -> Metrics:
-        """New counters for one sink: what they count is counted here as well.
+        """Add counters for one sink and return them; what they count also counts here.
 
         Args:
-            label: The sink's label; of a second sink with the same label a number makes another.
+            label: The sink's label; a second sink with the same label gets a number behind it.
         """
         number, name = 1, label
         while name in self._sinks:
             number += 1
             name = f"{label} {number}"
-        made = Metrics({**self._labels, "sink": name})
-        made._lock = self._lock
-        made._all = [made, self]
-        self._sinks[name] = made
-        return made
+        metrics = Metrics({**self._labels, "sink": name})
+        metrics._lock = self._lock
+        metrics._all = [metrics, self]
+        self._sinks[name] = metrics
+        return metrics
 
     def follow(self, running: Callable[[], EpochProgress | None]) -> None:
-        """Ask `running`, from now on, where the running epoch stands."""
+        """Read the progress of the running epoch from this function from now on."""
         self._running = running
 
     @property
@@ -276,8 +294,8 @@ class Metrics(Figures):
         """Count one commit.
 
         Args:
-            seconds: How long it took, all its attempts together.
-            succeeded: Whether it is known to have landed.
+            seconds: Its duration with all attempts, in seconds.
+            succeeded: True if it is known to have landed.
         """
         self._count(lambda now: _with_commit(now, seconds, succeeded), committed=succeeded)
 
@@ -290,41 +308,41 @@ class Metrics(Figures):
         self._count(lambda now: replace(now, records_failed=now.records_failed + rows))
 
     def snapshot(self) -> MetricsSnapshot:
-        """The counters as they are now."""
+        """Return the current counters."""
         with self._lock:
-            return self._taken()
+            return self._current()
 
     def snapshot_and_reset(self) -> MetricsSnapshot:
-        """The counters as they are now, and zero from now on: nothing is counted twice or lost between the two.
+        """Return the current counters and reset them to 0, atomically: nothing counts twice or gets lost.
 
-        The counters of a job's sinks begin anew with those of the job.
+        The counters of the job's sinks are reset, too.
         """
         with self._lock:
-            taken = self._taken()
-            for each in (self, *self._sinks.values()):
-                each._now = MetricsSnapshot()
-            return taken
+            snapshot = self._current()
+            for metrics in (self, *self._sinks.values()):
+                metrics._now = MetricsSnapshot()
+            return snapshot
 
     def _labelled(self) -> list[_Labelled]:
         with self._lock:
-            return [(each._labels, each._taken()) for each in self._sinks.values() or (self,)]
+            return [(metrics._labels, metrics._current()) for metrics in self._sinks.values() or (self,)]
 
     def _count(self, change: Callable[[MetricsSnapshot], MetricsSnapshot], committed: bool = False) -> None:
         with self._lock:
-            for each in self._all:
-                each._now = change(each._now)
+            for metrics in self._all:
+                metrics._now = change(metrics._now)
                 if committed:
-                    each._last_commit = time.monotonic()
+                    metrics._last_commit = time.monotonic()
 
-    def _taken(self) -> MetricsSnapshot:
+    def _current(self) -> MetricsSnapshot:
         since = None if self._last_commit is None else time.monotonic() - self._last_commit
         return replace(self._now, seconds_since_last_commit=since)
 
     def __getattr__(self, name: str) -> int:
         if name not in _COUNTERS:
             raise AttributeError(f"Metrics has no {name!r}; its counters are those of MetricsSnapshot")
-        found: int = getattr(self.snapshot(), name)
-        return found
+        counter: int = getattr(self.snapshot(), name)
+        return counter
 
     def __repr__(self) -> str:
         return f"Metrics({self.snapshot()!r})"
@@ -370,7 +388,7 @@ def _with_batches(now: MetricsSnapshot, result: WriteResult) -> MetricsSnapshot:
 
 
 def _with_sizes(sizes: Histogram, result: WriteResult) -> Histogram:
-    """The histogram with a task's batches: their extremes are known, the mean of the others stands for each of them."""
+    """Add a task's batches: its smallest and largest, and for each other one the mean of the others."""
     between = result.batches - 2
     sizes = sizes.observe(result.batch_size_max)
     if between >= 0:

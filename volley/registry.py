@@ -1,4 +1,4 @@
-"""Short names of connectors → their classes, imported when first asked for."""
+"""Short names of connectors → their classes, imported on first use."""
 
 from __future__ import annotations
 
@@ -27,10 +27,14 @@ SINKS = {
 
 
 def load(table: dict[str, str], name: str) -> Any:
-    """The class that `table` has under `name`.
+    """Import and return the class of a connector.
+
+    Args:
+        table: SOURCES or SINKS.
+        name: The connector's short name.
 
     Raises:
-        ConfigError: If there is none; lists the near ones.
+        ConfigError: If there is no connector of that name; the hint lists similar names.
 
     Example:
         >>> load(SOURCES, "memory").__name__

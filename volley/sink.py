@@ -1,4 +1,4 @@
-"""What a sink must promise: a Writer that travels to the executors, a Committer that stays on the driver."""
+"""What to implement for a sink: a Writer, pickled to the executors, and a Committer, which stays on the driver."""
 
 from __future__ import annotations
 
@@ -16,44 +16,67 @@ if TYPE_CHECKING:
 
     from volley.metrics import Metrics
 
-__all__ = ["Chore", "Committer", "Sink", "SinkContext", "TaskWriter", "Writer"]
-Chore = Callable[[], WriteResult]
-"""Work for an executor between write and commit: it pickles, and may be done twice."""
+__all__ = ["Committer", "ExecutorTask", "Sink", "SinkContext", "TaskWriter", "Writer"]
+ExecutorTask = Callable[[], WriteResult]
+"""Picklable, idempotent work that runs on an executor between write and commit."""
 
 
-def _do_here(chores: Sequence[Chore]) -> list[WriteResult]:
-    return [chore() for chore in chores]
+def _run_on_driver(tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
+    return [task() for task in tasks]
 
 
 @dataclass(frozen=True)
 class SinkContext:
-    """What a sink is told when its job starts.
+    """What a job passes to a sink when it opens it.
 
     Args:
         job: The job's name.
-        schema: The Arrow schema of the rows to come.
-        metrics: Where to count.
-        run: Has chores done by the executors, for a committer with more to do than the driver should; the results come
-            in the chores' order. Without a job they are done on the spot.
-        resumed: True if the job has written to the target before: one that is gone must not be made again.
-        shared: True if the rows of other jobs stay when the target is emptied: it takes dead letters.
+        schema: The Arrow schema of the rows that the job will write.
+        metrics: The sink's counters.
+        run: Runs tasks on the executors, for a commit that is too much work for the driver, and returns their results
+            in the same order. The default runs them on the driver.
+        resumed: True if the job has written to the target before: if the target is gone, don't create it again.
+        shared: True for a dead letter: other jobs' rows stay when `Committer.clear` empties the target.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from volley import Metrics
+        >>> SinkContext("orders", pa.schema({"id": pa.int64()}), Metrics()).run([lambda: WriteResult(rows=2)])[0].rows
+        2
     """
 
     job: str
     schema: pa.Schema
     metrics: Metrics
-    run: Callable[[Sequence[Chore]], list[WriteResult]] = _do_here
+    run: Callable[[Sequence[ExecutorTask]], list[WriteResult]] = _run_on_driver
     resumed: bool = False
     shared: bool = False
 
 
 class TaskWriter(ABC):
-    """The writer of one attempt of one task, on an executor."""
+    """Writes the rows of one attempt of one task, on an executor.
+
+    Example:
+        >>> class Count(TaskWriter):
+        ...     result = WriteResult()
+        ...     def write(self, batch):
+        ...         self.result = self.result.with_batch(batch.num_rows)
+        ...     def close(self):
+        ...         return self.result
+        >>> import pyarrow as pa
+        >>> writer = Count()
+        >>> writer.write(pa.record_batch({"id": [1, 2, 3]}))
+        >>> writer.close().rows
+        3
+    """
 
     def check(self, batch: pa.RecordBatch) -> None:
-        """Find out whether `write` would take the batch, and write nothing; asked where bad rows are sorted out.
+        """Raise if `write` would reject the batch, and write nothing. Called if the sink has a dead letter.
 
-        By default every row of the stream's schema is taken.
+        The default accepts every row.
+
+        Args:
+            batch: A batch of the context's schema.
 
         Raises:
             SchemaMismatchError: If a row can't be written.
@@ -63,131 +86,172 @@ class TaskWriter(ABC):
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take one non-empty batch of the context's schema."""
+        """Write one non-empty batch of the context's schema."""
 
     @abstractmethod
     def close(self) -> WriteResult:
-        """Finish what is open and say what was written."""
+        """Finish the open files and return what was written."""
 
     def abort(self) -> None:
-        """Delete what this attempt has written; called when the attempt fails, never raises. By default nothing."""
+        """Delete what this attempt has written. Called if the attempt fails; must not raise. Default: does nothing."""
         return
 
 
 class Writer(ABC):
-    """What travels to the executors: small, picklable, imports little, holds no catalog."""
+    """Opens the writers of an epoch's tasks; pickled to the executors: small, few imports, no catalog.
+
+    Example:
+        >>> class Discard(TaskWriter):
+        ...     def write(self, batch):
+        ...         pass
+        ...     def close(self):
+        ...         return WriteResult()
+        >>> class Discarding(Writer):
+        ...     def open(self, task):
+        ...         return Discard()
+        >>> Discarding().open(task=0).close().files
+        0
+    """
 
     @abstractmethod
     def open(self, task: int) -> TaskWriter:
-        """A writer for one attempt of one task; two attempts of the same task never share a file.
+        """Return the writer for one attempt of one task. Two attempts of a task must not share a file.
 
         Args:
-            task: The number of the Spark partition, for file names.
+            task: The number of the Spark partition, from 0, for file names.
         """
 
 
 class Committer(ABC):
-    """What stays on the driver: it makes an epoch's files visible, whole and once.
+    """Makes an epoch's files visible on the driver: all of them or none, and once.
 
-    The defaults are those of a sink that keeps no epochs: it is given a repeated epoch again, so its rows can come
-    twice after a crash (at least once).
+    The defaults suit a sink that does not record epochs: it gets an epoch again that is repeated after a crash, so its
+    rows can appear twice (at least once).
+
+    Example:
+        >>> class Printer(Committer):
+        ...     def writer(self, epoch):
+        ...         raise NotImplementedError
+        ...     def commit(self, epoch, results):
+        ...         print(f"epoch {epoch.number}: {sum(result.rows for result in results)} rows")
+        >>> Printer().commit(Epoch("5f0c", 0), [WriteResult(rows=2), WriteResult(rows=3)])
+        epoch 0: 5 rows
     """
 
     @property
     def identity(self) -> str | None:
-        """An id that another target of the same name would not have: a checkpoint is bound to it. None = no id."""
+        """A unique id of the target, which changes if it is dropped and created again; None (default) = it has none.
+
+        A checkpoint is bound to the ids of its targets.
+        """
         return None
 
     def last_epoch(self, query_id: str) -> int | None:
-        """The last epoch of this query that is already visible; None (the default) = none, or it is not known."""
+        """Return the last epoch of this query that is visible; None (default) = none, or unknown."""
         return None
 
     def landed_offsets(self, epoch: Epoch) -> str | None:
-        """The `Epoch.offsets` with which an epoch was committed that is visible already; None = not known (default)."""
+        """Return the `Epoch.offsets` of an epoch that is visible already; None (default) = unknown."""
         return None
 
     def earlier_rows(self, query_id: str) -> str | None:
-        """What other queries of this job have written that would be there twice if the job began anew, in words.
-
-        By default None: nothing is known of it, or nothing would be doubled.
+        """Describe the rows of earlier queries of this job that the target would have twice if the job started over.
 
         Args:
             query_id: The query that is about to start.
+
+        Returns:
+            The first half of an error message; None (default) = there are none, or they are unknown.
         """
         return None
 
     def clear(self) -> None:
-        """Remove all rows, for a job that begins anew with ``into="replace"``; of a shared target those of the job.
+        """Delete all rows (in a shared target: those of the job), for a start over with ``into="replace"``.
 
         Raises:
-            PlanError: If rows can't be removed from this target; the default.
+            PlanError: If rows of this target can't be deleted; the default.
         """
         raise PlanError(f"{self} can't be emptied", hint='use into="append", or another target')
 
     @abstractmethod
     def writer(self, epoch: Epoch) -> Writer:
-        """The writer for this epoch, with fresh credentials where they expire."""
+        """Return the writer for this epoch, with fresh credentials if they expire."""
 
     @abstractmethod
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        """Make the results visible, or find that they already are.
+        """Make the results visible, unless they already are.
+
+        Args:
+            epoch: The epoch.
+            results: What its tasks wrote.
 
         Raises:
-            CommitStateUnknownError: It may have landed; its files are left alone.
-            LayoutChangedError: It has not landed, and with these files it never will: the target's layout is another
-                by now. The job has the epoch written anew by a fresh `writer`, a few times.
-            VolleyError: Any other of ours: it is known not to have landed.
+            CommitStateUnknownError: If the commit may have landed; the job leaves its files alone.
+            LayoutChangedError: If the commit has not landed and these files no longer fit the target's layout. The job
+                writes the epoch again with a new `writer`, up to three times.
+            VolleyError: Any other: the commit is known not to have landed.
         """
 
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        """Delete the files of an epoch that is known not to have landed; never raises. By default nothing."""
+        """Delete the files of an epoch that is known not to have landed. Must not raise. The default does nothing."""
         return
 
     def orphans(self, epoch: Epoch) -> Sequence[str]:
-        """The files that attempts of this epoch have left behind, now that it is visible: of tasks that were killed,
-        of a driver that was. Nobody reads them; asked only when there is a reason to look."""
+        """Return the files that killed tasks or a killed driver left behind in this epoch, once it is visible.
+
+        No table or reader refers to them. Called only after a retried task, with speculation or after a crash.
+        """
         return ()
 
 
 class Sink(ABC):
-    """Where rows go: a frozen, printable value that shows no secret; nothing is opened while a pipeline is built."""
+    """Where rows go: a frozen, printable value that shows no secrets. `open` makes the committer that runs.
+
+    Example:
+        >>> from volley import MemorySink
+        >>> sink = MemorySink("out")
+        >>> sink.label, sink.flush_interval
+        ("MemorySink('out')", None)
+    """
 
     @property
     def label(self) -> str:
-        """What its metrics are shown under."""
+        """The label of its metrics."""
         return repr(self)
 
     @property
     def target(self) -> str | None:
-        """The name of what it writes to, without secrets: a checkpoint is bound to it. None = nothing that lasts."""
+        """The name of what it writes to, without secrets; None = nothing that lasts. A checkpoint is bound to it."""
         return None
 
     @property
     def flush_interval(self) -> timedelta | None:
-        """The longest time rows may wait before a commit; None = the environment's checkpoint interval."""
+        """The longest time that rows may wait for a commit; None = the environment's checkpoint interval."""
         return None
 
     @property
     def batch_size(self) -> int | None:
-        """The most rows of one Arrow batch handed to the writer; None = as they come."""
+        """The most rows of one Arrow batch passed to the writer; None = no limit."""
         return None
 
     @property
     def takes_dictionaries(self) -> bool:
-        """True if its writers take batches in which a column is a dictionary and indices, where that is how the source
-        has it; they then need not be computed on."""
+        """True if its writers accept dictionary-encoded columns, as a source may store them; saves decoding them."""
         return False
 
     @property
     def dead_letter(self) -> Sink | None:
-        """The sink where rows go that can't be processed for this one, or written by it; None = the job stops."""
+        """The sink for rows that can't be processed for this one or written by it; None = such a row fails the job."""
         return None
 
     def dead_letter_at(self, name: str) -> Sink:
-        """The dead letter that is named beside this sink, as ``to_sink(sink, dead_letter="bad_events")`` does it.
+        """Return the dead letter for a name, as in ``to_sink(sink, dead_letter="bad_events")``.
+
+        Args:
+            name: For a table: the name of a table in its catalog, or the path of a folder.
 
         Raises:
-            ConfigError: If the sink has no place for names, as by default, or the name is none.
+            ConfigError: If the sink takes no dead letter by name (default), or the name is not valid.
         """
         raise ConfigError(
             f"{self!r} has no dead letter by name, so dead_letter={name!r} is unknown",
@@ -195,10 +259,10 @@ class Sink(ABC):
         )
 
     def check(self, schema: pa.Schema | None) -> None:
-        """Find out, before Spark starts, whether rows can be written; nothing is made. By default nothing is checked.
+        """Check before Spark starts that rows can be written, and create nothing. The default checks nothing.
 
         Args:
-            schema: The Arrow schema of the rows to come; None if it is not known yet.
+            schema: The Arrow schema of the rows; None = not known yet.
 
         Raises:
             VolleyError: If `open` would fail.
@@ -207,7 +271,10 @@ class Sink(ABC):
 
     @abstractmethod
     def open(self, context: SinkContext) -> Committer:
-        """Called once on the driver before a job starts: reach the target, make or check it.
+        """Open the target, create or check it, and return its committer. Called once on the driver at a job's start.
+
+        Args:
+            context: The job's name, the schema of the rows, the counters.
 
         Raises:
             VolleyError: If rows of this schema can't be written; nothing has been written then.

@@ -1,4 +1,4 @@
-"""What to implement for a source: the value that a user writes, and the reader that it opens to run."""
+"""What to implement for a source: the settings that a user writes, and the reader that runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from volley.bad_rows import BadRow, Located, counted
+from volley.bad_rows import BadRow, PositionedBatch, numbered
 from volley.errors import PlanError
 
 if TYPE_CHECKING:
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 __all__ = ["Offset", "Reader", "Source", "SourceContext", "SparkSource", "Split"]
 
 Offset = dict[str, Any]
-"""A position in a source: a small JSON-able dict that Spark keeps in its checkpoint."""
+"""A position in a source: a small dict of JSON values, which Spark stores in its checkpoint."""
 
 Split = Any
-"""What one task reads: any small picklable value; only the reader that made it looks inside."""
+"""What one task reads: any small picklable value, opaque to all but its reader."""
 
 
 @dataclass(frozen=True)
 class SourceContext:
-    """What a source is told when it is opened for a job.
+    """What a job passes to a source when it opens it.
 
     Args:
         state: The fsspec URL of a folder that lives as long as the job's checkpoint. It may not exist yet.
-        parallelism: How many splits are read at the same time: an epoch in fewer leaves cores without work.
-        dictionaries: True: `Reader.read` may yield a column as dictionary and indices if it is stored so, as every
-            sink takes them. A dictionary has no nulls.
+        parallelism: How many splits are read at the same time; an epoch of fewer splits leaves cores idle.
+        dictionaries: True if every sink accepts dictionary arrays: `Reader.read` may then yield a column as one, if it
+            is stored so. The dictionary must not contain nulls.
 
     Example:
         >>> SourceContext("/tmp/checkpoints/example/volley/source-0").parallelism
@@ -44,9 +44,9 @@ class SourceContext:
 
 
 class Source(ABC):
-    """Where rows come from: a frozen, printable value. It holds settings only; `open` makes the reader that runs.
+    """Where rows come from: a frozen, printable value with settings only. `open` makes the reader that runs.
 
-    Building a pipeline should stay quick: import Arrow, and whatever else the reader needs, in `open`.
+    Import Arrow, and whatever else the reader needs, in `open`, so that building a pipeline stays fast.
 
     Example:
         >>> from volley import MemorySource
@@ -58,32 +58,32 @@ class Source(ABC):
     @property
     @abstractmethod
     def bounded(self) -> bool:
-        """True if the source ends by itself; a job over bounded sources only stops at their end."""
+        """True if the source has an end; a job whose sources are all bounded finishes there."""
 
     @property
     @abstractmethod
     def identity(self) -> str:
-        """What the offsets of this source mean, e.g. ``files:/data/in``; a checkpoint is bound to it. No secrets."""
+        """What its offsets refer to, e.g. ``files:/data/in``, without secrets. A checkpoint is bound to it."""
 
     @abstractmethod
     def open(self, context: SourceContext) -> Reader:
-        """Make the reader that runs; called once on the driver before a job starts.
+        """Return the reader that runs. Called once on the driver before a job starts.
 
         Args:
-            context: What the job gives it.
+            context: The source's state folder, and how the job reads it.
 
         Raises:
             SourceError: If the source can't be read.
         """
 
     def preview(self, context: SourceContext) -> pa.Schema | None:
-        """Find out before Spark starts, which takes seconds, what can be known by then: settings, columns.
+        """Check the settings and return the schema, if possible, before Spark starts, which takes seconds.
 
         Args:
-            context: As for `open`; nothing is written to its folder. The parallelism is not known yet.
+            context: As for `open`, without the parallelism, which is not known yet. Write nothing to its folder.
 
         Returns:
-            The schema that the reader will have; None (the default) if it is not known yet.
+            The Arrow schema that the reader will have; None (default) = not known yet.
 
         Raises:
             SourceError: If the source can't be read.
@@ -92,17 +92,18 @@ class Source(ABC):
 
 
 class Reader(ABC):
-    """Runs a source: the driver plans splits between two offsets, executors read them as Arrow.
+    """Runs a source: the driver plans the splits between two offsets, the executors read them as Arrow batches.
 
-    The same split must always give the same rows: that is what makes an epoch repeatable after a crash.
+    A split must always return the same rows, so that an epoch can be repeated after a crash.
 
-    A reader is pickled: to Spark's planner process, which calls `latest_offset` (and `splits`, on the general path;
-    else the driver does), and to the executors, which call `read`. `start`, `committed` and `stop` are called on the
-    driver's own reader alone: leave out what they make when it is pickled (``__getstate__``).
+    Spark pickles the reader to its planner process, which calls `latest_offset` (and `splits`, on the general path;
+    on the Arrow-native path the driver calls it), and to the executors, which call `read`. Only the driver's own
+    reader gets the calls of `start`, `committed` and `stop`: exclude what they create from pickling
+    (``__getstate__``).
 
     Attributes:
         schema: The Arrow schema of every batch that `read` yields.
-        limit: The most that one epoch takes, in the source's own unit (files, rows); None = all there is.
+        limit: The most that one epoch reads, in the source's own unit (files, rows); None = no limit.
 
     Example:
         >>> import pyarrow as pa
@@ -125,26 +126,26 @@ class Reader(ABC):
 
     @abstractmethod
     def initial_offset(self) -> Offset:
-        """Where a new job starts; the same on every call."""
+        """Return the offset at which a new job starts; the same on every call."""
 
     @abstractmethod
     def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
-        """How far the epoch that begins at `start` may reach; `start` itself if there is nothing new.
+        """Return the end offset of the epoch that begins at `start`; `start` itself if there are no new rows.
 
         Args:
             start: The end of the previous epoch.
-            limit: The most to take, in the source's own unit; None = all there is.
-            target: An offset not to pass (a bounded run fixes it when it starts); None = none.
+            limit: The most to read, in the source's own unit; None = no limit.
+            target: The last offset to read, which a bounded run sets when it starts; None = none.
 
         Raises:
-            SourceError: If the source can't be asked, or no longer has what lies behind `start`.
+            SourceError: If the source can't be reached, or no longer has the rows after `start`.
         """
 
     @abstractmethod
     def splits(self, start: Offset, end: Offset) -> list[Split]:
-        """The splits whose rows lie after `start` and up to `end`; the same ones on every call.
+        """Return the splits of the rows after `start`, up to and including `end`; the same splits on every call.
 
-        Also asked for an epoch that was committed when a driver died; nothing is read by them then.
+        Also called for an epoch that a crashed driver had committed already; its splits are then not read.
 
         Raises:
             SourceError: If the source does not have these offsets.
@@ -152,52 +153,54 @@ class Reader(ABC):
 
     @abstractmethod
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """The rows of one split, in batches of this reader's schema; the same ones on every call. Runs on an executor.
+        """Yield the rows of one split in batches of this reader's schema; the same rows on every call.
+
+        Runs on an executor.
 
         Raises:
             SourceError: If the split can't be read; names the file or position.
         """
 
-    def read_tolerant(self, split: Split) -> Iterator[Located | BadRow]:
-        """The same rows, each with its place, and in between those that can't be read; for sinks with a dead letter.
+    def read_tolerant(self, split: Split) -> Iterator[PositionedBatch | BadRow]:
+        """Yield the same rows with their positions, and a BadRow for each that can't be read; for dead letters.
 
-        By default every row is taken as readable, and its place is its number in the split.
+        By default every row counts as readable, and its position is its number in the split.
 
         Raises:
             SourceError: If the split can't be read at all.
         """
-        yield from counted(self.read(split), f"split {split!r:.200}")
+        yield from numbered(self.read(split), f"split {split!r:.200}")
 
     def committed(self, offset: Offset) -> None:
-        """Let go of what lies up to `offset`: every sink has it, and it is not read again. By default nothing.
+        """Release the rows up to `offset`: every sink has committed them. The default does nothing.
 
-        Called on the driver behind each epoch, in order, at least once: after a restart the end of the last epoch is
-        told again. An offset stands for all before it: the call behind the next epoch makes up for one that failed.
+        Called on the driver after each epoch, in order, at least once: a restart repeats the call for the last epoch.
+        An offset includes all earlier ones, so the call for the next epoch makes up for one that failed.
 
         Args:
-            offset: Where an epoch ends.
+            offset: The end of an epoch.
 
         Raises:
-            Exception: Any; it is logged as a warning and does not stop the job.
+            Exception: Any; the job logs it as a warning and goes on.
         """
 
     def start(self) -> None:
-        """Begin what lives as long as the job, a receiver for example; called once, before the first epoch.
+        """Start what lives as long as the job, such as a receiver. Called once, before the first epoch.
 
         Raises:
-            SourceError: If it can't begin; the job does not start then.
+            SourceError: If it can't start; the job then fails to start.
         """
 
     def stop(self) -> None:
-        """End what `start` began; called once, when the job has ended, failed jobs included.
+        """Stop what `start` started. Called once, when the job has ended, also if it failed.
 
         Raises:
-            Exception: Any; it is logged as a warning.
+            Exception: Any; the job logs it as a warning.
         """
 
 
 class SparkSource(Source):
-    """A source that Spark itself reads best; it always takes the general path. `load` stands in for `open`.
+    """A source that Spark reads itself, always on the general path. Implement `load` instead of `open`.
 
     Example:
         >>> class Ticks(SparkSource):
@@ -211,7 +214,7 @@ class SparkSource(Source):
 
     @abstractmethod
     def load(self, spark: SparkSession) -> DataFrame:
-        """A streaming DataFrame of the source's rows.
+        """Return a streaming DataFrame of the source's rows.
 
         Args:
             spark: The job's session.

@@ -1,4 +1,4 @@
-"""The fluent builder: streams of rows, and pipelines that end in sinks; nothing runs before `execute` or `start`."""
+"""The fluent builder: streams of rows, and pipelines that end in sinks. Nothing runs before `execute` or `start`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Row = dict[str, Any]
 
 
 class _Runner(Protocol):
-    """What a stream needs of its environment."""
+    """The part of Environment that a stream uses."""
 
     @property
     def arrow_native(self) -> bool: ...
@@ -38,7 +38,7 @@ class _Runner(Protocol):
 
 
 class _UnknownVerb(PlanError, AttributeError):
-    """A verb that a stream or a pipeline does not have; `hasattr` takes it for the AttributeError that it is."""
+    """An unknown method of a stream or a pipeline; also an AttributeError, so that `hasattr` returns False."""
 
 
 def _verbs(builder: type) -> list[str]:
@@ -47,9 +47,10 @@ def _verbs(builder: type) -> list[str]:
 
 @dataclass(frozen=True)
 class DataStream:
-    """Rows and the steps they have gone through: a frozen value; equal streams have equal plans.
+    """A source's rows and the steps applied to them: a frozen value; equal streams have equal plans.
 
-    Made by `Environment.from_source`. Several streams can go on from one: in a job they share what comes before.
+    `Environment.from_source` creates a stream. Several streams can continue one stream: a job runs their common steps
+    once.
 
     Example:
         >>> from volley import Environment, MemorySink, MemorySource, col
@@ -65,7 +66,10 @@ class DataStream:
     _environment: _Runner = field(compare=False)
 
     def filter_expr(self, predicate: Expr) -> DataStream:
-        """Only the rows for which `predicate` is true; rows for which it is false or null are dropped.
+        """Keep the rows for which `predicate` is true; drop those for which it is false or null.
+
+        Args:
+            predicate: A boolean expression.
 
         Raises:
             ExpressionError: If `predicate` is not an expression.
@@ -78,7 +82,10 @@ class DataStream:
         return self._then(nodes.Filter(self._node, predicate.node))
 
     def select(self, *columns: str | Expr) -> DataStream:
-        """Exactly these columns, in this order: names, or expressions with an alias.
+        """Keep exactly these columns, in this order.
+
+        Args:
+            columns: Names, or expressions with an alias.
 
         Raises:
             ExpressionError: If a computed column has no name, or two have the same.
@@ -94,7 +101,7 @@ class DataStream:
         return self._then(nodes.Select(self._node, selected))
 
     def with_column(self, name: str, value: Expr | Any) -> DataStream:
-        """The column `name` computed by `value`: appended, or put in place of the one of that name.
+        """Append the column `name`, or replace the one of that name.
 
         Args:
             name: The column's name.
@@ -103,11 +110,11 @@ class DataStream:
         return self._then(nodes.WithColumn(self._node, _text(name, "with_column"), as_node(value)))
 
     def drop(self, *columns: str) -> DataStream:
-        """All columns but these."""
+        """Drop these columns."""
         return self._then(nodes.Drop(self._node, tuple(_text(name, "drop") for name in columns)))
 
     def rename(self, names: dict[str, str]) -> DataStream:
-        """The same columns, some under new names.
+        """Rename columns.
 
         Args:
             names: Old name → new name.
@@ -120,49 +127,56 @@ class DataStream:
         return self._then(nodes.Rename(self._node, pairs))
 
     def map(self, function: Callable[[Row], Row], schema: SchemaLike | None = None) -> DataStream:
-        """Each row through a Python function, as a dict. Slower than expressions by far.
+        """Apply a Python function to each row. Much slower than expressions.
 
         Args:
-            function: One row in, one row out; runs on the executors, so it must be picklable.
+            function: Takes one row as a dict and returns one; runs on the executors, so it must be picklable.
             schema: The columns of its output: an Arrow schema, ``"id long, name string"`` or a dict of names and
                 types; None = the same as its input.
         """
         return self._then(nodes.Map(self._node, _callable(function, "map"), _schema(schema)))
 
     def flat_map(self, function: Callable[[Row], Iterable[Row]], schema: SchemaLike | None = None) -> DataStream:
-        """Each row through a Python function that gives any number of rows. See `map`."""
+        """Apply a Python function to each row that returns any number of rows. See `map`."""
         return self._then(nodes.FlatMap(self._node, _callable(function, "flat_map"), _schema(schema)))
 
     def map_batches(
         self, function: Callable[[pa.RecordBatch], pa.RecordBatch], schema: SchemaLike | None = None
     ) -> DataStream:
-        """Each Arrow record batch through a function; batches hold any number of rows, so each row must stand alone.
+        """Apply a function to each Arrow batch. Batches have any size: a row's result must depend on that row alone.
 
         Args:
-            function: One `pyarrow.RecordBatch` in, one out; runs on the executors.
+            function: Takes a `pyarrow.RecordBatch` and returns one; runs on the executors.
             schema: The columns of its output; None = the same as its input.
         """
         return self._then(nodes.MapBatches(self._node, _callable(function, "map_batches"), _schema(schema)))
 
     def union(self, *others: DataStream) -> DataStream:
-        """The rows of this stream and the others; all have the same columns, whatever their order."""
+        """Return the rows of this stream and of the others.
+
+        Args:
+            others: Streams with the same columns, in any order.
+
+        Raises:
+            ConfigError: If one of them is not a stream.
+        """
         for other in others:
             if not isinstance(other, DataStream):
                 raise ConfigError(f"union takes streams, not {type(other).__name__}", hint="environment.from_source(…)")
         return self._then(nodes.Union((self._node, *(other._node for other in others))))
 
     def deduplicate(self, *keys: str, event_time: str | None = None, within: Duration | None = None) -> DataStream:
-        """The first row of each key.
+        """Keep the first row of each key, and drop the later ones.
 
         Args:
-            keys: The columns that make a row the same.
-            event_time: A timestamp column; with `within`, a key is forgotten that long after it was seen, so that
-                the memory of keys stays bounded. Without both, every key is remembered for ever.
-            within: How far apart, in event time, two rows of one key can be: a timedelta, seconds or a text such as
-                ``"5m"``.
+            keys: The key columns.
+            event_time: A timestamp column. With `within`, Spark drops a key from its state once it is that much older
+                than the watermark, so the state stays bounded; without both, the state keeps every key for ever.
+            within: The largest distance, in event time, between two rows of one key: a timedelta, seconds or a text
+                such as ``"5m"``.
 
         Raises:
-            ConfigError: If there is no key, or one of `event_time` and `within` is missing or wrong.
+            ConfigError: If there is no key, or only one of `event_time` and `within`, or a wrong one.
         """
         if not keys:
             raise ConfigError("deduplicate without keys", hint='name the columns: deduplicate("id")')
@@ -176,7 +190,10 @@ class DataStream:
         return self._then(nodes.Deduplicate(self._node, keys, event_time, span))
 
     def split(self, predicate: Expr) -> tuple[DataStream, DataStream]:
-        """Two streams: the rows for which `predicate` is true, and all others (for which it is false or null).
+        """Return two streams: the rows for which `predicate` is true, and all others (false or null).
+
+        Args:
+            predicate: A boolean expression.
 
         Raises:
             ExpressionError: If `predicate` is not an expression.
@@ -193,21 +210,21 @@ class DataStream:
         return good, self._then(nodes.Rest(self._node, predicate.node))
 
     def to_sink(self, sink: Sink, dead_letter: Sink | str | None = None) -> Pipeline:
-        """The rows go to `sink`. A stream can have several sinks, and so can the streams that go on from it.
+        """Write the rows to a sink. A stream, and each stream that continues it, can have several sinks.
 
         Args:
-            sink: Where the rows go.
-            dead_letter: Where rows go that can't be processed for this sink, or written by it: another sink; for a
-                table, the name of a table in its catalog, or the path of a folder, as well. None = the sink's own
-                setting, if it has one; without any the job stops at such a row.
+            sink: The sink.
+            dead_letter: The destination of rows that can't be processed for this sink or written by it: another sink;
+                for a table also the name of a table in its catalog, or the path of a folder. None = the sink's own
+                setting; without one, the job fails at such a row.
 
         Raises:
-            ConfigError: If `sink` is not a sink, or `dead_letter` is nothing that it can have.
+            ConfigError: If `sink` is not a sink, or can't have this `dead_letter`.
         """
         return Pipeline((), self._environment)._with(self._node, sink, dead_letter)
 
     def explain(self) -> None:
-        """Print the logical plan and the execution path it takes, with the reason."""
+        """Print the logical plan, and the execution path with the reason for it."""
         print(_explained([self._node], self._environment))
 
     if not TYPE_CHECKING:
@@ -231,9 +248,9 @@ class DataStream:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A stream with its sinks, ready to run: by itself, or with others by `Environment.execute`.
+    """A stream with its sinks, ready to run: alone, or together with others in `Environment.execute`.
 
-    Made by `DataStream.to_sink`; a frozen value.
+    A frozen value, created by `DataStream.to_sink`.
 
     Example:
         >>> from volley import Environment, MemorySink, MemorySource
@@ -246,27 +263,27 @@ class Pipeline:
     _environment: _Runner = field(compare=False)
 
     def to_sink(self, sink: Sink, dead_letter: Sink | str | None = None) -> Pipeline:
-        """The same rows go to this sink too; they are computed once, and each sink is committed by itself.
+        """Write the same rows to another sink, too. They are computed once; each sink commits by itself.
 
         Args:
-            sink: Where the rows go.
+            sink: The sink.
             dead_letter: See `DataStream.to_sink`.
 
         Raises:
-            ConfigError: If `sink` is not a sink, or `dead_letter` is nothing that it can have.
+            ConfigError: If `sink` is not a sink, or can't have this `dead_letter`.
         """
         return self._with(self._writes[0].input, sink, dead_letter)
 
     def start(self, name: str, **options: Unpack[StartOptions]) -> Job:
-        """Start it as a job, and return the running job at once; see `Environment.start`."""
+        """Start the pipeline as a job, and return the running job at once. See `Environment.start`."""
         return self._environment.start(name, self, **options)
 
     def execute(self, name: str, **options: Unpack[StartOptions]) -> Job:
-        """Run it to the end of its bounded sources, or until it is stopped; see `Environment.execute`."""
+        """Run the pipeline to the end of its bounded sources, or until it is stopped. See `Environment.execute`."""
         return self._environment.execute(name, self, **options)
 
     def explain(self) -> None:
-        """Print the logical plan and the execution path it takes, with the reason."""
+        """Print the logical plan, and the execution path with the reason for it."""
         print(_explained(self._writes, self._environment))
 
     if not TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tests.recovery.rows import SCHEMA, START, Row, nested
 from volley import DataStream, col, lit
 from volley.iceberg import Append, Upsert
 from volley.iceberg.modes import CommitMode
-from volley.task.failpoints import CHORE_POINT, TASK_POINTS
+from volley.task.failpoints import EXECUTOR_TASK_POINT, TASK_POINTS
 
 __all__ = ["DEAD", "KINDS", "Kind"]
 
@@ -51,7 +51,7 @@ class Kind:
     @property
     def task_points(self) -> tuple[str, ...]:
         """The failpoints that its executors reach."""
-        return (*TASK_POINTS, *([CHORE_POINT] if isinstance(self.mode, Upsert) else []))
+        return (*TASK_POINTS, *([EXECUTOR_TASK_POINT] if isinstance(self.mode, Upsert) else []))
 
 
 def _new(dice: random.Random, number: int) -> list[Row]:

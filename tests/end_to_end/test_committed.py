@@ -75,7 +75,7 @@ def test_a_reader_that_fails_to_let_go_is_asked_again(
     (tmp_path / "committed").touch()
     assert stream.execute("job").progress.state is State.FINISHED
     assert calls(tmp_path) == [("start",), ("committed", 1), ("committed", 2), ("stop",)]
-    assert "SpoolReader failed to take note that epoch 0 is committed" in caplog.text
+    assert "SpoolReader failed to acknowledge epoch 0" in caplog.text
     assert "as the test wants it" in caplog.text
     # There is no next epoch: it is asked at the end.
     expected += fill(tmp_path, range(2, 3))

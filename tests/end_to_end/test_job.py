@@ -94,7 +94,7 @@ def test_a_failed_job_says_why_and_can_be_started_again(
     source = MemorySource([{"id": 1}, {"id": 2}, ABORT, {"id": 3}, {"id": 4}], rows_per_epoch=2)
     stream = environment.from_source(source).to_sink(IcebergSink(config))
     job = stream.start("aborted")
-    assert job.wait(120)
+    assert job.wait("2m")
     assert isinstance(job.exception, SourceError)
     assert job.progress.state is State.FAILED
     assert rows() == [{"id": 1}, {"id": 2}]

@@ -15,7 +15,7 @@ from tests.processes import plain_environment
 from tests.recovery import stateful
 from tests.recovery.rows import SCHEMA, Row, compare, read_back, write_file
 from tests.recovery.runs import RUN_SECONDS, load
-from volley.task.failpoints import CHORE_POINT, POINTS, TASK_POINTS, VARIABLE
+from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, TASK_POINTS, VARIABLE
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -83,7 +83,7 @@ def test_killed_at_commits(tmp_path: Path) -> None:
 
 def test_killed_in_tasks(tmp_path: Path) -> None:
     write_input(tmp_path)
-    for epoch, point in enumerate((*TASK_POINTS, CHORE_POINT), start=1):
+    for epoch, point in enumerate((*TASK_POINTS, EXECUTOR_TASK_POINT), start=1):
         die(tmp_path, f"{point}@{epoch}", "--kill-driver")
     stateful.main(tmp_path)
     check(tmp_path)

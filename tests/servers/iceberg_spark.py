@@ -25,7 +25,7 @@ def main(jars: str) -> None:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
     }
-    spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+    spark = SparkSession.builder.master("local[1]").config(map={**settings}).getOrCreate()
     try:
         for line in sys.stdin:
             found = rows(spark.newSession(), *json.loads(line))

@@ -21,6 +21,7 @@ from hive_metastore.ttypes import (
 )
 from pyiceberg.catalog.hive import HiveCatalog as PlainHive
 from pyiceberg.catalog.sql import SqlCatalog as PlainSql
+from requests.adapters import HTTPAdapter
 from sqlalchemy import text
 
 from tests.processes import plain_environment
@@ -319,7 +320,9 @@ def test_requests_share_a_connection(rest_fixture: RestFixture, tmp_path: Path) 
     assert isinstance(catalog, LimitedRestCatalog)
     for _ in range(5):
         catalog.list_namespaces()
-    pools = catalog._session.get_adapter(rest_fixture.uri).poolmanager.pools
+    adapter = catalog._session.get_adapter(rest_fixture.uri)
+    assert isinstance(adapter, HTTPAdapter)
+    pools = adapter.poolmanager.pools
     (pool,) = [pools[key] for key in pools.keys()]  # noqa: SIM118 (it can't be iterated)
     assert (pool.num_connections, pool.num_requests) == (1, 5)
 

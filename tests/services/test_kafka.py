@@ -25,7 +25,7 @@ from tests.servers.certificates import self_signed
 from tests.servers.kafka import Kafka
 from tests.servers.process import free_ports
 from volley import ConfigError, JobError, KafkaSource, SourceContext, SourceError
-from volley.bad_rows import BadRow, Located
+from volley.bad_rows import BadRow, PositionedBatch
 from volley.connectors.kafka.client import Client, Reports
 from volley.connectors.kafka.cluster import Cluster
 from volley.source import Offset
@@ -249,7 +249,7 @@ def test_a_bad_message_is_named_with_its_place(kafka: Kafka, tmp_path: Path) -> 
             if isinstance(found, BadRow):
                 letters.append((found.position, found.payload))
             else:
-                assert isinstance(found, Located)
+                assert isinstance(found, PositionedBatch)
                 good += [(found.position(row), at) for row, at in enumerate(found.batch["id"].to_pylist())]
     assert letters == [(f"{topic}/0/5", "{"), (f"{topic}/1/2", '{"id": "x"}')]
     assert good == [(f"{topic}/0/{number + (number > 4)}", number) for number in range(7)] + [

@@ -99,7 +99,7 @@ def test_a_member_of_the_group_does_not_disturb_the_job(
         assert pipeline.execute("job").progress.rows == 10
     finally:
         member.close()
-    assert "KafkaReader failed to take note that epoch" in caplog.text
+    assert "KafkaReader failed to acknowledge epoch" in caplog.text
     assert published(kafka, group, topic) == NOTHING
     pipeline.execute("job")
     assert published(kafka, group, topic) == [5, 5]

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from volley import Environment, Expr, ExpressionError, JobError, MemorySource, col, lit
-from volley.arrow.dictionaries import plain_batch
+from volley.arrow.dictionaries import decode_batch
 from volley.arrow.expressions import output_type
-from volley.arrow.nodes import Stage, lower
+from volley.arrow.nodes import CompiledSteps, lower
 from volley.plan.nodes import Node, walk
 from volley.stream import DataStream
 
@@ -39,7 +39,7 @@ SCHEMA = pa.schema(
 START = Environment().from_source(MemorySource([], schema=SCHEMA))
 
 
-def stage(stream: DataStream, schema: pa.Schema = SCHEMA) -> Stage:
+def stage(stream: DataStream, schema: pa.Schema = SCHEMA) -> CompiledSteps:
     """The steps of a stream behind its source, lowered."""
     nodes: list[Node] = list(walk([stream._node]))
     return lower(nodes[1:], schema)
@@ -220,7 +220,7 @@ ROW_STREAM = Environment().from_source(MemorySource(ROWS))
 
 def run(stream: DataStream) -> pa.RecordBatch:
     lowered = stage(stream, ROWS.schema)
-    again: Stage = cloudpickle.loads(cloudpickle.dumps(lowered))
+    again: CompiledSteps = cloudpickle.loads(cloudpickle.dumps(lowered))
     assert again.schema == lowered.schema
     found = again(ROWS)
     assert found.schema == lowered.schema
@@ -355,9 +355,9 @@ def test_dictionaries_are_the_same_rows(name: str, rows: list[tuple[int, str | N
     plain, encoded = events(rows)
     steps = stage(STEPS[name](EVENTS), ENCODED)
     found = steps(encoded)
-    assert plain_batch(found) == steps(plain)
+    assert decode_batch(found) == steps(plain)
     found.validate(full=True)
-    assert plain_batch(found).schema == steps.schema
+    assert decode_batch(found).schema == steps.schema
 
 
 def test_columns_that_nobody_looks_into_stay_dictionaries() -> None:

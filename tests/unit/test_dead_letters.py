@@ -30,9 +30,9 @@ from volley import (
 )
 from volley.arrow.schemas import Schemas
 from volley.connectors.memory.sink import MemorySink
-from volley.engine.dead_letters import Targets
+from volley.engine.dead_letters import DeadLetterSinks
 from volley.epoch import Epoch, WriteResult
-from volley.plan.nodes import Path as PlanPath
+from volley.plan.nodes import ExecutionPath as PlanPath
 from volley.plan.nodes import reads
 from volley.sink import Committer, SinkContext, Writer
 from volley.stream import DataStream, Pipeline
@@ -111,7 +111,7 @@ def run(pipeline: Pipeline, folder: Path, due: Callable[[int], bool] = lambda si
     tree = grow(read, dict(enumerate(writes)), schemas, dictionaries=False)
     steps = tuple(SinkStep(schemas.known(write), write.sink.batch_size) for write in writes)
     opened = [write.sink.open(SinkContext("job", schemas.known(write), Metrics())) for write in writes]
-    targets = Targets.open(writes, "job", Metrics())
+    targets = DeadLetterSinks.open(writes, "job", Metrics())
     letters = targets.letters("job", EPOCH, [True] * len(targets.sinks))
     start = reader.initial_offset()
     splits = [InputSplit(0, split) for split in reader.splits(start, reader.latest_offset(start, None, None))]
@@ -332,6 +332,6 @@ def test_the_general_path_is_refused_before_anything_starts(
 
 
 def test_an_error_without_a_hint_is_a_job_error() -> None:
-    from volley.task.sorter import _named
+    from volley.task.sorter import _with_position
 
-    assert isinstance(_named(pa.ArrowInvalid("overflow"), "row 1"), JobError)
+    assert isinstance(_with_position(pa.ArrowInvalid("overflow"), "row 1"), JobError)

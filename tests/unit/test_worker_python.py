@@ -104,7 +104,7 @@ class Python:
         self.packages = folder / "packages"
         self.packages.mkdir()
         for package in (pyspark, py4j):
-            home = Path(package.__file__).parent
+            home = Path(str(package.__file__)).parent
             (self.packages / home.name).symlink_to(home)
         self._folder = folder
 

@@ -1,4 +1,4 @@
-"""A local table and the driver that changes it, without Spark: chores are done here, as pickled copies."""
+"""A local table and the driver that changes it, without Spark: executor tasks run here, as pickled copies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from volley import Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext, WriteResult
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.modes import CommitMode
-from volley.sink import Chore
+from volley.sink import ExecutorTask
 
 QUERY = "2b6f8a5e-0000-0000-0000-000000000000"
 
@@ -25,9 +25,9 @@ def shipped(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))
 
 
-def do(chores: Sequence[Chore]) -> list[WriteResult]:
-    """What Spark's tasks do with chores."""
-    return [shipped(shipped(chore)()) for chore in chores]
+def do(tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
+    """What Spark's tasks do with executor tasks."""
+    return [shipped(shipped(task)()) for task in tasks]
 
 
 class Lake:

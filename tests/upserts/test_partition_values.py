@@ -90,7 +90,8 @@ def test_manifests_have_the_very_values(way: Callable[[MakeLake], Lake], make_la
     ways: tuple[list[Any], list[Any]] = [], []
     for manifest in table.inspect.manifests()["path"].to_pylist():
         with open(manifest.removeprefix("file://"), "rb") as file:
-            entries = [each for each in fastavro.reader(file) if each["status"] != 2]
+            everything: list[Any] = [*fastavro.reader(file)]
+        entries = [entry for entry in everything if entry["status"] != 2]
         ways[0].extend(entry["data_file"]["partition"]["double"] for entry in entries)
     ways[1].extend(task.file.partition[0] for task in table.scan().plan_files())
     for found in ways:

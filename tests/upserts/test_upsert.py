@@ -18,7 +18,7 @@ from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY, Lake
 from volley import CommitConflictError, ConfigError, LayoutChangedError, SchemaMismatchError, WriteResult
 from volley.iceberg import Append, Overwrite, Upsert
-from volley.sink import Chore
+from volley.sink import ExecutorTask
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "op": pa.string()})
 STRATEGIES = ["auto", "merge_on_read", "copy_on_write"]
@@ -253,13 +253,13 @@ def test_files_that_can_not_have_a_key_are_not_read(make_lake: MakeLake) -> None
     done: list[Any] = []
     run = driver._context.run
 
-    def noted(chores: Sequence[Chore]) -> list[WriteResult]:
-        done.extend(chores)
-        return run(chores)
+    def noted(tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
+        done.extend(tasks)
+        return run(tasks)
 
     object.__setattr__(driver._context, "run", noted)
     driver.commit(epoch, results)
-    assert [type(chore).__name__ for chore in done] == ["Merge", "Replace", "Replace"]
+    assert [type(task).__name__ for task in done] == ["Merge", "Replace", "Replace"]
     assert [seen(lake)[i] for i in (10, 11, 44, 45)] == ["new", "newer", "new", "newer"]
 
 

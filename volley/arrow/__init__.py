@@ -1,1 +1,1 @@
-"""Steps and expressions on Arrow batches."""
+"""Runs steps and expressions on Arrow batches."""

@@ -1,10 +1,10 @@
-"""Brings batches to a schema: by name, cast without loss, nulls where a column is missing."""
+"""Conforms batches to a schema: matches columns by name, casts without loss, fills missing ones with nulls."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from volley.arrow.dictionaries import assembled, stays
+from volley.arrow.dictionaries import can_stay_encoded, make_batch
 from volley.arrow.uuids import recast
 from volley.errors import SourceError
 from volley.types.arrow import type_name
@@ -13,21 +13,19 @@ __all__ = ["conform"]
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool = False) -> pa.RecordBatch:
-    """The batch with exactly the columns of `schema`: by name, cast where types differ, nulls where one is missing.
-
-    A batch that fits is returned as it is.
+    """Return the batch with exactly the columns of a schema: by name, cast if types differ, nulls if missing.
 
     Args:
-        batch: The batch.
-        schema: The wanted columns.
-        dictionaries: True: a column that is a dictionary of a few values of the wanted type stays one.
+        batch: The batch; returned unchanged if it has the schema already.
+        schema: The schema of the result.
+        dictionaries: True keeps a small dictionary of values of the right type encoded.
 
     Raises:
-        SourceError: If a value can't be cast without loss; names the column.
+        SourceError: If a value can't be cast without loss, or a column exists twice; names the column.
     """
     if batch.schema.equals(schema):
         return batch
-    return assembled([_column(batch, field, dictionaries) for field in schema], schema)
+    return make_batch([_column(batch, field, dictionaries) for field in schema], schema)
 
 
 def _column(batch: pa.RecordBatch, field: pa.Field, dictionaries: bool) -> pa.Array:
@@ -37,7 +35,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field, dictionaries: bool) -> pa.Ar
     if len(indices) > 1:
         raise SourceError(f"column {field.name!r} is there {len(indices)} times", hint="rename all but one of them")
     column = batch.column(indices[0])
-    if column.type == field.type or (dictionaries and stays(column, field.type)):
+    if column.type == field.type or (dictionaries and can_stay_encoded(column, field.type)):
         return column
     try:
         return recast(column, field.type)

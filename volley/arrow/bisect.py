@@ -1,53 +1,55 @@
-"""Finds the bad ones among many by halving: what is good costs one try, and keeps its order."""
+"""Binary search for failing items; good items keep their order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-__all__ = ["first_failing", "halved"]
+__all__ = ["first_failing", "process_or_bisect"]
 
 T = TypeVar("T")
 
 
-def halved(
+def process_or_bisect(
     count: int,
     attempt: Callable[[int, int], T],
     single: Callable[[int, Exception], T],
     errors: tuple[type[Exception], ...],
 ) -> Iterator[T]:
-    """Try all at once; where that fails, the halves, down to single ones; the results in order.
+    """Process all items at once; split a failing range in half, down to single items. Yield the results in order.
 
     Args:
-        count: How many there are.
-        attempt: What those from the first number up to, not including, the second give.
-        single: What one gives that fails by itself, told its number and its error; may raise.
-        errors: The errors that tell that one of those tried is bad; any other is raised.
+        count: How many items there are.
+        attempt: Processes items start (inclusive) to end (exclusive).
+        single: Called with the index and error of an item that fails alone; returns its result or raises.
+        errors: The errors that mean that an item of the range is bad; any other is raised.
 
     Example:
-        >>> list(halved(4, lambda i, j: 6 // (0 if i <= 2 < j else j - i), lambda i, error: -i, (ZeroDivisionError,)))
-        [3, -2, 6]
+        >>> def total(start, end):
+        ...     return sum(map(int, ["1", "2", "x", "4"][start:end]))
+        >>> list(process_or_bisect(4, total, lambda index, error: 0, (ValueError,)))
+        [3, 0, 4]
     """
     ranges = [(0, count)]
     while ranges:
         start, end = ranges.pop()
         try:
-            found = attempt(start, end)
+            result = attempt(start, end)
         except errors as error:
             if end - start > 1:
                 middle = (start + end) // 2
                 ranges += [(middle, end), (start, middle)]
                 continue
-            found = single(start, error)
-        yield found
+            result = single(start, error)
+        yield result
 
 
 def first_failing(count: int, fails: Callable[[int, int], bool]) -> int:
-    """The first of `count` things that fails, if the whole of them does: found by halving.
+    """Return the index of the first failing item by binary search; at least one must fail.
 
     Args:
-        count: How many there are.
-        fails: Whether those from the first number up to, not including, the second fail.
+        count: How many items there are.
+        fails: Whether an item from start (inclusive) to end (exclusive) fails.
 
     Example:
         >>> first_failing(100, lambda start, end: start <= 42 < end)

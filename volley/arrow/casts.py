@@ -1,4 +1,4 @@
-"""Casts on Arrow values with the results Spark gives in ANSI mode: what fits is converted, the rest is an error."""
+"""Casts Arrow values with the results of Spark's ANSI mode: a value that the target type can't represent raises."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ Datum = Any
 
 _UTC = pa.timestamp("us", "UTC")
 _NTZ = pa.timestamp("us")
-# What Spark trims before it reads a value: the space and the control characters of ASCII.
+# Spark trims these before it parses a value: the space and ASCII's control characters.
 _BLANKS = "".join(map(chr, [*range(33), 127]))
 _TRUE = pa.array(["t", "true", "y", "yes", "1"])
 _FALSE = pa.array(["f", "false", "n", "no", "0"])
 
 
 def can_cast(source: pa.DataType, target: pa.DataType) -> bool:
-    """True if the cast means the same on both execution paths; else it is refused before anything runs.
+    """Return True if the cast gives the same result on both execution paths; if not, the plan is rejected.
 
-    Floats and timestamps, for example, are not cast to strings: Java and Arrow write them differently.
+    Floats and timestamps, for example, can't be cast to strings: Java and Arrow format them differently.
     """
     return source == target or pa.types.is_null(source) or _find(source, target) is not None
 
 
 def cast(value: Datum, target: pa.DataType) -> Datum:
-    """An array or scalar as another type.
+    """Cast an array or scalar to another type.
 
     Raises:
-        ExpressionError: If a value has no counterpart in the target type.
+        ExpressionError: If the target type can't represent a value.
     """
     if value.type == target:
         return value
@@ -53,24 +53,24 @@ def cast(value: Datum, target: pa.DataType) -> Datum:
 
 
 def _find(source: pa.DataType, target: pa.DataType) -> Callable[[Datum, pa.DataType], Datum] | None:
-    for from_kind, to_kind, convert in _CASTS:
-        if from_kind(source) and to_kind(target):
+    for matches_source, matches_target, convert in _CASTS:
+        if matches_source(source) and matches_target(target):
             return convert
     return None
 
 
-def _is_int(kind: pa.DataType) -> bool:
-    return kind in (pa.int32(), pa.int64())
+def _is_int(data_type: pa.DataType) -> bool:
+    return data_type in (pa.int32(), pa.int64())
 
 
-def _is(*kinds: pa.DataType) -> Callable[[pa.DataType], bool]:
-    return lambda kind: kind in kinds
+def _is(*types: pa.DataType) -> Callable[[pa.DataType], bool]:
+    return lambda data_type: data_type in types
 
 
 def _rounded(value: Datum, target: pa.DataType) -> Datum:
     if value.type.scale <= target.scale:
         return rescaled(value, target)
-    # Rounded, 9.99 is 10.0, for which Arrow wants room in the value's own type.
+    # 9.99 rounds to 10.0, which Arrow needs to fit the value's own type: widen it first.
     wide = pc.cast(value, pa.decimal256(76, value.type.scale))
     return pc.cast(pc.round(wide, target.scale, round_mode="half_towards_infinity"), target)
 
@@ -84,17 +84,17 @@ def _decimal_to_int(value: Datum, target: pa.DataType) -> Datum:
 
 
 def _int_to_decimal(value: Datum, target: pa.DataType) -> Datum:
-    # Arrow wants room for any int, whatever the values are; between decimals it looks at the values.
+    # Arrow requires a decimal that holds any int; between decimals it only checks the actual values.
     return rescaled(pc.cast(value, pa.decimal128(19)), target)
 
 
 def _decimal_to_float(value: Datum, target: pa.DataType) -> Datum:
-    # Arrow multiplies by a rounded 0.01, so that 0.57 becomes 0.5700000000000001; text is parsed exactly.
+    # Arrow multiplies by a rounded 0.01, so 0.57 becomes 0.5700000000000001; parsing the text is exact.
     return pc.cast(pc.cast(value, pa.string()), target)
 
 
 def _lossy(value: Datum, target: pa.DataType) -> Datum:
-    # A long has more digits than a double: it is rounded, as everywhere.
+    # A long has more digits than a double: round it.
     return pc.cast(value, target, safe=False)
 
 
@@ -109,26 +109,26 @@ def _trimmed(value: Datum, target: pa.DataType) -> Datum:
 def _string_to_int(value: Datum, target: pa.DataType) -> Datum:
     text = _trim(value)
     digits = pc.match_substring_regex(text, r"^[+-]?[0-9]+$")
-    # Arrow would read "0x10", and would not read "+1".
+    # Arrow accepts "0x10" and rejects "+1"; Spark does the opposite.
     return pc.cast(pc.if_else(digits, pc.replace_substring_regex(text, r"^\+", ""), pa.scalar("")), target)
 
 
 def _to_boolean(value: Datum, target: pa.DataType) -> Datum:
     text = pc.utf8_lower(_trim(value))
     truth = pc.if_else(pc.is_in(text, value_set=_TRUE), True, pa.scalar(None, pa.bool_()))
-    found = pc.if_else(pc.is_in(text, value_set=_FALSE), False, truth)
-    if pc.any(pc.and_(pc.is_null(found), pc.is_valid(value))).as_py():
+    booleans = pc.if_else(pc.is_in(text, value_set=_FALSE), False, truth)
+    if pc.any(pc.and_(pc.is_null(booleans), pc.is_valid(value))).as_py():
         raise pa.ArrowInvalid("a string is not a boolean")
-    return found
+    return booleans
 
 
 def _to_timestamp(value: Datum, target: pa.DataType) -> Datum:
-    """ISO strings; without a zone they are UTC."""
+    """Parse ISO strings; those without a zone are UTC."""
     text = _trim(value)
     zoned = pc.match_substring_regex(text, r"(Z|[+-]\d\d:?\d\d)$")
-    nothing = pa.scalar(None, pa.string())
-    instants = pc.cast(pc.if_else(zoned, text, nothing), _UTC)
-    return pc.coalesce(instants, pc.cast(pc.cast(pc.if_else(zoned, nothing, text), _NTZ), _UTC))
+    null = pa.scalar(None, pa.string())
+    instants = pc.cast(pc.if_else(zoned, text, null), _UTC)
+    return pc.coalesce(instants, pc.cast(pc.cast(pc.if_else(zoned, null, text), _NTZ), _UTC))
 
 
 def _via_naive(value: Datum, target: pa.DataType) -> Datum:

@@ -1,4 +1,4 @@
-"""Columns that stay dictionaries and indices, as Parquet has them, until somebody asks for their values."""
+"""Dictionary-encoded columns, kept encoded as Parquet stores them until a step needs their values."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["assembled", "encoded_schema", "is_encoded", "is_few", "plain", "plain_batch", "stays"]
+__all__ = ["can_stay_encoded", "decode", "decode_batch", "encoded_schema", "is_encoded", "is_small", "make_batch"]
 
 _VALUES = 256
 _BYTES = 4 << 10
 
 
-def is_encoded(kind: pa.DataType, values: pa.DataType) -> bool:
-    """True if the type is that of a dictionary of such values, as Arrow reads it from Parquet."""
-    return bool(pa.types.is_dictionary(kind) and kind == pa.dictionary(pa.int32(), values))
+def is_encoded(data_type: pa.DataType, values: pa.DataType) -> bool:
+    """Return True if the type is a dictionary of such values with int32 indices, as Arrow reads it from Parquet."""
+    return bool(pa.types.is_dictionary(data_type) and data_type == pa.dictionary(pa.int32(), values))
 
 
-def is_few(values: pa.Array) -> bool:
-    """True if a dictionary of these values costs next to nothing, however many batches and files its rows go to."""
+def is_small(values: pa.Array) -> bool:
+    """Return True if a dictionary is small enough (256 values, 4 KiB, no nulls) to repeat in every batch and file."""
     return bool(len(values) <= _VALUES and values.nbytes <= _BYTES and not values.null_count)
 
 
-def stays(column: pa.Array, values: pa.DataType) -> bool:
-    """True if a column of such values may stay the dictionary that it is."""
-    return is_encoded(column.type, values) and is_few(column.dictionary)
+def can_stay_encoded(column: pa.Array, values: pa.DataType) -> bool:
+    """Return True if a column is a small dictionary of such values."""
+    return is_encoded(column.type, values) and is_small(column.dictionary)
 
 
-def plain(column: Any) -> Any:
-    """The column with its values one by one; itself if it is no dictionary.
+def decode(column: Any) -> Any:
+    """Decode a dictionary column; return any other column unchanged.
 
     Args:
         column: An Arrow array, or a chunked one.
@@ -37,26 +37,33 @@ def plain(column: Any) -> Any:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without dictionaries; itself if it has none.
+def decode_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Decode all dictionary columns of a batch; return a batch without any unchanged.
 
     Example:
         >>> batch = pa.record_batch({"kind": pa.array(["view", "click", "view"]).dictionary_encode()})
-        >>> plain_batch(batch).schema.field("kind").type
+        >>> decode_batch(batch).schema.field("kind").type
         DataType(string)
     """
-    if not any(pa.types.is_dictionary(kind) for kind in batch.schema.types):
+    if not any(pa.types.is_dictionary(data_type) for data_type in batch.schema.types):
         return batch
-    return pa.record_batch([plain(column) for column in batch.columns], names=batch.schema.names)
+    return pa.record_batch([decode(column) for column in batch.columns], names=batch.schema.names)
 
 
 def encoded_schema(schema: pa.Schema, types: Iterable[pa.DataType]) -> pa.Schema:
-    """The schema with dictionaries where columns of these types, in its order, have them."""
+    """Return the schema with dictionary types for the columns that have them.
+
+    Args:
+        schema: The schema of the values.
+        types: The type of each column, in the schema's order.
+    """
     pairs = zip(schema, types, strict=True)
-    return pa.schema([field.with_type(kind) if is_encoded(kind, field.type) else field for field, kind in pairs])
+    return pa.schema(
+        [field.with_type(data_type) if is_encoded(data_type, field.type) else field for field, data_type in pairs]
+    )
 
 
-def assembled(columns: Iterable[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of columns in the schema's order, of which some may be dictionaries of the values it names."""
+def make_batch(columns: Iterable[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch of columns in the schema's order; columns may be dictionaries of the schema's types."""
     arrays = list(columns)
     return pa.RecordBatch.from_arrays(arrays, schema=encoded_schema(schema, (array.type for array in arrays)))

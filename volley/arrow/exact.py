@@ -1,4 +1,4 @@
-"""Arrow values as another type, without a change: Arrow's own casts round, cut off and overflow without a word."""
+"""Casts Arrow values without loss: Arrow's source casts round, truncate and overflow silently."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.dictionaries import plain
+from volley.arrow.dictionaries import decode
 
 __all__ = ["exact_cast", "rescaled"]
 
 _DIGITS = 38
-# Any decimal of 38 digits fits into it with 38 more.
+# Holds any decimal of 38 digits with 38 more.
 _WIDEST = 76
 _ENTRIES = "entries"
 
 
-def rescaled(values: Any, kind: pa.Decimal128Type) -> Any:
-    """Decimals, an array or a scalar, as another type of decimals.
+def rescaled(values: Any, data_type: pa.Decimal128Type) -> Any:
+    """Cast decimals, an array or a scalar, to another decimal type.
 
     Raises:
-        pyarrow.ArrowInvalid: If one does not fit.
+        pyarrow.ArrowInvalid: If a value does not fit.
 
     Example:
         >>> rescaled(pa.array([390233302], pa.decimal128(38)), pa.decimal128(38, 30))
@@ -31,45 +31,45 @@ def rescaled(values: Any, kind: pa.Decimal128Type) -> Any:
             ...
         pyarrow.lib.ArrowInvalid: Decimal value does not fit in precision 38
     """
-    if values.type.precision - values.type.scale + kind.scale > _DIGITS:
-        # Arrow computes in 128 bits and takes what is left of a product in them.
-        values = pc.cast(values, pa.decimal256(_WIDEST, kind.scale))
-    return pc.cast(values, kind)
+    if values.type.precision - values.type.scale + data_type.scale > _DIGITS:
+        # Arrow multiplies in 128 bits and keeps the overflowed product.
+        values = pc.cast(values, pa.decimal256(_WIDEST, data_type.scale))
+    return pc.cast(values, data_type)
 
 
-def exact_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column as another type, nested ones too: the fields of structs are matched by name, missing ones are null.
+def exact_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Cast a column, nested ones included, to another type; match struct fields by name, fill missing ones with nulls.
 
-    Numbers and times are not each other's, whatever Arrow keeps them as. Floats become the decimals of their shortest
-    text, doubles the floats next to them, timestamps at midnight dates.
+    Numbers and times don't convert to each other, although Arrow stores times as numbers. A float becomes the decimal
+    of its shortest text, a double the nearest float, a timestamp at midnight a date.
 
     Raises:
-        pyarrow.ArrowInvalid: If a value has no counterpart.
-        pyarrow.ArrowNotImplementedError: If no value of the type has one.
+        pyarrow.ArrowInvalid: If the target type can't represent a value.
+        pyarrow.ArrowNotImplementedError: If the types don't convert.
     """
-    column = plain(column)
-    own, t = column.type, pa.types
-    if own == kind:
+    column = decode(column)
+    source, t = column.type, pa.types
+    if source == data_type:
         return column
-    if t.is_null(own):
-        return pa.nulls(len(column), kind)
-    if t.is_struct(own) and t.is_struct(kind):
-        return _struct(column, list(kind))
-    if t.is_map(own) and t.is_map(kind):
-        return _map(column, kind)
-    if _is_list(own) and t.is_list(kind):
-        return _list(column, kind.value_field)
-    return _plain_cast(column, kind)
+    if t.is_null(source):
+        return pa.nulls(len(column), data_type)
+    if t.is_struct(source) and t.is_struct(data_type):
+        return _struct(column, list(data_type))
+    if t.is_map(source) and t.is_map(data_type):
+        return _map(column, data_type)
+    if _is_list(source) and t.is_list(data_type):
+        return _list(column, data_type.value_field)
+    return _simple_cast(column, data_type)
 
 
 def _struct(column: pa.StructArray, fields: Sequence[pa.Field]) -> pa.StructArray:
-    # What stands below nulls is nobody's value: flatten makes it null, too.
+    # Values under a null struct are undefined: flatten makes them null.
     names = [field.name for field in column.type]
     if twice := [field.name for field in fields if names.count(field.name) > 1]:
         raise pa.ArrowNotImplementedError(f"field {twice[0]!r} is there twice")
-    found = dict(zip(names, column.flatten(), strict=True))
+    children = dict(zip(names, column.flatten(), strict=True))
     arrays = [
-        exact_cast(found[field.name], field.type) if field.name in found else pa.nulls(len(column), field.type)
+        exact_cast(children[field.name], field.type) if field.name in children else pa.nulls(len(column), field.type)
         for field in fields
     ]
     return pa.StructArray.from_arrays(arrays, fields=fields, mask=column.is_null())
@@ -82,70 +82,75 @@ def _list(column: pa.Array, element: pa.Field) -> pa.ListArray:
     return pa.ListArray.from_arrays(offsets, values, type=pa.list_(element), mask=column.is_null())
 
 
-def _map(column: pa.MapArray, kind: pa.MapType) -> pa.MapArray:
-    own = column.type
-    entries = _as_lists(column, pa.struct([own.key_field, own.item_field]), column.values)
-    made = _list(entries, pa.field(_ENTRIES, pa.struct([kind.key_field, kind.item_field]), False))
-    validity, offsets = made.buffers()[:2]
-    return pa.Array.from_buffers(kind, len(made), [validity, offsets], children=[made.values])
+def _map(column: pa.MapArray, data_type: pa.MapType) -> pa.MapArray:
+    source = column.type
+    entries = _as_lists(column, pa.struct([source.key_field, source.item_field]), column.values)
+    lists = _list(entries, pa.field(_ENTRIES, pa.struct([data_type.key_field, data_type.item_field]), False))
+    validity, offsets = lists.buffers()[:2]
+    return pa.Array.from_buffers(data_type, len(lists), [validity, offsets], children=[lists.values])
 
 
 def _as_lists(column: pa.MapArray, entry: pa.StructType, entries: pa.StructArray) -> pa.ListArray:
     validity, offsets = column.buffers()[:2]
-    kind = pa.list_(pa.field(_ENTRIES, entry, False))
-    return pa.Array.from_buffers(kind, len(column), [validity, offsets], offset=column.offset, children=[entries])
+    data_type = pa.list_(pa.field(_ENTRIES, entry, False))
+    return pa.Array.from_buffers(data_type, len(column), [validity, offsets], offset=column.offset, children=[entries])
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def _is_list(data_type: pa.DataType) -> bool:
     t = pa.types
-    return bool(t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind) or t.is_list_view(kind))
+    return bool(
+        t.is_list(data_type)
+        or t.is_large_list(data_type)
+        or t.is_fixed_size_list(data_type)
+        or t.is_list_view(data_type)
+    )
 
 
-def _plain_cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    own, t = column.type, pa.types
-    if t.is_temporal(own) != t.is_temporal(kind) and not (_is_text(own) or _is_text(kind)):
+def _simple_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
+    source, t = column.type, pa.types
+    if t.is_temporal(source) != t.is_temporal(data_type) and not (_is_text(source) or _is_text(data_type)):
         raise pa.ArrowNotImplementedError("times are not numbers")
-    if (t.is_timestamp(own) and t.is_time(kind)) or (t.is_boolean(kind) and _is_number(own)):
-        raise pa.ArrowNotImplementedError(f"no {own} is a {kind}")
-    if t.is_decimal128(kind):
-        return _decimal(column, kind)
-    if t.is_floating(kind):
-        return _float(column, kind)
-    made = column.cast(kind)
-    if t.is_timestamp(own) and t.is_date(kind) and not made.cast(own).equals(column):
+    if (t.is_timestamp(source) and t.is_time(data_type)) or (t.is_boolean(data_type) and _is_number(source)):
+        raise pa.ArrowNotImplementedError(f"no {source} is a {data_type}")
+    if t.is_decimal128(data_type):
+        return _decimal(column, data_type)
+    if t.is_floating(data_type):
+        return _float(column, data_type)
+    values = column.cast(data_type)
+    if t.is_timestamp(source) and t.is_date(data_type) and not values.cast(source).equals(column):
         raise pa.ArrowInvalid("the time of the day would be lost")
-    return made
+    return values
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+def _is_number(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type))
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def _is_text(data_type: pa.DataType) -> bool:
     t = pa.types
-    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
+    return bool(t.is_string(data_type) or t.is_large_string(data_type) or t.is_string_view(data_type))
 
 
-def _decimal(column: pa.Array, kind: pa.Decimal128Type) -> pa.Array:
+def _decimal(column: pa.Array, data_type: pa.Decimal128Type) -> pa.Array:
     if pa.types.is_decimal(column.type):
-        return rescaled(column, kind)
+        return rescaled(column, data_type)
     if not (_is_text(column.type) or pa.types.is_floating(column.type)):
-        return column.cast(kind)
-    # Beyond this, 256 bits may be too few as well.
-    limit = 2.0 * 10 ** (kind.precision - kind.scale)
+        return column.cast(data_type)
+    # Above this limit even 256 bits may be too few.
+    limit = 2.0 * 10 ** (data_type.precision - data_type.scale)
     if pc.any(pc.greater(pc.abs(column.cast(pa.float64())), limit)).as_py():
-        raise pa.ArrowInvalid(f"Decimal value does not fit in precision {kind.precision}")
-    # By its text: Arrow rounds a float that has more digits.
-    return column.cast(pa.string()).cast(pa.decimal256(_WIDEST, kind.scale)).cast(kind)
+        raise pa.ArrowInvalid(f"Decimal value does not fit in precision {data_type.precision}")
+    # Parse the text: Arrow's source cast rounds a float with more digits.
+    return column.cast(pa.string()).cast(pa.decimal256(_WIDEST, data_type.scale)).cast(data_type)
 
 
-def _float(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    # By its text: Arrow multiplies a decimal by a rounded 0.01, so that 0.57 becomes 0.5700000000000001.
-    made = (column.cast(pa.string()) if pa.types.is_decimal(column.type) else column).cast(kind)
+def _float(column: pa.Array, data_type: pa.DataType) -> pa.Array:
+    # Parse the text: Arrow multiplies a decimal by a rounded 0.01, so 0.57 becomes 0.5700000000000001.
+    floats = (column.cast(pa.string()) if pa.types.is_decimal(column.type) else column).cast(data_type)
     infinite = _infinite(column) if pa.types.is_floating(column.type) else 0
-    if _infinite(made) > infinite:
+    if _infinite(floats) > infinite:
         raise pa.ArrowInvalid("a number is too large")
-    return made
+    return floats
 
 
 def _infinite(values: pa.Array) -> int:

@@ -1,4 +1,4 @@
-"""Narrow nodes → functions on Arrow batches: the Arrow-native path, and the type checker of both paths."""
+"""Compiles narrow nodes to functions on Arrow batches: the Arrow-native path, and the type check of both paths."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from volley.arrow.batches import conform
 from volley.arrow.casts import cast
-from volley.arrow.dictionaries import assembled, plain_batch
-from volley.arrow.expressions import Value, compile_expression, output_type
+from volley.arrow.dictionaries import decode_batch, make_batch
+from volley.arrow.expressions import CompiledExpression, compile_expression
 from volley.arrow.user_code import failed
 from volley.arrow.uuids import array_of
 from volley.arrow.validation import check_values
@@ -22,20 +22,20 @@ from volley.plan import nodes
 from volley.plan.expressions import Call, Column, ExprNode, output_name
 from volley.types.arrow import arrow_schema, canonical_schema, type_name
 
-__all__ = ["Stage", "lower", "output_type"]
+__all__ = ["CompiledSteps", "lower"]
 
 _Function = Callable[[pa.RecordBatch], pa.RecordBatch]
 _Compute = Callable[[pa.RecordBatch], pa.Array]
 
 
 @dataclass(frozen=True)
-class Stage:
-    """Narrow steps over batches of one schema; made by `lower`, travels to the executors.
+class CompiledSteps:
+    """Narrow steps compiled for batches of one schema by `lower`; pickled to the executors.
 
     Args:
-        nodes: The steps, first one first.
-        input: The schema of the batches it takes.
-        schema: The schema of the batches it gives.
+        nodes: The steps in order.
+        input: The schema of the input batches.
+        schema: The schema of the output batches.
     """
 
     nodes: tuple[nodes.Node, ...]
@@ -51,7 +51,7 @@ class Stage:
         return steps
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of one batch after all steps."""
+        """Apply all steps to a batch."""
         for step in self._steps:
             if batch.num_rows == 0:
                 return _empty(self.schema)
@@ -59,12 +59,12 @@ class Stage:
         return batch
 
     def __getstate__(self) -> dict[str, Any]:
-        # Compiled steps are closures; each executor compiles its own.
+        # Leave out the closures, which don't pickle; each executor compiles its own.
         return {"nodes": self.nodes, "input": self.input, "schema": self.schema}
 
 
-def lower(nodes: Sequence[nodes.Node], schema: pa.Schema) -> Stage:
-    """Check narrow nodes against the schema of their input and make them one stage.
+def lower(nodes: Sequence[nodes.Node], schema: pa.Schema) -> CompiledSteps:
+    """Check narrow nodes against the schema of their input and compile them.
 
     Raises:
         ExpressionError: If a column is unknown, or types do not fit.
@@ -72,7 +72,7 @@ def lower(nodes: Sequence[nodes.Node], schema: pa.Schema) -> Stage:
     out = schema
     for node in nodes:
         _, out = _lower(node, out)
-    return Stage(tuple(nodes), schema, out)
+    return CompiledSteps(tuple(nodes), schema, out)
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
@@ -100,28 +100,28 @@ def _filter(node: nodes.Filter | nodes.Rest, schema: pa.Schema) -> tuple[_Functi
         if rest:
             mask = pc.invert(mask.fill_null(False))
         if mask.true_count == batch.num_rows:
-            return batch  # a filter copies
-        # A dictionary would keep the values of the rows that are dropped here, and show them in the files.
-        return plain_batch(batch.filter(mask))
+            return batch  # filter() would copy it
+        # Decode: a dictionary would keep the values of dropped rows, and so write them to the files.
+        return decode_batch(batch.filter(mask))
 
     return step, schema
 
 
-def _computed(value: Value) -> tuple[pa.DataType, _Compute]:
-    """A value as a column of its own: nulls get a type, constants a row each."""
-    kind = pa.string() if pa.types.is_null(value.type) else value.type
+def _computed(value: CompiledExpression) -> tuple[pa.DataType, _Compute]:
+    """Return the type and evaluation of a column: a null gets a type, a constant is repeated for each row."""
+    data_type = pa.string() if pa.types.is_null(value.type) else value.type
 
     def column(batch: pa.RecordBatch) -> pa.Array:
-        found = cast(value.evaluate(batch), kind)
-        if isinstance(found, pa.Scalar):
-            return pa.repeat(found, batch.num_rows)
-        return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+        values = cast(value.evaluate(batch), data_type)
+        if isinstance(values, pa.Scalar):
+            return pa.repeat(values, batch.num_rows)
+        return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
-    return kind, column
+    return data_type, column
 
 
 def _selected(node: ExprNode, schema: pa.Schema) -> tuple[pa.DataType, _Compute]:
-    """An expression as a column; one that is there already is taken as it is."""
+    """Return the type and evaluation of a selected column; an existing column stays as it is, also a dictionary."""
     value, inner = compile_expression(node, schema), node
     while isinstance(inner, Call) and inner.op == "alias":
         inner = inner.args[0]
@@ -134,49 +134,49 @@ def _selected(node: ExprNode, schema: pa.Schema) -> tuple[pa.DataType, _Compute]
 def _select(node: nodes.Select, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
     columns = [_selected(column, schema) for column in node.columns]
     named = zip(node.columns, columns, strict=True)
-    out = pa.schema([pa.field(output_name(column), kind) for column, (kind, _) in named])
+    out = pa.schema([pa.field(output_name(column), data_type) for column, (data_type, _) in named])
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return assembled((compute(batch) for _, compute in columns), out)
+        return make_batch((compute(batch) for _, compute in columns), out)
 
     return step, out
 
 
 def _with_column(node: nodes.WithColumn, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
-    kind, compute = _computed(compile_expression(node.value, schema))
-    field, index = pa.field(node.name, kind), schema.get_field_index(node.name)
+    data_type, compute = _computed(compile_expression(node.value, schema))
+    field, index = pa.field(node.name, data_type), schema.get_field_index(node.name)
     out = schema.append(field) if index < 0 else schema.set(index, field)
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays, column = batch.columns, compute(batch)
         arrays = [*arrays, column] if index < 0 else [*arrays[:index], column, *arrays[index + 1 :]]
-        return assembled(arrays, out)
+        return make_batch(arrays, out)
 
     return step, out
 
 
-def _known(names: Iterable[str], schema: pa.Schema, verb: str) -> None:
+def _check_columns(names: Iterable[str], schema: pa.Schema, verb: str) -> None:
     for name in names:
         if name not in schema.names:
             raise ExpressionError(f"{verb}: unknown column {name!r}", hint=near(name, schema.names))
 
 
 def _drop(node: nodes.Drop, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
-    _known(node.columns, schema, "drop")
-    kept = [name for name in schema.names if name not in node.columns]
-    if not kept:
+    _check_columns(node.columns, schema, "drop")
+    remaining = [name for name in schema.names if name not in node.columns]
+    if not remaining:
         raise ExpressionError(f"drop leaves no column of {', '.join(map(repr, schema.names))}", hint="keep one")
-    return lambda batch: batch.select(kept), pa.schema([schema.field(name) for name in kept])
+    return lambda batch: batch.select(remaining), pa.schema([schema.field(name) for name in remaining])
 
 
 def _rename(node: nodes.Rename, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
     names = dict(node.names)
-    _known(names, schema, "rename")
+    _check_columns(names, schema, "rename")
     new = [names.get(name, name) for name in schema.names]
     if twice := sorted({name for name in new if new.count(name) > 1}):
         raise ExpressionError(f"rename makes two columns {twice[0]!r}", hint="drop or rename the other one")
     out = pa.schema([field.with_name(name) for field, name in zip(schema, new, strict=True)])
-    return lambda batch: assembled(batch.columns, out), out
+    return lambda batch: make_batch(batch.columns, out), out
 
 
 def _output_schema(declared: Any, schema: pa.Schema) -> pa.Schema:
@@ -199,12 +199,12 @@ def _each_row(
     rows = []
     for row in _as_dicts(node, batch):
         try:
-            made = list(function(row))
+            results = list(function(row))
         except Exception as error:
-            raise failed(node.label(), error, f"the row {_shown(row)}") from error
-        for each in made:
-            _check_row(node, each, out)
-        rows += made
+            raise failed(node.label(), error, f"the row {_short(row)}") from error
+        for result in results:
+            _check_row(node, result, out)
+        rows += results
     return _from_rows(node, rows, out)
 
 
@@ -212,7 +212,7 @@ def _as_dicts(node: nodes.Node, batch: pa.RecordBatch) -> list[dict[str, Any]]:
     try:
         rows: list[dict[str, Any]] = batch.to_pylist()
     except (ValueError, OverflowError) as error:
-        # A time before the year 1 or after 9999, which Arrow holds and Python does not.
+        # Arrow supports times before the year 1 and after 9999, Python does not.
         raise JobError(
             f"{node.label()} was given a value that Python has no object for: {error}",
             hint="filter such rows out before, or use map_batches, which is given Arrow",
@@ -222,7 +222,7 @@ def _as_dicts(node: nodes.Node, batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 def _check_row(node: nodes.Node, row: Any, out: pa.Schema) -> None:
     if not isinstance(row, dict):
-        raise JobError(f"{node.label()} gave {_shown(row)}", hint="it has to give a dict of column names and values")
+        raise JobError(f"{node.label()} gave {_short(row)}", hint="return a dict of column names and values")
     for name in row:
         if name not in out.names:
             raise JobError(
@@ -249,23 +249,23 @@ def _map_batches(node: nodes.MapBatches, schema: pa.Schema) -> tuple[_Function, 
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
-            made = node.function(plain_batch(batch))
+            result = node.function(decode_batch(batch))
         except Exception as error:
             raise failed(node.label(), error, f"a batch of {batch.num_rows} rows") from error
-        if not isinstance(made, pa.RecordBatch):
-            raise JobError(f"{node.label()} gave a {type(made).__name__}", hint="it has to give a pyarrow.RecordBatch")
-        if set(made.schema.names) != set(out.names):
+        if not isinstance(result, pa.RecordBatch):
+            raise JobError(f"{node.label()} gave a {type(result).__name__}", hint="return a pyarrow.RecordBatch")
+        if set(result.schema.names) != set(out.names):
             raise JobError(
-                f"{node.label()} gave the columns {made.schema.names}, not {out.names}", hint="declare them: schema=…"
+                f"{node.label()} gave the columns {result.schema.names}, not {out.names}", hint="declare them: schema=…"
             )
-        rows = conform(made, out)
+        rows = conform(result, out)
         check_values(rows)
         return rows
 
     return step, out
 
 
-def _shown(value: Any) -> str:
+def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 200 else text[:200] + "…"
 

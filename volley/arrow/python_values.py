@@ -1,4 +1,4 @@
-"""Arrow rows as Python values where some have none: times of other years than 1 to 9999, strings that are not UTF-8."""
+"""Converts Arrow rows to Python, also values Python lacks: years outside 1 to 9999, strings that are not UTF-8."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["bad_row", "readable_rows"]
 
 
 def readable_rows(data: pa.RecordBatch | pa.Table, maps_as_pydicts: Any = None) -> list[dict[str, Any]]:
-    """The rows, as `to_pylist` gives them; a value for which Python has none is text.
+    """Return the rows as `to_pylist` does, with text for a value that Python can't represent.
 
-    Times are as ISO has them; what is not UTF-8 in a string is escaped, as ``\\xff``.
+    Times become ISO text; bytes that are not UTF-8 are escaped in strings, as ``\\xff``.
 
     Args:
         data: The rows.
-        maps_as_pydicts: As pyarrow takes it.
+        maps_as_pydicts: The argument of pyarrow's `to_pylist`.
 
     Example:
         >>> readable_rows(pa.record_batch({"day": pa.array([2932897], pa.int32()).view(pa.date32())}))
@@ -37,7 +37,7 @@ def readable_rows(data: pa.RecordBatch | pa.Table, maps_as_pydicts: Any = None) 
 
 
 def bad_row(batch: pa.RecordBatch, row: int, error: str, position: str) -> BadRow:
-    """Return a row of a batch as one that can't be used, its values as JSON."""
+    """Return a row of a batch as a BadRow, its values as JSON."""
     (values,) = readable_rows(batch.slice(row, 1))
     return BadRow(json.dumps(values, default=_json_text, ensure_ascii=False), error, position)
 
@@ -50,21 +50,21 @@ def _values(column: pa.Array | pa.ChunkedArray, maps_as_pydicts: Any) -> list[An
     try:
         values: list[Any] = column.to_pylist(maps_as_pydicts=maps_as_pydicts)
     except (ValueError, OverflowError):
-        return list(_shown_all(column, maps_as_pydicts))
+        return list(_readable_values(column, maps_as_pydicts))
     return values
 
 
-def _shown_all(column: pa.Array | pa.ChunkedArray, maps_as_pydicts: Any) -> Iterator[Any]:
+def _readable_values(column: pa.Array | pa.ChunkedArray, maps_as_pydicts: Any) -> Iterator[Any]:
     for value in column:
-        yield _shown(value, maps_as_pydicts)
+        yield _readable(value, maps_as_pydicts)
 
 
-def _shown(value: pa.Scalar, maps_as_pydicts: Any) -> Any:
+def _readable(value: pa.Scalar, maps_as_pydicts: Any) -> Any:
     try:
         return value.as_py(maps_as_pydicts=maps_as_pydicts)
     except (ValueError, OverflowError):
-        show = next(show for matches, show in _SHOWN if matches(value.type))
-        return show(value, maps_as_pydicts)
+        formatted = next(function for matches, function in _FORMATTERS if matches(value.type))
+        return formatted(value, maps_as_pydicts)
 
 
 def _text(value: Any, maps_as_pydicts: Any) -> str:
@@ -76,37 +76,37 @@ def _date(value: Any, maps_as_pydicts: Any) -> str:
 
 
 def _timestamp(value: Any, maps_as_pydicts: Any) -> str:
-    second = _A_SECOND[value.type.unit]
+    second = _UNITS_PER_SECOND[value.type.unit]
     days, rest = divmod(value.value, 86_400 * second)
     clock = (datetime.min + timedelta(microseconds=rest * 1_000_000 // second)).time()
     return f"{np.datetime64(days, 'D')} {clock}{'+00:00' if value.type.tz else ''}"
 
 
 def _struct(value: Any, maps_as_pydicts: Any) -> dict[str, Any]:
-    return {field.name: _shown(value[number], maps_as_pydicts) for number, field in enumerate(value.type)}
+    return {field.name: _readable(value[number], maps_as_pydicts) for number, field in enumerate(value.type)}
 
 
 def _map(value: Any, maps_as_pydicts: Any) -> Any:
-    keys, items = (_shown_all(value.values.field(number), maps_as_pydicts) for number in (0, 1))
+    keys, items = (_readable_values(value.values.field(number), maps_as_pydicts) for number in (0, 1))
     pairs = zip(keys, items, strict=True)
     return dict(pairs) if maps_as_pydicts else list(pairs)
 
 
 def _list(value: Any, maps_as_pydicts: Any) -> list[Any]:
-    return list(_shown_all(value.values, maps_as_pydicts))
+    return list(_readable_values(value.values, maps_as_pydicts))
 
 
 def _of_dictionary(value: Any, maps_as_pydicts: Any) -> Any:
-    return _shown(value.dictionary[value.index.as_py()], maps_as_pydicts)
+    return _readable(value.dictionary[value.index.as_py()], maps_as_pydicts)
 
 
-_A_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-_SHOWN: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, Any], Any]]] = [
+_UNITS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_FORMATTERS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, Any], Any]]] = [
     (pa.types.is_dictionary, _of_dictionary),
     (pa.types.is_date, _date),
     (pa.types.is_timestamp, _timestamp),
     (pa.types.is_struct, _struct),
     (pa.types.is_map, _map),
-    (lambda kind: bool(pa.types.is_nested(kind)), _list),
-    (lambda kind: True, _text),
+    (lambda data_type: bool(pa.types.is_nested(data_type)), _list),
+    (lambda data_type: True, _text),
 ]

@@ -1,4 +1,4 @@
-"""The schema of the rows after each step of a job's graph: the check that every step fits the one before it."""
+"""Derives the schema after each step of a job's graph, and so checks that every step fits its input."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ __all__ = ["Schemas"]
 
 
 class Schemas:
-    """The schemas of a graph's nodes, each found once.
+    """The schemas of a graph's nodes, each derived once.
 
     Args:
-        of_read: The schema of the rows that a read gives; None if it is not known yet.
+        of_read: Returns the schema of a read's rows; None = not known yet.
     """
 
     def __init__(self, of_read: Callable[[nodes.Read], pa.Schema | None]) -> None:
         self._of_read = of_read
-        self._found: dict[int, pa.Schema | None] = {}
+        self._schemas: dict[int, pa.Schema | None] = {}
 
     def known(self, node: nodes.Node) -> pa.Schema:
-        """The schema of the rows that a node gives, where that of every read is known.
+        """Return the schema of a node's output; the schemas of all reads must be known.
 
         Raises:
-            VolleyError: As `of`.
+            VolleyError: See `of`.
         """
         schema = self.of(node)
         assert schema is not None, f"the schema behind {node.label()} is not known"
         return schema
 
     def of(self, node: nodes.Node) -> pa.Schema | None:
-        """The schema of the rows that a node gives (for a write: that it takes); None if it is not known yet.
+        """Return the schema of a node's output (for a write, its input); None = not known yet.
 
         Raises:
             ExpressionError: If a step names an unknown column or combines types that don't fit.
-            PlanError: If a union is of streams with different columns.
+            PlanError: If the streams of a union have different columns.
         """
-        if id(node) not in self._found:
-            self._found[id(node)] = self._of_read(node) if isinstance(node, nodes.Read) else self._behind(node)
-        return self._found[id(node)]
+        if id(node) not in self._schemas:
+            self._schemas[id(node)] = self._of_read(node) if isinstance(node, nodes.Read) else self._derive(node)
+        return self._schemas[id(node)]
 
-    def _behind(self, node: nodes.Node) -> pa.Schema | None:
-        inputs = [self.of(each) for each in node.inputs]
+    def _derive(self, node: nodes.Node) -> pa.Schema | None:
+        inputs = [self.of(source) for source in node.inputs]
         known = [schema for schema in inputs if schema is not None]
         if isinstance(node, nodes.Write):
             return inputs[0]

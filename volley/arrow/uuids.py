@@ -1,4 +1,4 @@
-"""UUIDs, which are an extension type in Arrow: most of its functions and Spark know their sixteen bytes only."""
+"""UUIDs, an extension type in Arrow: most of its functions, and Spark, support only their 16 bytes."""
 
 from __future__ import annotations
 
@@ -13,45 +13,48 @@ from volley.arrow.exact import exact_cast
 __all__ = ["array_of", "comparable", "has_uuids", "recast", "stored", "texts"]
 
 
-def has_uuids(kind: pa.DataType) -> bool:
-    """Whether values of a type are UUIDs or have some in them."""
-    return kind == pa.uuid() or any(has_uuids(kind.field(index).type) for index in range(kind.num_fields))
+def has_uuids(data_type: pa.DataType) -> bool:
+    """Return True if the type is UUID or contains it."""
+    return data_type == pa.uuid() or any(
+        has_uuids(data_type.field(index).type) for index in range(data_type.num_fields)
+    )
 
 
-def stored(kind: pa.DataType) -> pa.DataType:
-    """The type with sixteen bytes in the place of each UUID."""
-    if not has_uuids(kind):
-        return kind
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(stored(field.type)) for field in kind])
-    if pa.types.is_map(kind):
+def stored(data_type: pa.DataType) -> pa.DataType:
+    """Return the type with each UUID replaced by 16 bytes of binary."""
+    if not has_uuids(data_type):
+        return data_type
+    if pa.types.is_struct(data_type):
+        return pa.struct([field.with_type(stored(field.type)) for field in data_type])
+    if pa.types.is_map(data_type):
         return pa.map_(
-            kind.key_field.with_type(stored(kind.key_type)), kind.item_field.with_type(stored(kind.item_type))
+            data_type.key_field.with_type(stored(data_type.key_type)),
+            data_type.item_field.with_type(stored(data_type.item_type)),
         )
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(stored(kind.value_type)))
+    if pa.types.is_list(data_type):
+        return pa.list_(data_type.value_field.with_type(stored(data_type.value_type)))
     return pa.binary(16)
 
 
-def recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The column as another type, as `exact_cast` has it; Arrow's casts know no UUIDs inside of other values."""
-    return _relabeled(exact_cast(_relabeled(column, stored(column.type)), stored(kind)), kind)
+def recast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Cast a column as `exact_cast` does, but also UUIDs in nested values, which Arrow's casts don't support."""
+    return _relabeled(exact_cast(_relabeled(column, stored(column.type)), stored(data_type)), data_type)
 
 
 def comparable(table: pa.Table) -> pa.Table:
-    """The table with the bytes of UUIDs, which Arrow can compare, sort and join by."""
+    """Return the table with UUIDs as bytes, which Arrow can compare, sort and join by."""
     return table.cast(pa.schema([field.with_type(stored(field.type)) for field in table.schema]))
 
 
-def array_of(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Python values as an array; Arrow takes no UUIDs inside of lists, maps and structs."""
-    if not has_uuids(kind):
-        return pa.array(values, kind)
-    return _relabeled(pa.array([_bytes(value) for value in values], stored(kind)), kind)
+def array_of(values: list[Any], data_type: pa.DataType) -> pa.Array:
+    """Return an array of Python values, also with UUIDs in lists, maps and structs, which `pa.array` rejects."""
+    if not has_uuids(data_type):
+        return pa.array(values, data_type)
+    return _relabeled(pa.array([_bytes(value) for value in values], stored(data_type)), data_type)
 
 
 def texts(column: pa.Array) -> pa.Array:
-    """UUIDs as their usual texts."""
+    """Return UUIDs in their usual text form."""
     return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
 
 
@@ -59,22 +62,22 @@ def _bytes(value: Any) -> Any:
     if isinstance(value, UUID):
         return value.bytes
     if isinstance(value, Mapping):
-        return {_bytes(key): _bytes(each) for key, each in value.items()}
+        return {_bytes(key): _bytes(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_bytes(each) for each in value)
+        return type(value)(_bytes(item) for item in value)
     return value
 
 
 class _Relabeled:
-    """An array under another type that lays out its values in the same way; none is copied."""
+    """An array under another type with the same memory layout; copies nothing."""
 
-    def __init__(self, array: pa.Array, kind: pa.DataType) -> None:
+    def __init__(self, array: pa.Array, data_type: pa.DataType) -> None:
         self._array = array
-        self._kind = kind
+        self._data_type = data_type
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        return self._kind.__arrow_c_schema__(), self._array.__arrow_c_array__()[1]
+        return self._data_type.__arrow_c_schema__(), self._array.__arrow_c_array__()[1]
 
 
-def _relabeled(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    return array if array.type == kind else pa.array(_Relabeled(array, kind))
+def _relabeled(array: pa.Array, data_type: pa.DataType) -> pa.Array:
+    return array if array.type == data_type else pa.array(_Relabeled(array, data_type))

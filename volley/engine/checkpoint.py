@@ -1,4 +1,4 @@
-"""The folder that a job goes on from: what pipeline it was begun with, and whether it may go on with this one."""
+"""A job's checkpoint folder: binds it to a pipeline, and checks that a restarted job still matches it."""
 
 from __future__ import annotations
 
@@ -22,48 +22,48 @@ _log = logging.getLogger(__name__)
 
 _OURS = "volley"
 PIPELINE = f"{_OURS}/pipeline.json"
-# Nothing else in the folder is touched: a user may have named one that holds other files.
+# Leave everything else in the folder alone: a user may have chosen one with other files.
 _CONTENTS = (METADATA, f".{METADATA}.crc", OFFSETS, COMMITS, "sources", STATE, _OURS)
-# Of a file or folder on the local disk.
-_LONGEST_NAME = 255
+# In bytes, on a local disk.
+_MAX_NAME = 255
 _ASIDE = "replaced"
-# In it: everything was moved there; it is being deleted.
+# Marker files in it: everything was moved there; it is being deleted.
 _COMPLETE = f"{_ASIDE}/complete"
 _FORGOTTEN = f"{_ASIDE}/forgotten"
 
 
 def locate(checkpoint_dir: str | None, job: str) -> str:
-    """The checkpoint folder of a job as an absolute path or URL.
+    """Return the checkpoint folder of a job as an absolute path or URL.
 
     Args:
-        checkpoint_dir: The folder that holds the checkpoints of all jobs; None = ``.volley/checkpoints``.
-        job: The job's name; characters that don't belong in a file name are escaped.
+        checkpoint_dir: The folder with the checkpoints of all jobs; None = ``.volley/checkpoints``.
+        job: The job's name; characters that are not valid in a file name are escaped.
 
     Raises:
-        ConfigError: If the name is too long for a folder's.
+        ConfigError: If the name is too long for a folder name.
     """
     name = quote(job, safe=" ")
     if name.startswith("."):
         name = "%2E" + name[1:]
     if checkpoint_dir and "://" in checkpoint_dir:
         return f"{checkpoint_dir.rstrip('/')}/{name}"
-    if len(name) > _LONGEST_NAME:
+    if len(name) > _MAX_NAME:
         raise ConfigError(
             f"job name {job[:40]!r}… is too long: its checkpoint's folder would have {len(name)} bytes in its name",
-            hint=f"at most {_LONGEST_NAME}; a character that is not ASCII takes up to 12",
+            hint=f"at most {_MAX_NAME}; a character that is not ASCII takes up to 12",
         )
     return str(Path(checkpoint_dir or ".volley/checkpoints").absolute() / name)
 
 
 @dataclass(frozen=True)
 class Binding:
-    """What a checkpoint was begun with.
+    """The pipeline that a checkpoint belongs to.
 
     Args:
-        query_id: Spark's id of the query; None in a checkpoint of version 0.1.0, whose id only Spark's file has.
-        sources: What the offsets in it mean, one entry a source.
-        stateful: What the state in it means, one entry a stateful step; None if that was lost, as are the sources.
-        targets: The name of each sink's target with its identity; None if that was lost.
+        query_id: Spark's id of the query; None if only Spark's own file has it.
+        sources: The identity of each source, to which the offsets refer; None = lost.
+        stateful: The label of each stateful step, to which the state refers; None = lost.
+        targets: The name and identity of each sink's target; None = lost.
     """
 
     query_id: str | None = None
@@ -72,15 +72,15 @@ class Binding:
     targets: Mapping[str, str | None] | None = None
 
     @classmethod
-    def of(cls, writes: Sequence[nodes.Write], path: nodes.Path, targets: Sequence[str]) -> Binding:
-        """The binding of a job; no target has an identity before it is opened."""
+    def of(cls, writes: Sequence[nodes.Write], path: nodes.ExecutionPath, targets: Sequence[str]) -> Binding:
+        """Return the binding of a new job; targets get their identities once they are open."""
         sources = [read.source.identity for read in nodes.reads(writes, path)]
         stateful = [step.label() for step in nodes.stateful(writes, path)]
         return cls(str(uuid.uuid4()), sources, stateful, dict.fromkeys(targets))
 
     @classmethod
     def parse(cls, data: bytes) -> Binding:
-        """The binding in the bytes of a ``pipeline.json``.
+        """Parse the bytes of a ``pipeline.json``.
 
         Raises:
             ValueError: If they are damaged.
@@ -91,7 +91,7 @@ class Binding:
         return cls(**{name: values.get(name) for name in cls.__dataclass_fields__})
 
     def to_bytes(self) -> bytes:
-        """The bytes of a ``pipeline.json``."""
+        """Return the bytes of a ``pipeline.json``."""
         return json.dumps(asdict(self), indent=2).encode()
 
 
@@ -99,7 +99,7 @@ class Checkpoint:
     """A job's checkpoint folder.
 
     Args:
-        url: Its path or fsspec URL; it may not exist yet.
+        url: Its path or fsspec URL; the folder may not exist yet.
         job: The job's name.
     """
 
@@ -110,11 +110,11 @@ class Checkpoint:
 
     @property
     def begun(self) -> bool:
-        """True if rows were read with it: an epoch is planned."""
+        """True if Spark has planned an epoch in it."""
         return self.log.last_planned is not None
 
     def check_ours(self) -> None:
-        """Raise PlanError if another program keeps its checkpoint in the folder."""
+        """Raise PlanError if the checkpoint in the folder is another program's."""
         with usable(self.url):
             foreign = self.log.files.exists(self._path(METADATA)) and not self.log.files.exists(self._path(_OURS))
         if foreign:
@@ -124,10 +124,10 @@ class Checkpoint:
             )
 
     def set_aside(self) -> None:
-        """Move what the folder has of a checkpoint out of the way, so that the job starts over.
+        """Move the checkpoint into a subfolder, so that the job starts over; `restore` undoes it.
 
         Raises:
-            PlanError: If the checkpoint was not made by Volley.
+            PlanError: If another program wrote the checkpoint.
             StorageError: If it can't be moved.
         """
         with usable(self.url):
@@ -136,22 +136,22 @@ class Checkpoint:
             self._mark(_COMPLETE)
 
     def restore(self) -> None:
-        """Put back what was set aside: the job could not start over. It may have been set aside in part only.
+        """Move the old checkpoint, or the part that was set aside, back: the job could not start over.
 
         Raises:
             StorageError: If it can't be moved.
         """
         with usable(self.url):
             if self._exists(_COMPLETE):
-                # What the folder has is of the start over.
+                # The files in the folder belong to the failed start over.
                 self._remove(*_CONTENTS)
                 self._remove(_COMPLETE)
-            # Our own files first: without them the folder would look like another program's.
+            # Our own files first: `check_ours` takes a folder without them for another program's.
             self._move(_ASIDE, "", _CONTENTS[::-1])
             self._remove(_ASIDE)
 
     def forget(self) -> None:
-        """Delete what was set aside: the job has started over.
+        """Delete the old checkpoint that was set aside: the job has started over.
 
         Raises:
             StorageError: If it can't be deleted.
@@ -163,10 +163,10 @@ class Checkpoint:
                 self._remove(_ASIDE)
 
     def settle(self) -> None:
-        """Finish or undo a start over in whose middle the process died.
+        """Finish or undo a start over during which the process died.
 
         Raises:
-            PlanError: If the checkpoint was not made by Volley.
+            PlanError: If another program wrote the checkpoint.
             StorageError: If the folder can't be used.
         """
         with usable(self.url):
@@ -176,32 +176,32 @@ class Checkpoint:
             if self._exists(_FORGOTTEN) or (self._exists(_COMPLETE) and self.begun):
                 self.forget()
             else:
-                _log.warning("%s: the last start was to start over and died: its old checkpoint is put back", self.job)
+                _log.warning("%s: the last start died while starting over: its old checkpoint is restored", self.job)
                 self.restore()
 
-    def bind(self, now: Binding, sinks: Sequence[str], backfill: bool, anew: bool) -> Binding:
-        """Bind a new checkpoint to a job, or check that the job may go on from an old one.
+    def bind(self, now: Binding, sinks: Sequence[str], backfill: bool, new_query: bool) -> Binding:
+        """Bind a new checkpoint to a job, or check that the job can resume from an existing one.
 
-        Steps that keep no state may change between two runs. Sources and stateful steps may not: the offsets and
-        the state in the checkpoint mean nothing to others. A new target lacks the rows of all epochs so far.
+        Stateless steps may change between two runs. Sources and stateful steps may not: the checkpoint's offsets and
+        state refer to them. A new target lacks the rows of all epochs so far.
 
         Args:
             now: The binding of the job.
-            sinks: The names of what its sinks write to; the other targets are dead letters, which may come and go.
-            backfill: True if new targets are filled with the rows of all epochs so far.
-            anew: True if a checkpoint that has read nothing gets a new query, which no target has epochs of.
+            sinks: The target names of its sinks; the other targets are dead letters, which may change.
+            backfill: True if a backfill fills new targets with the rows of all epochs so far.
+            new_query: True to give a checkpoint that has read nothing a new query, of which no target has epochs.
 
         Returns:
-            What the checkpoint was begun with.
+            The binding of the checkpoint.
 
         Raises:
-            PlanError: If the checkpoint belongs to another pipeline; says what differs.
+            PlanError: If the checkpoint belongs to another pipeline; names the difference.
             StorageError: If the checkpoint folder can't be read or written.
         """
         with usable(self.url):
             self.check_ours()
             if not self.begun:
-                return self._begin(now, anew)
+                return self._begin(now, new_query)
             old = Binding.parse(self.log.files.cat_file(self._path(PIPELINE)))
         _compare(old, now, self.url)
         if old.targets is not None:
@@ -210,17 +210,17 @@ class Checkpoint:
         return replace(old, query_id=self.query_id, sources=now.sources, stateful=now.stateful)
 
     def bind_targets(self, bound: Binding, identities: Mapping[str, str | None]) -> None:
-        """Bind the checkpoint to the targets that are open now, or check that they are the ones it was begun with.
+        """Bind the checkpoint to the open targets, or check that they are still the same ones.
 
-        A table that was dropped and made again has none of the rows before: a job that went on from its checkpoint
-        would leave them out without a word.
+        A table that was dropped and created again lacks all earlier rows: a job that resumes would silently leave them
+        out.
 
         Args:
-            bound: What the checkpoint was begun with.
-            identities: The name of each target with its identity.
+            bound: The binding of the checkpoint.
+            identities: The name and identity of each target.
 
         Raises:
-            PlanError: If a target is another one than when the checkpoint was begun.
+            PlanError: If a target was replaced by another one of its name.
             StorageError: If the checkpoint folder can't be written.
         """
         known = bound.targets or {}
@@ -237,22 +237,21 @@ class Checkpoint:
 
     @property
     def query_id(self) -> str | None:
-        """Spark's id of the query; None if Spark has written none yet."""
+        """Spark's id of the query; None if the checkpoint has none yet."""
         with usable(self.url):
             if not self.log.files.exists(self._path(METADATA)):
                 return None
-            found: str = json.loads(self.log.files.cat_file(self._path(METADATA)))["id"]
-            return found
+            return str(json.loads(self.log.files.cat_file(self._path(METADATA)))["id"])
 
-    def _begin(self, now: Binding, anew: bool) -> Binding:
-        """Bind a checkpoint that has read nothing yet, whatever pipeline an earlier start has bound it to."""
-        if not anew and self._bound_to(now):
-            # Spark refuses to plan a first epoch over the half of a file that a dead driver has left there.
+    def _begin(self, now: Binding, new_query: bool) -> Binding:
+        """Bind a checkpoint that has read nothing yet, also if an earlier start has bound it to another pipeline."""
+        if not new_query and self._bound_to(now):
+            # Spark can't plan a first epoch over a partial file that a dead driver has left.
             self._remove(*(set(_CONTENTS) - {METADATA, _OURS}))
             return replace(now, query_id=self.query_id)
         self._remove(*_CONTENTS)
         self._write(now)
-        # Spark takes the id that it finds; known beforehand, it can be written again when the file is damaged.
+        # Spark adopts an existing id. Our own copy of it lets a repair rewrite a damaged file.
         assert now.query_id is not None
         write_durably(self.log.files, self._path(METADATA), metadata_of(now.query_id))
         return now
@@ -271,8 +270,7 @@ class Checkpoint:
             write_durably(self.log.files, self._path(PIPELINE), binding.to_bytes())
 
     def _exists(self, name: str) -> bool:
-        found: bool = self.log.files.exists(self._path(name))
-        return found
+        return bool(self.log.files.exists(self._path(name)))
 
     def _mark(self, name: str) -> None:
         write_durably(self.log.files, self._path(name), b"")
@@ -283,17 +281,17 @@ class Checkpoint:
                 self.log.files.rm(self._path(name), recursive=True)
 
     def _move(self, source: str, target: str, names: Iterable[str]) -> None:
-        """Move parts of the checkpoint from one place below the folder to another, file by file, in this order.
+        """Move parts of the checkpoint from one subfolder to another, file by file, in this order.
 
-        If it is interrupted, every file is in one of the places, and moving them back puts all of them together.
+        After an interruption every file is in one of the two, so moving them back restores the checkpoint.
         """
         files, begin = self.log.files, self._path(source)
         for name in names:
-            place = self._path(posixpath.join(source, name))
-            for path in files.find(place):
-                goal = self._path(posixpath.join(target, posixpath.relpath(path, begin)))
-                files.makedirs(posixpath.dirname(goal), exist_ok=True)
-                files.mv(path, goal)
+            folder = self._path(posixpath.join(source, name))
+            for path in files.find(folder):
+                destination = self._path(posixpath.join(target, posixpath.relpath(path, begin)))
+                files.makedirs(posixpath.dirname(destination), exist_ok=True)
+                files.mv(path, destination)
             self._remove(posixpath.join(source, name))
 
     def _path(self, name: str) -> str:

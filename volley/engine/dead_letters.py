@@ -1,4 +1,4 @@
-"""The sinks that take a job's dead letters, committed by the driver before the job's own sinks."""
+"""The sinks of a job's dead letters; the driver commits them before the job's own sinks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from volley.task.sorter import SCHEMA, DeadLetters
 if TYPE_CHECKING:
     from volley.metrics import Metrics
 
-__all__ = ["Targets", "dead_letters"]
+__all__ = ["DeadLetterSinks", "dead_letters"]
 
 
 @dataclass(frozen=True)
-class Targets:
-    """The driver's side: the sinks that take dead letters, each once, however many sinks send theirs to it.
+class DeadLetterSinks:
+    """The open dead-letter sinks of a job, each once, even if several sinks share it.
 
     Args:
-        sinks: The targets.
+        sinks: The dead-letter sinks.
         committers: Their committers.
-        routes: For each sink of the job the number of its target; None = it has none.
+        routes: Per sink of the job, the index of its dead-letter sink; None = it has none.
+        counters: The metrics of each dead-letter sink.
     """
 
     sinks: tuple[Sink, ...]
@@ -33,34 +34,34 @@ class Targets:
     counters: tuple[Metrics, ...]
 
     @classmethod
-    def open(cls, writes: Sequence[Write], job: str, metrics: Metrics, known: Collection[str] = ()) -> Targets:
-        """Reach the targets of a job's sinks; make them if they are absent.
+    def open(cls, writes: Sequence[Write], job: str, metrics: Metrics, known: Collection[str] = ()) -> DeadLetterSinks:
+        """Open the dead-letter sinks of a job.
 
         Args:
             writes: The writes of the job.
             job: The job's name.
-            metrics: Where to count.
+            metrics: The job's counters.
             known: The names of targets that the job has written to before.
 
         Raises:
             VolleyError: If dead letters can't be written there.
         """
-        targets = dead_letters(writes)
-        counters = tuple(metrics.of_sink(target.label) for target in targets)
+        sinks = dead_letters(writes)
+        counters = tuple(metrics.of_sink(sink.label) for sink in sinks)
         committers = tuple(
-            target.open(SinkContext(job, SCHEMA, counter, resumed=target.target in known, shared=True))
-            for target, counter in zip(targets, counters, strict=True)
+            sink.open(SinkContext(job, SCHEMA, counter, resumed=sink.target in known, shared=True))
+            for sink, counter in zip(sinks, counters, strict=True)
         )
-        routes = tuple(None if write.dead_letter is None else targets.index(write.dead_letter) for write in writes)
-        return cls(tuple(targets), committers, routes, counters)
+        routes = tuple(None if write.dead_letter is None else sinks.index(write.dead_letter) for write in writes)
+        return cls(tuple(sinks), committers, routes, counters)
 
     def letters(self, job: str, epoch: Epoch, due: Sequence[bool]) -> DeadLetters | None:
-        """What the tasks of an epoch are told; None if no sink has a dead letter.
+        """Return what the tasks of an epoch need for dead letters; None if no sink has one.
 
         Args:
             job: The job's name.
             epoch: The epoch.
-            due: For each target whether it still lacks the epoch.
+            due: Per dead-letter sink, whether it lacks the epoch.
         """
         if not self.committers:
             return None
@@ -71,9 +72,9 @@ class Targets:
 
 
 def dead_letters(writes: Sequence[Write]) -> list[Sink]:
-    """The sinks that take the dead letters of a job's sinks, each once."""
-    found: list[Sink] = []
+    """Return the dead-letter sinks of a job, each once."""
+    sinks: list[Sink] = []
     for write in writes:
-        if write.dead_letter is not None and write.dead_letter not in found:
-            found.append(write.dead_letter)
-    return found
+        if write.dead_letter is not None and write.dead_letter not in sinks:
+            sinks.append(write.dead_letter)
+    return sinks

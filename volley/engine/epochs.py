@@ -1,4 +1,4 @@
-"""What a job does in each epoch: ask the sinks, let the tasks write, commit, look for what died on the way."""
+"""Runs one epoch: find the sinks that lack it, write, commit, look for orphaned files."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from volley.engine.dead_letters import Targets
+from volley.engine.dead_letters import DeadLetterSinks
 from volley.engine.landed import Landed
 from volley.epoch import Epoch, WriteResult
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, StorageError, VolleyError
 from volley.metrics import Metrics
-from volley.sink import Chore, Committer
+from volley.sink import Committer, ExecutorTask
 from volley.source import Split
 from volley.spark.compile import CompiledPlan
 from volley.spark.log import SparkLog
-from volley.spark.progress import Tally
-from volley.spark.run import evaluate, run_chores, run_rows, run_splits
+from volley.spark.progress import EpochCounters
+from volley.spark.run import evaluate, run_on_executors, run_rows, run_splits
 from volley.task.failpoints import reach
 from volley.task.task import InputSplit, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Chores", "Done", "Epochs"]
+__all__ = ["EpochResult", "Epochs", "ExecutorTasks"]
 
 _log = logging.getLogger(__name__)
-_WRITES = 4
+_ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
-class Done:
+class EpochResult:
     """An epoch that is visible in every sink.
 
     Args:
         epoch: The epoch.
-        sinks: For each sink of the job, what each task wrote to it.
-        letters: For each dead-letter target, what each task wrote to it.
-        skipped: True if all of it was there already.
-        orphans: Files that attempts of this epoch have left behind; empty unless there was a reason to look.
+        sinks: Per sink of the job, what each task wrote.
+        letters: Per dead-letter sink, what each task wrote.
+        skipped: True if every sink had the epoch already.
+        orphans: Files that dead attempts of this epoch left behind, if there was a reason to look for them.
     """
 
     epoch: Epoch
@@ -52,35 +52,35 @@ class Done:
 
 
 @dataclass
-class Chores:
-    """Has the chores of one sink done by the executors, and counts what they write.
+class ExecutorTasks:
+    """Runs the ExecutorTasks of one sink and counts what they write.
 
     Args:
         spark: The job's session.
         job: The job's name.
-        tally: Where each tells what it wrote before all are done.
+        counters: Counts what each one wrote while others still run.
         metrics: The sink's counters.
     """
 
     spark: SparkSession
     job: str
-    tally: Tally
+    counters: EpochCounters
     metrics: Metrics
-    _done: list[WriteResult] = field(default_factory=list)
+    _results: list[WriteResult] = field(default_factory=list)
 
-    def __call__(self, chores: Sequence[Chore]) -> list[WriteResult]:
-        results = run_chores(self.spark, self.job, self.tally, chores)
-        # Their rows were counted when tasks took them.
-        written = [WriteResult(files=each.files, bytes=each.bytes, seconds=each.seconds) for each in results]
-        for each in written:
-            self.metrics.record_write(each)
-        self._done += written
+    def __call__(self, tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
+        results = run_on_executors(self.spark, self.job, self.counters, tasks)
+        # Without their rows, which the tasks that read them have counted.
+        written = [WriteResult(files=result.files, bytes=result.bytes, seconds=result.seconds) for result in results]
+        for result in written:
+            self.metrics.record_write(result)
+        self._results += written
         return results
 
-    def taken(self) -> list[WriteResult]:
-        """What was written since this was asked last."""
-        taken, self._done = self._done, []
-        return taken
+    def take(self) -> list[WriteResult]:
+        """Return what was written since the last call."""
+        results, self._results = self._results, []
+        return results
 
 
 @dataclass(frozen=True)
@@ -89,26 +89,26 @@ class Epochs:
 
     Args:
         job: The job's name.
-        plan: What Spark and the tasks do.
-        splits: Gives the splits of an epoch, each with its reader's number; None: Spark has its rows.
-        committers: One for each sink of the job.
-        chores: For each sink who has its chores done, and counts for it.
-        targets: Where bad rows go.
-        tally: What the running epoch's tasks have reported.
-        metrics: Where to count.
+        plan: The compiled plan.
+        splits: Returns the splits of an epoch, each with its reader's index; None on the general path.
+        committers: One per sink of the job.
+        executor_tasks: Per sink: runs its executor tasks and counts what they write.
+        targets: The dead-letter sinks.
+        counters: The counts of the running epoch.
+        metrics: The job's counters.
         log: Spark's log of the query.
-        landed: How far each target was.
+        landed: The last known epoch of each target.
         unfinished: The epoch in which an earlier run died, if any.
-        speculative: True if Spark may run copies of a task, and kill those that lose.
+        speculative: True if Spark may run copies of a task, and kill the slower ones.
     """
 
     job: str
     plan: CompiledPlan
     splits: Callable[[int], list[tuple[int, Split]]] | None
     committers: Sequence[Committer]
-    chores: Sequence[Chores]
-    targets: Targets
-    tally: Tally
+    executor_tasks: Sequence[ExecutorTasks]
+    targets: DeadLetterSinks
+    counters: EpochCounters
     metrics: Metrics
     log: SparkLog
     landed: Landed
@@ -116,39 +116,42 @@ class Epochs:
     speculative: bool
 
     def epoch(self, query_id: str, number: int) -> Epoch:
-        """The epoch of this number, with the offsets that Spark has planned for it."""
+        """Return the epoch of this number, with the digest of its offsets in Spark's log."""
         return Epoch(query_id, number, self.log.digest(number))
 
     def backfill(self, epoch: Epoch, new: Sequence[bool]) -> None:
-        """Write and commit an epoch to new sinks alone, and to the dead letters that are new with them.
+        """Write and commit an epoch to new sinks only, and to their dead letters, if these are new, too.
 
         Args:
             epoch: The epoch.
-            new: For each sink whether it is new.
+            new: Per sink, whether it is new.
 
         Raises:
-            PlanError: If a new sink has rows of this query, or shares a dead letter with rows of it.
-            VolleyError: If it failed; the next start tries again.
+            PlanError: If a new sink, or its dead letter, has earlier epochs of this query.
+            VolleyError: If it failed; the next start retries.
         """
-        due = [is_new and self._is_empty(each, epoch) for each, is_new in zip(self.committers, new, strict=True)]
+        due = [
+            is_new and self._is_empty(committer, epoch) for committer, is_new in zip(self.committers, new, strict=True)
+        ]
         routes = {route for route, is_due in zip(self.targets.routes, due, strict=True) if is_due and route is not None}
         letters_due = [
-            number in routes and self._is_empty(each, epoch) for number, each in enumerate(self.targets.committers)
+            number in routes and self._is_empty(committer, epoch)
+            for number, committer in enumerate(self.targets.committers)
         ]
         if any(due):
-            self._land(self.plan.frame, epoch, [*due, *letters_due], [[] for _ in self._all])
+            self._write_and_commit(self.plan.frame, epoch, [*due, *letters_due], [[] for _ in self._all])
 
     def remember(self, query_id: str) -> None:
-        """Keep beside the checkpoint how far the targets are, for the next run to compare."""
+        """Record the last epoch of each target in the checkpoint, for the next run to check."""
         try:
             self.landed.remember(self._all, query_id)
         except Exception as error:
-            # The run has ended well: the next one compares with what was kept before.
-            _log.warning("%s: how far its targets are was not written down: %s", self.job, error)
+            # Not a failure of the run: the next one checks against the older record.
+            _log.warning("%s: the last epochs of its targets were not recorded: %s", self.job, error)
 
     @staticmethod
     def _is_empty(committer: Committer, epoch: Epoch) -> bool:
-        """Whether it has no epoch of the query; True of all but one that a backfill has filled before it died."""
+        """Return True if a target has no epoch of the query; False if a backfill that died has filled it already."""
         last = committer.last_epoch(epoch.query_id)
         if last is not None and last < epoch.number:
             raise PlanError(
@@ -158,15 +161,15 @@ class Epochs:
             )
         return last is None
 
-    def run(self, frame: DataFrame, epoch: Epoch) -> Done:
-        """Write and commit what is missing of one epoch.
+    def run(self, frame: DataFrame, epoch: Epoch) -> EpochResult:
+        """Write and commit an epoch to the sinks that lack it.
 
         Args:
-            frame: The epoch's rows; empty if the driver has its splits.
+            frame: The epoch's rows; empty on the Arrow-native path.
             epoch: The epoch.
 
         Raises:
-            VolleyError: If it failed; what is known not to have landed is deleted again.
+            VolleyError: If it failed; files that are known not to have landed are deleted.
         """
         due, count = self._due(epoch), len(self.committers)
         skipped = not any(due[:count])
@@ -178,26 +181,26 @@ class Epochs:
         else:
             reach("before-files", epoch.number)
             self.log.make_durable(epoch.number)
-            self._land(frame, epoch, due, results)
+            self._write_and_commit(frame, epoch, due, results)
             reach("before-checkpoint", epoch.number)
-        sinks = [[*written, *chores.taken()] for written, chores in zip(results, self.chores, strict=False)]
-        return Done(epoch, sinks, results[count:], skipped, self._orphans(epoch, results))
+        sinks = [[*written, *tasks.take()] for written, tasks in zip(results, self.executor_tasks, strict=False)]
+        return EpochResult(epoch, sinks, results[count:], skipped, self._orphans(epoch, results))
 
     @cached_property
     def _all(self) -> tuple[Committer, ...]:
-        """In the order of what a task returns: the sinks, then the targets of dead letters."""
+        """All committers in the order of a task's results: the sinks', then the dead letters'."""
         return (*self.committers, *self.targets.committers)
 
     @cached_property
-    def _counters(self) -> tuple[Metrics, ...]:
-        """Of each of them."""
-        return (*(chores.metrics for chores in self.chores), *self.targets.counters)
+    def _committer_metrics(self) -> tuple[Metrics, ...]:
+        """The metrics of each committer, in the same order."""
+        return (*(tasks.metrics for tasks in self.executor_tasks), *self.targets.counters)
 
     def _due(self, epoch: Epoch) -> list[bool]:
-        """For each of them whether it still lacks the epoch."""
-        return [self._lacks(committer, epoch) for committer in self._all]
+        """Return per committer whether its target lacks the epoch."""
+        return [self._needs_epoch(committer, epoch) for committer in self._all]
 
-    def _lacks(self, committer: Committer, epoch: Epoch) -> bool:
+    def _needs_epoch(self, committer: Committer, epoch: Epoch) -> bool:
         last = committer.last_epoch(epoch.query_id)
         self.landed.check(committer, last)
         if last is None or last < epoch.number:
@@ -211,21 +214,23 @@ class Epochs:
             hint='restore its newest copy; or start over: fresh=True, with into="replace" to empty the target first',
         )
 
-    def _land(self, frame: DataFrame, epoch: Epoch, due: list[bool], landed: list[list[WriteResult]]) -> None:
-        """Write and commit, anew if a target has got another layout meanwhile; `landed` gets what each one took."""
-        for left in reversed(range(_WRITES)):
+    def _write_and_commit(
+        self, frame: DataFrame, epoch: Epoch, due: list[bool], landed: list[list[WriteResult]]
+    ) -> None:
+        """Write and commit; again if a target's layout has changed. Fills `landed` with the committed results."""
+        for attempt in range(1, _ATTEMPTS + 1):
             results = self._write(frame, epoch, due)
             reach("after-files", epoch.number)
             try:
                 self._commit_all(epoch, results, due, landed)
                 return
             except LayoutChangedError as error:
-                if not left:
+                if attempt == _ATTEMPTS:
                     raise
-                _log.warning("%s: epoch %d is written anew: %s", self.job, epoch.number, error.message)
-            for chores in self.chores:
-                chores.taken()  # what they wrote is deleted again
-            # Those that were committed before it have the epoch by now, the dead letters too.
+                _log.warning("%s: epoch %d is written again: %s", self.job, epoch.number, error.message)
+            for tasks in self.executor_tasks:
+                tasks.take()  # drop the results: their files are deleted
+            # Targets that were committed before the failing one have the epoch now.
             due = self._due(epoch)
 
     def _write(self, frame: DataFrame, epoch: Epoch, all_due: Sequence[bool]) -> list[list[WriteResult]]:
@@ -234,7 +239,7 @@ class Epochs:
             committer.writer(epoch) if is_due else None for committer, is_due in zip(self.committers, due, strict=True)
         )
         letters = self.targets.letters(self.job, epoch, letters_due)
-        task = Task(epoch.number, self.plan.tasks, writers, letters, self.tally.reports)
+        task = Task(epoch.number, self.plan.tasks, writers, letters, self.counters.task_counts)
         if self.splits is None:
             tasks = run_rows(frame, task)
         else:
@@ -249,7 +254,7 @@ class Epochs:
         due: Sequence[bool],
         landed: list[list[WriteResult]],
     ) -> None:
-        # The letters first: a row that is in no sink is never in no dead letter either.
+        # Commit dead letters first, so that a rejected row is never missing from both.
         count = len(self.committers)
         order = [*range(count, len(self._all)), *range(count)]
         for position, index in enumerate(order):
@@ -266,20 +271,20 @@ class Epochs:
                 raise
             landed[index] = results[index]
             if index >= count:
-                self._tell(index, epoch, sum(result.rows for result in results[index]))
+                self._log_rejected(index, epoch, sum(result.rows for result in results[index]))
 
-    def _tell(self, index: int, epoch: Epoch, rows: int) -> None:
+    def _log_rejected(self, index: int, epoch: Epoch, rows: int) -> None:
         if rows:
-            self._counters[index].record_failed(rows)
+            self._committer_metrics[index].record_failed(rows)
             sink = self.targets.sinks[index - len(self.committers)]
             _log.warning("%s: %s bad rows of epoch %d are in %r", self.job, f"{rows:,}", epoch.number, sink)
 
     def _commit(self, index: int, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        committer, metrics, began = self._all[index], self._counters[index], time.monotonic()
+        committer, metrics, began = self._all[index], self._committer_metrics[index], time.monotonic()
         try:
             committer.commit(epoch, results)
         except LayoutChangedError:
-            # Its rows are counted when they have been written anew.
+            # Don't count its rows: they are written again.
             committer.abort(epoch, results)
             raise
         except Exception as error:
@@ -294,22 +299,22 @@ class Epochs:
             metrics.record_commit(time.monotonic() - began, succeeded=True)
 
     def _count(self, index: int, results: Sequence[WriteResult]) -> None:
-        # Dead letters are counted as failed rows, by `_tell`.
+        # `_log_rejected` counts dead letters, as failed rows.
         for result in results if index < len(self.committers) else ():
-            self._counters[index].record_write(result)
+            self._committer_metrics[index].record_write(result)
 
     def _orphans(self, epoch: Epoch, results: Sequence[Sequence[WriteResult]]) -> list[str]:
-        """A look costs a listing: it is taken where a driver or a task has died, or a copy may have been killed."""
-        retried = any(result.attempt for each in results for result in each)
+        """Listing is expensive: do it only after a retried task, with speculation, or in the epoch that crashed."""
+        retried = any(result.attempt for tasks in results for result in tasks)
         if not retried and not self.speculative and epoch.number != self.unfinished:
             return []
-        found: list[str] = []
+        files: list[str] = []
         for committer in self._all:
-            # The epoch is committed: that a folder can't be listed is no reason to stop.
+            # The epoch is committed: don't fail because a folder can't be listed.
             try:
-                found += committer.orphans(epoch)
+                files += committer.orphans(epoch)
             except VolleyError as error:
-                _log.warning("%s: what dead attempts left can't be looked for: %s", self.job, error.message)
-        if found:
-            _log.warning("%s: attempts of epoch %d that died left %d files", self.job, epoch.number, len(found))
-        return found
+                _log.warning("%s: can't look for orphaned files: %s", self.job, error.message)
+        if files:
+            _log.warning("%s: dead attempts of epoch %d left %d files", self.job, epoch.number, len(files))
+        return files

@@ -1,4 +1,4 @@
-"""A running pipeline: one epoch after the other, its progress and metrics, waiting for its end, stopping it."""
+"""A running job: runs its epochs, reports progress, waits for its end, stops it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
+from volley import checks
 from volley.engine.acknowledge import Readers
-from volley.engine.epochs import Done, Epochs
+from volley.engine.epochs import EpochResult, Epochs
 from volley.engine.running import release
 from volley.errors import JobError, VolleyError
 from volley.exposition import Endpoint
@@ -35,7 +36,12 @@ _RESTARTS = 2
 
 
 class State(Enum):
-    """Where a job stands."""
+    """The state of a job.
+
+    Example:
+        >>> State("running") is State.RUNNING
+        True
+    """
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -45,19 +51,19 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a job has come since it was started in this process.
+    """The progress of a job since its start in this process.
 
     Args:
-        state: Where it stands.
+        state: Its state.
         epoch: The number of the last epoch that is visible in every sink; None before the first.
-        epochs: Epochs done in this run.
-        skipped: How many of them were already there and were skipped (after a crash).
-        rows: Rows written in this run; one that goes to several sinks on its way counts once.
+        epochs: Epochs finished in this run.
+        skipped: How many of them every sink had already (after a crash).
+        rows: Rows written in this run; a row that goes to several sinks counts once.
         rejected: Rows that went to a dead letter in this run.
         files: Files written in this run.
         bytes: Encoded bytes written in this run.
-        seconds: Time since the start.
-        running: How far the running epoch has come, which is not in the figures above yet; None between epochs.
+        seconds: Time since the start, in seconds.
+        running: The progress of the running epoch, not yet included above; None between epochs.
 
     Example:
         >>> Progress(rows=3).to_json()[:52]
@@ -76,7 +82,7 @@ class Progress:
     running: EpochProgress | None = None
 
     def to_json(self) -> str:
-        """One line of JSON, for logs."""
+        """Return the progress as one line of JSON, for logs."""
         return json.dumps({**asdict(self), "state": self.state.value})
 
     @property
@@ -86,18 +92,18 @@ class Progress:
 
 
 class _Stopping(Exception):
-    """Raised into Spark in place of an epoch that would begin after a stop was asked for."""
+    """Raised in Spark's callback to prevent a new epoch after `Job.stop`."""
 
 
 class Job:
-    """A pipeline that runs, or has run; made by `DataStream.start` and `DataStream.execute`.
+    """A job that runs or has ended; created by `Environment.start` and `Environment.execute`.
 
     Attributes:
         name: Its name.
         metrics: Its counters.
-        metrics_url: Where they are served over HTTP while it runs; None if they are not.
-        orphans: Files that killed tasks or a killed driver have left behind, as far as this run came upon them. They
-            are part of no table; `volley.iceberg.remove_orphan_files` removes them.
+        metrics_url: The URL of its metrics while it runs; None without `metrics_port`.
+        orphans: Files of killed tasks or a killed driver that this run has found. They belong to no table;
+            `volley.iceberg.remove_orphan_files` deletes them.
 
     Example:
         >>> from volley import Environment, MemorySink, MemorySource
@@ -129,33 +135,37 @@ class Job:
 
     @property
     def progress(self) -> Progress:
-        """A frozen view of how far the job has come."""
+        """A frozen snapshot of the job's progress."""
         if self._ended.is_set():
             return self._progress
         return replace(self._progress, seconds=time.monotonic() - self._began, running=self.metrics.running)
 
     @property
     def exception(self) -> VolleyError | None:
-        """Why the job failed; None while it runs or if it ended well."""
+        """The error that the job failed with; None while it runs, or if it did not fail."""
         return self._failure if self._ended.is_set() else None
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the job's end; True if it has ended.
+    def wait(self, timeout: checks.Duration | None = None) -> bool:
+        """Wait for the job's end; return True if it has ended.
 
         Args:
-            timeout: The longest to wait, in seconds; None = as long as it takes.
+            timeout: The longest time to wait: seconds, a timedelta or a text such as ``"5s"``; None = no limit.
+
+        Raises:
+            ConfigError: If `timeout` is not a duration.
         """
-        return self._ended.wait(timeout)
+        longest = None if timeout is None else checks.duration_or_zero("timeout", timeout).total_seconds()
+        return self._ended.wait(longest)
 
     def stop(self) -> None:
-        """Finish the running epoch, begin no other, and wait until the job has ended. It can be started again."""
+        """Stop the job after the running epoch, and wait for its end. The next start resumes it."""
         with self._gate:
             self._stopping = True
             self._gate.wait_for(lambda: not self._in_epoch)
         assert self._query is not None
-        # If the JVM is gone already, by a signal of its own, there is nothing left to stop.
+        # If a signal has killed the JVM already, there is nothing to stop.
         with suppress(Py4JError, OSError):
-            # Give Spark the moment it needs to log the epoch as done; without it the epoch is only looked at again.
+            # Wait up to 10 s for Spark to log the commit; otherwise the next start re-checks this epoch.
             deadline = time.monotonic() + 10
             while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < deadline:
                 self._ended.wait(0.02)
@@ -178,8 +188,8 @@ class Job:
             self._readers.stop()
             if not isinstance(error, Exception):
                 raise
-            made = self._explained(error)
-            raise made from made.__cause__
+            translated = self._translate(error)
+            raise translated from translated.__cause__
         self._ends = State.FINISHED if bounded else State.STOPPED
         threading.Thread(target=self._watch, args=[writer.start], name=f"volley-{self.name}", daemon=True).start()
 
@@ -189,7 +199,7 @@ class Job:
             self._await_end(start)
         except Exception as error:
             if self._failure is None and not self._stopping:
-                self._failure = self._explained(error)
+                self._failure = self._translate(error)
         if self._failure is not None:
             state = State.FAILED
         elif self._stopping:
@@ -203,19 +213,19 @@ class Job:
         release(self._epochs.log.checkpoint)
         self._ended.set()
 
-    def _explained(self, error: Exception) -> VolleyError:
-        """What Spark or a worker raised, as one of our errors."""
-        found = translate(error, self.name)
-        if type(found) is not JobError:
-            return found
-        fault = self._epochs.log.fault(str(error), found, self._in_epoch)
+    def _translate(self, error: Exception) -> VolleyError:
+        """Translate what Spark or a worker raised into a VolleyError."""
+        translated = translate(error, self.name)
+        if type(translated) is not JobError:
+            return translated
+        fault = self._epochs.log.fault(str(error), translated, self._in_epoch)
         if fault is None:
-            return found
+            return translated
         fault.__cause__ = error
         return fault
 
     def _await_end(self, start: Callable[[], StreamingQuery]) -> None:
-        """Wait for the query's end; start it again if Python was too slow to start, while no epoch has begun."""
+        """Wait for the query's end; restart it if Python did not start in time and no epoch has begun."""
         assert self._query is not None
         for _ in range(_RESTARTS):
             try:
@@ -230,12 +240,12 @@ class Job:
         self._query.awaitTermination()
 
     def _epoch(self, frame: DataFrame, number: int) -> None:
-        """What Spark calls for each epoch."""
+        """Run one epoch; Spark calls this for each micro-batch."""
         with self._gate:
             if self._stopping:
                 raise _Stopping
             self._begun = self._in_epoch = True
-        self._epochs.tally.begin(number)
+        self._epochs.counters.begin(number)
         try:
             reach("before-planning", number)
             query_id = str(frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
@@ -246,25 +256,25 @@ class Job:
             self._failure = error
             raise
         except Exception as error:
-            self._failure = self._explained(error)
+            self._failure = self._translate(error)
             raise
         finally:
-            self._epochs.tally.end()
+            self._epochs.counters.end()
             with self._gate:
                 self._in_epoch = False
                 self._gate.notify_all()
 
-    def _count(self, done: Done) -> None:
-        seen = self._progress
-        written = [result for sink in done.sinks for result in sink]
-        self.orphans += done.orphans
+    def _count(self, result: EpochResult) -> None:
+        before = self._progress
+        written = [task for sink in result.sinks for task in sink]
+        self.orphans += result.orphans
         self._progress = replace(
-            seen,
-            epoch=done.epoch.number,
-            epochs=seen.epochs + 1,
-            skipped=seen.skipped + done.skipped,
-            rows=seen.rows + self._epochs.tally.rows([sum(result.rows for result in sink) for sink in done.sinks]),
-            rejected=seen.rejected + sum(result.rows for target in done.letters for result in target),
-            files=seen.files + sum(result.files for result in written),
-            bytes=seen.bytes + sum(result.bytes for result in written),
+            before,
+            epoch=result.epoch.number,
+            epochs=before.epochs + 1,
+            skipped=before.skipped + result.skipped,
+            rows=before.rows + self._epochs.counters.rows([sum(task.rows for task in sink) for sink in result.sinks]),
+            rejected=before.rejected + sum(task.rows for sink in result.letters for task in sink),
+            files=before.files + sum(task.files for task in written),
+            bytes=before.bytes + sum(task.bytes for task in written),
         )

@@ -1,4 +1,4 @@
-"""Remembers beside a checkpoint how far each target was, so that one that was set back is noticed."""
+"""Records in the checkpoint the last epoch of each target, to detect a target that was rolled back."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ __all__ = ["Landed"]
 
 
 class Landed:
-    """The last epoch that each target was seen to have, by the target's identity.
+    """The last known epoch of each target, by the target's identity.
 
-    An epoch without rows leaves no mark, so the checkpoint alone can't tell which epochs a target must have. Written
-    when a run ends well, not in every epoch: it costs as much as a commit's own mark.
+    An epoch without rows leaves no mark in a target, so the checkpoint alone does not say which epochs a target must
+    have. Written when a run ends without a failure, not in every epoch: it costs as much as a commit's own mark.
 
     Args:
-        log: The log of the job's query, in whose checkpoint it is kept.
+        log: Spark's log of the query, whose checkpoint also holds this record.
     """
 
     def __init__(self, log: SparkLog) -> None:
         self._log = log
         self._path = f"{log.root}/volley/landed.json"
-        self._kept = self._read()
-        self._seen = dict(self._kept)
+        self._written = self._read()
+        self._seen = dict(self._written)
 
     def check(self, committer: Committer, last: int | None) -> None:
-        """Check that a target still has the last epoch that it was seen to have.
+        """Check that a target still has its last known epoch.
 
         Args:
             committer: The target's committer.
-            last: The last epoch of the query that it has now.
+            last: Its last epoch of the query now; None = none.
 
         Raises:
             StorageError: If it has fewer epochs than before.
@@ -52,24 +52,24 @@ class Landed:
             self._seen[identity] = last
 
     def remember(self, committers: Sequence[Committer], query_id: str) -> None:
-        """Keep how far the targets are now.
+        """Write down the last epoch of each target.
 
         Raises:
-            VolleyError: If a target does not say, or the checkpoint can't be written.
+            VolleyError: If a target can't be read, or the checkpoint can't be written.
         """
         for committer in committers:
             if committer.identity is not None:
                 self.check(committer, committer.last_epoch(query_id))
-        if self._seen != self._kept:
+        if self._seen != self._written:
             with usable(self._log.checkpoint):
                 write_durably(self._log.files, self._path, json.dumps(self._seen).encode())
-            self._kept = dict(self._seen)
+            self._written = dict(self._seen)
 
     def _read(self) -> dict[str, int]:
-        """What was kept; nothing if it is damaged, as everything works without it."""
+        """Read the record; empty if it is missing or damaged, as it is only an additional check."""
         with usable(self._log.checkpoint):
             try:
-                found = json.loads(self._log.files.cat_file(self._path))
+                record = json.loads(self._log.files.cat_file(self._path))
             except (FileNotFoundError, ValueError):
                 return {}
-        return {str(name): int(epoch) for name, epoch in found.items()} if isinstance(found, dict) else {}
+        return {str(name): int(epoch) for name, epoch in record.items()} if isinstance(record, dict) else {}

@@ -1,4 +1,4 @@
-"""How a job is to be started: the options of `start` and `execute`."""
+"""The options of `start` and `execute`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from volley.errors import ConfigError
 __all__ = ["Into", "Start", "StartOptions"]
 
 Into = Literal["append", "replace"]
-"""What happens to the rows that sinks hold of earlier runs when a job begins anew."""
+"""What to do with the rows that sinks have from earlier runs when a job starts over."""
 
 
 class StartOptions(TypedDict, total=False):
-    """The options of `start` and `execute`, beside the job's name; `Environment.start` describes them."""
+    """The options of `start` and `execute`; `Environment.start` describes them."""
 
     fresh: bool
     into: Into | None
@@ -26,7 +26,7 @@ class StartOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Start:
-    """The arguments of a start, checked; `Environment.start` describes them."""
+    """The checked arguments of `start`; `Environment.start` describes them."""
 
     name: str
     fresh: bool = False

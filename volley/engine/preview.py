@@ -1,4 +1,4 @@
-"""Checks a job as far as that is possible without Spark, whose start takes seconds."""
+"""Checks a job before Spark starts, which takes seconds."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["preview"]
 
 
-def preview(writes: Sequence[nodes.Write], path: nodes.Path, state: str) -> None:
-    """Check each step against the schema before it, and each sink, as far as sources know their schema by now.
+def preview(writes: Sequence[nodes.Write], path: nodes.ExecutionPath, state: str) -> None:
+    """Check each step against the schema of its input, and each sink, as far as sources know their schema yet.
 
     Args:
         writes: The writes of the job.
-        path: The execution path that it takes.
-        state: The fsspec URL under which sources keep what must live as long as the checkpoint.
+        path: Its execution path.
+        state: The fsspec URL of the folder below which sources keep their state, as long as the checkpoint lives.
 
     Raises:
         VolleyError: If a source can't be read, a step does not fit its input, or a sink can't take the rows.

@@ -1,4 +1,4 @@
-"""Finds damaged files in a checkpoint, as a power loss leaves them, and repairs what can be repaired safely."""
+"""Finds files of a checkpoint that a power loss damaged, and repairs those that can be repaired safely."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _INITIAL_OFFSET = "initial-offset.json"
 
 @dataclass(frozen=True)
 class Damage:
-    """A file of a checkpoint that is missing, empty, cut short or changed.
+    """A file of a checkpoint that is missing, empty, truncated or changed.
 
     Args:
         path: The file.
         fault: What is wrong with it.
-        remedy: What a repair does about it; None = nothing that is safe.
-        drop: The files that a repair deletes.
-        new: The bytes that a repair writes to the file; None = it writes none.
+        remedy: What a repair does; None = no repair is safe.
+        drop: The files that the repair deletes.
+        new: The bytes that the repair writes to the file; None = none.
     """
 
     path: str
@@ -39,7 +39,7 @@ class Damage:
     new: bytes | None = None
 
     def error(self, checkpoint: str) -> StorageError:
-        """The damage as an error that says the way out."""
+        """Return the damage as an error whose hint says how to repair it."""
         hint = (
             f"volley.repair({checkpoint!r}) {self.remedy}"
             if self.remedy
@@ -49,30 +49,30 @@ class Damage:
 
 
 def check(log: SparkLog) -> None:
-    """Check the files that a start of the job reads before Spark does.
+    """Check the files that Spark or the job reads at its start.
 
     Raises:
-        StorageError: If one is damaged; says whether a repair is safe.
+        StorageError: If one is damaged; the hint says whether a repair is safe.
     """
     if damage := next(_damages(log), None):
         raise damage.error(log.checkpoint)
 
 
 def repair(checkpoint: str | os.PathLike[str]) -> list[str]:
-    """Repair a checkpoint that a power loss, or somebody, has damaged, as far as that is safe.
+    """Repair a damaged checkpoint, after a power loss for example, as far as that is safe.
 
-    What Spark has planned but can't read any more is planned anew: the epoch is repeated, never skipped. A table that
-    has such an epoch already is asked whether it has the same rows; the job stops if it has not.
+    Spark plans an epoch again whose entry is damaged: the epoch is repeated, never skipped. If a table already has the
+    epoch with other rows, the job's next start raises.
 
     Args:
-        checkpoint: The checkpoint's folder, as the error names it; a path or an fsspec URL.
+        checkpoint: The folder that the error names; a path or an fsspec URL.
 
     Returns:
-        A sentence for each repaired file; none if nothing was damaged.
+        A sentence for each repaired file; empty if nothing was damaged.
 
     Raises:
-        StorageError: If a damaged file can't be made anew, or the folder is no checkpoint or can't be used. What was
-            repaired stays so.
+        StorageError: If a damaged file can't be repaired safely, or the folder is not a checkpoint or can't be used.
+            Files that were repaired before stay repaired.
         PlanError: If the job runs in this process.
         ConfigError: If `checkpoint` is not a path.
 
@@ -84,7 +84,7 @@ def repair(checkpoint: str | os.PathLike[str]) -> list[str]:
     """
     url = checks.path("checkpoint", checkpoint).rstrip("/")
     log = SparkLog(url)
-    done: list[str] = []
+    repaired: list[str] = []
     with claim(url, posixpath.basename(url)), usable(url):
         if not log.files.exists(log.root):
             raise StorageError(f"there is no checkpoint {url}", hint="give the folder that the error names")
@@ -97,15 +97,15 @@ def repair(checkpoint: str | os.PathLike[str]) -> list[str]:
             if damage.remedy is None:
                 raise damage.error(url)
             _apply(log, damage)
-            done.append(f"{damage.path} {damage.fault}: {damage.remedy}")
-    return done
+            repaired.append(f"{damage.path} {damage.fault}: {damage.remedy}")
+    return repaired
 
 
 def _apply(log: SparkLog, damage: Damage) -> None:
     for path in damage.drop:
-        for each in (path, checksums_of(path)):
-            if log.files.exists(each):
-                log.files.rm_file(each)
+        for file in (path, checksums_of(path)):
+            if log.files.exists(file):
+                log.files.rm_file(file)
     if damage.new is not None:
         write_durably(log.files, damage.path, damage.new)
 
@@ -117,7 +117,7 @@ def _all_damages(log: SparkLog) -> Iterator[Damage]:
 
 
 def _damages(log: SparkLog) -> Iterator[Damage]:
-    """What is damaged of the files that every job has; nothing as long as no epoch was planned."""
+    """Yield the damages of the files that every job has; none before the first epoch is planned."""
     planned, done = log.epochs(OFFSETS), log.epochs(COMMITS)
     if not (planned or done) or not log.files.exists(f"{log.root}/volley"):
         return
@@ -125,7 +125,7 @@ def _damages(log: SparkLog) -> Iterator[Damage]:
         binding, query_id = _binding(log), _query_id(log)
         if binding is None:
             data = Binding(query_id).to_bytes()
-            remedy = "forgets which sources and sinks the job was begun with: make sure that they are the same"
+            remedy = "forgets which sources and sinks the job had: make sure that they are the same"
             yield Damage(f"{log.root}/{PIPELINE}", _fault(log, PIPELINE), remedy, new=data)
             return
         yield from _damages_of_metadata(log, binding, query_id)
@@ -142,10 +142,9 @@ def _binding(log: SparkLog) -> Binding | None:
 
 def _query_id(log: SparkLog) -> str | None:
     try:
-        found: str = json.loads(log.files.cat_file(f"{log.root}/{METADATA}"))["id"]
+        return str(json.loads(log.files.cat_file(f"{log.root}/{METADATA}"))["id"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
-    return found
 
 
 def _fault(log: SparkLog, name: str) -> str:
@@ -155,9 +154,9 @@ def _fault(log: SparkLog, name: str) -> str:
     return "is empty" if log.files.size(path) == 0 else "is cut short or changed"
 
 
-def _damages_of_metadata(log: SparkLog, binding: Binding, found: str | None) -> Iterator[Damage]:
+def _damages_of_metadata(log: SparkLog, binding: Binding, query_id: str | None) -> Iterator[Damage]:
     path, known = f"{log.root}/{METADATA}", binding.query_id
-    if found is not None and known in (None, found):
+    if query_id is not None and known in (None, query_id):
         yield from _damaged_checksums(log, path)
         return
     if known is None:
@@ -171,19 +170,21 @@ def _damages_of_offsets(log: SparkLog, planned: list[int], sources: int) -> Iter
     needed = range(max(0, planned[-1] - 1), planned[-1] + 1) if planned else ()
     for epoch in needed:
         name = f"{OFFSETS}/{epoch}"
-        later = [f"{log.root}/{each}/{number}" for each in (OFFSETS, COMMITS) for number in log.epochs(each)]
+        later = [f"{log.root}/{folder}/{number}" for folder in (OFFSETS, COMMITS) for number in log.epochs(folder)]
         drop = tuple(path for path in later if int(posixpath.basename(path)) >= epoch)
-        remedy = f"has epoch {epoch} and what came after it planned anew; a table that has them already is asked"
+        remedy = f"makes Spark plan epoch {epoch} and later ones again; tables that have them already are checked"
         yield from _damaged_entry(log, name, sources, remedy, drop)
 
 
 def _damages_of_commits(log: SparkLog, done: list[int], last_planned: int) -> Iterator[Damage]:
     for epoch in (epoch for epoch in done if epoch > last_planned):
         path = f"{log.root}/{COMMITS}/{epoch}"
-        yield Damage(path, f"has no {OFFSETS}/{epoch} beside it", "has the epoch planned anew", (path,))
+        yield Damage(path, f"has no {OFFSETS}/{epoch} beside it", "makes Spark plan the epoch again", (path,))
     for epoch in done[-2:]:
         path = f"{log.root}/{COMMITS}/{epoch}"
-        yield from _damaged_entry(log, f"{COMMITS}/{epoch}", 0, "has the epoch repeated, or found done", (path,))
+        yield from _damaged_entry(
+            log, f"{COMMITS}/{epoch}", 0, "makes the job repeat the epoch, or skip it where it is committed", (path,)
+        )
 
 
 def _damaged_entry(log: SparkLog, name: str, sources: int, remedy: str, drop: tuple[str, ...]) -> Iterator[Damage]:
@@ -203,9 +204,9 @@ def _damaged_checksums(log: SparkLog, path: str) -> Iterator[Damage]:
 
 
 def _damages_of_sources(log: SparkLog) -> Iterator[Damage]:
-    """What is damaged of the files that sources keep; each source checks its own when it opens them."""
+    """Yield the damages of the sources' files; at a start, each source checks its own."""
     for source in sorted(log.files.ls(f"{log.root}/volley", detail=False)):
-        for name, parse in _KEPT.items():
+        for name, parse in _SOURCE_FILES.items():
             path = f"{source}/{name}"
             if log.files.exists(path) and not _parses(log, path, parse):
                 yield Damage(path, "is damaged", _remedy(log, name), (path,))
@@ -215,27 +216,27 @@ def _damages_of_sources(log: SparkLog) -> Iterator[Damage]:
 
 def _remedy(log: SparkLog, name: str) -> str | None:
     if name == _INITIAL_OFFSET:
-        # Only the first epoch begins there.
+        # Only the first epoch starts at the initial offset.
         return "deletes it: no epoch needs it any more" if log.epochs(COMMITS) else None
-    return "deletes it: the schema is found out anew"
+    return "deletes it: the job infers the schema again"
 
 
 def _damages_of_file_log(log: SparkLog, folder: str) -> Iterator[Damage]:
     number = int(folder.rpartition("/source-")[2].partition("/")[0])
     assert log.last_planned is not None
-    counted = int(json.loads(log.offsets(log.last_planned)[number])["files"])
+    logged_files = int(json.loads(log.offsets(log.last_planned)[number])["files"])
     paths = sorted(path for path in log.files.ls(folder, detail=False) if path.endswith(".json"))
     entries = 0
-    for place, path in enumerate(paths):
+    for index, path in enumerate(paths):
         begins = int(posixpath.basename(path).removesuffix(".json"))
         if begins != entries:
             yield Damage(f"{folder}/{entries:012}.json", "is missing", None)
         if not _parses(log, path, _is_file_log_entry):
-            remedy = "deletes it: its files are found again" if begins >= counted else None
-            yield Damage(path, "is damaged", remedy, tuple(paths[place:]))
+            remedy = "deletes it: its files are found again" if begins >= logged_files else None
+            yield Damage(path, "is damaged", remedy, tuple(paths[index:]))
             return
         entries += len(json.loads(log.files.cat_file(path)))
-    if entries < counted:
+    if entries < logged_files:
         yield Damage(f"{folder}/{entries:012}.json", "is missing", None)
 
 
@@ -259,7 +260,7 @@ def _read_schema(data: bytes) -> object:
         raise ValueError(str(error)) from error
 
 
-_KEPT: dict[str, Callable[[bytes], object]] = {
+_SOURCE_FILES: dict[str, Callable[[bytes], object]] = {
     "schema.arrow": _read_schema,
     "schema.avsc": json.loads,
     _INITIAL_OFFSET: json.loads,

@@ -1,4 +1,4 @@
-"""The checkpoints that jobs of this process run on: each takes one job at a time."""
+"""The checkpoints in use in this process: one job at a time runs on each."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ def reserve(checkpoint: str, job: str) -> None:
         job: The job's name.
 
     Raises:
-        PlanError: If a job of this process runs on it.
+        PlanError: If a job of this process already runs on it.
     """
     with _lock:
-        if _place(checkpoint) in _running:
+        if _resolved(checkpoint) in _running:
             raise PlanError(
                 f"job {job!r} runs in this process already, on checkpoint {checkpoint}",
                 hint="stop it first (Job.stop), or give the other one another name",
             )
-        _running.add(_place(checkpoint))
+        _running.add(_resolved(checkpoint))
 
 
 def release(checkpoint: str) -> None:
-    """Let the next job have the checkpoint."""
+    """Release a checkpoint for the next job."""
     with _lock:
-        _running.discard(_place(checkpoint))
+        _running.discard(_resolved(checkpoint))
 
 
-def _place(checkpoint: str) -> str:
-    """The folder itself, whatever links lead to it."""
+def _resolved(checkpoint: str) -> str:
+    """Return the folder's path with symbolic links resolved."""
     folder = checkpoint.removeprefix("file://")
     return folder if "://" in folder else os.path.realpath(folder)
 
 
 @contextmanager
 def claim(checkpoint: str, job: str) -> Iterator[None]:
-    """Reserve a checkpoint for as long as the block runs."""
+    """Reserve a checkpoint while the block runs."""
     reserve(checkpoint, job)
     try:
         yield

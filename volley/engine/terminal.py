@@ -1,4 +1,4 @@
-"""What a job shows while `execute` waits for it: one live line on a terminal, a quiet line now and then elsewhere."""
+"""Shows a job's progress while `execute` waits: a live line on a terminal, else a line every 30 seconds."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _QUIET_SECONDS = 30.0
 
 
 def follow(job: Job) -> None:
-    """Show the job's progress until it ends; Ctrl-C and SIGTERM finish the running epoch first.
+    """Show the job's progress until it ends; Ctrl-C and SIGTERM stop it after the running epoch.
 
-    A second Ctrl-C gives up waiting and raises KeyboardInterrupt; the next start repeats the epoch.
+    A second Ctrl-C raises KeyboardInterrupt at once; the next start repeats the epoch.
     """
     with _graceful_stop(job):
         if sys.stderr.isatty():
@@ -63,11 +63,11 @@ def _written(now: EpochProgress) -> str:
 
 @contextmanager
 def _graceful_stop(job: Job) -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into `job.stop()`, where signals can be handled at all: on the main thread."""
+    """Turn SIGINT and SIGTERM into `job.stop()`; only on the main thread, the only one that can handle signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    old = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def stop(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -75,14 +75,14 @@ def _graceful_stop(job: Job) -> Iterator[None]:
         threading.Thread(target=job.stop, name=f"volley-{job.name}-stop", daemon=True).start()
 
     try:
-        for number in old:
+        for number in previous:
             signal.signal(number, stop)
         yield
     finally:
-        for number, handler in old.items():
+        for number, handler in previous.items():
             signal.signal(number, _handler(handler))
 
 
 def _handler(handler: Any) -> Callable[[int, FrameType | None], Any] | int:
-    # None stands for a handler that C code has set; Python can only put the default in its place.
+    # None = a handler that C code has set, which Python can't restore: set the default instead.
     return signal.SIG_DFL if handler is None else handler

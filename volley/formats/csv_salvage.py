@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as pcsv
 
-from volley.arrow.bisect import halved
-from volley.bad_rows import BadRow, Located
+from volley.arrow.bisect import process_or_bisect
+from volley.bad_rows import BadRow, PositionedBatch
 from volley.formats.csv import (
     BadValue,
     batches,
@@ -42,7 +42,7 @@ _GROUP = 10_000
 
 def read_tolerant(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
-) -> Iterator[Located | BadRow]:
+) -> Iterator[PositionedBatch | BadRow]:
     """The file's rows, with the lines they stand in, and each row that is none."""
     file = part_of_rows(file, part, options)
     names = header(file, schema, options)
@@ -52,7 +52,7 @@ def read_tolerant(
     places = _Places(file, options)
     try:
         for batch in batches(file, schema, options):
-            yield Located(batch, partial(places.position, done + 1))
+            yield PositionedBatch(batch, partial(places.position, done + 1))
             done += batch.num_rows
     except (BadValue, pa.ArrowInvalid):
         # Arrow gives up a whole block: what comes after the last good one is read again, row by row as it stands.
@@ -90,11 +90,11 @@ class _Record:
 
 def _salvaged(
     file: InputFile, left: Iterator[_Record], names: list[str], schema: pa.Schema, options: Mapping[str, Any]
-) -> Iterator[Located | BadRow]:
+) -> Iterator[PositionedBatch | BadRow]:
     while group := list(islice(left, _GROUP)):
 
-        def attempt(start: int, end: int, group: list[_Record] = group) -> Located | BadRow:
-            return Located(
+        def attempt(start: int, end: int, group: list[_Record] = group) -> PositionedBatch | BadRow:
+            return PositionedBatch(
                 _parsed(group[start:end], names, schema, options),
                 lambda row: file.position(group[start + row].line),
             )
@@ -104,7 +104,7 @@ def _salvaged(
             why = error.reason if isinstance(error, BadValue) else reason(error, names)
             return BadRow(record.payload, why, file.position(record.line))
 
-        yield from halved(len(group), attempt, single, (BadValue, pa.ArrowInvalid))
+        yield from process_or_bisect(len(group), attempt, single, (BadValue, pa.ArrowInvalid))
 
 
 def _parsed(group: list[_Record], names: list[str], schema: pa.Schema, options: Mapping[str, Any]) -> pa.RecordBatch:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from volley.bad_rows import BadRow, Located
+    from volley.bad_rows import BadRow, PositionedBatch
     from volley.formats.input_file import InputFile
 
     Read: TypeAlias = Callable[[InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[pa.RecordBatch]]
@@ -38,7 +38,9 @@ class FormatReader:
     check: Callable[[pa.Schema], None]
     infer: Callable[[InputFile, Mapping[str, Any]], pa.Schema | None]
     read: Read
-    read_tolerant: Callable[[InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[Located | BadRow]]
+    read_tolerant: Callable[
+        [InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[PositionedBatch | BadRow]
+    ]
     read_encoded: Read | None = None
 
 

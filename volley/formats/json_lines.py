@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from volley.arrow.bisect import first_failing, halved
-from volley.bad_rows import BadRow, Located
+from volley.arrow.bisect import first_failing, process_or_bisect
+from volley.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.files import FormatReader
 from volley.formats.input_file import LARGEST_VALUE, InputFile
@@ -66,38 +66,42 @@ def read(
 
 def read_tolerant(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
-) -> Iterator[Located | BadRow]:
+) -> Iterator[PositionedBatch | BadRow]:
     """The same rows, with the lines they stand in, and each line that is none."""
     file = part_of_lines(file, part, has_header=False)
     with file.open() as stream:
         for before, chunk in _chunks(file, stream):
             try:
-                found: Iterable[Located | BadRow] = _located(file, chunk, before, parsed(chunk, schema))
+                found: Iterable[PositionedBatch | BadRow] = _located(file, chunk, before, parsed(chunk, schema))
             except (pa.ArrowException, SourceError):
                 found = _salvaged(file, chunk, before, schema)
             yield from found
 
 
-def _salvaged(file: InputFile, chunk: bytes, before: int, schema: pa.Schema) -> Iterator[Located | BadRow]:
+def _salvaged(file: InputFile, chunk: bytes, before: int, schema: pa.Schema) -> Iterator[PositionedBatch | BadRow]:
     lines = chunk.split(b"\n")
 
-    def attempt(start: int, end: int) -> list[Located | BadRow]:
+    def attempt(start: int, end: int) -> list[PositionedBatch | BadRow]:
         text = b"\n".join(lines[start:end])
         return _located(file, text, before + start, parsed(text, schema)) if text.strip() else []
 
-    def single(index: int, error: Exception) -> list[Located | BadRow]:
+    def single(index: int, error: Exception) -> list[PositionedBatch | BadRow]:
         reason = fault([lines[index]], schema) or str(error)
         payload = lines[index].decode(errors="replace").rstrip("\r")
         return [BadRow(payload, reason, file.position(before + index + 1))]
 
-    for found in halved(len(lines), attempt, single, (pa.ArrowException, SourceError)):
+    for found in process_or_bisect(len(lines), attempt, single, (pa.ArrowException, SourceError)):
         yield from found
 
 
-def _located(file: InputFile, text: bytes, before: int, batches: list[pa.RecordBatch]) -> list[Located | BadRow]:
+def _located(
+    file: InputFile, text: bytes, before: int, batches: list[pa.RecordBatch]
+) -> list[PositionedBatch | BadRow]:
     lines = _Lines(file, text, before, sum(batch.num_rows for batch in batches))
     starts = accumulate((batch.num_rows for batch in batches), initial=0)
-    return [Located(batch, partial(lines.position, start)) for batch, start in zip(batches, starts, strict=False)]
+    return [
+        PositionedBatch(batch, partial(lines.position, start)) for batch, start in zip(batches, starts, strict=False)
+    ]
 
 
 class _Lines:

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from volley.arrow.batches import conform
-from volley.arrow.bisect import halved
+from volley.arrow.bisect import process_or_bisect
 from volley.arrow.python_values import bad_row
-from volley.bad_rows import BadRow, Located
+from volley.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.files import FormatReader
 from volley.formats.input_file import LARGEST_VALUE, InputFile
@@ -76,7 +76,7 @@ def read_encoded(
     return _strict(_rows(file, schema, part, dictionaries=True))
 
 
-def _strict(rows: Iterator[Located | BadRow]) -> Iterator[pa.RecordBatch]:
+def _strict(rows: Iterator[PositionedBatch | BadRow]) -> Iterator[pa.RecordBatch]:
     for found in rows:
         if isinstance(found, BadRow):
             hint = "mend the file, or declare a schema that fits it"
@@ -86,12 +86,14 @@ def _strict(rows: Iterator[Located | BadRow]) -> Iterator[pa.RecordBatch]:
 
 def read_tolerant(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
-) -> Iterator[Located | BadRow]:
+) -> Iterator[PositionedBatch | BadRow]:
     """The same rows, and each that does not fit the schema."""
     return _rows(file, schema, part, dictionaries=False)
 
 
-def _rows(file: InputFile, schema: pa.Schema, part: tuple[int, int], dictionaries: bool) -> Iterator[Located | BadRow]:
+def _rows(
+    file: InputFile, schema: pa.Schema, part: tuple[int, int], dictionaries: bool
+) -> Iterator[PositionedBatch | BadRow]:
     for batch, before in _batches(file, schema, part, dictionaries):
         # Types that never fit are the file's fault, not a row's.
         file.conform(batch.slice(0, 0), schema)
@@ -100,10 +102,10 @@ def _rows(file: InputFile, schema: pa.Schema, part: tuple[int, int], dictionarie
 
 def _fitting(
     file: InputFile, batch: pa.RecordBatch, schema: pa.Schema, before: int, dictionaries: bool
-) -> Iterator[Located | BadRow]:
-    def attempt(start: int, end: int) -> Located | BadRow:
+) -> Iterator[PositionedBatch | BadRow]:
+    def attempt(start: int, end: int) -> PositionedBatch | BadRow:
         rows = conform(batch.slice(start, end - start), schema, dictionaries)
-        return Located(rows, lambda row: position(start + row))
+        return PositionedBatch(rows, lambda row: position(start + row))
 
     def single(row: int, error: Exception) -> BadRow:
         assert isinstance(error, SourceError)
@@ -112,7 +114,7 @@ def _fitting(
     def position(row: int) -> str:
         return f"{file.name}, row {before + row + 1}"
 
-    return halved(batch.num_rows, attempt, single, (SourceError,))
+    return process_or_bisect(batch.num_rows, attempt, single, (SourceError,))
 
 
 def _batches(
@@ -259,9 +261,9 @@ def _bytes_of_a_value(chunk: Chunk, pages: Pages) -> float:
 
 def _stays(path: str, values: pa.Array, schema: pa.Schema) -> bool:
     """True if this dictionary can be that of one of the columns in memory, too."""
-    from volley.arrow.dictionaries import is_few
+    from volley.arrow.dictionaries import is_small
 
-    return path in schema.names and "." not in path and schema.field(path).type == values.type and is_few(values)
+    return path in schema.names and "." not in path and schema.field(path).type == values.type and is_small(values)
 
 
 def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:

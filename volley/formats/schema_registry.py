@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from volley.errors import ConfigError, JobError, SourceError
-from volley.secrets import mask_uri
+from volley.secrets import redact_uri
 
 if TYPE_CHECKING:
     from urllib.request import Request
@@ -50,7 +50,7 @@ class Registry:
         """
         found = self.asked(f"subjects/{quote(subject, safe='')}/versions/latest")
         if found is None:
-            raise ConfigError(f"{mask_uri(self.url)} has no subject {subject!r}", hint="give the schema: schema=…")
+            raise ConfigError(f"{redact_uri(self.url)} has no subject {subject!r}", hint="give the schema: schema=…")
         return _avro(found, subject)
 
     def asked(self, path: str) -> dict[str, Any] | None:
@@ -83,12 +83,12 @@ class Registry:
 
     def _failed(self, reason: str) -> JobError:
         return JobError(
-            f"the schema registry {mask_uri(self.url)} gave no schema: {mask_uri(reason)}",
+            f"the schema registry {redact_uri(self.url)} gave no schema: {redact_uri(reason)}",
             hint="check registry=…, its user and password, and that it runs",
         )
 
     def __repr__(self) -> str:
-        return f"Registry({mask_uri(self.url)!r})"
+        return f"Registry({redact_uri(self.url)!r})"
 
 
 @lru_cache(maxsize=1_000)

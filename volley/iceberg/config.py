@@ -16,7 +16,7 @@ from volley.iceberg.layout.partitioning import Partitioning, partitioning
 from volley.iceberg.modes import Append, CommitMode, check_evolution, commit_mode
 from volley.iceberg.storage.values import IcebergStorage
 from volley.iceberg.table import TableRef
-from volley.secrets import show
+from volley.secrets import redacted_repr
 
 __all__ = ["COMPRESSIONS", "TUNINGS", "IcebergSinkConfig", "table_ref"]
 
@@ -323,7 +323,7 @@ class IcebergSinkConfig:
         """
         return replace(self, **TUNINGS[one_of(TUNINGS)("tuning", preset)])
 
-    __repr__ = show
+    __repr__ = redacted_repr
 
 
 def table_ref(table: TableRef | IcebergSinkConfig) -> TableRef:

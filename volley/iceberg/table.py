@@ -13,7 +13,7 @@ from volley.errors import ConfigError
 from volley.iceberg.catalogs.errors import catalog_errors
 from volley.iceberg.catalogs.values import CatalogConfig, GlueCatalog, SqlCatalog, catalog_from_uri
 from volley.iceberg.storage.values import IcebergStorage, LocalStorage
-from volley.secrets import show
+from volley.secrets import redacted_repr
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -150,7 +150,7 @@ class TableRef:
         """
         return catalog_errors(self._catalog, self.storage, self.name, self.to_properties())
 
-    __repr__ = show
+    __repr__ = redacted_repr
 
 
 def _beside(storage: IcebergStorage) -> CatalogConfig:

@@ -1,1 +1,1 @@
-"""What a job is to do, as frozen values: nodes, expressions, types."""
+"""A job's plan as frozen values: nodes and expressions."""

@@ -1,4 +1,4 @@
-"""Expressions: predicates and values as plain data, replayed by each backend; `col` and `lit` begin them."""
+"""Expressions: predicates and values as plain data, which each backend compiles; `col` and `lit` create them."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ OPERATIONS: dict[str, str] = {
     "cast": "",
     "alias": "",
 }
-"""Every operation a Call can have, and the Python operator that stands for it, if any; each backend lowers them all."""
+"""Every operation of a Call, and its Python operator, if any; each backend implements all of them."""
 
 _LITERALS = (bool, int, float, str, bytes, Decimal, date, datetime, time)
 
 
 class ExprNode:
-    """One of three frozen kinds: Column, Literal, Call. Value-equal and hashable; its repr is the DSL's own text."""
+    """A Column, Literal or Call: frozen, value-equal and hashable; its repr is the code that builds it."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,7 +70,7 @@ class Column(ExprNode):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Literal(ExprNode):
-    """A constant; two are equal only if their types are too (1, 1.0 and True are three)."""
+    """A constant; equal only to one of the same type: 1, 1.0 and True differ."""
 
     value: Any
 
@@ -81,7 +81,7 @@ class Literal(ExprNode):
         return hash(self._key())
 
     def _key(self) -> tuple[type, str]:
-        # repr tells 0.0 from -0.0 and makes NaN equal to itself.
+        # Compare by repr: it distinguishes 0.0 from -0.0, and NaN equals itself.
         return type(self.value), repr(self.value)
 
     def __repr__(self) -> str:
@@ -90,7 +90,7 @@ class Literal(ExprNode):
 
 @dataclass(frozen=True, repr=False)
 class Call(ExprNode):
-    """An operation on other expressions; parameters such as a cast's type are Literals."""
+    """An operation on other expressions; its parameters, such as a cast's type, are Literals."""
 
     op: str
     args: tuple[ExprNode, ...]
@@ -99,7 +99,7 @@ class Call(ExprNode):
         first, *rest = self.args
         symbol = OPERATIONS[self.op]
         if not symbol:
-            return f"{_operand(first)}.{self.op}({', '.join(_plain(each) for each in rest)})"
+            return f"{_operand(first)}.{self.op}({', '.join(_parameter_text(arg) for arg in rest)})"
         if not rest:
             return f"{symbol}{_operand(first)}"
         return f"{_operand(first)} {symbol} {_operand(rest[0])}"
@@ -109,15 +109,15 @@ def _operand(node: ExprNode) -> str:
     return f"({node!r})" if isinstance(node, Call) and OPERATIONS[node.op] else repr(node)
 
 
-def _plain(node: ExprNode) -> str:
+def _parameter_text(node: ExprNode) -> str:
     return repr(node.value) if isinstance(node, Literal) else repr(node)
 
 
 class Expr:
-    """An expression under construction: a thin wrapper that records what is called on it.
+    """An expression over columns: records the methods and operators called on it.
 
-    Comparisons and arithmetic follow SQL: any operand that is null makes the result null; `&` and `|` know
-    that ``false & null`` is false. Python's operators do the same as the methods.
+    Comparisons and arithmetic follow SQL: a null operand makes the result null, but ``false & null`` is false and
+    ``true | null`` is true. Python's operators do the same as the methods.
 
     Example:
         >>> (col("price") * 2 > 10) & col("name").is_not_null()
@@ -137,95 +137,102 @@ class Expr:
         return Expr(Call(op, (as_node(left), self.node)))
 
     def eq(self, other: Any) -> Expr:
-        """Equal; NaN equals NaN, as in Spark."""
+        """Return self == other; NaN equals NaN, as in Spark."""
         return self._call("eq", other)
 
     def ne(self, other: Any) -> Expr:
-        """Not equal."""
+        """Return self != other."""
         return self._call("ne", other)
 
     def gt(self, other: Any) -> Expr:
-        """Greater than; NaN is greater than all other numbers, as in Spark."""
+        """Return self > other; NaN is greater than all other numbers, as in Spark."""
         return self._call("gt", other)
 
     def gt_eq(self, other: Any) -> Expr:
-        """Greater than or equal."""
+        """Return self >= other."""
         return self._call("gt_eq", other)
 
     def lt(self, other: Any) -> Expr:
-        """Less than."""
+        """Return self < other."""
         return self._call("lt", other)
 
     def lt_eq(self, other: Any) -> Expr:
-        """Less than or equal."""
+        """Return self <= other."""
         return self._call("lt_eq", other)
 
     def and_(self, other: Any) -> Expr:
-        """Both true; false if either is false, whatever the other."""
+        """Return self & other: true if both are; false if either is false, even if the other one is null."""
         return self._call("and_", other)
 
     def or_(self, other: Any) -> Expr:
-        """Either true; true if either is true, whatever the other."""
+        """Return self | other: true if either is, even if the other one is null."""
         return self._call("or_", other)
 
     def not_(self) -> Expr:
-        """True where this is false; null stays null."""
+        """Return ~self: true for false, false for true, null for null."""
         return self._call("not_")
 
     def add(self, other: Any) -> Expr:
-        """Sum; an integer overflow is an error."""
+        """Return self + other; an integer overflow raises."""
         return self._call("add", other)
 
     def sub(self, other: Any) -> Expr:
-        """Difference; an integer overflow is an error."""
+        """Return self - other; an integer overflow raises."""
         return self._call("sub", other)
 
     def mul(self, other: Any) -> Expr:
-        """Product; an integer overflow is an error."""
+        """Return self * other; an integer overflow raises."""
         return self._call("mul", other)
 
     def div(self, other: Any) -> Expr:
-        """Quotient as a double; division by zero is an error."""
+        """Return self / other as a double; division by zero raises."""
         return self._call("div", other)
 
     def mod(self, other: Any) -> Expr:
-        """Remainder of integers, with the sign of the dividend (as in SQL, not as in Python); by zero is an error."""
+        """Return self % other of integers, with the sign of the dividend as in SQL, not Python; zero raises."""
         return self._call("mod", other)
 
     def neg(self) -> Expr:
-        """The number with the other sign."""
+        """Return -self."""
         return self._call("neg")
 
     def is_null(self) -> Expr:
-        """True where there is no value; never null itself."""
+        """Return true for null, else false."""
         return self._call("is_null")
 
     def is_not_null(self) -> Expr:
-        """True where there is a value; never null itself."""
+        """Return false for null, else true."""
         return self._call("is_not_null")
 
     def is_in(self, *values: Any) -> Expr:
-        """Equal to one of the values, given one by one or as one list; None among them makes a miss null."""
-        one = values[0] if len(values) == 1 and isinstance(values[0], (list, tuple, set, frozenset)) else values
-        listed = sorted(one, key=repr) if isinstance(one, (set, frozenset)) else list(one)
+        """Return true if it equals one of the values; else false, or null if None is one of them.
+
+        Args:
+            values: Constants, as arguments or as one list, tuple or set.
+
+        Raises:
+            ExpressionError: If there is no value.
+        """
+        given = values[0] if len(values) == 1 and isinstance(values[0], (list, tuple, set, frozenset)) else values
+        listed = sorted(given, key=repr) if isinstance(given, (set, frozenset)) else list(given)
         if not listed:
             raise ExpressionError(f"{self!r}.is_in() without values", hint="give at least one value")
         return self._call("is_in", *listed)
 
     def between(self, low: Any, high: Any) -> Expr:
-        """From `low` to `high`, both included."""
+        """Return low <= self <= high."""
         return self.gt_eq(low).and_(self.lt_eq(high))
 
     def starts_with(self, prefix: str) -> Expr:
-        """The string begins with `prefix`."""
+        """Return true if the string starts with `prefix`."""
         return self._call("starts_with", _pattern("starts_with", prefix))
 
     def contains(self, part: str) -> Expr:
-        """The string has `part` in it."""
+        """Return true if the string contains `part`."""
         return self._call("contains", _pattern("contains", part))
 
     def cast(self, to: TypeLike) -> Expr:
-        """The value as another type; a value that has no counterpart in it is an error.
+        """Convert the value to another type; a value that it can't represent raises.
 
         Args:
             to: A type's name (``"long"``, ``"decimal(10,2)"``, ``"timestamp"``, …), or a Python type (``int``, …).
@@ -236,7 +243,11 @@ class Expr:
         return self._call("cast", check_type(to))
 
     def alias(self, name: str) -> Expr:
-        """The same value under a name."""
+        """Name the value, for the column that it becomes.
+
+        Raises:
+            ExpressionError: If the name is empty or not a string.
+        """
         if not isinstance(name, str) or not name:
             raise ExpressionError(f"alias takes a name, not {name!r}", hint='for example alias("total")')
         return self._call("alias", name)
@@ -280,7 +291,7 @@ class Expr:
 
     def __contains__(self, item: object) -> bool:
         raise ExpressionError(
-            f"{item!r} in {self!r} can't be told before it runs",
+            f"{item!r} in {self!r} is not known before it runs",
             hint="is_in for values that a column may have, contains for a part of a text",
         )
 
@@ -289,7 +300,13 @@ class Expr:
 
 
 def col(name: str) -> Expr:
-    """The column `name`.
+    """Return the value of a column.
+
+    Args:
+        name: The column's name.
+
+    Raises:
+        ExpressionError: If the name is empty or not a string.
 
     Example:
         >>> col("status").eq(lit("active"))
@@ -301,12 +318,18 @@ def col(name: str) -> Expr:
 
 
 def lit(value: Any) -> Expr:
-    """A constant: None, bool, int (64 bits), float, str, bytes, Decimal, date, datetime (aware = an instant) or time.
+    """Return a constant.
 
-    An int takes the type of the number it is combined with; alone it is an int, or a long if it needs to be.
+    Args:
+        value: None, a bool, int (64 bits), float, str, bytes, Decimal, date, datetime (aware = an instant) or time. An
+            int becomes the type of the number that it is combined with; alone, an int, or a long above 32 bits.
 
     Raises:
-        ExpressionError: If the value is of another type, or too large.
+        ExpressionError: If the value has another type, or is too large.
+
+    Example:
+        >>> lit(5) * col("price")
+        lit(5) * col('price')
     """
     if value is not None and not isinstance(value, _LITERALS):
         raise ExpressionError(
@@ -321,7 +344,7 @@ def lit(value: Any) -> Expr:
 
 
 def as_node(value: Any) -> ExprNode:
-    """The node of an expression; any other value as a constant."""
+    """Return the node of an expression, or of any other value as a constant."""
     return value.node if isinstance(value, Expr) else lit(value).node
 
 
@@ -338,12 +361,12 @@ def _walk(node: ExprNode) -> Iterator[ExprNode]:
 
 
 def column_names(node: ExprNode) -> set[str]:
-    """The names of the columns an expression reads."""
-    return {each.name for each in _walk(node) if isinstance(each, Column)}
+    """Return the names of the columns that an expression reads."""
+    return {part.name for part in _walk(node) if isinstance(part, Column)}
 
 
 def output_name(node: ExprNode) -> str:
-    """The name of the column an expression makes: its alias, or the column itself.
+    """Return the name of the column that an expression becomes: its alias, or the name of the column that it is.
 
     Raises:
         ExpressionError: If it is computed and has no alias.

@@ -1,7 +1,8 @@
-"""The frozen nodes a job is made of: what is to be done, value-equal and printable; nothing here does it."""
+"""The nodes of a job's plan: frozen, value-equal, printable; the backends compile them."""
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,12 +16,12 @@ from volley.source import Source, SparkSource
 __all__ = [
     "Deduplicate",
     "Drop",
+    "ExecutionPath",
     "Filter",
     "FlatMap",
     "Map",
     "MapBatches",
     "Node",
-    "Path",
     "Read",
     "Rename",
     "Rest",
@@ -39,26 +40,27 @@ __all__ = [
 
 
 class Node(ABC):
-    """One step of a plan; `inputs` are the steps before it."""
+    """One step of a plan."""
 
     narrow: ClassVar[bool] = False
-    """True if a row's output depends on that row alone, so that the step can run on Arrow batches in any task."""
+    """True if a row's output depends on that row alone, so that any task can run the step on Arrow batches."""
 
     stateful: ClassVar[bool] = False
-    """True if Spark keeps state for the step: its frame must be evaluated once in every epoch."""
+    """True if Spark keeps state for the step: its frame must be evaluated in every epoch."""
 
     @property
     def inputs(self) -> tuple[Node, ...]:
+        """The steps before it."""
         return ()
 
     @abstractmethod
     def label(self) -> str:
-        """The step in one line, without its inputs and without secrets."""
+        """Return the step as one line of text, without its inputs and without secrets."""
 
 
 @dataclass(frozen=True)
 class Read(Node):
-    """The rows of a source."""
+    """Reads the rows of a source."""
 
     source: Source
 
@@ -77,7 +79,7 @@ class _Step(Node):
 
 @dataclass(frozen=True)
 class Filter(_Step):
-    """Rows for which the predicate is true (not false, not null)."""
+    """Keeps the rows for which the predicate is true (not false, not null)."""
 
     narrow: ClassVar[bool] = True
     predicate: ExprNode
@@ -88,7 +90,7 @@ class Filter(_Step):
 
 @dataclass(frozen=True)
 class Rest(_Step):
-    """Rows for which the predicate is not true: false or null."""
+    """Keeps the rows for which the predicate is false or null."""
 
     narrow: ClassVar[bool] = True
     predicate: ExprNode
@@ -99,7 +101,7 @@ class Rest(_Step):
 
 @dataclass(frozen=True)
 class Select(_Step):
-    """Exactly these columns, in this order."""
+    """Keeps exactly these columns, in this order."""
 
     narrow: ClassVar[bool] = True
     columns: tuple[ExprNode, ...]
@@ -110,7 +112,7 @@ class Select(_Step):
 
 @dataclass(frozen=True)
 class WithColumn(_Step):
-    """One column more at the end, or one replaced where it stands."""
+    """Appends a column, or replaces one in its place."""
 
     narrow: ClassVar[bool] = True
     name: str
@@ -122,7 +124,7 @@ class WithColumn(_Step):
 
 @dataclass(frozen=True)
 class Drop(_Step):
-    """All columns but these."""
+    """Drops these columns."""
 
     narrow: ClassVar[bool] = True
     columns: tuple[str, ...]
@@ -133,7 +135,7 @@ class Drop(_Step):
 
 @dataclass(frozen=True)
 class Rename(_Step):
-    """The same columns under other names: pairs of (old, new)."""
+    """Renames columns: pairs of (old, new)."""
 
     narrow: ClassVar[bool] = True
     names: tuple[tuple[str, str], ...]
@@ -148,7 +150,7 @@ def _name(function: Callable[..., Any]) -> str:
 
 @dataclass(frozen=True)
 class _Apply(_Step):
-    """A Python function; `schema` describes its output (see `volley.types.names`), None = the input's schema."""
+    """Applies a Python function; `schema` is its output's (see `volley.types.names`), None = the input's schema."""
 
     narrow: ClassVar[bool] = True
     verb: ClassVar[str]
@@ -161,28 +163,28 @@ class _Apply(_Step):
 
 @dataclass(frozen=True)
 class Map(_Apply):
-    """One row (a dict) in, one row out."""
+    """Applies a function that takes a row (a dict) and returns one."""
 
     verb: ClassVar[str] = "map"
 
 
 @dataclass(frozen=True)
 class FlatMap(_Apply):
-    """One row (a dict) in, any number of rows out."""
+    """Applies a function that takes a row (a dict) and returns any number of rows."""
 
     verb: ClassVar[str] = "flat_map"
 
 
 @dataclass(frozen=True)
 class MapBatches(_Apply):
-    """One Arrow record batch in, one out."""
+    """Applies a function that takes an Arrow record batch and returns one."""
 
     verb: ClassVar[str] = "map_batches"
 
 
 @dataclass(frozen=True)
 class Union(Node):
-    """The rows of several streams with the same columns."""
+    """Combines the rows of several streams with the same columns."""
 
     narrow: ClassVar[bool] = True
     streams: tuple[Node, ...]
@@ -197,7 +199,7 @@ class Union(Node):
 
 @dataclass(frozen=True)
 class Deduplicate(_Step):
-    """The first row of each key; with `within`, keys are forgotten that long after their `event_time`."""
+    """Keeps the first row of each key; with `within`, drops keys from the state that long after their `event_time`."""
 
     stateful: ClassVar[bool] = True
     keys: tuple[str, ...]
@@ -211,7 +213,7 @@ class Deduplicate(_Step):
 
 @dataclass(frozen=True)
 class Write(_Step):
-    """The rows go to a sink, bad ones to its dead letter: an end of the graph. A job's writes are its whole graph."""
+    """Writes the rows to a sink, bad ones to its dead letter. A job's graph is what leads to its writes."""
 
     narrow: ClassVar[bool] = True
     sink: Sink
@@ -222,9 +224,9 @@ class Write(_Step):
 
 
 def walk(nodes: Iterable[Node]) -> Iterator[Node]:
-    """Every node of the graph that ends in `nodes`, once each, inputs first.
+    """Yield every node of the graph that ends in `nodes` once, inputs first.
 
-    Streams that were built from one stream share its nodes: a node is told by its identity, not by its value.
+    Streams that continue one stream share its nodes: nodes are the same by identity, not by value.
     """
     seen: set[int] = set()
 
@@ -232,8 +234,8 @@ def walk(nodes: Iterable[Node]) -> Iterator[Node]:
         if id(node) in seen:
             return
         seen.add(id(node))
-        for each in node.inputs:
-            yield from visit(each)
+        for source in node.inputs:
+            yield from visit(source)
         yield node
 
     for node in nodes:
@@ -241,8 +243,8 @@ def walk(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 @dataclass(frozen=True)
-class Path:
-    """How a plan runs: on Arrow batches from source to sink, or through Spark's own operators; and why."""
+class ExecutionPath:
+    """How a plan runs, and why: on Arrow batches from source to sink, or through Spark's own operators."""
 
     arrow_native: bool
     reason: str
@@ -251,65 +253,65 @@ class Path:
         return f"{'Arrow-native' if self.arrow_native else 'general'} ({self.reason})"
 
 
-def choose_path(nodes: Iterable[Node], arrow_native: bool = True) -> Path:
-    """The path that a graph takes; `arrow_native` False forces the general one."""
+def choose_path(nodes: Iterable[Node], arrow_native: bool = True) -> ExecutionPath:
+    """Choose the execution path of a graph; `arrow_native` False forces the general one."""
     if not arrow_native:
-        return Path(False, "Environment(arrow_native=False)")
-    for each in walk(nodes):
-        if isinstance(each, Read):
-            if isinstance(each.source, SparkSource):
-                return Path(False, f"{type(each.source).__name__} is read by Spark itself")
-        elif not each.narrow:
-            return Path(False, f"{each.label()} needs rows of more than one batch")
-    return Path(True, "every step works on one Arrow batch at a time")
+        return ExecutionPath(False, "Environment(arrow_native=False)")
+    for node in walk(nodes):
+        if isinstance(node, Read):
+            if isinstance(node.source, SparkSource):
+                return ExecutionPath(False, f"{type(node.source).__name__} is read by Spark itself")
+        elif not node.narrow:
+            return ExecutionPath(False, f"{node.label()} needs rows of more than one batch")
+    return ExecutionPath(True, "every step works on one Arrow batch at a time")
 
 
-def reads(writes: Sequence[Write], path: Path) -> list[Read]:
-    """The reads of a job in plan order; on the general path those that streams share come as often as they are used."""
+def reads(writes: Sequence[Write], path: ExecutionPath) -> list[Read]:
+    """Return the reads of a job in plan order; on the general path, a shared read once per stream that uses it."""
     if path.arrow_native:
         return [node for node in walk(writes) if isinstance(node, Read)]
     return [node for head, _ in heads(writes) for node in _below(head) if isinstance(node, Read)]
 
 
-def stateful(writes: Sequence[Write], path: Path) -> list[Node]:
-    """The steps that keep state, in plan order, as often as Spark runs them."""
+def stateful(writes: Sequence[Write], path: ExecutionPath) -> list[Node]:
+    """Return the steps that keep state, in plan order, once for each time that Spark runs them."""
     if path.arrow_native:
         return []
     return [node for head, _ in heads(writes) for node in _below(head) if node.stateful]
 
 
-def states(writes: Sequence[Write], path: Path, folder: str) -> list[tuple[Read, str]]:
-    """The reads of a job, each with the folder where its source keeps its state.
+def states(writes: Sequence[Write], path: ExecutionPath, folder: str) -> list[tuple[Read, str]]:
+    """Return the reads of a job, each with the folder for its source's state.
 
     Args:
-        writes: The writes of a job.
-        path: The path that it takes.
-        folder: The fsspec URL of the folder for all of them.
+        writes: The writes of the job.
+        path: Its execution path.
+        folder: The fsspec URL of the folder that holds all of these folders.
     """
-    found = reads(writes, path)
-    # Spark keeps what its own sources need.
-    numbers = iter(range(len(found)))
+    numbers = itertools.count()
+    # Spark itself keeps the state of a SparkSource, which gets no number.
     return [
-        (read, folder if isinstance(read.source, SparkSource) else f"{folder}/source-{next(numbers)}") for read in found
+        (read, folder if isinstance(read.source, SparkSource) else f"{folder}/source-{next(numbers)}")
+        for read in reads(writes, path)
     ]
 
 
 def heads(writes: Sequence[Write]) -> list[tuple[Node, dict[int, Write]]]:
-    """The nodes whose rows Spark hands to the tasks, each with the writes behind it: only narrow steps lie between.
+    """Return the nodes whose rows Spark passes to the tasks, each with the writes that follow through narrow steps.
 
-    Writes behind the same step that only Spark can run share a head: the last node that all of them have in common.
+    Writes that follow the same wide step (one that only Spark can run) share a head: their last common node.
     """
     shared: dict[int, tuple[list[Node], dict[int, Write]]] = {}
     for number, write in enumerate(writes):
         line = _narrow_line(write.input)
-        known, behind = shared.get(id(line[0]), (line, {}))
-        common = [node for node, other in zip(known, line, strict=False) if node is other]
-        shared[id(line[0])] = common, {**behind, number: write}
-    return [(line[-1], behind) for line, behind in shared.values()]
+        previous, followers = shared.get(id(line[0]), (line, {}))
+        common = [node for node, other in zip(previous, line, strict=False) if node is other]
+        shared[id(line[0])] = common, {**followers, number: write}
+    return [(line[-1], followers) for line, followers in shared.values()]
 
 
 def _narrow_line(node: Node) -> list[Node]:
-    """The narrow steps that lead to a node, and in front of them the first node that is none, or has several inputs."""
+    """Return the narrow steps that lead to a node, after the wide step, read or union that they start from."""
     line = [node]
     while line[0].narrow and len(line[0].inputs) == 1:
         line.insert(0, line[0].inputs[0])
@@ -317,20 +319,20 @@ def _narrow_line(node: Node) -> list[Node]:
 
 
 def _below(node: Node) -> Iterator[Node]:
-    """A node behind all that leads to it; nodes that are shared come as often as they are used."""
-    for each in node.inputs:
-        yield from _below(each)
+    """Yield all nodes that lead to a node, then itself; a shared node once for each use."""
+    for source in node.inputs:
+        yield from _below(source)
     yield node
 
 
 def describe(node: Node) -> str:
-    """The plan as text, the last step first, inputs indented below it."""
+    """Return the plan as text: the last step first, its inputs indented below it."""
     lines: list[str] = []
 
-    def add(each: Node, depth: int) -> None:
-        lines.append("  " * depth + each.label())
-        for below in each.inputs:
-            add(below, depth + 1)
+    def add(step: Node, depth: int) -> None:
+        lines.append("  " * depth + step.label())
+        for source in step.inputs:
+            add(source, depth + 1)
 
     add(node, 0)
     return "\n".join(lines)

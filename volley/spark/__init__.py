@@ -1,1 +1,1 @@
-"""Runs plans on Spark: session, data source, compilation, errors."""
+"""Runs plans on Spark: session, compilation, data source, tasks, errors."""

@@ -1,4 +1,4 @@
-"""Turns a job's graph into Spark's work: a streaming DataFrame, and what each task does with its rows."""
+"""Compiles a job's graph for Spark: a streaming DataFrame, and what each task does with its rows."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 __all__ = ["CompiledPlan", "compile_plan"]
 
 _BATCH = "spark.sql.execution.arrow"
-# Spark's own number of rows; a batch of more has a limit of bytes too.
-_UNWEIGHED_ROWS = 10_000
+# Spark's default; a larger batch needs a limit of bytes as well.
+_DEFAULT_BATCH_ROWS = 10_000
 
 
 @dataclass(frozen=True)
 class CompiledPlan:
-    """A job as Spark runs it.
+    """A job compiled for Spark.
 
     Args:
-        frame: The streaming DataFrame; it has no rows on the Arrow-native path, where tasks read the splits.
+        frame: The streaming DataFrame; empty on the Arrow-native path, where tasks read the splits.
         tasks: What the tasks do.
-        readers: For each line of an epoch's offsets in Spark's log the reader of its source; None = Spark reads it.
-        stateful: True if Spark may keep state for `frame`, which it then must evaluate in every epoch.
+        readers: One per line of an epoch's entry in Spark's offset log; None = Spark reads that source.
+        stateful: True if Spark may keep state for `frame`: it must then be evaluated in every epoch.
     """
 
     frame: DataFrame
@@ -51,22 +51,22 @@ class CompiledPlan:
 
 
 def compile_plan(
-    spark: SparkSession, writes: Sequence[nodes.Write], path: nodes.Path, state: str, job: str
+    spark: SparkSession, writes: Sequence[nodes.Write], path: nodes.ExecutionPath, state: str, job: str
 ) -> CompiledPlan:
-    """Open the sources of a job, check every step against the schema before it, build the streaming frame.
+    """Open the sources of a job, check every step against the schema of its input, build the streaming frame.
 
     Args:
         spark: The session.
         writes: The writes of the job, in the order of its sinks.
         path: The execution path to take.
-        state: The fsspec URL under which sources keep what must live as long as the checkpoint.
-        job: The job's name, for the names of the sources in Spark.
+        state: The fsspec URL of the folder below which sources keep their state, as long as the checkpoint lives.
+        job: The job's name, from which the sources get their names in Spark.
 
     Raises:
-        PlanError: If the plan can't be run as it is drawn.
+        PlanError: If the plan can't run as it is built.
         ExpressionError: If a step names an unknown column or combines types that don't fit.
         SourceError: If a source can't be opened.
-        JobError: If Spark refuses the plan.
+        JobError: If Spark rejects the plan.
     """
     try:
         compiler = _Compiler(spark, writes, path, state, job)
@@ -74,46 +74,47 @@ def compile_plan(
     except VolleyError:
         raise
     except Exception as error:
-        made = translate(error, job)
-        raise made from made.__cause__
+        translated = translate(error, job)
+        raise translated from translated.__cause__
 
 
 class _Compiler:
     def __init__(
-        self, spark: SparkSession, writes: Sequence[nodes.Write], path: nodes.Path, state: str, job: str
+        self, spark: SparkSession, writes: Sequence[nodes.Write], path: nodes.ExecutionPath, state: str, job: str
     ) -> None:
         self._spark = spark
         self._writes = writes
         self._path = path
         self._job = job
         self._inputs = [self._open(read, folder) for read, folder in nodes.states(writes, path, state)]
-        of_read = {id(each.read): each.schema for each in self._inputs}
+        of_read = {id(source.read): source.schema for source in self._inputs}
         self._schemas = Schemas(lambda read: of_read[id(read)])
         self._sinks = tuple(SinkStep(self._schemas.known(write), write.sink.batch_size) for write in writes)
 
     def arrow_native(self) -> CompiledPlan:
-        """Spark hands out splits; the tasks read them and do all steps."""
+        """Compile for the Arrow-native path: the tasks read the splits and run all steps."""
         writes = dict(enumerate(self._writes))
         trees = tuple(
-            grow(each.read, writes, self._schemas, _take_dictionaries(self._writes, each.read)) for each in self._inputs
+            grow(source.read, writes, self._schemas, _take_dictionaries(self._writes, source.read))
+            for source in self._inputs
         )
-        readers = tuple(each.opened for each in self._inputs if isinstance(each.opened, Reader))
+        readers = tuple(source.opened for source in self._inputs if isinstance(source.opened, Reader))
         first, *others = (self._stream(number, reader, None) for number, reader in enumerate(readers))
         for other in others:
             first = first.union(other)
         return CompiledPlan(first, TaskPlan(readers, trees, self._sinks), readers, stateful=False)
 
     def general(self) -> CompiledPlan:
-        """Spark runs the steps up to where only narrow ones are left; the tasks do these."""
+        """Compile for the general path: Spark runs the steps up to the last wide one, the tasks run the rest."""
         heads = nodes.heads(self._writes)
         trees = tuple(grow(head, writes, self._schemas, dictionaries=False) for head, writes in heads)
         inputs = iter(enumerate(self._inputs))
         frame = _side_by_side([self._frame(head, inputs) for head, _ in heads])
         self._size_batches([sink.batch_size for sink in self._sinks if sink.batch_size])
-        # The frame that a SparkSource loads may keep state of which we know nothing.
-        loaded = any(isinstance(each.opened, DataFrame) for each in self._inputs)
-        stateful = bool(nodes.stateful(self._writes, self._path)) or loaded
-        readers = tuple(reader for each in self._inputs for reader in each.streams)
+        # The frame of a SparkSource may be stateful; Volley can't tell.
+        has_frames = any(isinstance(source.opened, DataFrame) for source in self._inputs)
+        stateful = bool(nodes.stateful(self._writes, self._path)) or has_frames
+        readers = tuple(reader for source in self._inputs for reader in source.streams)
         return CompiledPlan(frame, TaskPlan((), trees, self._sinks), readers, stateful)
 
     def _open(self, read: nodes.Read, folder: str) -> _Input:
@@ -124,11 +125,11 @@ class _Compiler:
         return _Input(read, read.source.open(SourceContext(folder, parallelism, dictionaries)))
 
     def _size_batches(self, sizes: list[int]) -> None:
-        """Have Spark make Arrow batches of what the sinks want."""
+        """Set the size of Spark's Arrow batches to the largest batch size of the sinks."""
         conf = self._spark.conf
         if sizes:
             conf.set(f"{_BATCH}.maxRecordsPerBatch", str(max(sizes)))
-        if max(sizes, default=0) <= _UNWEIGHED_ROWS and conf.get(f"{_BATCH}.maxBytesPerBatch", None) is None:
+        if max(sizes, default=0) <= _DEFAULT_BATCH_ROWS and conf.get(f"{_BATCH}.maxBytesPerBatch", None) is None:
             # Otherwise Spark re-measures the batch after every row: half of the JVM's CPU.
             conf.set(f"{_BATCH}.maxBytesPerBatch", str(2**31 - 1))
 
@@ -139,19 +140,19 @@ class _Compiler:
         return self._spark.readStream.format(name).load()
 
     def _frame(self, node: nodes.Node, inputs: Iterator[tuple[int, _Input]]) -> DataFrame:
-        """The rows that a node gives.
+        """Return the frame of a node's output.
 
         Args:
             node: The node.
-            inputs: The inputs that are left, each with its number. Where streams share a read, Spark reads its source
-                for each of them: two scans of one reader would both write to its folder.
+            inputs: The remaining inputs with their indices. A read that several streams share has an input for each of
+                them: two scans of one reader would write to the same folder.
         """
         if isinstance(node, nodes.Read):
-            number, each = next(inputs)
-            if isinstance(each.opened, Reader):
-                return self._stream(number, each.opened, each.schema)
-            return each.opened
-        frames = [self._frame(each, inputs) for each in node.inputs]
+            number, source = next(inputs)
+            if isinstance(source.opened, Reader):
+                return self._stream(number, source.opened, source.schema)
+            return source.opened
+        frames = [self._frame(before, inputs) for before in node.inputs]
         if isinstance(node, nodes.Union):
             first, *others = frames
             for other in others:
@@ -164,7 +165,7 @@ class _Compiler:
 
 @dataclass(frozen=True)
 class _Input:
-    """A read, and what its source was opened as: a reader, or the frame that a SparkSource loads."""
+    """A read with its opened source: a reader, or the frame of a SparkSource."""
 
     read: nodes.Read
     opened: Reader | DataFrame
@@ -177,7 +178,7 @@ class _Input:
 
     @property
     def streams(self) -> list[Reader | None]:
-        """The reader of each of its offsets in Spark's log; None = Spark reads it."""
+        """The reader for each of its lines in Spark's offset log; None = Spark reads it."""
         if isinstance(self.opened, Reader):
             return [self.opened]
         leaves: Any = self.opened._jdf.queryExecution().analyzed().collectLeaves()
@@ -185,7 +186,7 @@ class _Input:
 
 
 def _take_dictionaries(writes: Sequence[nodes.Write], read: nodes.Read) -> bool:
-    """Whether columns may stay dictionaries, as every sink takes them that rows of a source get to."""
+    """Return True if columns may stay dictionary-encoded: every sink that gets rows of the source accepts that."""
     return all(write.sink.takes_dictionaries for write in writes if any(node is read for node in nodes.walk([write])))
 
 
@@ -197,7 +198,7 @@ def _deduplicate(frame: DataFrame, node: nodes.Deduplicate) -> DataFrame:
 
 
 def _side_by_side(frames: Sequence[DataFrame]) -> DataFrame:
-    """All rows of several frames in one, each as a struct in the column of its frame; the others are null."""
+    """Combine several frames into one with a struct column for each; a row has one struct, the others are null."""
     if len(frames) == 1:
         return frames[0]
     structs = [frame.select(F.struct("*").alias(str(number))) for number, frame in enumerate(frames)]

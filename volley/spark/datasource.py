@@ -1,4 +1,4 @@
-"""A Reader as Spark sees it: a Python streaming DataSource, of whose offsets Spark makes epochs."""
+"""Adapts a Reader to Spark's Python streaming DataSource; Spark turns its offsets into epochs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["data_source"]
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in Spark's planner process for as long as the query, and, for `read`, in each task."""
+    """Lives in Spark's planner process as long as the query, and in each task, for `read`."""
 
     def __init__(self, reader: Reader, rows: pa.Schema | None) -> None:
         self._reader = reader
@@ -31,7 +31,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reader.initial_offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark only carries its own kinds of limit; the unit is the source's business.
+        # Spark supports only its own limit classes; the unit, rows or files, is up to the source.
         limit = self._reader.limit
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
@@ -46,19 +46,19 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @carried()
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        # Without rows to give the epoch is the driver's business.
+        # On the Arrow-native path the driver plans the splits; Spark gets no partitions.
         return [] if self._rows is None else [InputPartition(split) for split in self._reader.splits(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert self._rows is not None
-        # Spark has no bytes of fixed length, and refuses batches that have.
+        # Spark has no fixed-size binary type and rejects batches that use one.
         with carried():
             for batch in self._reader.read(partition.value):
                 yield conform(batch, self._rows)
 
 
 class _DataSource(DataSource):
-    reader: Reader
+    source_reader: Reader
     rows: pa.Schema | None
     spark_schema: StructType
 
@@ -66,21 +66,21 @@ class _DataSource(DataSource):
         return self.spark_schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _StreamReader(self.reader, self.rows)
+        return _StreamReader(self.source_reader, self.rows)
 
 
 def data_source(name: str, reader: Reader, spark_schema: StructType | None) -> type[DataSource]:
-    """A DataSource class for one reader, to be registered with a session under `name`.
+    """Return a DataSource class for one reader, to register with a session.
 
-    The reader rides on the class and not in Spark's options: options are text, and show in plans.
+    The reader is an attribute of the class, not an option: Spark's options are text, and plans show them.
 
     Args:
-        name: Spark's name for it, used once.
+        name: Spark's unique name for it.
         reader: The reader.
-        spark_schema: The schema of the rows to yield, or None to yield none: then the driver has the splits read.
+        spark_schema: The schema of the rows; None = no rows, as the tasks read the splits (Arrow-native path).
     """
     attributes: dict[str, Any] = {
-        "reader": reader,
+        "source_reader": reader,
         "rows": None if spark_schema is None else to_arrow_schema(spark_schema, timezone="UTC"),
         "spark_schema": spark_schema or StructType([StructField("none", BinaryType())]),
         "name": classmethod(lambda cls: name),

@@ -1,4 +1,4 @@
-"""Translates exceptions of Spark into VolleyErrors: the cause first, the rest of Spark's text in the log."""
+"""Translates Spark's exceptions into VolleyErrors with the cause; the rest of Spark's text goes to the log."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _LAST_LINE = re.compile(r"^(?:: )?(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.
 
 
 def is_slow_start(error: BaseException) -> bool:
-    """Whether Spark gave up on a Python process that it had just started."""
+    """Return True if Spark timed out waiting for a Python worker to start."""
     return _SLOW_START in str(error)
 
 
 def translate(error: BaseException, job: str) -> VolleyError:
     """Return Spark's exception as a VolleyError.
 
-    An error that a worker raised is found in the text that Spark sends; the rest of that text goes to the log. Any
-    other error has Spark's exception as its ``__cause__``.
+    Extracts an error that a worker raised from Spark's text, which then goes to the log. Any other error has Spark's
+    exception as its ``__cause__``.
 
     Args:
         error: What py4j or Spark raised.
@@ -34,11 +34,11 @@ def translate(error: BaseException, job: str) -> VolleyError:
     if isinstance(error, VolleyError):
         return error
     text = str(error)
-    if found := find_carried(text):
+    if carried := find_carried(text):
         log = log_trace(text)
-        if type(found) is JobError:
-            return JobError(found.message, f"{found.hint}; the whole trace is in {log}")
-        return found
+        if type(carried) is JobError:
+            return JobError(carried.message, f"{carried.hint}; the whole trace is in {log}")
+        return carried
     if is_slow_start(error):
         return JobError(
             f"job {job!r} failed: Python did not start within the 10 seconds that Spark waits for it",
@@ -56,6 +56,6 @@ def translate(error: BaseException, job: str) -> VolleyError:
         )
     lines = _LAST_LINE.findall(text.partition("JVM stacktrace")[0])
     cause = lines[-1] if lines else text.partition("\n")[0]
-    made = JobError(f"job {job!r} failed: {cause}", hint="the whole trace is in this error's __cause__")
-    made.__cause__ = error
-    return made
+    translated = JobError(f"job {job!r} failed: {cause}", hint="the whole trace is in this error's __cause__")
+    translated.__cause__ = error
+    return translated

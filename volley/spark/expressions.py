@@ -1,4 +1,4 @@
-"""Expressions as Spark Columns, with the types the Arrow path has."""
+"""Compiles expressions to Spark columns with the same types as on the Arrow-native path."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from volley.plan.expressions import Call, Column, ExprNode, Literal
 
 __all__ = ["LOWERED", "to_column", "to_spark_schema"]
 
-# Spark's minus sign rounds a longer decimal: it computes in Java's DECIMAL128.
+# Spark's unary minus rounds a longer decimal: it computes in Java's DECIMAL128.
 _EXACT_DIGITS = 34
 _HEX = "(.{8})(.{4})(.{4})(.{4})(.{12})"
 
 
 def to_spark_schema(schema: pa.Schema) -> StructType:
-    """The Spark schema of an Arrow schema."""
-    plain = pa.schema([field.with_type(stored(field.type)) for field in schema])
-    return from_arrow_schema(plain, prefer_timestamp_ntz=True)
+    """Return the Spark schema of an Arrow schema."""
+    stored_schema = pa.schema([field.with_type(stored(field.type)) for field in schema])
+    return from_arrow_schema(stored_schema, prefer_timestamp_ntz=True)
 
 
 def to_column(node: ExprNode, schema: pa.Schema) -> SparkColumn:
-    """The Spark Column of an expression over rows of `schema`, of the type that `output_type` says."""
+    """Return the Spark column of an expression over rows of `schema`, with the type of `output_type`."""
     return _of_type(_column(node, schema), output_type(node, schema))
 
 
@@ -43,10 +43,10 @@ def _named(name: str) -> SparkColumn:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def _of_type(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
-    # A null has no type yet: it becomes a string, as on the Arrow path.
-    plain = pa.string() if pa.types.is_null(kind) else stored(kind)
-    return column.cast(from_arrow_type(plain, prefer_timestamp_ntz=True))
+def _of_type(column: SparkColumn, data_type: pa.DataType) -> SparkColumn:
+    # An untyped null becomes a string, as on the Arrow-native path.
+    arrow_type = pa.string() if pa.types.is_null(data_type) else stored(data_type)
+    return column.cast(from_arrow_type(arrow_type, prefer_timestamp_ntz=True))
 
 
 def _column(node: ExprNode, schema: pa.Schema) -> SparkColumn:
@@ -59,17 +59,17 @@ def _column(node: ExprNode, schema: pa.Schema) -> SparkColumn:
 
 
 def _literal(node: Literal) -> SparkColumn:
-    value, kind = node.value, literal_type(node)
+    value, data_type = node.value, literal_type(node)
     if isinstance(value, date | time):
-        # As text: java.sql.Date and Timestamp shift with the process's time zone, and all of them before 1582.
-        value = pa.scalar(value, kind).cast(pa.string()).as_py()
-    return _of_type(F.lit(value), kind)
+        # Pass it as text: java.sql.Date and Timestamp shift with the process' time zone, and all dates before 1582.
+        value = pa.scalar(value, data_type).cast(pa.string()).as_py()
+    return _of_type(F.lit(value), data_type)
 
 
-def _operands(node: Call, schema: pa.Schema, kind: pa.DataType | None = None) -> list[SparkColumn]:
-    """The arguments, each cast to one type: the given one, or the one that both paths agree on."""
+def _operands(node: Call, schema: pa.Schema, data_type: pa.DataType | None = None) -> list[SparkColumn]:
+    """Return the arguments, each cast to `data_type`, or to the common type that both paths use."""
     types = [output_type(arg, schema) for arg in node.args]
-    common = kind or operand_type(node, types)
+    common = data_type or operand_type(node, types)
     columns = [_column(arg, schema) for arg in node.args]
     if pa.types.is_null(common):
         return columns
@@ -97,20 +97,20 @@ def _arithmetic(compute: Callable[[Any, Any], SparkColumn]) -> Callable[[Call, p
 
 
 def _decimal_operand(node: Call, arg: ExprNode, schema: pa.Schema) -> SparkColumn:
-    """The operand with the digits the checker counts: Spark gives a long one more, and may then round the result."""
+    """Cast an operand to the digits of the type check: Spark gives a long one digit more, and may round the result."""
     own = output_type(arg, schema)
     column = _column(arg, schema)
-    # Decimals stay as they are: Spark's own rule for the digits of the result is the checker's too.
+    # Decimals need no cast: for them Spark's rule for the digits of the result is that of the type check.
     return column if pa.types.is_decimal(own) else _of_type(column, operand_type(node, [own, pa.decimal128(1)]))
 
 
 def _neg(node: Call, schema: pa.Schema) -> SparkColumn:
-    kind = output_type(node, schema)
+    data_type = output_type(node, schema)
     (value,) = _operands(node, schema)
-    if not pa.types.is_decimal(kind) or kind.precision <= _EXACT_DIGITS:
+    if not pa.types.is_decimal(data_type) or data_type.precision <= _EXACT_DIGITS:
         return -value
     minus = F.concat(F.lit("-"), value.cast("string"))
-    return _of_type(F.replace(minus, F.lit("--"), F.lit("")), kind)
+    return _of_type(F.replace(minus, F.lit("--"), F.lit("")), data_type)
 
 
 def _div(node: Call, schema: pa.Schema) -> SparkColumn:
@@ -128,12 +128,12 @@ def _logic(compute: Callable[[Any, Any], SparkColumn]) -> Callable[[Call, pa.Sch
 
 def _is_in(node: Call, schema: pa.Schema) -> SparkColumn:
     value, *listed = _operands(node, schema)
-    return reduce(lambda found, each: found | (value == each), listed[1:], value == listed[0])
+    return reduce(lambda condition, constant: condition | (value == constant), listed[1:], value == listed[0])
 
 
-def _unary(compute: Callable[[Any], SparkColumn], kind: pa.DataType | None = None) -> Any:
+def _unary(compute: Callable[[Any], SparkColumn], data_type: pa.DataType | None = None) -> Any:
     def lowered(node: Call, schema: pa.Schema) -> SparkColumn:
-        (value,) = _operands(node, schema, kind)
+        (value,) = _operands(node, schema, data_type)
         return compute(value)
 
     return lowered

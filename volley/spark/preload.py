@@ -1,4 +1,4 @@
-"""What Spark's Python workers load once and keep, so that an epoch pays for its rows and not for Python."""
+"""Starts Spark's Python workers and their imports early, so that the first epoch does not wait for them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _preloaded: set[tuple[str, str]] = set()
 
 
 def preload(spark: SparkSession, modules: Iterable[str]) -> None:
-    """Have workers start and import what tasks will need, while the driver is still busy with the query's start.
+    """Start workers and import modules in them, in the background, while the driver starts the query.
 
     Args:
         spark: The session.
-        modules: What to import; a Spark application is asked for each of them once.
+        modules: What to import; each module once per Spark application.
     """
     application = str(spark.sparkContext.applicationId)
     missing = {(application, module) for module in modules} - _preloaded
@@ -34,7 +34,7 @@ def preload(spark: SparkSession, modules: Iterable[str]) -> None:
 
 
 def _preload(spark: SparkSession, modules: Sequence[str]) -> None:
-    def load(numbers: Iterator[int]) -> Iterator[int]:
+    def load(numbers: Iterable[int]) -> Iterator[int]:
         for module in ("volley.task.task", *modules):
             importlib.import_module(module)
         yield from numbers
@@ -43,5 +43,5 @@ def _preload(spark: SparkSession, modules: Sequence[str]) -> None:
     try:
         context.parallelize(range(context.defaultParallelism), context.defaultParallelism).mapPartitions(load).count()
     except Exception:
-        # Nothing is lost: a task that can't import either says why.
+        # Preloading is optional: a task that can't import the module raises with the reason.
         _log.debug("workers were not preloaded", exc_info=True)

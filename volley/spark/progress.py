@@ -1,4 +1,4 @@
-"""What the tasks of the running epoch report to the driver while others still run."""
+"""Counts what the finished tasks of the running epoch wrote, in a Spark accumulator."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from volley.metrics import EpochProgress
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["Reports", "Tally"]
+__all__ = ["EpochCounters", "TaskCounts"]
 
 _Counts = tuple[int, ...]
-"""Tasks, files and bytes, then the rows of each sink."""
+"""Tasks, files and bytes, then the rows per sink."""
 
 
 class _Sums(AccumulatorParam[_Counts]):
@@ -30,58 +30,58 @@ class _Sums(AccumulatorParam[_Counts]):
 
 
 @dataclass(frozen=True)
-class Reports:
-    """The end that travels to the executors.
+class TaskCounts:
+    """Executor side: adds a task's counts to a Spark accumulator.
 
-    Spark delivers a task's report when the task ends, once for each partition, whatever is tried again or twice.
+    Spark adds a task's counts when the task ends, once per partition, however many retries or copies it has.
 
     Args:
-        counts: Where reports add up.
-        sinks: How many sinks the job has; results behind them are those of dead letters.
+        sums: The accumulator.
+        sinks: The number of the job's sinks; the results after theirs are those of dead letters.
     """
 
-    counts: Accumulator[_Counts]
+    sums: Accumulator[_Counts]
     sinks: int
 
-    def task(self, results: Sequence[WriteResult]) -> None:
-        """A task has written this, one result a sink."""
+    def add(self, results: Sequence[WriteResult]) -> None:
+        """Add what a task wrote: one result per sink."""
         written = results[: self.sinks]
-        size = sum(each.bytes for each in written)
-        self.counts.add((1, sum(each.files for each in written), size, *(each.rows for each in written)))
+        files, size = sum(result.files for result in written), sum(result.bytes for result in written)
+        self.sums.add((1, files, size, *(result.rows for result in written)))
 
-    def chore(self, result: WriteResult) -> None:
-        """A chore has written this, of rows that were counted when a task took them."""
-        self.counts.add((0, result.files, result.bytes, *(0 for _ in range(self.sinks))))
+    def add_executor_task(self, result: WriteResult) -> None:
+        """Add what an ExecutorTask wrote. Its rows are counted already, by the tasks that read them."""
+        self.sums.add((0, result.files, result.bytes, *(0 for _ in range(self.sinks))))
 
 
-class Tally:
-    """The driver's end: how far the running epoch has come.
+class EpochCounters:
+    """Driver side: the counts of the running epoch.
 
     Args:
-        context: Spark's.
-        groups: For each sink of the job the number of its group; sinks of one group get the same rows.
+        context: Spark's context.
+        groups: The group of each sink, see `grouped`; sinks of one group get the same rows.
     """
 
     def __init__(self, context: SparkContext, groups: Sequence[int]) -> None:
         self._groups = groups
-        self._none = (0,) * (3 + len(groups))
-        self.reports = Reports(context.accumulator(self._none, _Sums()), len(groups))
+        self._zero = (0,) * (3 + len(groups))
+        self.task_counts = TaskCounts(context.accumulator(self._zero, _Sums()), len(groups))
         self._epoch: tuple[int, float] | None = None
 
     def begin(self, epoch: int) -> None:
-        """The epoch of this number begins."""
-        self.reports.counts.value = self._none
+        """Reset the counts for a new epoch."""
+        self.task_counts.sums.value = self._zero
         self._epoch = epoch, time.monotonic()
 
     def end(self) -> None:
-        """No epoch runs."""
+        """Note that no epoch is running."""
         self._epoch = None
 
     def rows(self, written: Sequence[int]) -> int:
-        """How many rows the sinks have got, if those that go to several sinks of one group count once.
+        """Return the number of rows written, where rows that go to several sinks of one group count once.
 
         Args:
-            written: The rows that each sink has got.
+            written: The rows written per sink.
         """
         most: dict[int, int] = {}
         for group, rows in zip(self._groups, written, strict=True):
@@ -95,9 +95,9 @@ class Tally:
 
     @property
     def progress(self) -> EpochProgress | None:
-        """Where the running epoch stands; None between epochs."""
+        """The progress of the running epoch; None between epochs."""
         if self._epoch is None:
             return None
         number, began = self._epoch
-        tasks, files, size, *rows = self.reports.counts.value
+        tasks, files, size, *rows = self.task_counts.sums.value
         return EpochProgress(number, tasks, self.rows(rows), files, size, time.monotonic() - began)

@@ -1,38 +1,38 @@
-"""Runs the tasks of an epoch on Spark."""
+"""Runs the tasks of an epoch on Spark's executors."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from volley.epoch import WriteResult
-from volley.sink import Chore
+from volley.sink import ExecutorTask
 from volley.spark.errors import translate
 from volley.spark.nodes import map_in_arrow
-from volley.spark.progress import Tally
+from volley.spark.progress import EpochCounters
 from volley.task.errors import carried
-from volley.task.failpoints import CHORE_POINT, reach
+from volley.task.failpoints import EXECUTOR_TASK_POINT, reach
 from volley.task.memory import settle
-from volley.task.task import InputSplit, Task, place
+from volley.task.task import InputSplit, Task, task_and_attempt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["evaluate", "run_chores", "run_rows", "run_splits"]
+__all__ = ["evaluate", "run_on_executors", "run_rows", "run_splits"]
 
 T = TypeVar("T")
 
 
 def run_splits(spark: SparkSession, task: Task, splits: Sequence[InputSplit]) -> list[tuple[WriteResult, ...]]:
-    """Run the task over an epoch's splits, each by a Spark task of its own; one entry for each, one result a sink."""
+    """Run one Spark task per split. Return one entry per split, with one result per sink."""
     return _in_tasks(spark, task, splits)
 
 
 def run_rows(frame: DataFrame, task: Task) -> list[tuple[WriteResult, ...]]:
-    """Run the task over an epoch's rows; one entry a Spark task, one result a sink."""
+    """Run the task over an epoch's frame. Return one entry per Spark task, with one result per sink."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for results in task(batches):
@@ -43,53 +43,55 @@ def run_rows(frame: DataFrame, task: Task) -> list[tuple[WriteResult, ...]]:
 
 
 def evaluate(frame: DataFrame) -> None:
-    """Compute an epoch's rows and drop them, so that Spark commits the state of its stateful operators."""
+    """Compute an epoch's rows and discard them, so that Spark commits the state of its stateful operators."""
     frame.write.format("noop").mode("overwrite").save()
 
 
-def run_chores(spark: SparkSession, job: str, tally: Tally, chores: Sequence[Chore]) -> list[WriteResult]:
-    """Have each chore done by a Spark task of its own; the results in their order.
+def run_on_executors(
+    spark: SparkSession, job: str, counters: EpochCounters, tasks: Sequence[ExecutorTask]
+) -> list[WriteResult]:
+    """Run each ExecutorTask in its own Spark task, and return the results in the same order.
 
     Args:
         spark: The session.
         job: The job's name.
-        tally: Where each tells what it wrote before all are done.
-        chores: What to do.
+        counters: Count what each one wrote while others still run.
+        tasks: What to run.
 
     Raises:
-        VolleyError: If one fails for good.
+        VolleyError: If one fails after Spark's retries.
     """
 
-    epoch, reports, last = tally.epoch, tally.reports, len(chores) - 1
+    epoch, counts, last = counters.epoch, counters.task_counts, len(tasks) - 1
 
-    def work(given: Iterator[Chore]) -> Iterator[WriteResult]:
-        for chore in given:
-            done = chore()
-            if place() == (last, 0):
-                reach(CHORE_POINT, epoch)
-            reports.chore(done)
-            yield done
+    def work(items: Iterable[ExecutorTask]) -> Iterator[WriteResult]:
+        for task in items:
+            result = task()
+            if task_and_attempt() == (last, 0):
+                reach(EXECUTOR_TASK_POINT, epoch)
+            counts.add_executor_task(result)
+            yield result
 
     try:
-        return _in_tasks(spark, work, chores)
+        return _in_tasks(spark, work, tasks)
     except Exception as error:
-        made = translate(error, job)
-        raise made from made.__cause__
+        translated = translate(error, job)
+        raise translated from translated.__cause__
 
 
-def _in_tasks(spark: SparkSession, work: Callable[[Iterator[Any]], Iterator[T]], items: Sequence[Any]) -> list[T]:
-    """What the work yields for each item, by a Spark task of its own.
+def _in_tasks(spark: SparkSession, work: Callable[[Iterable[Any]], Iterator[T]], items: Sequence[Any]) -> list[T]:
+    """Run the work for each item in its own Spark task, and return what it yields.
 
-    An RDD: a DataFrame of as many rows would be analyzed, optimized and compiled anew each time, which costs more
-    than the whole job, and `repartition` may put two rows into one task.
+    Uses an RDD: Spark would analyze, optimize and compile a DataFrame of these items again each time, which costs more
+    than the whole job, and `repartition` may put two items into one task.
     """
 
-    def settled(given: Iterator[Any]) -> Iterator[T]:
+    def settled(partition: Iterable[Any]) -> Iterator[T]:
         with carried():
-            yield from work(given)
+            yield from work(partition)
         settle()
 
     if not items:
         return []
-    done: list[T] = spark.sparkContext.parallelize(items, len(items)).mapPartitions(settled).collect()
-    return done
+    results: list[T] = spark.sparkContext.parallelize(items, len(items)).mapPartitions(settled).collect()
+    return results

@@ -1,4 +1,4 @@
-"""Makes or takes the Spark session: finds Java, sets the workers' Python, keeps Spark's noise out of the terminal."""
+"""Opens the Spark session: finds Java, chooses the workers' Python, sends Spark's output to a log file."""
 
 from __future__ import annotations
 
@@ -22,55 +22,55 @@ if TYPE_CHECKING:
 __all__ = ["has_context", "log_file", "log_trace", "open_session", "session_for_job"]
 
 _AT_LAUNCH = {
-    # Spark's own values for a shell, which we look like, would be in the way of ours later.
+    # Spark takes this process for a shell; its defaults for shells would prevent ours later.
     "spark.app.name": "volley",
     "spark.ui.showConsoleProgress": "false",
 }
 
-_MEANING = {
-    # The Arrow-native path computes in UTC and refuses overflow; the general path has to do the same.
+_SEMANTICS = {
+    # The Arrow-native path computes in UTC and raises on overflow; so must the general path.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
-    # Arrow and Iceberg tell "A" from "a".
+    # Names are case-sensitive in Arrow and Iceberg.
     "spark.sql.caseSensitive": "true",
-    # Without it Spark refuses every plan that has a column of type time.
+    # Otherwise Spark rejects every plan with a column of type time.
     "spark.sql.timeType.enabled": "true",
 }
 
 _LOCAL_CHECKPOINT = {
-    # Spark's own choice asks the shell, two dozen times an epoch, whether a file of its log is a link.
+    # Spark's default starts a shell to check for symbolic links, two dozen times an epoch.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
 
-_DEFAULTS = {"spark.ui.enabled": "false"} | _MEANING
+_DEFAULTS = {"spark.ui.enabled": "false"} | _SEMANTICS
 
 _LOCAL_DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # One shuffle partition a core: state and shuffles of one machine need no more.
+    # One shuffle partition per core is enough for the state and shuffles of one machine.
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
 }
 _JVM_OPTIONS = "SPARK_SUBMIT_OPTS"
-# A driver runs most of its code a few dozen times an epoch: compiled as eagerly as is usual, that costs the JVM half of
-# its CPU for the first minutes; what is hot in earnest is compiled all the same, a moment later.
+# Driver code runs only a few dozen times an epoch; eager JIT compilation of it costs half the JVM's CPU in the first
+# minutes. Hot code is still compiled, a moment later.
 _COMPILE_LATER = "-XX:CompileThresholdScaling=10"
 
 _SOCKET = "spark.python.unix.domain.socket"
-# Systems take a socket's path of about a hundred bytes; Spark's name for it has 42.
-_LONGEST_SOCKET_FOLDER = 60
+# The path of a socket is limited to about 100 bytes; Spark's file name takes 42.
+_MAX_SOCKET_FOLDER = 60
 
 
 def log_file() -> Path:
-    """Where the JVM of this process and its Python workers print what they have to say."""
+    """Return the log file of this process' JVM and its Python workers."""
     folder = Path(tempfile.gettempdir()) / f"volley-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder / f"spark-{os.getpid()}.log"
 
 
 def log_trace(text: str) -> Path:
-    """Append a trace that is too long for the terminal to the log; where that is."""
+    """Append a trace that is too long for the terminal to the log file; return the log file."""
     file = log_file()
     with suppress(OSError), file.open("a", errors="replace") as log:
         log.write(f"{text}\n")
@@ -78,24 +78,24 @@ def log_trace(text: str) -> Path:
 
 
 def session_for_job(session: SparkSession, checkpoint: str) -> SparkSession:
-    """A session beside `session`, in which expressions mean what they mean on Arrow, whatever is set in the other.
+    """Return a new session of the same application, in which expressions give the same results as on Arrow.
 
     Args:
-        session: The session.
+        session: The user's session, whose settings stay unchanged.
         checkpoint: The job's checkpoint folder, an absolute path or a URL.
     """
-    _show_files_to_sources()
-    own = session.newSession()
-    on_this_disk = session.sparkContext.master.startswith("local") and "://" not in checkpoint
-    for name, value in (_MEANING | (_LOCAL_CHECKPOINT if on_this_disk else {})).items():
-        own.conf.set(name, value)
-    return own
+    _link_files_for_planner()
+    job_session = session.newSession()
+    has_local_checkpoint = str(session.sparkContext.master).startswith("local") and "://" not in checkpoint
+    for name, value in (_SEMANTICS | (_LOCAL_CHECKPOINT if has_local_checkpoint else {})).items():
+        job_session.conf.set(name, value)
+    return job_session
 
 
-def _show_files_to_sources() -> None:
-    """Let the process in which a source plans its splits import what was sent with ``--py-files`` or `addPyFile`.
+def _link_files_for_planner() -> None:
+    """Let Spark's planner process import files that were sent with ``--py-files`` or `addPyFile`.
 
-    Spark has it look in a folder that only Spark Connect fills; beside it are the files of everyone else.
+    It imports from ``streaming_job/``, which only Spark Connect fills; link that to the regular files folder.
     """
     from pyspark import SparkFiles
 
@@ -105,18 +105,21 @@ def _show_files_to_sources() -> None:
 
 
 def has_context() -> bool:
-    """Whether Spark runs in this process already."""
+    """Return True if this process has a Spark context already."""
     from pyspark import SparkContext
 
     return SparkContext._active_spark_context is not None
 
 
 def open_session(master: str | None) -> SparkSession:
-    """The active session, or a new one on `master` (default: all local cores).
+    """Return the active session, or start one.
+
+    Args:
+        master: Spark's master URL; None = that of the active session, else all local cores.
 
     Raises:
         ConfigError: If a session with another master is active.
-        MissingDependencyError: If there is no Java that Spark can run on.
+        MissingDependencyError: If there is no Java that Spark supports.
         JobError: If Spark does not start.
     """
     from pyspark.sql import SparkSession
@@ -139,7 +142,7 @@ def _start(master: str | None) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ["JAVA_HOME"] = str(find_java())
-    # What fails in an epoch reaches the caller as our error; py4j and PySpark would print it a second time.
+    # Errors of an epoch reach the caller as VolleyErrors; py4j and PySpark would print them again.
     for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -158,10 +161,10 @@ def _start(master: str | None) -> SparkSession:
 
 
 def _launch(settings: dict[str, str]) -> None:
-    """Start the JVM, unless spark-submit has.
+    """Start the JVM, unless spark-submit has started it.
 
-    It has a process group of its own, so that a signal to ours leaves it to finish the running epoch; it ends when
-    this process does, by the end of its standard input.
+    It gets its own process group, so that a signal to ours lets it finish the running epoch. It exits at the end of
+    its standard input, when this process exits.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -174,20 +177,20 @@ def _launch(settings: dict[str, str]) -> None:
 
 @contextmanager
 def _jvm_options() -> Iterator[None]:
-    """Options for the JVM that starts meanwhile; whatever else sets one, a user or Spark's own files, goes before."""
-    given = os.environ.get(_JVM_OPTIONS)
-    os.environ[_JVM_OPTIONS] = f"{_COMPILE_LATER} {given or ''}".strip()
+    """Set our options for a JVM that starts in the block; options of the user or of Spark's files take precedence."""
+    previous = os.environ.get(_JVM_OPTIONS)
+    os.environ[_JVM_OPTIONS] = f"{_COMPILE_LATER} {previous or ''}".strip()
     try:
         yield
     finally:
-        if given is None:
+        if previous is None:
             del os.environ[_JVM_OPTIONS]
         else:
-            os.environ[_JVM_OPTIONS] = given
+            os.environ[_JVM_OPTIONS] = previous
 
 
 def _completed(conf: SparkConf) -> SparkConf:
-    """With our settings, where neither spark-submit nor Spark's own files have said something else."""
+    """Add our settings, unless spark-submit or Spark's own files have set them."""
     local = conf.get("spark.master", "").startswith("local")
     for name, value in (_AT_LAUNCH | _DEFAULTS | (_LOCAL_DEFAULTS | _sockets() if local else {})).items():
         conf.setIfMissing(name, value)
@@ -195,13 +198,13 @@ def _completed(conf: SparkConf) -> SparkConf:
 
 
 def _sockets() -> dict[str, str]:
-    """Let the JVM and its Python workers talk by Unix domain sockets, in a folder of our own.
+    """Return the settings for Unix domain sockets between the JVM and its Python workers, in our own folder.
 
-    TCP holds a second small message back until the first is acknowledged, which costs each task 40 ms.
+    TCP delays a second small message until the first is acknowledged: 40 ms per task.
     """
     folder = log_file().parent
-    short_enough = len(os.fsencode(folder)) <= _LONGEST_SOCKET_FOLDER
-    return {f"{_SOCKET}.enabled": "true", f"{_SOCKET}.dir": str(folder)} if short_enough else {}
+    is_short = len(os.fsencode(folder)) <= _MAX_SOCKET_FOLDER
+    return {f"{_SOCKET}.enabled": "true", f"{_SOCKET}.dir": str(folder)} if is_short else {}
 
 
 def _reason(error: Exception) -> str:
@@ -211,6 +214,6 @@ def _reason(error: Exception) -> str:
     if not isinstance(error, Py4JJavaError):
         return log.splitlines()[-1] if log else "no output"
     reason = str(error.java_exception.toString()).partition("\n")[0]
-    # A master that does not answer only shows in the log.
+    # Only the log shows that a master does not answer.
     killed = re.findall(r"Application has been killed\. Reason: (.+)", log)
     return str(killed[-1]) if killed and "stopped SparkContext" in reason else reason

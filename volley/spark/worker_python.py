@@ -1,4 +1,4 @@
-"""Which Python Spark's workers run: this process' own, started by a script where that spares them Spark's archives."""
+"""Chooses the workers' Python; on a local master a script starts it, which keeps Spark's zip archives off sys.path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 __all__ = ["choose_worker_python"]
 
 _SCRIPT = Path(__file__).with_suffix(".sh")
-_ASK = """
+_FIND_PYSPARK = """
 from importlib.util import find_spec
 
 pyspark = find_spec("pyspark")
@@ -21,37 +21,37 @@ print(find_spec("py4j") is not None)
 
 
 def choose_worker_python(master: str | None, starts: bool) -> None:
-    """Set ``PYSPARK_PYTHON``, unless a user has.
+    """Set ``PYSPARK_PYTHON``, unless the user has set it.
 
-    On this machine Spark would have each of its Python processes compile PySpark anew, from an archive that it puts
-    in front of their path: half a second to two, several times before a job's first epoch.
+    On a local master Spark puts a zip archive of PySpark first on each worker's sys.path, and each worker compiles
+    PySpark from it: half a second to two, several times before a job's first epoch.
 
     Args:
-        master: Spark's master, None for one that spark-submit knows.
-        starts: Whether a JVM starts now, with this process' environment.
+        master: Spark's master; None = the one of spark-submit.
+        starts: True if a JVM is about to start with this process' environment.
     """
     chosen = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    here = re.match(r"local(\[|$)", master or "") is not None
-    if here and starts and chosen == sys.executable and _pyspark_is_found():
+    is_local = re.match(r"local(\[|$)", master or "") is not None
+    if is_local and starts and chosen == sys.executable and _pyspark_is_found():
         os.environ |= {"PYSPARK_PYTHON": str(_SCRIPT), "VOLLEY_PYTHON": sys.executable}
-    elif not here and chosen == str(_SCRIPT):
+    elif not is_local and chosen == str(_SCRIPT):
         os.environ["PYSPARK_PYTHON"] = sys.executable
 
 
 def _pyspark_is_found() -> bool:
-    """Whether workers that the script starts find the PySpark of this process.
+    """Return True if workers that the script starts import this process' PySpark.
 
-    A Python that is started as they are is asked, which takes 40 ms of CPU: PySpark may be in site-packages, in a
-    folder that a ``.pth`` file names, or in one of PYTHONPATH.
+    Starts a Python like them and looks, for 40 ms of CPU: PySpark may come from site-packages, from a folder in a
+    ``.pth`` file, or from PYTHONPATH.
     """
     import pyspark
 
     loaded = Path(pyspark.__file__).resolve()
     home = os.environ.get("SPARK_HOME") or str(loaded.parent)
-    # Another Spark's JVM needs the PySpark that comes with it.
+    # The JVM of another Spark needs its own PySpark.
     if Path(home).resolve() != loaded.parent or not os.access(_SCRIPT, os.X_OK):
         return False
     environment = {**os.environ, "SPARK_HOME": home, "VOLLEY_PYTHON": sys.executable}
-    asked = subprocess.run([_SCRIPT, "-c", _ASK], env=environment, capture_output=True, text=True)
-    found = asked.stdout.split("\n")
-    return asked.returncode == 0 and Path(found[0]).resolve() == loaded and found[1] == "True"
+    probe = subprocess.run([_SCRIPT, "-c", _FIND_PYSPARK], env=environment, capture_output=True, text=True)
+    lines = probe.stdout.split("\n")
+    return probe.returncode == 0 and Path(lines[0]).resolve() == loaded and lines[1] == "True"

@@ -9,12 +9,12 @@ from volley.errors import StorageError
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
 
-__all__ = ["damaged", "kept"]
+__all__ = ["damaged", "read_or_create"]
 
 T = TypeVar("T")
 
 
-def kept(url: str, make: Callable[[], bytes], parse: Callable[[bytes], T]) -> T:
+def read_or_create(url: str, make: Callable[[], bytes], parse: Callable[[bytes], T]) -> T:
     """What a file holds; if there is none, what `make` gives, which the file holds from then on.
 
     Args:

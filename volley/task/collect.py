@@ -1,4 +1,4 @@
-"""Sends the rows of tasks to the driver as Arrow streams."""
+"""Sends the rows of tasks to the driver as Arrow streams, for sinks that live in memory."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["MemoryTaskWriter", "MemoryWriter", "table_of"]
 
 
 def table_of(results: Sequence[WriteResult], schema: pa.Schema) -> pa.Table:
-    """The rows that MemoryWriters have sent to the driver."""
+    """Return the rows that MemoryWriters have sent to the driver."""
     streams = [stream for result in results for stream in result.committables]
     return pa.Table.from_batches([batch for stream in streams for batch in pa.ipc.open_stream(stream)], schema)
 
 
 class MemoryWriter(Writer):
-    """Sends the rows to the driver."""
+    """Opens task writers that send their rows to the driver."""
 
     def open(self, task: int) -> MemoryTaskWriter:
         return MemoryTaskWriter()
 
 
 class MemoryTaskWriter(TaskWriter):
-    """Collects batches; they travel to the driver as one Arrow stream."""
+    """Collects a task's batches and sends them to the driver as one Arrow stream."""
 
     def __init__(self) -> None:
         self._batches: list[pa.RecordBatch] = []

@@ -1,4 +1,4 @@
-"""Carries VolleyErrors from executors to the driver, through Spark, which sends text only."""
+"""Passes VolleyErrors from executors to the driver through Spark, which sends only text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINE = re.compile(rf"{_MARK}(\{{.*\}})")
 
 
 class CarriedError(Exception):
-    """A VolleyError as one line of JSON; its traceback has the error itself as the cause."""
+    """A VolleyError as one line of JSON; its cause is the error itself."""
 
     def __init__(self, error: VolleyError) -> None:
         super().__init__(_MARK + error.to_json())
@@ -23,10 +23,10 @@ class CarriedError(Exception):
 
 @contextmanager
 def carried() -> Iterator[None]:
-    """Raise a VolleyError in a form that survives Spark.
+    """Turn a VolleyError that the block raises into a CarriedError, which survives Spark.
 
     Raises:
-        CarriedError: If a VolleyError is raised.
+        CarriedError: If the block raises a VolleyError.
     """
     try:
         yield
@@ -35,6 +35,6 @@ def carried() -> Iterator[None]:
 
 
 def find_carried(text: str) -> VolleyError | None:
-    """Return the last error that was carried in a text of Spark's; None if there is none."""
+    """Return the last carried error in Spark's error text; None if there is none."""
     lines = _LINE.findall(text)
     return VolleyError.from_json(lines[-1]) if lines else None

@@ -1,43 +1,43 @@
-"""Named places where a test lets a process die, so that crashes are gated by what happens and not by the clock."""
+"""Failpoints: named places where a test kills a process, so that crashes depend on events and not on time."""
 
 from __future__ import annotations
 
 import os
 import signal
 
-__all__ = ["CHORE_POINT", "LOG", "POINTS", "TASK_POINTS", "VARIABLE", "VICTIM", "reach"]
+__all__ = ["EXECUTOR_TASK_POINT", "LOG", "POINTS", "TASK_POINTS", "VARIABLE", "VICTIM", "reach"]
 
 VARIABLE = "VOLLEY_FAILPOINT"
-"""The environment variable that arms points, each in one epoch: ``point@epoch``, several with commas between them."""
+"""Environment variable that arms failpoints: ``point@epoch``, comma-separated."""
 
 VICTIM = "VOLLEY_FAILPOINT_VICTIM"
-"""The environment variable with the process to kill; without it, the one that reaches the point."""
+"""Environment variable with the id of the process to kill; default: the process that reaches the failpoint."""
 
 LOG = "VOLLEY_FAILPOINT_LOG"
-"""The environment variable with a file that gets a line for each death: the process and the point."""
+"""Environment variable with the file to which each kill appends a line: the process id and the failpoint."""
 
 POINTS = (
     *("before-planning", "before-files", "after-files", "between-commits"),
     *("before-commit", "after-commit", "before-checkpoint"),
 )
-"""In the order in which an epoch passes them on the driver. ``between-commits`` lies behind the dead letters' commits,
-which pass ``before-commit`` and ``after-commit`` as well, and first; ``before-checkpoint`` is Spark's commit log. An
-epoch that is there already passes ``in-recovery`` in place of all but the first."""
+"""The driver's failpoints, in the order of an epoch. ``between-commits`` comes after the commits of the dead letters,
+which pass ``before-commit`` and ``after-commit``, too, and first; ``before-checkpoint`` precedes the entry in Spark's
+commit log. An epoch that is committed already passes ``in-recovery`` instead of all but the first."""
 
 TASK_POINTS = ("in-task", "after-task")
-"""On an executor: a task has written rows, and has closed its files; only the first attempt of a task dies there."""
+"""The executors' failpoints: a task has written rows, has closed its files. Only its first attempt is killed."""
 
-CHORE_POINT = "after-chore"
-"""On an executor: the last chore of a commit is done and has closed its files; only its first attempt dies there."""
+EXECUTOR_TASK_POINT = "after-chore"
+"""An executor's failpoint: the last ExecutorTask of a commit has closed its files. Only its first attempt is killed."""
 
 
 def reach(point: str, epoch: int) -> None:
-    """Die here, as by ``kill -9``, if this point is armed for this epoch."""
+    """Kill the process as by ``kill -9`` if this failpoint is armed for this epoch."""
     if f"{point}@{epoch}" not in os.environ.get(VARIABLE, "").split(","):
         return
     victim = int(os.environ.get(VICTIM, os.getpid()))
     if log := os.environ.get(LOG):
-        with open(log, "a") as deaths:
-            deaths.write(f"{victim} {point}\n")
+        with open(log, "a") as log_file:
+            log_file.write(f"{victim} {point}\n")
     os.kill(victim, signal.SIGKILL)
     signal.pause()

@@ -1,4 +1,4 @@
-"""Memory of a worker process: its peak, and what the garbage collector may leave alone."""
+"""Memory of a worker process: its peak, and what the garbage collector can skip."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ _settled = False
 
 
 def settle() -> None:
-    """Have the next task of this process pay for its rows, and not for what is loaded.
+    """Keep garbage collection and zip-archive scans out of the next task in this worker.
 
-    Before each task Spark has a worker look at the archives in its path again, and after it collect garbage. With
-    Spark's own archives, pyarrow and pyiceberg that is tens of milliseconds each, spent on what lives as long as the
-    process does: it is taken out of the collector's sight, once, and archives are forgotten until the next import.
+    Before each task Spark makes a worker re-read the zip archives on its path, and after it collect garbage. With
+    Spark's own archives, pyarrow and pyiceberg either takes tens of milliseconds, for modules and objects that live as
+    long as the process. So freeze those objects, once, and drop the archives from the importer cache until the next
+    import.
     """
     global _settled
     if not _settled:
@@ -30,6 +31,6 @@ def settle() -> None:
 
 
 def peak_memory() -> int:
-    """The most bytes of memory that this process has had."""
+    """Return the peak memory of this process in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak << 10

@@ -1,4 +1,4 @@
-"""Rows that can't be processed or written: sorted out in the tasks, committed by the driver before the sinks."""
+"""Splits a task's rows into good ones for the sinks and bad ones for the dead letters."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from volley.arrow.bisect import first_failing, halved
+from volley.arrow.bisect import first_failing, process_or_bisect
 from volley.arrow.python_values import bad_row
-from volley.bad_rows import BadRow, Located
+from volley.bad_rows import BadRow, PositionedBatch
 from volley.errors import JobError, VolleyError
 from volley.sink import TaskWriter, Writer
 from volley.task.tree import Failure, SinkStep, Tree
 
-__all__ = ["SCHEMA", "DeadLetters", "Sorter", "blamed"]
+__all__ = ["SCHEMA", "DeadLetters", "Sorter", "with_bad_row"]
 
 SCHEMA = pa.schema(
     {"payload": pa.string(), "error": pa.string(), "position": pa.string(), "epoch": pa.int64(), "job": pa.string()}
 )
 """The columns of a dead letter."""
 
-_AT_ONCE = 1_000
+_LETTERS_PER_BATCH = 1_000
 
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """What travels to the executors: where the bad rows of each sink go in this epoch.
+    """The dead-letter writers of an epoch, and which sink uses which; pickled to the executors.
 
     Args:
         job: The job's name.
         epoch: The epoch's number.
-        writers: One for each target; None = its letters of this epoch are there already.
-        routes: For each sink the number of its target; None = a bad row stops the job.
+        writers: One per dead-letter sink; None = it has the epoch already.
+        routes: Per sink of the job, the index of its dead-letter sink; None = a bad row fails the job.
     """
 
     job: str
@@ -41,16 +41,16 @@ class DeadLetters:
     routes: tuple[int | None, ...]
 
     def takes(self, tree: Tree) -> bool:
-        """True if rows of an input can go to a dead letter."""
+        """Return True if rows of this input can go to a dead letter."""
         return any(self.routes[sink] is not None for sink in tree.sinks)
 
 
 _Outputs = list[tuple[int, pa.RecordBatch]]
-"""The rows for each sink, with the sink's number."""
+"""The rows for each sink, each with the sink's index."""
 
 
 class _Rejected(Exception):
-    """Not all rows of a slice get to all sinks: why, and what gets there."""
+    """Some rows of a slice can't be written to some sinks: the causes, and the rows that can."""
 
     def __init__(self, outputs: _Outputs, failures: Sequence[Failure]) -> None:
         super().__init__(failures)
@@ -59,16 +59,16 @@ class _Rejected(Exception):
 
 
 class Sorter:
-    """One attempt of one task that tells good rows from bad ones: each goes to the sinks, or to a dead letter.
+    """Splits the rows of one task attempt into good and bad ones, and writes them.
 
-    Nothing of a slice is written before the whole of it is known to go through; a slice that does not is halved.
+    A slice is written only once every row of it passed; a failing slice is split in half.
 
     Args:
-        letters: Where bad rows go.
-        tree: What happens to the rows.
-        sinks: What each sink is handed.
-        writers: Their writers; None = the sink has the epoch already.
-        targets: The writers of the dead letters.
+        letters: The destinations of bad rows.
+        tree: The steps and sinks of the rows.
+        sinks: The last step before each sink.
+        writers: The sinks' writers; None = the sink has the epoch already.
+        targets: The dead-letter writers.
     """
 
     def __init__(
@@ -86,53 +86,53 @@ class Sorter:
         self._targets = targets
         self._held: list[list[BadRow]] = [[] for _ in targets]
 
-    def take(self, found: Located | BadRow) -> None:
-        """Write the rows, or what of them can be written.
+    def write(self, rows: PositionedBatch | BadRow) -> None:
+        """Write the good rows, and hold the bad ones for their dead letters.
 
         Raises:
-            VolleyError: If a row is bad that has no dead letter to go to; names it.
+            VolleyError: If a row is bad for a sink without a dead letter; names the row.
         """
-        if isinstance(found, BadRow):
-            self._reject(self._first_route, found)
+        if isinstance(rows, BadRow):
+            self._reject(self._first_route, rows)
             return
-        for outputs in self._sorted(found):
+        for outputs in self._good_outputs(rows):
             self._write(outputs)
 
     def finish(self) -> None:
-        """Write the dead letters that are still held."""
+        """Write the bad rows that are still held."""
         for route in range(len(self._held)):
             self._flush(route)
 
     @property
     def _first_route(self) -> int:
-        """What can't even be read belongs to the first sink that has a dead letter."""
+        """The route of unreadable rows: that of the first sink with a dead letter."""
         routes = (self._letters.routes[sink] for sink in self._tree.sinks)
         return next(route for route in routes if route is not None)
 
-    def _sorted(self, found: Located) -> Iterator[_Outputs]:
+    def _good_outputs(self, rows: PositionedBatch) -> Iterator[_Outputs]:
         def attempt(start: int, end: int) -> _Outputs:
-            outputs, failures = self._tree.sorted_outputs(found.batch.slice(start, end - start), self._writers)
+            outputs, failures = self._tree.checked_outputs(rows.batch.slice(start, end - start), self._writers)
             if failures:
                 raise _Rejected(outputs, failures)
             return outputs
 
         def single(row: int, error: Exception) -> _Outputs:
             assert isinstance(error, _Rejected)
-            position = found.position(row)
+            position = rows.position(row)
             for route, cause in self._causes(error.failures, position).items():
-                self._reject(route, bad_row(found.batch, row, _message(cause), position))
+                self._reject(route, bad_row(rows.batch, row, _message(cause), position))
             return error.outputs
 
-        return halved(found.batch.num_rows, attempt, single, (_Rejected,))
+        return process_or_bisect(rows.batch.num_rows, attempt, single, (_Rejected,))
 
     def _causes(self, failures: Sequence[Failure], position: str) -> dict[int, Exception]:
-        """For each dead letter that gets a row the first cause: sinks that share a dead letter leave it one letter."""
+        """Return the first cause per dead letter: sinks that share one send it the row once."""
         causes: dict[int, Exception] = {}
         for failure in failures:
             for sink in failure.sinks:
                 route = self._letters.routes[sink]
                 if route is None:
-                    raise _named(failure.cause, position) from failure.cause
+                    raise _with_position(failure.cause, position) from failure.cause
                 causes.setdefault(route, failure.cause)
         return causes
 
@@ -143,7 +143,7 @@ class Sorter:
 
     def _reject(self, route: int, row: BadRow) -> None:
         self._held[route].append(row)
-        if len(self._held[route]) == _AT_ONCE:
+        if len(self._held[route]) == _LETTERS_PER_BATCH:
             self._flush(route)
 
     def _flush(self, route: int) -> None:
@@ -154,44 +154,44 @@ class Sorter:
             target.write(pa.RecordBatch.from_pylist(rows, SCHEMA))
 
 
-def blamed(
+def with_bad_row(
     error: Exception,
     batch: pa.RecordBatch,
     tree: Tree,
     writers: Sequence[TaskWriter | None],
     position: Callable[[int], str | None],
 ) -> VolleyError:
-    """The error that names the row which caused it, for a job without dead letters.
+    """Return the error with the row that caused it, for a job without dead letters.
 
     Args:
-        error: What was raised for the whole batch.
-        batch: The rows as they came from the source.
-        tree: What happens to them.
-        writers: The writers of all sinks, which only check.
-        position: From a row's number in the batch to its place in the source, if that is known.
+        error: The error of the whole batch.
+        batch: The rows as read from the source.
+        tree: Their steps and sinks.
+        writers: The writers of all sinks, used for `TaskWriter.check` only.
+        position: From a row's number in the batch to its position in the source; None = unknown.
     """
 
     def failures(start: int, end: int) -> list[Failure]:
-        return tree.sorted_outputs(batch.slice(start, end - start), writers)[1]
+        return tree.checked_outputs(batch.slice(start, end - start), writers)[1]
 
     if not failures(0, batch.num_rows):
-        # It was not the rows: a writer failed that finds every row fit to be written.
+        # No row is bad: a writer failed for another reason.
         return error if isinstance(error, VolleyError) else JobError(str(error))
     row = first_failing(batch.num_rows, lambda start, end: bool(failures(start, end)))
-    found = next((failure.cause for failure in failures(row, row + 1)), error)
-    if isinstance(found, VolleyError) and "the row {" in found.message:
-        # A function's error tells its row already.
-        return found
-    place, shown = position(row), f"the row {bad_row(batch, row, '', '').payload:.200}"
-    return _named(found, f"{place}: {shown}" if place else shown)
+    cause = next((failure.cause for failure in failures(row, row + 1)), error)
+    if isinstance(cause, VolleyError) and "the row {" in cause.message:
+        # The error of a user's function names its row already.
+        return cause
+    place, text = position(row), f"the row {bad_row(batch, row, '', '').payload:.200}"
+    return _with_position(cause, f"{place}: {text}" if place else text)
 
 
 def _message(error: Exception) -> str:
     return error.message if isinstance(error, VolleyError) else str(error)
 
 
-def _named(error: Exception, place: str) -> VolleyError:
-    """The error with the place of the row that caused it in front."""
+def _with_position(error: Exception, place: str) -> VolleyError:
+    """Return the error with the position of its row in front."""
     if isinstance(error, VolleyError):
         return error.within(place)
     return JobError(f"{place}: {error}", hint="filter such rows out before, or mend them at their source")

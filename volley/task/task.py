@@ -1,8 +1,8 @@
-"""The work of Spark tasks: read or take batches, run the steps, feed the writers; and the chores between commits."""
+"""The work of a Spark task: read splits or take Spark's batches, run the steps, feed the writers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,20 +18,20 @@ from volley.sink import TaskWriter, Writer
 from volley.source import Reader, Split
 from volley.task.failpoints import reach
 from volley.task.memory import peak_memory
-from volley.task.sorter import DeadLetters, Sorter, blamed
+from volley.task.sorter import DeadLetters, Sorter, with_bad_row
 from volley.task.tree import DATA_ERRORS, SinkStep, Tree
 
-__all__ = ["InputSplit", "Task", "TaskPlan", "place"]
+__all__ = ["InputSplit", "Task", "TaskPlan", "task_and_attempt"]
 
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What the tasks of a job do with its rows; travels to the executors.
+    """What the tasks of a job do in every epoch; pickled to the executors.
 
     Args:
-        readers: Read the splits, on the Arrow-native path; empty: Spark hands over rows.
-        trees: What happens to the rows, one tree a reader; without readers one for each part of a row.
-        sinks: What each sink is handed.
+        readers: Read the splits on the Arrow-native path; empty on the general path, where Spark passes batches.
+        trees: The steps and sinks of the rows: one tree per reader; on the general path one per head of the plan.
+        sinks: The last step before each sink.
     """
 
     readers: tuple[Reader, ...]
@@ -39,9 +39,9 @@ class TaskPlan:
     sinks: tuple[SinkStep, ...]
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows for each tree in a batch that Spark hands over, with the tree's number.
+        """Yield the rows for each tree in a batch from Spark, with the tree's index.
 
-        A row of several parts has a struct for each tree: its values stand in one, the others are null.
+        With several trees, a batch has a struct column per tree: a row's values are in one, the others are null.
         """
         if len(self.trees) == 1:
             yield 0, batch
@@ -54,57 +54,60 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class InputSplit:
-    """A split and the number of the reader that reads it."""
+    """A split, and the index of its reader."""
 
     reader: int
     split: Split
 
 
-class Reports(Protocol):
-    """Counts what tasks have written, while others still run."""
+class TaskCounts(Protocol):
+    """Counts what tasks have written while others still run."""
 
-    def task(self, results: Sequence[WriteResult]) -> None:
-        """Count the results of one task, one a sink; those behind them are of dead letters."""
+    def add(self, results: Sequence[WriteResult]) -> None:
+        """Count the results of one task: one per sink, then one per dead letter."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What one Spark task does: read or take batches, run the steps, feed the writers, return the results.
+    """The tasks of one epoch: each reads splits or takes batches, runs the steps, feeds the writers, returns results.
 
     Args:
         epoch: The epoch's number.
-        plan: What to do with the rows.
-        writers: One for each sink; None = the sink has the epoch already.
-        letters: Where bad rows go; None = the first one stops the job. Their results come behind the sinks'.
-        reports: Where it tells what it wrote before the epoch is done.
+        plan: The readers, steps and sinks.
+        writers: One per sink; None = the sink has the epoch already.
+        letters: The destinations of bad rows; None = a bad row fails the job. Their results follow the sinks'.
+        counts: Counts what a task wrote while the epoch still runs.
     """
 
     epoch: int
     plan: TaskPlan
     writers: tuple[Writer | None, ...]
     letters: DeadLetters | None = None
-    reports: Reports | None = None
+    counts: TaskCounts | None = None
 
-    def __call__(self, given: Iterator[Any]) -> Iterator[tuple[WriteResult, ...]]:
-        """Do it.
+    def __call__(self, inputs: Iterable[Any]) -> Iterator[tuple[WriteResult, ...]]:
+        """Run one task.
 
         Args:
-            given: The splits, each an InputSplit; without readers the batches.
+            inputs: The task's splits, as InputSplits; without readers its batches.
+
+        Yields:
+            One tuple: the task's results.
         """
-        number, attempt = place()
+        number, attempt = task_and_attempt()
         targets = self.letters.writers if self.letters else ()
         writers = [writer.open(number) if writer else None for writer in (*self.writers, *targets)]
         try:
-            self._run(given, writers)
+            self._run(inputs, writers)
             self._reach("in-task", attempt)
             closed = [writer.close() if writer else None for writer in writers]
             memory = peak_memory()
             results = tuple(
-                replace(each, attempt=attempt, worker_memory=memory) if each else WriteResult() for each in closed
+                replace(result, attempt=attempt, worker_memory=memory) if result else WriteResult() for result in closed
             )
             self._reach("after-task", attempt)
-            if self.reports:
-                self.reports.task(results)
+            if self.counts:
+                self.counts.add(results)
         except BaseException:
             for writer in writers:
                 if writer:
@@ -116,13 +119,13 @@ class Task:
         if attempt == 0:
             reach(point, self.epoch)
 
-    def _run(self, given: Iterator[Any], writers: Sequence[TaskWriter | None]) -> None:
+    def _run(self, inputs: Iterable[Any], writers: Sequence[TaskWriter | None]) -> None:
         if not self.plan.readers:
-            for batch in given:
+            for batch in inputs:
                 for number, rows in self.plan.parts(batch):
                     self._feed(number, rows, writers, lambda row: None)
             return
-        for split in given:
+        for split in inputs:
             if self.letters and self.letters.takes(self.plan.trees[split.reader]):
                 self._sort(split, self.letters, writers)
             else:
@@ -132,8 +135,8 @@ class Task:
         count = len(self.plan.sinks)
         tree = self.plan.trees[split.reader]
         sorter = Sorter(letters, tree, self.plan.sinks, writers[:count], writers[count:])
-        for found in self.plan.readers[split.reader].read_tolerant(split.split):
-            sorter.take(found)
+        for rows in self.plan.readers[split.reader].read_tolerant(split.split):
+            sorter.write(rows)
         sorter.finish()
 
     def _read(self, split: InputSplit, writers: Sequence[TaskWriter | None]) -> None:
@@ -155,22 +158,22 @@ class Task:
                 if writer := writers[sink]:
                     self.plan.sinks[sink].write(rows, writer)
         except DATA_ERRORS as error:
-            raise blamed(error, batch, tree, writers, position) from error
+            raise with_bad_row(error, batch, tree, writers, position) from error
 
     def _position(self, split: InputSplit, before: int, row: int) -> str | None:
-        """Where a row stands in the source, found by reading its split again; None if that is not known."""
+        """Return a row's position in the source by reading its split again; None = unknown."""
         number = before + row
         with suppress(VolleyError):
-            for found in self.plan.readers[split.reader].read_tolerant(split.split):
-                if isinstance(found, BadRow):
+            for rows in self.plan.readers[split.reader].read_tolerant(split.split):
+                if isinstance(rows, BadRow):
                     continue
-                if number < found.batch.num_rows:
-                    return found.position(number)
-                number -= found.batch.num_rows
+                if number < rows.batch.num_rows:
+                    return rows.position(number)
+                number -= rows.batch.num_rows
         return None
 
 
-def place() -> tuple[int, int]:
-    """The number of the Spark task that this is part of, and that of its attempt; outside of Spark both are 0."""
+def task_and_attempt() -> tuple[int, int]:
+    """Return the numbers of the current Spark task and of its attempt; outside of Spark both are 0."""
     context = TaskContext.get()
     return (context.partitionId(), context.attemptNumber()) if context else (0, 0)

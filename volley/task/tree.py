@@ -1,4 +1,4 @@
-"""The narrow steps of a job as a tree: what each batch of one input goes through on its way to the sinks."""
+"""The narrow steps of a job as a tree, from the batches of one input to the sinks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from volley.arrow.batches import conform
-from volley.arrow.nodes import Stage, lower
+from volley.arrow.nodes import CompiledSteps, lower
 from volley.arrow.schemas import Schemas
 from volley.arrow.validation import check_values
 from volley.errors import ExpressionError, JobError, SchemaMismatchError, SourceError
@@ -19,23 +19,23 @@ from volley.sink import TaskWriter
 __all__ = ["DATA_ERRORS", "Branch", "Failure", "SinkStep", "Tree", "grouped", "grow"]
 
 DATA_ERRORS = (ExpressionError, JobError, SchemaMismatchError, SourceError, pa.ArrowInvalid)
-"""What a row's values can be the cause of; a storage or a catalog that fails is no row's fault."""
+"""The errors that a row's values can cause; storage and catalog errors are not among them."""
 
 
 @dataclass(frozen=True)
 class SinkStep:
-    """What one sink of a job is handed.
+    """The last step before a sink: limits the size of its batches.
 
     Args:
-        schema: The Arrow schema of its rows.
-        batch_size: The most rows it is handed at once; None = as they come.
+        schema: The Arrow schema of the sink's rows.
+        batch_size: The most rows of one batch; None = no limit.
     """
 
     schema: pa.Schema
     batch_size: int | None
 
     def write(self, batch: pa.RecordBatch, writer: TaskWriter) -> None:
-        """Hand rows to the sink's writer, in batches of the sink's size."""
+        """Write rows in batches of the sink's size."""
         size = self.batch_size or batch.num_rows
         for start in range(0, batch.num_rows, size):
             writer.write(batch.slice(start, size))
@@ -43,36 +43,36 @@ class SinkStep:
 
 @dataclass(frozen=True)
 class Branch:
-    """Steps that follow each other without a fork.
+    """Consecutive steps without a fork between them.
 
     Args:
-        stage: The steps.
-        parent: The number of the branch whose rows it takes; None = the rows of the input.
-        sinks: The numbers of the sinks that take its rows.
-        checks_values: True if its values must be checked: they go to a sink, and no branch before has checked them.
+        steps: The compiled steps.
+        parent: The index of the branch whose output it takes; None = the input.
+        sinks: The indices of the sinks that get its output.
+        checks_values: True if it must validate the values: they go to a sink, and no earlier branch has validated them.
     """
 
-    stage: Stage
+    steps: CompiledSteps
     parent: int | None
     sinks: tuple[int, ...]
     checks_values: bool
 
     def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The branch's rows of these rows."""
-        rows = self.stage(batch)
+        """Apply the steps to a batch, and validate the result if `checks_values`."""
+        rows = self.steps(batch)
         if self.checks_values:
-            # After the steps, so that rows they leave out cause no error, on either path.
+            # After the steps: rows that they drop must not raise, on either path.
             check_values(rows)
         return rows
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why rows can't get to some of the sinks.
+    """Why rows can't be written to some of the sinks.
 
     Args:
-        sinks: The numbers of these sinks.
-        cause: What was raised; one of DATA_ERRORS.
+        sinks: The indices of these sinks.
+        cause: The error; one of DATA_ERRORS.
     """
 
     sinks: tuple[int, ...]
@@ -81,11 +81,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class Tree:
-    """All that happens to the batches of one input: a source, or the rows that Spark hands over.
+    """All narrow steps from one input (a source, or a head of the plan on the general path) to the sinks.
 
     Args:
         schema: The schema of the input.
-        dictionaries: True if columns may stay dictionaries, as every sink takes them.
+        dictionaries: True if columns may stay dictionary-encoded, as every sink accepts that.
         branches: The branches, parents first.
     """
 
@@ -95,45 +95,45 @@ class Tree:
 
     @property
     def sinks(self) -> tuple[int, ...]:
-        """The numbers of all sinks that rows of this input can get to."""
+        """The indices of all sinks that rows of this input can reach."""
         return tuple(sorted({sink for branch in self.branches for sink in branch.sinks}))
 
     def outputs(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows for each sink that gets some of these, each with the sink's number.
+        """Yield the output for each sink that gets rows of this batch, with the sink's index.
 
         Raises:
-            VolleyError: If a row's values don't go through a step.
+            VolleyError: If a step fails on a row's values.
         """
         rows: list[pa.RecordBatch] = []
-        given = conform(batch, self.schema, self.dictionaries)
+        conformed = conform(batch, self.schema, self.dictionaries)
         for branch in self.branches:
-            rows.append(branch.run(given if branch.parent is None else rows[branch.parent]))
+            rows.append(branch.run(conformed if branch.parent is None else rows[branch.parent]))
             if rows[-1].num_rows:
                 for sink in branch.sinks:
                     yield sink, rows[-1]
 
-    def sorted_outputs(
+    def checked_outputs(
         self, batch: pa.RecordBatch, writers: Sequence[TaskWriter | None]
     ) -> tuple[list[tuple[int, pa.RecordBatch]], list[Failure]]:
-        """The rows that get to a sink and would be taken by its writer, and why the others do not; writes nothing.
+        """Return the outputs that the sinks' writers would accept, and why the others fail; write nothing.
 
         Args:
             batch: The rows.
-            writers: The writers of all sinks, which only check.
+            writers: The writers of all sinks, used for `TaskWriter.check` only.
         """
         outputs: list[tuple[int, pa.RecordBatch]] = []
         failures: list[Failure] = []
         try:
-            given = conform(batch, self.schema, self.dictionaries)
+            conformed = conform(batch, self.schema, self.dictionaries)
         except DATA_ERRORS as error:
             return [], [Failure(self.sinks, error)]
-        # Branches behind one that failed get no rows: the failure counts for their sinks too.
+        # A failed branch fails the sinks of all branches after it, too; these get no rows.
         rows: dict[int, pa.RecordBatch] = {}
         for number, branch in enumerate(self.branches):
             if branch.parent is not None and branch.parent not in rows:
                 continue
             try:
-                rows[number] = branch.run(given if branch.parent is None else rows[branch.parent])
+                rows[number] = branch.run(conformed if branch.parent is None else rows[branch.parent])
             except DATA_ERRORS as error:
                 failures.append(Failure(self._sinks_from(number), error))
                 continue
@@ -149,46 +149,48 @@ class Tree:
         return outputs, failures
 
     def _sinks_from(self, number: int) -> tuple[int, ...]:
-        """The numbers of the sinks that take rows of a branch or of one behind it."""
-        below = {number}
+        """Return the indices of the sinks of a branch and of all branches that descend from it."""
+        descendants = {number}
         for later, branch in enumerate(self.branches):
-            if branch.parent in below:
-                below.add(later)
-        return tuple(sorted({sink for each in below for sink in self.branches[each].sinks}))
+            if branch.parent in descendants:
+                descendants.add(later)
+        return tuple(sorted({sink for index in descendants for sink in self.branches[index].sinks}))
 
 
 def grow(root: nodes.Node, writes: Mapping[int, nodes.Write], schemas: Schemas, dictionaries: bool) -> Tree:
-    """The tree of all narrow steps from a node to writes that its rows get to.
+    """Return the tree of all narrow steps from a node to the writes that its rows reach.
 
-    A union lets the rows of each of its streams pass: steps behind it stand in the tree of each of them.
+    The steps after a union are in the tree of each of its streams.
 
     Args:
-        root: The node that gives the input's rows; only narrow steps lead from it to the writes.
-        writes: The writes, each under the number of its sink.
+        root: The node whose output is the input; only narrow steps lead from it to the writes.
+        writes: The writes by the index of their sink.
         schemas: The schemas of the graph's nodes.
-        dictionaries: True if columns may stay dictionaries, as every sink takes them.
+        dictionaries: True if columns may stay dictionary-encoded, as every sink accepts that.
     """
     followers: dict[int, list[nodes.Node]] = {}
     for node in nodes.walk(writes.values()):
-        for each in node.inputs:
-            followers.setdefault(id(each), []).append(node)
+        for source in node.inputs:
+            followers.setdefault(id(source), []).append(node)
     growth = _Growth(followers, {id(write): number for number, write in writes.items()}, schemas)
     growth.grow(root, [], schemas.known(root), None, checked=False)
     return Tree(schemas.known(root), dictionaries, tuple(growth.branches))
 
 
 def grouped(trees: Sequence[Tree], sinks: int) -> list[int]:
-    """For each sink the number of its group: sinks of one group get the same rows, or rows made of these.
+    """Return the group of each sink: sinks of one group get the same rows, or rows derived from these.
+
+    A group has the index of its first sink.
 
     Args:
         trees: The trees of a job.
-        sinks: How many sinks it has.
+        sinks: The number of its sinks.
 
     Example:
         >>> schema = pa.schema([])
-        >>> stage = lower([], schema)
-        >>> first, behind = Branch(stage, None, (0,), True), Branch(stage, 0, (1,), False)
-        >>> grouped([Tree(schema, False, (first, behind, Branch(stage, None, (2,), True)))], 3)
+        >>> steps = lower([], schema)
+        >>> first, derived = Branch(steps, None, (0,), True), Branch(steps, 0, (1,), False)
+        >>> grouped([Tree(schema, False, (first, derived, Branch(steps, None, (2,), True)))], 3)
         [0, 0, 2]
     """
     groups = list(range(sinks))
@@ -201,7 +203,7 @@ def grouped(trees: Sequence[Tree], sinks: int) -> list[int]:
                 first[number] = branch.sinks[0]
             for sink in branch.sinks:
                 merged, group = groups[sink], groups[first[number]]
-                groups = [group if each == merged else each for each in groups]
+                groups = [group if other == merged else other for other in groups]
     return groups
 
 
@@ -215,31 +217,31 @@ class _Growth:
     def grow(
         self, node: nodes.Node, steps: list[nodes.Node], schema: pa.Schema, parent: int | None, checked: bool
     ) -> None:
-        """Add the branch that goes on from a node, and all behind it.
+        """Add the branch that continues at a node, and all its descendants.
 
         Args:
-            node: Where it goes on.
-            steps: The steps that lead from the parent to the node.
-            schema: The schema of the parent's rows.
-            parent: The number of the branch before it; None = the rows of the input.
-            checked: True if a branch before it has checked the values.
+            node: The node.
+            steps: The steps from the parent to the node.
+            schema: The schema of the parent's output.
+            parent: The index of the parent branch; None = the input.
+            checked: True if an ancestor has validated the values.
         """
         followers = self.followers[id(node)]
         while len(followers) == 1 and id(followers[0]) not in self.sinks:
             (node,) = followers
             steps = [*steps, node]
             followers = self.followers[id(node)]
-        sinks = tuple(self.sinks[id(each)] for each in followers if id(each) in self.sinks)
-        stage = self._stage(steps, schema)
+        sinks = tuple(self.sinks[id(follower)] for follower in followers if id(follower) in self.sinks)
+        compiled = self._compile(steps, schema)
         if steps or sinks:
-            self.branches.append(Branch(stage, parent, sinks, checks_values=bool(sinks) and not checked))
+            self.branches.append(Branch(compiled, parent, sinks, checks_values=bool(sinks) and not checked))
             parent, checked = len(self.branches) - 1, checked or bool(sinks)
-        for each in followers:
-            if id(each) not in self.sinks:
-                self.grow(each, [each], stage.schema, parent, checked)
+        for follower in followers:
+            if id(follower) not in self.sinks:
+                self.grow(follower, [follower], compiled.schema, parent, checked)
 
-    def _stage(self, steps: Sequence[nodes.Node], schema: pa.Schema) -> Stage:
-        """The steps as functions on batches; a union brings columns into the order of its first stream."""
+    def _compile(self, steps: Sequence[nodes.Node], schema: pa.Schema) -> CompiledSteps:
+        """Compile steps; a union becomes a select of its first stream's column order."""
         return lower([self._in_order(step) if isinstance(step, nodes.Union) else step for step in steps], schema)
 
     def _in_order(self, union: nodes.Union) -> nodes.Select:

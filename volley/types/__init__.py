@@ -1,1 +1,1 @@
-"""Names of types, schemas as users write them, and their Arrow types."""
+"""Type names, schemas as users write them, and their Arrow types."""

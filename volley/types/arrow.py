@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["arrow_schema", "arrow_type", "canonical_schema", "canonical_type", "type_name"]
 
 
-def arrow_type(kind: TypeLike) -> pa.DataType:
-    """The Arrow type of a name such as ``long``, ``decimal(10,2)`` or ``array<string>``, or of a Python type."""
-    return _arrow(Parser(check_type(kind)).only_type())
+def arrow_type(data_type: TypeLike) -> pa.DataType:
+    """Return the Arrow type of a name such as ``long``, ``decimal(10,2)`` or ``array<string>``, or of a Python type."""
+    return _arrow(Parser(check_type(data_type)).only_type())
 
 
 def arrow_schema(schema: CheckedSchema) -> pa.Schema:
-    """The Arrow schema of a text, a dict of names and types, or of what `check_schema` made of it."""
+    """Return the Arrow schema of a text, of a dict of names and types, or of what `check_schema` returned."""
     if isinstance(schema, pa.Schema):
         return schema
     if isinstance(schema, str):
@@ -48,32 +48,31 @@ def _arrow(parsed: ParsedType) -> pa.DataType:
             return pa.timestamp("us", "UTC")
         case "timestamp_ntz":
             return pa.timestamp("us")
-    made: pa.DataType = getattr(pa, SIMPLE[parsed.name])()
-    return made
+    data_type: pa.DataType = getattr(pa, SIMPLE[parsed.name])()
+    return data_type
 
 
-def type_name(kind: pa.DataType) -> str:
-    """The name of an Arrow type, as `arrow_type` takes it; Arrow's own name for types that have none here."""
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_struct(kind):
-        return "struct<" + ", ".join(f"{field.name}: {type_name(field.type)}" for field in kind) + ">"
-    if pa.types.is_map(kind):
-        return f"map<{type_name(kind.key_type)}, {type_name(kind.item_type)}>"
-    if pa.types.is_list(kind):
-        return f"array<{type_name(kind.value_type)}>"
-    return next((name for name in SIMPLE if _arrow(ParsedType(name)) == kind), str(kind))
+def type_name(data_type: pa.DataType) -> str:
+    """Return the name of an Arrow type that `arrow_type` accepts; for types without one, Arrow's own name."""
+    if pa.types.is_decimal(data_type):
+        return f"decimal({data_type.precision},{data_type.scale})"
+    if pa.types.is_struct(data_type):
+        return "struct<" + ", ".join(f"{field.name}: {type_name(field.type)}" for field in data_type) + ">"
+    if pa.types.is_map(data_type):
+        return f"map<{type_name(data_type.key_type)}, {type_name(data_type.item_type)}>"
+    if pa.types.is_list(data_type):
+        return f"array<{type_name(data_type.value_type)}>"
+    return next((name for name in SIMPLE if _arrow(ParsedType(name)) == data_type), str(data_type))
 
 
 def canonical_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema in the types that Arrow, Spark and Iceberg share, without metadata.
+    """Return the schema in the types that Arrow, Spark and Iceberg share, without metadata.
 
-    Narrow integers are widened, time zones become UTC, times microseconds, dictionaries and views plain.
+    Widens narrow integers, decodes dictionaries and views; time zones become UTC, times microseconds.
 
     Raises:
-        SourceError: If a column's type has no counterpart; names it.
-        ConfigError: If the name of a column, or of a field in a struct, is there twice, is empty, or can't be passed
-            on.
+        SourceError: If a column's type has no counterpart; names the column.
+        ConfigError: If the name of a column, or of a struct's field, is empty, not unique or has a NUL character.
     """
     check_names(schema.names, "the schema")
     return pa.schema([pa.field(field.name, _canonical_field(field)) for field in schema])
@@ -95,36 +94,41 @@ def _check_fields(struct: pa.StructType) -> None:
     check_names([field.name for field in struct], str(struct))
 
 
-def canonical_type(kind: pa.DataType) -> pa.DataType:
-    """One type in the form that Arrow, Spark and Iceberg share. See `canonical_schema`."""
+def canonical_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the counterpart of a type that Arrow, Spark and Iceberg share. See `canonical_schema`."""
     t = pa.types
-    if (plain := _canonical_plain(kind)) is not None:
-        return plain
-    if t.is_dictionary(kind):
-        return canonical_type(kind.value_type)
-    if t.is_map(kind):
-        return pa.map_(canonical_type(kind.key_type), canonical_type(kind.item_type))
-    if t.is_struct(kind):
-        _check_fields(kind)
-        return pa.struct([pa.field(field.name, canonical_type(field.type)) for field in kind])
-    if t.is_decimal(kind) and decimal_fits(kind.precision, kind.scale):
-        return pa.decimal128(kind.precision, kind.scale)
-    if t.is_decimal(kind):
-        raise SourceError(f"{type_name(kind)} is out of range", hint=DIGITS)
-    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind) or t.is_list_view(kind):
-        return pa.list_(canonical_type(kind.value_type))
+    if (simple := _canonical_simple(data_type)) is not None:
+        return simple
+    if t.is_dictionary(data_type):
+        return canonical_type(data_type.value_type)
+    if t.is_map(data_type):
+        return pa.map_(canonical_type(data_type.key_type), canonical_type(data_type.item_type))
+    if t.is_struct(data_type):
+        _check_fields(data_type)
+        return pa.struct([pa.field(field.name, canonical_type(field.type)) for field in data_type])
+    if t.is_decimal(data_type) and decimal_fits(data_type.precision, data_type.scale):
+        return pa.decimal128(data_type.precision, data_type.scale)
+    if t.is_decimal(data_type):
+        raise SourceError(f"{type_name(data_type)} is out of range", hint=DIGITS)
+    if (
+        t.is_list(data_type)
+        or t.is_large_list(data_type)
+        or t.is_fixed_size_list(data_type)
+        or t.is_list_view(data_type)
+    ):
+        return pa.list_(canonical_type(data_type.value_type))
     raise SourceError(
-        f"type {kind} has no counterpart in Spark and Iceberg",
+        f"type {data_type} has no counterpart in Spark and Iceberg",
         hint="declare another schema for the source, or convert the column before",
     )
 
 
-def _canonical_plain(kind: pa.DataType) -> pa.DataType | None:
-    """The canonical form of a type without fields; None for nested and impossible ones."""
+def _canonical_simple(data_type: pa.DataType) -> pa.DataType | None:
+    """Return the canonical form of a type without fields; None for nested and unsupported types."""
     t = pa.types
-    if t.is_timestamp(kind):
-        return pa.timestamp("us", "UTC" if kind.tz else None)
-    for matches, made in (
+    if t.is_timestamp(data_type):
+        return pa.timestamp("us", "UTC" if data_type.tz else None)
+    for matches, canonical in (
         (t.is_int64, pa.int64()),
         (t.is_uint32, pa.int64()),
         (t.is_uint64, pa.decimal128(20, 0)),
@@ -140,7 +144,12 @@ def _canonical_plain(kind: pa.DataType) -> pa.DataType | None:
         (t.is_large_binary, pa.binary()),
         (t.is_binary_view, pa.binary()),
     ):
-        if matches(kind):
-            return made
-    same = t.is_boolean(kind) or t.is_floating(kind) or t.is_fixed_size_binary(kind) or kind == pa.uuid()
-    return kind if same else None
+        if matches(data_type):
+            return canonical
+    is_canonical = (
+        t.is_boolean(data_type)
+        or t.is_floating(data_type)
+        or t.is_fixed_size_binary(data_type)
+        or data_type == pa.uuid()
+    )
+    return data_type if is_canonical else None

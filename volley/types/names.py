@@ -1,4 +1,4 @@
-"""Names of types as users write them: texts such as ``decimal(10,2)``, and Python types. Needs no Arrow."""
+"""Type names as users write them: texts such as ``decimal(10,2)``, and Python types. Imports no Arrow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 TypeLike = str | type
-"""What names a type: a text such as ``"long"``, or a Python type such as `int` or ``list[str]``."""
+"""A type: a text such as ``"long"``, or a Python type such as `int` or ``list[str]``."""
 
 SIMPLE = {
     "boolean": "bool_",
@@ -61,7 +61,7 @@ _TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([A-Za-z_0-9]+)|(.))")
 
 @dataclass(frozen=True)
 class ParsedType:
-    """A parsed type: its plain name, its numbers (decimal) or its fields (nested types)."""
+    """A parsed type: its name, and its numbers (precision and scale of a decimal) or its fields (nested types)."""
 
     name: str
     numbers: tuple[int, ...] = ()
@@ -69,7 +69,7 @@ class ParsedType:
 
 
 class Parser:
-    """A recursive parser of ``decimal(10,2)``, ``array<string>``, ``struct<a: int, b: map<string, long>>``."""
+    """A recursive-descent parser: ``decimal(10,2)``, ``array<string>``, ``struct<a: int, b: map<string, long>>``."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -77,14 +77,16 @@ class Parser:
             (m[1] is not None, m[2] or m[3] if m[1] is None else m[1].replace("``", "`"))
             for m in _TOKEN.finditer(text.rstrip())
         ]
-        self._at = 0
+        self._position = 0
 
     def only_type(self) -> ParsedType:
+        """Parse the whole text as one type."""
         parsed = self._type()
         self._end()
         return parsed
 
     def columns(self) -> tuple[tuple[str, ParsedType], ...]:
+        """Parse the whole text as columns: names, each with a type."""
         columns = tuple(self._fields(separator=None))
         self._end()
         return columns
@@ -98,9 +100,9 @@ class Parser:
             return self._decimal()
         if name in ("array", "map", "struct"):
             self._expect("<")
-            made = self._nested(name)
+            nested = self._nested(name)
             self._expect(">")
-            return made
+            return nested
         raise ConfigError(f"unknown type {name!r} in {self._text!r}", hint=near(name, _NAMES))
 
     def _decimal(self) -> ParsedType:
@@ -135,13 +137,13 @@ class Parser:
             self._expect(",")
 
     def _peek(self) -> str | None:
-        return self._tokens[self._at][1] if self._at < len(self._tokens) else None
+        return self._tokens[self._position][1] if self._position < len(self._tokens) else None
 
-    def _next(self, wanted: str) -> str:
-        quoted, token = self._tokens[self._at] if self._at < len(self._tokens) else (False, "")
+    def _next(self, expected: str) -> str:
+        quoted, token = self._tokens[self._position] if self._position < len(self._tokens) else (False, "")
         if not quoted and not re.fullmatch(r"[A-Za-z_0-9]+", token):
-            raise self._wrong(wanted)
-        self._at += 1
+            raise self._error(expected)
+        self._position += 1
         return token
 
     def _number(self) -> int:
@@ -154,36 +156,40 @@ class Parser:
 
     def _expect(self, token: str) -> None:
         if self._peek() != token:
-            raise self._wrong(repr(token))
-        self._at += 1
+            raise self._error(repr(token))
+        self._position += 1
 
     def _end(self) -> None:
         if self._peek() is not None:
-            raise self._wrong("the end")
+            raise self._error("the end")
 
-    def _wrong(self, wanted: str) -> ConfigError:
-        found = "the end" if self._peek() is None else repr(self._peek())
+    def _error(self, expected: str) -> ConfigError:
+        token = "the end" if self._peek() is None else repr(self._peek())
         return ConfigError(
-            f"{self._text!r} is not a type or schema: expected {wanted}, found {found}",
+            f"{self._text!r} is not a type or schema: expected {expected}, found {token}",
             hint='write "id long, name string, tags array<string>"; types: ' + ", ".join(_NAMES),
         )
 
 
 def decimal_fits(precision: int, scale: int) -> bool:
-    """True if Spark and Iceberg have a decimal of these digits."""
+    """Return True if Spark and Iceberg support a decimal of this precision and scale."""
     return 1 <= precision <= 38 and 0 <= scale <= precision
 
 
 def check_names(names: list[Any], where: str) -> None:
     """Check the names of columns or of a struct's fields.
 
+    Args:
+        names: The names.
+        where: The schema or struct, as errors name it.
+
     Raises:
-        ConfigError: If one is there twice, is empty, or can't be passed on.
+        ConfigError: If a name is empty, not unique or has a NUL character.
     """
     for name in names:
         if not isinstance(name, str) or not name:
             raise ConfigError(f"a column of {where!r} has the name {name!r}", hint="give each column a name")
-        # Arrow hands names on as C strings: what comes after a NUL would be lost, and the column's values with it.
+        # Arrow passes names as C strings: a NUL would cut off the name, and lose the column's values.
         if "\0" in name:
             raise ConfigError(f"column {name!r} has a NUL character in its name", hint="rename it")
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
@@ -203,11 +209,11 @@ _PYTHON: dict[Any, str] = {
 }
 
 
-def check_type(kind: TypeLike) -> str:
-    """Return the name of a type that is given as a text or as a Python type.
+def check_type(type_like: TypeLike) -> str:
+    """Return the name of a type.
 
-    A Python type is one of `bool`, `int`, `float`, `str`, `bytes`, `date`, `time`, `datetime` and `UUID`, a list or
-    dict of such types, a dataclass, a pydantic model, or one of these or None.
+    Besides a text, accepts a Python type: `bool`, `int`, `float`, `str`, `bytes`, `date`, `time`, `datetime`, `UUID`,
+    a list or dict of such types, a dataclass, a pydantic model, or any of these ``| None``.
 
     Raises:
         ConfigError: If there is no such type.
@@ -216,54 +222,54 @@ def check_type(kind: TypeLike) -> str:
         >>> check_type("decimal(10,2)"), check_type(int), check_type(dict[str, list[float]])
         ('decimal(10,2)', 'long', 'map<string, array<double>>')
     """
-    if isinstance(kind, str):
-        Parser(kind).only_type()
-        return kind
-    return _python_name(kind)
+    if isinstance(type_like, str):
+        Parser(type_like).only_type()
+        return type_like
+    return _python_name(type_like)
 
 
-def _python_name(kind: Any) -> str:
-    if kind is Decimal:
+def _python_name(python_type: Any) -> str:
+    if python_type is Decimal:
         raise ConfigError("Decimal does not say how many digits a column has", hint='for example "decimal(10,2)"')
-    if isinstance(kind, type) and kind in _PYTHON:
-        return _PYTHON[kind]
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if isinstance(python_type, type) and python_type in _PYTHON:
+        return _PYTHON[python_type]
+    origin, arguments = typing.get_origin(python_type), typing.get_args(python_type)
     if origin is typing.Annotated:
         return check_type(next((text for text in arguments[1:] if isinstance(text, str)), arguments[0]))
     if origin in (typing.Union, types.UnionType):
-        (kind, *others) = [argument for argument in arguments if argument is not type(None)]
+        (python_type, *others) = [argument for argument in arguments if argument is not type(None)]
         if not others:
-            return check_type(kind)
+            return check_type(python_type)
     if origin is list and arguments:
         return f"array<{check_type(arguments[0])}>"
     if origin is dict and arguments:
         return f"map<{check_type(arguments[0])}, {check_type(arguments[1])}>"
-    if (fields := fields_of(kind)) is not None:
+    if (fields := fields_of(python_type)) is not None:
         quoted = (f"`{name.replace('`', '``')}`: {check_type(inner)}" for name, inner in fields.items())
         return f"struct<{', '.join(quoted)}>"
     raise ConfigError(
-        f"{kind!r} is not a type",
-        hint='a text such as "long" or "array<string>", or ' + ", ".join(python.__name__ for python in _PYTHON),
+        f"{python_type!r} is not a type",
+        hint='a text such as "long" or "array<string>", or ' + ", ".join(simple.__name__ for simple in _PYTHON),
     )
 
 
-def fields_of(kind: Any) -> dict[str, Any] | None:
-    """Return the fields of a dataclass or pydantic model with their annotations; None for anything else.
+def fields_of(model: Any) -> dict[str, Any] | None:
+    """Return the fields of a dataclass or pydantic model with their annotations; None for any other object.
 
     Raises:
         ConfigError: If an annotation names a class that can't be found.
     """
-    if not isinstance(kind, type):
+    if not isinstance(model, type):
         return None
-    if dataclasses.is_dataclass(kind):
-        names = [field.name for field in dataclasses.fields(kind)]
-    elif not (names := list(getattr(kind, "model_fields", ()))):
+    if dataclasses.is_dataclass(model):
+        names = [field.name for field in dataclasses.fields(model)]
+    elif not (names := list(getattr(model, "model_fields", ()))):
         return None
     try:
-        hints = typing.get_type_hints(kind, include_extras=True)
+        hints = typing.get_type_hints(model, include_extras=True)
     except NameError as error:
         raise ConfigError(
-            f"{kind.__qualname__} has an annotation that is not known: {error}",
+            f"{model.__qualname__} has an annotation that is not known: {error}",
             hint="define the class before the schema is used, at the top of a module",
         ) from error
     return {name: hints[name] for name in names}

@@ -1,4 +1,4 @@
-"""Schemas as users write them, checked when a pipeline is built. Imports Arrow only if an Arrow schema is given."""
+"""Checks schemas as users write them, when a pipeline is built. Imports Arrow only for an Arrow schema."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ __all__ = ["check_schema", "column_names", "schema_setting"]
 
 
 def check_schema(schema: SchemaLike) -> Any:
-    """Return a schema in a hashable form that `arrow_schema` takes.
+    """Check a schema and return it in a hashable form that `arrow_schema` accepts.
 
     Args:
         schema: A text such as ``"id long, name string"``, a dict of names and types, a dataclass, a pydantic model or
             a `pyarrow.Schema`.
 
     Raises:
-        ConfigError: If it is no schema, names an unknown type, has no column, or one that is named twice or not at
-            all.
+        ConfigError: If it is not a schema, has an unknown type or no column, or a column name is empty or not unique.
         SourceError: If an Arrow type has no counterpart in Spark and Iceberg.
 
     Example:
@@ -52,7 +51,7 @@ def check_schema(schema: SchemaLike) -> Any:
             hint='for example "id long, name string", or {"id": int, "name": str}',
         )
     check_names([name for name, _ in pairs], "the schema")
-    return tuple((name, check_type(kind)) for name, kind in pairs)
+    return tuple((name, check_type(type_like)) for name, type_like in pairs)
 
 
 def schema_setting(name: str, schema: Any) -> Any:

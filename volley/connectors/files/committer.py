@@ -15,7 +15,7 @@ from volley.connectors.files.listing import MARKERS, STAGED
 from volley.epoch import Epoch, WriteResult
 from volley.errors import CommitStateUnknownError, StorageAccessError, StorageError, VolleyError
 from volley.formats.encoders import ENCODERS, check_rows
-from volley.secrets import mask_uri, presentable
+from volley.secrets import redact_uri, redacted
 from volley.sink import Committer, SinkContext, TaskWriter, Writer
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
@@ -31,19 +31,19 @@ _FOLDER = "folder.json"
 @contextmanager
 def _storage(path: str, action: str) -> Iterator[None]:
     """Whatever the storage's driver raises as one of ours."""
-    path = mask_uri(path)
+    path = redact_uri(path)
     try:
         yield
     except VolleyError:
         raise
     except PermissionError as error:
         raise StorageAccessError(
-            f"{action} {path} was refused: {mask_uri(str(error))}", hint="check credentials and rights"
-        ) from presentable(error)
+            f"{action} {path} was refused: {redact_uri(str(error))}", hint="check credentials and rights"
+        ) from redacted(error)
     except Exception as error:
         raise StorageError(
-            f"{action} {path} failed: {mask_uri(str(error))}", hint="check that the folder is there and has room"
-        ) from presentable(error)
+            f"{action} {path} failed: {redact_uri(str(error))}", hint="check that the folder is there and has room"
+        ) from redacted(error)
 
 
 class FileCommitter(Committer):
@@ -69,7 +69,7 @@ class FileCommitter(Committer):
         if not self._fs.exists(path):
             if self._context.resumed:
                 raise StorageError(
-                    f"{mask_uri(self._path)} is gone: it has no {MARKERS}/{_FOLDER}, which job "
+                    f"{redact_uri(self._path)} is gone: it has no {MARKERS}/{_FOLDER}, which job "
                     f"{self._context.job!r} has written there",
                     hint="restore the folder, or start over with fresh=True to fill a new one",
                 )
@@ -78,7 +78,7 @@ class FileCommitter(Committer):
         return found
 
     def __str__(self) -> str:
-        return mask_uri(self._path)
+        return redact_uri(self._path)
 
     @property
     def identity(self) -> str:
@@ -145,7 +145,7 @@ class FileCommitter(Committer):
             write_durably(self._fs, marker, json.dumps(mark).encode())
         except Exception as error:
             raise CommitStateUnknownError(
-                f"epoch {epoch.number} is published in {mask_uri(self._path)}, but its mark may not be: {error}",
+                f"epoch {epoch.number} is published in {redact_uri(self._path)}, but its mark may not be: {error}",
                 hint="start again: if the mark is missing, the epoch is repeated in its place",
             ) from error
 

@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from volley.bad_rows import BadRow, Located
+from volley.bad_rows import BadRow, PositionedBatch
 from volley.connectors.files.listing import check_exists, check_not_empty, list_files
 from volley.connectors.files.log import FileLog, LoggedFile
 from volley.errors import SourceError, VolleyError
 from volley.formats.files import FORMATS, Files, Format
 from volley.formats.input_file import InputFile
-from volley.secrets import mask_uri, presentable
+from volley.secrets import redact_uri, redacted
 from volley.source import Offset, Reader, SourceContext
 from volley.storage.paths import filesystem
-from volley.storage.remembered import kept
+from volley.storage.remembered import read_or_create
 from volley.types.arrow import arrow_schema, canonical_schema
 
 __all__ = ["FileReader", "open_reader", "preview"]
@@ -74,7 +74,7 @@ class FileReader(Reader):
         encoded = reader.read_encoded if self.dictionaries else None
         return self._each_file(split, encoded or reader.read)
 
-    def read_tolerant(self, split: FileSplit) -> Iterator[Located | BadRow]:
+    def read_tolerant(self, split: FileSplit) -> Iterator[PositionedBatch | BadRow]:
         return self._each_file(split, self._format.reader.read_tolerant)
 
     @property
@@ -93,7 +93,7 @@ class FileReader(Reader):
             try:
                 yield from read(_input(self.files, logged), self.schema, part, self.files.options)
             except OSError as error:
-                raise _unreadable(logged.path, error) from presentable(error)
+                raise _unreadable(logged.path, error) from redacted(error)
 
 
 def preview(files: Files, context: SourceContext) -> pa.Schema | None:
@@ -160,7 +160,7 @@ def _inferred(files: Files, log: FileLog, saved: str) -> pa.Schema:
         schema = next((each for each in found if each is not None), None)
         if schema is None:
             raise SourceError(
-                f"{mask_uri(files.url)} has no rows with columns to infer a schema from",
+                f"{redact_uri(files.url)} has no rows with columns to infer a schema from",
                 hint="declare it: schema=…",
             )
         text: bytes = schema.serialize().to_pybytes()
@@ -172,7 +172,7 @@ def _inferred(files: Files, log: FileLog, saved: str) -> pa.Schema:
         except OSError as error:
             raise ValueError(str(error)) from error
 
-    return kept(saved, infer, parse)
+    return read_or_create(saved, infer, parse)
 
 
 def _schema_of(files: Files, logged: LoggedFile) -> pa.Schema | None:
@@ -181,7 +181,7 @@ def _schema_of(files: Files, logged: LoggedFile) -> pa.Schema | None:
         # Objects without fields are rows, but say nothing about columns.
         return canonical_schema(found) if found else None
     except OSError as error:
-        raise _unreadable(logged.path, error) from presentable(error)
+        raise _unreadable(logged.path, error) from redacted(error)
     except VolleyError as error:
         if logged.path in error.message:
             raise
@@ -194,7 +194,7 @@ def _input(files: Files, logged: LoggedFile) -> InputFile:
     try:
         size = storage.size(logged.path)
     except Exception as error:
-        raise _unreadable(logged.path, error) from presentable(error)
+        raise _unreadable(logged.path, error) from redacted(error)
     if size != logged.size:
         raise SourceError(
             f"{logged.path} has {size} bytes now, it had {logged.size} when it was found",
@@ -212,7 +212,7 @@ def _input(files: Files, logged: LoggedFile) -> InputFile:
 
 def _unreadable(path: str, error: Exception) -> SourceError:
     return SourceError(
-        f"{mask_uri(path)} can't be read: {mask_uri(str(error))}",
+        f"{redact_uri(path)} can't be read: {redact_uri(str(error))}",
         hint="it was there when it was found: was it removed or cut?",
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from volley.checks import keep, mapping, one_of, path
 from volley.connectors.files.committer import FileCommitter
 from volley.formats.encoders import ENCODERS, check_columns
-from volley.secrets import mask_uri, show
+from volley.secrets import redact_uri, redacted_repr
 from volley.sink import Committer, Sink, SinkContext
 from volley.storage.paths import absolute
 
@@ -49,7 +49,7 @@ class FileSink(Sink):
 
     @property
     def target(self) -> str | None:
-        return f"files:{mask_uri(absolute(os.fspath(self.path)))}"
+        return f"files:{redact_uri(absolute(os.fspath(self.path)))}"
 
     def check(self, schema: pa.Schema | None) -> None:
         if schema is not None:
@@ -60,4 +60,4 @@ class FileSink(Sink):
         return FileCommitter(absolute(os.fspath(self.path)), self.format, dict(self.storage_options), context)
 
     def __repr__(self) -> str:
-        return show(self)
+        return redacted_repr(self)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from volley.checks import count, flag, keep, mapping, optional, path
 from volley.errors import ConfigError, near
 from volley.formats.files import FORMATS, Files, format_of
-from volley.secrets import mask_uri, show
+from volley.secrets import redact_uri, redacted_repr
 from volley.source import Reader, Source, SourceContext
 from volley.storage.paths import absolute
 from volley.types.schemas import schema_setting
@@ -71,14 +71,14 @@ class FileSource(Source):
         chosen = format_of(self._url) if self.format is None else self.format
         if not isinstance(chosen, str) or chosen not in FORMATS:
             raise ConfigError(
-                f"FileSource format {chosen!r} of {mask_uri(self._url)!r} is unknown", hint=near(str(chosen), FORMATS)
+                f"FileSource format {chosen!r} of {redact_uri(self._url)!r} is unknown", hint=near(str(chosen), FORMATS)
             )
         object.__setattr__(self, "format", chosen)
         _check_options(chosen, self.options)
 
     @property
     def identity(self) -> str:
-        return f"files:{self.format}:{mask_uri(absolute(self._url))}"
+        return f"files:{self.format}:{redact_uri(absolute(self._url))}"
 
     def preview(self, context: SourceContext) -> pa.Schema | None:
         from volley.connectors.files.reader import preview
@@ -91,7 +91,7 @@ class FileSource(Source):
         return open_reader(self._files(), context, self.max_files_per_epoch)
 
     def __repr__(self) -> str:
-        return show(self)
+        return redacted_repr(self)
 
     @property
     def _url(self) -> str:
@@ -106,9 +106,9 @@ class FileSource(Source):
 
 def _check_url(url: str) -> None:
     """The checkpoint keeps the paths of files; a web address is a path with all its parameters."""
-    if re.search("https?://", url) and mask_uri(url) != url:
+    if re.search("https?://", url) and redact_uri(url) != url:
         raise ConfigError(
-            f"path {mask_uri(url)!r} holds a secret, which would go into the checkpoint with it",
+            f"path {redact_uri(url)!r} holds a secret, which would go into the checkpoint with it",
             hint="give it by storage_options, or use the storage's own scheme (s3://, abfss://, gs://)",
         )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
 from volley.errors import ConfigError, MissingDependencyError, SourceError, VolleyError
-from volley.secrets import hide, secrets_in
+from volley.secrets import redact, secrets_in
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -260,7 +260,7 @@ class Client:
                 "Kafka needs confluent-kafka", hint='pip install "volley-stream[kafka]"'
             ) from error
         kind = confluent_kafka.admin.AdminClient if name.startswith("admin") else getattr(confluent_kafka, name)
-        ours = {"bootstrap.servers": self.bootstrap, "error_cb": reports, "log_level": 0}
+        ours: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "error_cb": reports, "log_level": 0}
         try:
             return kind({**settings, **ours, **self.properties, **fixed})
         except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
@@ -270,7 +270,7 @@ class Client:
             ) from None
 
     def _hidden(self, text: str) -> str:
-        return hide(text, secrets_in(self.properties))
+        return redact(text, secrets_in(self.properties))
 
 
 def _text(error: Exception) -> str:

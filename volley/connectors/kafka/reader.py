@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from volley.bad_rows import BadRow, Located
+from volley.bad_rows import BadRow, PositionedBatch
 from volley.connectors.kafka.cluster import Cluster, check_ends, check_ids
 from volley.connectors.kafka.columns import UNKNOWN
 from volley.connectors.kafka.metadata import metadata_fields
@@ -74,7 +74,7 @@ class KafkaReader(Reader):
     def read(self, split: list[Range]) -> Iterator[pa.RecordBatch]:
         return self.rows.read(split)
 
-    def read_tolerant(self, split: list[Range]) -> Iterator[Located | BadRow]:
+    def read_tolerant(self, split: list[Range]) -> Iterator[PositionedBatch | BadRow]:
         return self.rows.read_tolerant(split)
 
     def committed(self, offset: Offset) -> None:

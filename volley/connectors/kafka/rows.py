@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from volley.arrow.bisect import first_failing, halved
-from volley.bad_rows import BadRow, Located
+from volley.arrow.bisect import first_failing, process_or_bisect
+from volley.bad_rows import BadRow, PositionedBatch
 from volley.connectors.kafka.client import Client
 from volley.connectors.kafka.metadata import metadata_columns
 from volley.connectors.kafka.offsets import Range
@@ -51,19 +51,19 @@ class RowReader:
                 raise self._located(messages, error) from error
             yield batch
 
-    def read_tolerant(self, split: Sequence[Range]) -> Iterator[Located | BadRow]:
+    def read_tolerant(self, split: Sequence[Range]) -> Iterator[PositionedBatch | BadRow]:
         """The same rows, with their places, and in between the messages that can't be read."""
         for messages in self._messages(split):
 
-            def attempt(start: int, end: int, within: Messages = messages) -> Located | BadRow:
+            def attempt(start: int, end: int, within: Messages = messages) -> PositionedBatch | BadRow:
                 part = within.part(start, end)
-                return Located(self._batch(part), part.position)
+                return PositionedBatch(self._batch(part), part.position)
 
-            def single(row: int, error: Exception, within: Messages = messages) -> Located | BadRow:
+            def single(row: int, error: Exception, within: Messages = messages) -> PositionedBatch | BadRow:
                 value = within.values[row] or b""
                 return BadRow(value.decode(errors="replace"), self._reason(within, row, error), within.position(row))
 
-            yield from halved(len(messages.values), attempt, single, (pa.ArrowInvalid, SourceError))
+            yield from process_or_bisect(len(messages.values), attempt, single, (pa.ArrowInvalid, SourceError))
 
     def _messages(self, split: Sequence[Range]) -> Iterator[Messages]:
         wanted = frozenset(self._added) & {"kafka_key", "kafka_headers", "kafka_timestamp"}

@@ -12,7 +12,7 @@ from volley.connectors.kafka.client import Client, check_properties
 from volley.connectors.kafka.committer import KafkaCommitter, Target
 from volley.connectors.kafka.settings import brokers
 from volley.errors import ConfigError, StorageError
-from volley.secrets import show
+from volley.secrets import redacted_repr
 from volley.sink import Committer, Sink, SinkContext
 
 __all__ = ["KafkaSink"]
@@ -74,4 +74,4 @@ class KafkaSink(Sink):
 
     def __repr__(self) -> str:
         # `key` is the name of a column here, no secret.
-        return show(self).replace("key='***'", f"key={self.key!r}")
+        return redacted_repr(self).replace("key='***'", f"key={self.key!r}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from volley.bad_rows import BadRow, Located, counted
+from volley.bad_rows import BadRow, PositionedBatch, numbered
 from volley.connectors.memory.rows import ABORT, EOF, Marker
 from volley.connectors.memory.table import conformed, table_of
 from volley.errors import SourceError
@@ -113,8 +113,8 @@ class MemoryReader(Reader):
         if aborts:
             raise SourceError(f"aborted by the ABORT marker at row {end}", hint="start again: it aborts only once")
 
-    def read_tolerant(self, split: tuple[int, int, bool]) -> Iterator[Located | BadRow]:
-        yield from counted(self.read(split), self.name, split[0])
+    def read_tolerant(self, split: tuple[int, int, bool]) -> Iterator[PositionedBatch | BadRow]:
+        yield from numbered(self.read(split), self.name, split[0])
 
 
 def tabled(rows: Any, schema: Any) -> tuple[pa.Table, _Markers]:

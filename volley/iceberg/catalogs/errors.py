@@ -20,7 +20,7 @@ from volley.errors import (
     VolleyError,
 )
 from volley.iceberg.storage.errors import storage_error
-from volley.secrets import hide, mask_uri, presentable, secrets_in
+from volley.secrets import redact, redact_uri, redacted, secrets_in
 
 if TYPE_CHECKING:
     from volley.iceberg.catalogs.values import CatalogConfig
@@ -57,7 +57,7 @@ def catalog_errors(
         made = _translated(error, _Place(catalog, storage, table), secrets)
         if made is None:
             raise
-        raise made from presentable(error, secrets)
+        raise made from redacted(error, secrets)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _translated(error: Exception, place: _Place, secrets: Collection[str]) -> Vo
     from pyiceberg import exceptions as theirs
     from requests import exceptions as http
 
-    address, text = place.catalog.address, hide(str(error), secrets) or type(error).__name__
+    address, text = place.catalog.address, redact(str(error), secrets) or type(error).__name__
     if isinstance(error, VolleyError | theirs.CommitFailedException):
         return None
     if isinstance(error, ImportError | theirs.NotInstalledError):
@@ -104,7 +104,7 @@ def _translated(error: Exception, place: _Place, secrets: Collection[str]) -> Vo
     if type(error).__module__.partition(".")[0] in _CATALOG_CLIENTS:
         return CatalogError(f"catalog {address}: {text}", hint="check the address; the catalog's own log may say more")
     storage = storage_error(error, place.storage.root, "reaching", secrets)
-    if storage is None and presentable(error, secrets) is not error:
+    if storage is None and redacted(error, secrets) is not error:
         return CatalogError(f"catalog {address}: {text}", hint="check the credentials for characters that don't belong")
     return storage
 
@@ -173,7 +173,7 @@ def _missing(error: Exception, source: CatalogConfig) -> MissingDependencyError:
 
 def _sql_error(error: Exception, source: CatalogConfig) -> VolleyError:
     """Our error for one of a database, which tells its kinds apart by words only."""
-    address, text = source.address, mask_uri(str(error)).strip()
+    address, text = source.address, redact_uri(str(error)).strip()
     if source.file is not None and re.search("unable to open|readonly|I/O", text):
         return StorageError(f"catalog file {source.file} failed: {text}", hint="check the folder and its permissions")
     if "locked" in text:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from volley.checks import Duration, keep, mapping, optional, seconds, secret, text
 from volley.errors import ConfigError
 from volley.iceberg.storage.values import IcebergStorage, check_secret
-from volley.secrets import mask_uri, show
+from volley.secrets import redact_uri, redacted_repr
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -69,12 +69,12 @@ class CatalogConfig(ABC):
     def open(self, properties: dict[str, Any]) -> Catalog:
         """Open pyiceberg's catalog with these properties."""
 
-    __repr__ = show
+    __repr__ = redacted_repr
 
 
 def _check_uri(uri: object, *schemes: str) -> None:
     if not isinstance(uri, str) or not uri.startswith(schemes):
-        shown = mask_uri(uri) if isinstance(uri, str) else uri
+        shown = redact_uri(uri) if isinstance(uri, str) else uri
         raise ConfigError(f"catalog uri {shown!r} is not valid", hint=f"it begins with {' or '.join(schemes)}")
     # Not shown: where such a URI's password ends is anybody's guess, and each client guesses for itself.
     if re.search(r"\s", uri) or uri.partition("?")[0].count("@") > 1:
@@ -91,7 +91,7 @@ def _check_port(uri: str) -> None:
     port = re.match(r"[^/?\[\]:]*:([^/?]*)", place)
     if port and not port[1].isdigit():
         raise ConfigError(
-            f"catalog uri {mask_uri(uri)!r} has a port that is no number",
+            f"catalog uri {redact_uri(uri)!r} has a port that is no number",
             hint="postgresql://user:password@host:5432/db",
         )
 
@@ -147,7 +147,7 @@ class RestCatalog(CatalogConfig):
 
     @property
     def address(self) -> str:
-        return mask_uri(self.uri)
+        return redact_uri(self.uri)
 
     def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
         named = _given(warehouse=warehouse or self.warehouse, credential=self.credential, token=self.token)
@@ -187,7 +187,7 @@ class NessieCatalog(RestCatalog):
 
     @property
     def address(self) -> str:
-        return mask_uri(self._endpoint)
+        return redact_uri(self._endpoint)
 
     @property
     def _endpoint(self) -> str:
@@ -227,7 +227,7 @@ class SqlCatalog(CatalogConfig):
 
     @property
     def address(self) -> str:
-        return mask_uri(self.uri or "sqlite")
+        return redact_uri(self.uri or "sqlite")
 
     @property
     def file(self) -> str | None:
@@ -361,7 +361,7 @@ class HiveCatalog(CatalogConfig):
 
     @property
     def address(self) -> str:
-        return mask_uri(self.uri)
+        return redact_uri(self.uri)
 
     def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
         return {"type": "hive", "uri": self.uri, "warehouse": storage.location(warehouse), **storage.properties()}
@@ -392,7 +392,7 @@ def catalog_from_uri(uri: str) -> CatalogConfig:
     if uri in ("memory", "memory://"):
         return MemoryCatalog()
     raise ConfigError(
-        f"catalog uri {mask_uri(str(uri))!r} is of no known kind",
+        f"catalog uri {redact_uri(str(uri))!r} is of no known kind",
         hint="http(s)://…, sqlite:///…, postgresql://…, thrift://… or memory",
     )
 

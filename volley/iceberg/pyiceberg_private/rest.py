@@ -11,7 +11,7 @@ from requests.adapters import HTTPAdapter
 __all__ = ["Limited", "LimitedRestCatalog"]
 
 
-class Limited(HTTPAdapter):  # type: ignore[misc]
+class Limited(HTTPAdapter):
     """Requests that end in time: pyiceberg's own wait for ever on a server that hangs."""
 
     def __init__(self, limits: tuple[float, float]) -> None:

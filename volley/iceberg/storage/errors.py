@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from volley.errors import StorageAccessError, StorageError
 from volley.iceberg.storage.permissions import permission_hint
-from volley.secrets import hide, mask_uri, presentable
+from volley.secrets import redact, redact_uri, redacted
 
 __all__ = ["storage_error", "storage_errors"]
 
@@ -42,7 +42,7 @@ def storage_errors(path: str, action: str = "writing") -> Iterator[None]:
         made = storage_error(error, path, action)
         if made is None:
             raise
-        raise made from presentable(error)
+        raise made from redacted(error)
 
 
 def storage_error(
@@ -53,7 +53,7 @@ def storage_error(
     if client is None and not isinstance(error, OSError):
         return None
     # Azure's errors have the answer's whole body on further lines.
-    where, text = mask_uri(path), hide(str(error), secrets).strip().partition("\n")[0] or type(error).__name__
+    where, text = redact_uri(path), redact(str(error), secrets).strip().partition("\n")[0] or type(error).__name__
     if _is_refusal(error, client, text):
         return StorageAccessError(
             f"{action} {where} was refused: {text}", hint=permission_hint(client or error, where, action)

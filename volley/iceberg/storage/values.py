@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from volley.checks import flag, keep, optional, secret
 from volley.checks import path as checked_path
 from volley.errors import ConfigError, MissingDependencyError
-from volley.secrets import mask_uri, show
+from volley.secrets import redact_uri, redacted_repr
 
 __all__ = ["AzureStorage", "GcsStorage", "IcebergStorage", "LocalStorage", "S3Storage", "check_secret"]
 
@@ -95,7 +95,7 @@ class IcebergStorage(ABC):
         url = path if "://" in path else f"file://{path}"
         if url != self.root and not url.startswith(f"{self.root}/"):
             raise ConfigError(
-                f"warehouse {mask_uri(warehouse)} is not in the storage {self.root}",
+                f"warehouse {redact_uri(warehouse)} is not in the storage {self.root}",
                 hint=f"a folder below {self.root}, or None for all of it",
             )
         return url
@@ -112,7 +112,7 @@ class IcebergStorage(ABC):
                 hint=f'pip install "volley-stream[{self.extra}]"',
             )
 
-    __repr__ = show
+    __repr__ = redacted_repr
 
 
 def _require(matches: bool, name: str, value: object, hint: str) -> None:

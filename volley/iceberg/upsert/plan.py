@@ -30,7 +30,7 @@ from volley.iceberg.upsert.parked import BUCKETS, Range, StagedFile, UpsertWrite
 from volley.iceberg.upsert.replace import Merge, Replace, Replaced
 from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.written import WrittenFile
-from volley.sink import Chore
+from volley.sink import ExecutorTask
 
 __all__ = ["EpochUpsert"]
 
@@ -57,7 +57,7 @@ class EpochUpsert:
         self,
         staged: Sequence[StagedFile],
         branch: str,
-        run: Callable[[Sequence[Chore]], list[WriteResult]],
+        run: Callable[[Sequence[ExecutorTask]], list[WriteResult]],
         writer: Callable[[Table], UpsertWriter],
     ) -> None:
         self._staged = tuple(staged)

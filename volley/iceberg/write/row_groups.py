@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.dictionaries import encoded_schema, is_encoded, plain
+from volley.arrow.dictionaries import decode, encoded_schema, is_encoded
 
 __all__ = ["DICTIONARY_BYTES", "row_group", "without_dictionary"]
 
@@ -62,7 +62,7 @@ def row_group(
 
 
 def _plain(chunks: Sequence[pa.Array], field: pa.Field) -> pa.ChunkedArray:
-    return pa.chunked_array([plain(chunk) for chunk in chunks], field.type)
+    return pa.chunked_array([decode(chunk) for chunk in chunks], field.type)
 
 
 def _encoded(chunks: Sequence[pa.Array]) -> pa.ChunkedArray:

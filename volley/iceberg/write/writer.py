@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from volley.arrow.dictionaries import plain_batch
+from volley.arrow.dictionaries import decode_batch
 from volley.epoch import WriteResult
 from volley.iceberg.write.data_files import RollingFiles
 from volley.iceberg.write.partition_buffer import PartitionBuffer
@@ -43,7 +43,7 @@ class _Task(TaskWriter):
         began = time.perf_counter()
         rows = self._format.fitted(batch)
         if self._buffer:
-            self._buffer.add(plain_batch(rows))
+            self._buffer.add(decode_batch(rows))
         else:
             self._files.write(rows)
         self._result = self._result.with_batch(batch.num_rows)
