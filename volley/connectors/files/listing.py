@@ -6,13 +6,13 @@ import difflib
 import posixpath
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from itertools import islice
 from typing import Any
 
 from volley.connectors.files.log import LoggedFile
 from volley.errors import SourceError, VolleyError
 from volley.secrets import mask_uri, presentable
+from volley.storage.listing import modified_time
 from volley.storage.paths import filesystem
 
 __all__ = ["MARKERS", "STAGED", "check_exists", "check_not_empty", "list_files"]
@@ -87,7 +87,7 @@ def list_files(path: str, options: Mapping[str, Any], known: Collection[str] = (
         check_exists(path, options, known)
         found = files.glob(root, detail=True) if (globbed := _is_glob(files, root)) else _below(files, root)
     whole = [info for info in found.values() if _is_taken(info, root, globbed)]
-    whole.sort(key=lambda info: (_modified(info), info["name"]))
+    whole.sort(key=lambda info: (modified_time(info) or 0.0, info["name"]))
     return [LoggedFile(info["name"], info["size"]) for info in whole]
 
 
@@ -168,12 +168,3 @@ def _listed(names: list[str], first: list[str] | None = None) -> str:
     shown = first or list(islice(names, _SHOWN))
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
     return ", ".join(map(repr, map(mask_uri, shown))) + more
-
-
-def _modified(info: Mapping[str, Any]) -> float:
-    """The time a file was written, by whichever name its file system has for it."""
-    keys = ("mtime", "LastModified", "last_modified", "updated", "created")
-    time = next((info[key] for key in keys if info.get(key)), 0.0)
-    if isinstance(time, str):
-        time = datetime.fromisoformat(time)
-    return time.timestamp() if isinstance(time, datetime) else float(time)

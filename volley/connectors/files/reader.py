@@ -18,7 +18,7 @@ from volley.formats.input_file import InputFile
 from volley.secrets import mask_uri, presentable
 from volley.source import Offset, Reader, SourceContext
 from volley.storage.paths import filesystem
-from volley.storage.remembered import kept
+from volley.storage.remembered import read_or_create
 from volley.types.arrow import arrow_schema, canonical_schema
 
 __all__ = ["FileReader", "open_reader", "preview"]
@@ -172,7 +172,7 @@ def _inferred(files: Files, log: FileLog, saved: str) -> pa.Schema:
         except OSError as error:
             raise ValueError(str(error)) from error
 
-    return kept(saved, infer, parse)
+    return read_or_create(saved, infer, parse)
 
 
 def _schema_of(files: Files, logged: LoggedFile) -> pa.Schema | None:

@@ -15,7 +15,7 @@ from volley.connectors.kafka.cluster import Cluster
 from volley.formats.schema_registry import Registry
 from volley.secrets import show
 from volley.source import Reader, Source, SourceContext
-from volley.storage.remembered import kept
+from volley.storage.remembered import read_or_create
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,7 +131,7 @@ include=('key', 'offset'))
             return json.dumps(beginning(cluster, self.starting_offsets, self.starting_timestamp)).encode()
 
         # Spark asks where to begin again after a crash in the first epoch; "latest" would be another place by then.
-        initial = kept(f"{context.state}/initial-offset.json", first, json.loads)
+        initial = read_or_create(f"{context.state}/initial-offset.json", first, json.loads)
         decoder = self._decoder(context)
         schema = columns(decoder, self.include)
         return KafkaReader(
@@ -158,7 +158,7 @@ include=('key', 'offset'))
 
     def _kept_schema(self, context: SourceContext) -> str:
         # Parsed to find out whether it is whole.
-        return json.dumps(kept(f"{context.state}/schema.avsc", self._latest_schema, json.loads))
+        return json.dumps(read_or_create(f"{context.state}/schema.avsc", self._latest_schema, json.loads))
 
     def _latest_schema(self) -> bytes:
         assert self.registry is not None
