@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     Read: TypeAlias = Callable[[InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[pa.RecordBatch]]
 
-__all__ = ["FORMATS", "Files", "Format", "FormatReader", "format_of"]
+__all__ = ["FORMATS", "FileFormat", "Files", "Format", "FormatReader", "format_of"]
+
+FileFormat = Literal["json", "csv", "parquet"]
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
