@@ -6,7 +6,7 @@ import argparse
 import statistics
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +16,7 @@ from benchmarks.lake import Lake, write_epoch
 from benchmarks.measure import measured
 from benchmarks.report import Report
 from benchmarks.write import batches
+from volley.iceberg.config import Compression
 
 SUMMARY = "none, snappy, gzip, lz4, zstd, brotli: rows/s, rows per CPU-second, bytes a row, a scan afterwards"
 
@@ -62,7 +63,7 @@ def _cost(codec: str, rows: list[pa.RecordBatch], schema: pa.Schema) -> Cost:
     with Lake.temporary() as lake:
 
         def work() -> dict[str, Any]:
-            write_epoch(lake.config.with_compression(codec), 0, rows, schema)
+            write_epoch(lake.config.with_compression(cast(Compression, codec)), 0, rows, schema)
             return {}
 
         written, table = measured(codec, sum(batch.num_rows for batch in rows), work), lake.table()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from benchmarks.lake import Lake
 from benchmarks.measure import Result, in_own_process, measured, print_result
 from benchmarks.report import Report
 from volley import Environment, IcebergSink, Metrics, Reader, Source, SourceContext
-from volley.iceberg.config import TUNINGS
+from volley.iceberg.config import TUNINGS, Tuning
 from volley.source import Offset
 
 SUMMARY = "low_latency, balanced and high_throughput on a steady stream: interval, latency, files, batches, memory"
@@ -100,7 +100,7 @@ def run(arguments: list[str]) -> None:
 def steady(preset: str, scale: float) -> Result:
     """A job under one preset, for some of its intervals."""
     with Lake.temporary() as lake:
-        config = lake.config.with_tuning(preset)
+        config = lake.config.with_tuning(cast(Tuning, preset))
         assert config.flush_interval is not None
         interval = config.flush_interval * scale
         scaled = replace(config, flush_interval=interval, target_file_size_mb=config.target_file_size_mb * scale)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from benchmarks.peers.runtime import missing, runtime
 from benchmarks.report import Report
 from volley import Environment, Epoch, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext
 from volley.iceberg import Upsert
+from volley.iceberg.modes import Strategy
 
 SUMMARY = "upsert of many keys into a large table, beside MERGE INTO and pyiceberg: seconds, memory of the driver"
 OURS = ("merge_on_read", "copy_on_write")
@@ -59,7 +60,7 @@ def ours(strategy: str, rows: int, keys: int) -> Result:
             (
                 Environment("local[2]", checkpoint_dir=str(lake / "checkpoints"))
                 .from_source(FileSource(str(folder), format="parquet"))
-                .to_sink(IcebergSink(config.with_commit_mode(Upsert("id", strategy=strategy))))
+                .to_sink(IcebergSink(config.with_commit_mode(Upsert("id", strategy=cast(Strategy, strategy)))))
                 .execute(config.table)
             )
 

@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from benchmarks.engines import duckdb_with_iceberg
 from benchmarks.lake import Lake, write_epoch
 from benchmarks.report import Report
 from volley.iceberg import Upsert
+from volley.iceberg.modes import Strategy
 
 SUMMARY = "merge-on-read and copy-on-write over the replaced share of a file: CPU of the upsert and of scans after it"
 
@@ -78,7 +79,7 @@ def _cost(share: float, strategy: str, rows: int) -> tuple[float, float, float]:
         first = _rows(ids, 0.0)
         write_epoch(lake.config, 0, [first], first.schema)
         changed = _rows(np.random.default_rng(8).choice(ids, int(rows * share), replace=False), 1.0)
-        mode = lake.config.with_commit_mode(Upsert("id", strategy=strategy))
+        mode = lake.config.with_commit_mode(Upsert("id", strategy=cast(Strategy, strategy)))
         upsert = _cpu(lambda: write_epoch(mode, 1, [changed], changed.schema))
         table = lake.table()
         return upsert, _cpu(lambda: _check(table.scan().to_arrow(), rows, share)), _cpu(lambda: _by_duckdb(table, rows))

@@ -30,7 +30,7 @@ from volley.errors import (
     TableNotFoundError,
     VolleyError,
 )
-from volley.iceberg.catalogs.retry import ATTEMPTS, patient, patiently
+from volley.iceberg.catalogs.retry import ATTEMPTS, commit_retry, retry_reads
 from volley.iceberg.commit.evolution import evolution
 from volley.iceberg.commit.marks import (
     BRANCH,
@@ -51,12 +51,12 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.modes import Append, Overwrite, Upsert
 from volley.iceberg.pyiceberg_private.access import commit_once, delete_manifests, new_manifests
-from volley.iceberg.pyiceberg_private.cached import shared
+from volley.iceberg.pyiceberg_private.cached import share_metadata
 from volley.iceberg.read.heads import head_of
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.listing import data_folder, file_system, list_folder, name_of, sizes
-from volley.iceberg.upsert.parked import StagedFile, UpsertWriter
+from volley.iceberg.upsert.parked import ParkedFile, UpsertWriter
 from volley.iceberg.upsert.plan import EpochUpsert
 from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.table_format import file_prefix, query_prefix
@@ -89,7 +89,7 @@ class _Attempts:
     """
 
     epoch: Epoch
-    files: Sequence[WrittenFile | StagedFile]
+    files: Sequence[WrittenFile | ParkedFile]
     changes: Callable[[Table], Changes]
     commit_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     refused: list[Transaction] = field(default_factory=list)
@@ -148,7 +148,7 @@ class IcebergCommitter(Committer):
 
     def last_epoch(self, query_id: str) -> int | None:
         """The last epoch of this query in the table: from the property, or the branch's snapshots if it was removed."""
-        patiently(self._refresh)
+        retry_reads(self._refresh)
         self._check_branch(query_id)
         return epoch_of(self._table, query_id, self._config.branch)
 
@@ -221,7 +221,7 @@ class IcebergCommitter(Committer):
             return
         attempts = _Attempts(epoch, files, self._changes(epoch, files))
         # Each attempt begins with a fresh table and the epoch check.
-        patient(
+        commit_retry(
             retry=retry_if_exception_type((CommitFailedException, CatalogUnreachableError, _UnknownOutcome)),
             before_sleep=self._count_retry,
             retry_error_callback=lambda state: self._give_up(attempts, state),
@@ -304,7 +304,7 @@ class IcebergCommitter(Committer):
         summary = {**config.snapshot_properties, **marks}
         with storage_errors(self._table.location()):
             transaction = self._table.transaction()
-            needed.stage(transaction)
+            needed.add_to(transaction)
             values = (str(epoch.number), this.commit_id, job, epoch.offsets, config.branch)
             transaction.set_properties({f"{mark}.{query}": value for mark, value in zip(MARKS, values, strict=True)})
             snapshot_id = snapshot_id_of(self._table.metadata.table_uuid, epoch)
@@ -390,7 +390,7 @@ class IcebergCommitter(Committer):
     def _refresh(self) -> None:
         """Load the table anew: metadata, and the credentials a catalog may vend for a while only."""
         with self._config.ref.errors():
-            fresh = shared(self._catalog.load_table(self._table.name()))
+            fresh = share_metadata(self._catalog.load_table(self._table.name()))
         if fresh.metadata.table_uuid != self._table.metadata.table_uuid:
             raise CommitError(
                 f"table {self._name} was dropped and made again while the job ran "

@@ -14,7 +14,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from tenacity import retry_if_exception_type
 
 from volley.errors import TableNotFoundError
-from volley.iceberg.catalogs.retry import patient, patiently
+from volley.iceberg.catalogs.retry import commit_retry, retry_reads
 from volley.iceberg.commit.evolution import _written, evolution
 from volley.iceberg.commit.overwrite import check_named
 from volley.iceberg.config import IcebergSinkConfig
@@ -55,7 +55,7 @@ def open_table(config: IcebergSinkConfig, stream: pa.Schema, create: bool = True
     if isinstance(mode, Upsert):
         check_keys(mode, stream)
     # Each step finds what an earlier try has done: a namespace or a table it made.
-    catalog, table = patiently(lambda: _open(config, stream, create))
+    catalog, table = retry_reads(lambda: _open(config, stream, create))
     if isinstance(mode, Overwrite):
         check_named(mode, evolution(config, table, stream).of(table))
     return catalog, table
@@ -73,7 +73,7 @@ def check_table(config: IcebergSinkConfig, stream: pa.Schema | None) -> None:
     """
     if stream is not None and isinstance(config.commit_mode, Upsert):
         check_keys(config.commit_mode, stream)
-    table = patiently(lambda: _existing(config))
+    table = retry_reads(lambda: _existing(config))
     if table is None:
         _check_creation(config)
         if stream is not None:
@@ -129,7 +129,7 @@ def _rooted(table: Table, branch: str) -> Table:
     """The table with a snapshot, an empty one if it has none, for a branch to begin at: pyiceberg needs one."""
     if branch == MAIN_BRANCH or table.metadata.snapshots:
         return table
-    return patient(retry=retry_if_exception_type(CommitFailedException), reraise=True)(_with_snapshot, table)
+    return commit_retry(retry=retry_if_exception_type(CommitFailedException), reraise=True)(_with_snapshot, table)
 
 
 def _with_snapshot(table: Table) -> Table:

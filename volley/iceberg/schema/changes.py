@@ -87,12 +87,12 @@ class Evolution:
         if not self.changes:
             return table
         transaction = table.transaction()
-        self.stage(transaction)
+        self.add_to(transaction)
         planned = copy(table)
         planned.metadata = transaction.table_metadata
         return planned
 
-    def stage(self, transaction: Transaction) -> None:
+    def add_to(self, transaction: Transaction) -> None:
         """Add the changes to a transaction, which the catalog then refuses if the schema is another by now."""
         if not self.changes:
             return

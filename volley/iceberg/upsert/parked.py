@@ -25,7 +25,7 @@ from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.write.writer import IcebergWriter
 from volley.sink import TaskWriter, Writer
 
-__all__ = ["BUCKETS", "DELETED", "Range", "StagedFile", "UpsertWriter", "check_keys"]
+__all__ = ["BUCKETS", "DELETED", "KeyRange", "ParkedFile", "UpsertWriter", "check_keys"]
 
 BUCKETS = 32
 """Rows are staged in as many parts, by a hash of their keys: what one merge has in memory is at least one of them."""
@@ -34,12 +34,12 @@ _BUFFER_BYTES = 64 << 20
 _PIECES = 32
 DELETED = "_volley_deleted"
 """The column of staged rows that says which only remove a row."""
-Range = tuple[Any, Any]
+KeyRange = tuple[Any, Any]
 """A lowest and a highest value, as Iceberg has them in its bounds."""
 
 
 @dataclass(frozen=True)
-class StagedFile:
+class ParkedFile:
     """Rows of one task, a row group for each bucket, that no snapshot will ever name.
 
     Args:
@@ -53,7 +53,7 @@ class StagedFile:
     path: str
     buckets: tuple[int, ...]
     sizes: tuple[int, ...]
-    ranges: tuple[tuple[Range, ...] | None, ...]
+    ranges: tuple[tuple[KeyRange, ...] | None, ...]
     layout: str
 
 
@@ -69,8 +69,8 @@ class UpsertWriter(Writer):
     rows: IcebergWriter
     mode: Upsert
 
-    def open(self, task: int) -> _Staging:
-        return _Staging(self, f"{self.rows.file_prefix}{task:05}-{uuid.uuid4()}-staged.parquet")
+    def open(self, task: int) -> _ParkingTaskWriter:
+        return _ParkingTaskWriter(self, f"{self.rows.file_prefix}{task:05}-{uuid.uuid4()}-parked.parquet")
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -91,7 +91,7 @@ class UpsertWriter(Writer):
         """A place among the table's data files, where what is left behind is looked for."""
         return load_location_provider(self.rows.location, self.rows.table_properties).new_data_location(name)
 
-    def staged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def to_parked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch as it is staged.
 
         Raises:
@@ -113,19 +113,19 @@ class UpsertWriter(Writer):
                 )
         return pa.RecordBatch.from_arrays([*rows.columns, deleted], schema=self.schema)
 
-    def all_keys(self, files: Sequence[StagedFile]) -> pa.Table:
+    def all_keys(self, files: Sequence[ParkedFile]) -> pa.Table:
         """The keys of all staged rows, some more than once."""
         tables = [self._read(file, range(len(file.buckets)), self.keys) for file in files]
         return pa.concat_tables(tables).select(self.keys).rename_columns(self.key_schema.names)
 
-    def bucket_rows(self, files: Sequence[StagedFile], buckets: range) -> pa.Table:
+    def bucket_rows(self, files: Sequence[ParkedFile], buckets: range) -> pa.Table:
         """The staged rows of some buckets, in the order in which they arrived."""
         return pa.concat_tables(
             self._read(file, [number for number, bucket in enumerate(file.buckets) if bucket in buckets], None)
             for file in files
         )
 
-    def _read(self, file: StagedFile, groups: Sequence[int], columns: list[str] | None) -> pa.Table:
+    def _read(self, file: ParkedFile, groups: Sequence[int], columns: list[str] | None) -> pa.Table:
         with storage_errors(file.path, "reading"), self.rows.io.new_input(file.path).open() as stream:
             return pq.ParquetFile(stream).read_row_groups(list(groups), columns=columns)
 
@@ -177,7 +177,7 @@ def _deletions(batch: pa.RecordBatch, op_field: str | None) -> pa.BooleanArray:
     return operations.fill_null(False)
 
 
-class _Staging(TaskWriter):
+class _ParkingTaskWriter(TaskWriter):
     """The staged rows of one attempt of one task; as many as fit into the buffer are in memory."""
 
     def __init__(self, writer: UpsertWriter, name: str) -> None:
@@ -188,16 +188,16 @@ class _Staging(TaskWriter):
         self._stream: Any = None
         self._parquet: pq.ParquetWriter | None = None
         self._buckets: list[int] = []
-        self._ranges: list[list[Range] | None] = [[] for _ in writer.keys]
+        self._ranges: list[list[KeyRange] | None] = [[] for _ in writer.keys]
         self._result = WriteResult()
         self._seconds = 0.0
 
     def check(self, batch: pa.RecordBatch) -> None:
-        self._writer.staged(batch)
+        self._writer.to_parked(batch)
 
     def write(self, batch: pa.RecordBatch) -> None:
         began = time.perf_counter()
-        rows = self._writer.staged(batch)
+        rows = self._writer.to_parked(batch)
         self._held.append(rows)
         self._bytes += rows.nbytes
         if self._bytes >= _BUFFER_BYTES:
@@ -246,17 +246,17 @@ class _Staging(TaskWriter):
             known, found = self._ranges[number], _ranges(column)
             self._ranges[number] = None if known is None or found is None else known + found
 
-    def _finished(self, parquet: pq.ParquetWriter) -> StagedFile:
+    def _finished(self, parquet: pq.ParquetWriter) -> ParkedFile:
         with storage_errors(self._path, "closing"):
             parquet.close()
             self._stream.close()
         groups = parquet.writer.metadata
-        return StagedFile(
+        return ParkedFile(
             self._path,
             tuple(self._buckets),
             tuple(groups.row_group(number).total_byte_size for number in range(groups.num_row_groups)),
             tuple(None if ranges is None else tuple(ranges) for ranges in self._ranges),
-            self._writer.rows.layout.mark,
+            self._writer.rows.layout.fingerprint,
         )
 
 
@@ -289,7 +289,7 @@ def _as_numbers(column: pa.ChunkedArray) -> np.ndarray[Any, Any] | None:
     return np.asarray(column.cast(pa.int64()).to_numpy())
 
 
-def _ranges(column: pa.ChunkedArray) -> list[Range] | None:
+def _ranges(column: pa.ChunkedArray) -> list[KeyRange] | None:
     """Ranges that have all values; of numbers several, so that the gaps between them are seen."""
     numbers = _as_numbers(column)
     if numbers is not None:

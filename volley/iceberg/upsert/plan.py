@@ -26,7 +26,7 @@ from pyiceberg.types import (
 from volley.epoch import WriteResult
 from volley.errors import CommitError
 from volley.iceberg.read.heads import head_of
-from volley.iceberg.upsert.parked import BUCKETS, Range, StagedFile, UpsertWriter
+from volley.iceberg.upsert.parked import BUCKETS, KeyRange, ParkedFile, UpsertWriter
 from volley.iceberg.upsert.replace import Merge, Replace, Replaced
 from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.written import WrittenFile
@@ -47,7 +47,7 @@ class EpochUpsert:
     """One epoch's upsert, however many attempts its commit takes: what is known of a file is not looked for again.
 
     Args:
-        staged: What the tasks have written, in the order of the tasks.
+        parked: What the tasks have written, in the order of the tasks.
         branch: The branch that is written.
         run: Runs chores on the executors.
         writer: Makes the writer for a table as it was just loaded.
@@ -55,14 +55,14 @@ class EpochUpsert:
 
     def __init__(
         self,
-        staged: Sequence[StagedFile],
+        parked: Sequence[ParkedFile],
         branch: str,
         run: Callable[[Sequence[Chore]], list[WriteResult]],
         writer: Callable[[Table], UpsertWriter],
     ) -> None:
-        self._staged = tuple(staged)
+        self._parked = tuple(parked)
         # The ranges are for the driver; with many tasks and many files they would be most of what is sent.
-        self._sent = tuple(replace(file, ranges=()) for file in staged)
+        self._sent = tuple(replace(file, ranges=()) for file in parked)
         self._branch = branch
         self._run = run
         self._writer = writer
@@ -109,7 +109,7 @@ class EpochUpsert:
 
     def _merges(self, writer: UpsertWriter) -> list[Merge]:
         sizes = [0] * BUCKETS
-        for file in self._staged:
+        for file in self._parked:
             for bucket, size in zip(file.buckets, file.sizes, strict=True):
                 sizes[bucket] += size
         return [Merge(writer, number, self._sent, part) for number, part in enumerate(_parts(sizes))]
@@ -119,7 +119,7 @@ class EpochUpsert:
         head = head_of(table, self._branch)
         if head is None:
             return
-        keys = {key: _together(file.ranges[number] for file in self._staged) for number, key in enumerate(writer.keys)}
+        keys = {key: _together(file.ranges[number] for file in self._parked) for number, key in enumerate(writer.keys)}
         fields = [(table.schema().find_field(key), ranges) for key, ranges in keys.items()]
         scan = table.scan(row_filter=_between(fields), snapshot_id=head.snapshot_id)
         try:
@@ -162,12 +162,12 @@ def _parts(sizes: Sequence[int]) -> Iterator[range]:
     yield range(start, len(sizes))
 
 
-def _together(parts: Iterable[tuple[Range, ...] | None]) -> list[Range] | None:
+def _together(parts: Iterable[tuple[KeyRange, ...] | None]) -> list[KeyRange] | None:
     """The ranges of all parts, sorted, without overlaps; None if one is not known."""
     known = list(parts)
     if any(part is None for part in known):
         return None
-    joined: list[Range] = []
+    joined: list[KeyRange] = []
     for low, high in sorted(chain.from_iterable(part for part in known if part is not None)):
         if joined and low <= joined[-1][1]:
             joined[-1] = joined[-1][0], max(high, joined[-1][1])
@@ -176,7 +176,7 @@ def _together(parts: Iterable[tuple[Range, ...] | None]) -> list[Range] | None:
     return joined
 
 
-def _between(keys: Iterable[tuple[NestedField, list[Range] | None]]) -> BooleanExpression:
+def _between(keys: Iterable[tuple[NestedField, list[KeyRange] | None]]) -> BooleanExpression:
     wanted: BooleanExpression = AlwaysTrue()
     for key, ranges in keys:
         if ranges is not None and not isinstance(key.field_type, BooleanType):
@@ -194,7 +194,7 @@ def _is_planned(kind: IcebergType, value: Any) -> bool:
     return not isinstance(kind, TimestampType | TimestamptzType) or bool(_FIRST_DAY < value // _DAY < _LAST_DAY)
 
 
-def _bounds(file: DataFile, field: NestedField) -> Range | None:
+def _bounds(file: DataFile, field: NestedField) -> KeyRange | None:
     low, high = (each.get(field.field_id) for each in (file.lower_bounds or {}, file.upper_bounds or {}))
     kind = field.field_type
     if low is None or high is None or not isinstance(kind, PrimitiveType):
@@ -202,7 +202,7 @@ def _bounds(file: DataFile, field: NestedField) -> Range | None:
     return from_bytes(kind, low), from_bytes(kind, high)
 
 
-def _may_meet(ranges: list[Range] | None, bounds: Range | None) -> bool:
+def _may_meet(ranges: list[KeyRange] | None, bounds: KeyRange | None) -> bool:
     """Whether one of the ranges and the bounds have a value in common."""
     if ranges is None or bounds is None:
         return True

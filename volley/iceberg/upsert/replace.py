@@ -21,7 +21,7 @@ from volley.arrow.uuids import comparable
 from volley.epoch import WriteResult
 from volley.iceberg.read.data_files import read_data_file
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.upsert.parked import DELETED, StagedFile, UpsertWriter
+from volley.iceberg.upsert.parked import DELETED, ParkedFile, UpsertWriter
 from volley.iceberg.write.writer import IcebergWriter
 from volley.iceberg.write.written import WrittenFile
 
@@ -64,17 +64,17 @@ class Merge:
     Args:
         writer: Keys, and the writer of the data files.
         number: Tells this chore's files from those of others.
-        staged: All staged files, in the order in which their rows arrived.
+        parked: All staged files, in the order in which their rows arrived.
         buckets: The buckets to merge.
     """
 
     writer: UpsertWriter
     number: int
-    staged: tuple[StagedFile, ...]
+    parked: tuple[ParkedFile, ...]
     buckets: range
 
     def __call__(self) -> WriteResult:
-        rows = _last_of_each(self.writer.bucket_rows(self.staged, self.buckets), self.writer)
+        rows = _last_of_each(self.writer.bucket_rows(self.parked, self.buckets), self.writer)
         rows = rows.filter(pc.invert(rows[DELETED])).drop_columns([DELETED])
         return _written(self.writer.rows, self.number, rows.to_batches(max_chunksize=100_000))
 
@@ -116,7 +116,7 @@ class Replace:
     Args:
         writer: Keys, and the writer of the data files.
         number: Tells this chore's files from those of others.
-        staged: All staged files.
+        parked: All staged files.
         metadata: The table's, without its history.
         file: The data file.
         deletes: The delete files that it is read with.
@@ -124,7 +124,7 @@ class Replace:
 
     writer: UpsertWriter
     number: int
-    staged: tuple[StagedFile, ...]
+    parked: tuple[ParkedFile, ...]
     metadata: TableMetadata
     file: DataFile
     deletes: tuple[DataFile, ...]
@@ -154,7 +154,7 @@ class Replace:
         batches = [conform(batch.rename_columns(schema.names), schema) for batch in columns]
         found = pa.Table.from_batches(batches, schema)
         found = found.append_column(_AT, pa.array(np.arange(found.num_rows)))
-        staged = self.writer.all_keys(self.staged).cast(schema)
+        staged = self.writer.all_keys(self.parked).cast(schema)
         matched = found.join(staged, keys=schema.names, join_type="left semi", use_threads=False)
         return np.sort(matched[_AT].to_numpy())
 
@@ -216,4 +216,4 @@ def _write_positions(writer: UpsertWriter, path: str, file: DataFile, positions:
         upper_bounds={_PATH_ID: named, _POSITION_ID: struct.pack("<q", positions[-1])},
     )
     made.spec_id = file.spec_id
-    return WrittenFile(made, writer.rows.layout.mark)
+    return WrittenFile(made, writer.rows.layout.fingerprint)

@@ -91,9 +91,11 @@ class PartitionBuffer:
         return rows if len(starts) == 1 and self._layout.order.is_unsorted else rows.take(pa.array(order))
 
     def _order(self, rows: pa.RecordBatch, codes: _Numbers) -> _Numbers:
-        ranks = self._layout.ranks(rows)
-        both = pa.record_batch([pa.array(codes), *ranks.columns], names=["partition", *ranks.schema.names])
-        order: _Numbers = pc.sort_indices(both, [("partition", "ascending"), *self._layout.ways]).to_numpy()
+        sort_columns = self._layout.sort_columns(rows)
+        both = pa.record_batch(
+            [pa.array(codes), *sort_columns.columns], names=["partition", *sort_columns.schema.names]
+        )
+        order: _Numbers = pc.sort_indices(both, [("partition", "ascending"), *self._layout.sort_directions]).to_numpy()
         return order
 
     def _note(self, values: list[pa.Array], bounds: list[int]) -> None:
@@ -110,8 +112,8 @@ class PartitionBuffer:
         if len(pieces) == 1 or self._layout.order.is_unsorted:
             yield from pieces
             return
-        ranks = pa.Table.from_batches([self._layout.ranks(piece) for piece in pieces])
-        order = pc.sort_indices(ranks, self._layout.ways).to_numpy().astype(np.int64)
+        sort_columns = pa.Table.from_batches([self._layout.sort_columns(piece) for piece in pieces])
+        order = pc.sort_indices(sort_columns, self._layout.sort_directions).to_numpy().astype(np.int64)
         row_bytes = sum(piece.nbytes for piece in pieces) / len(order)
         yield from _merged(pieces, order, max(1, int(self._size / 2 / row_bytes)))
 

@@ -224,7 +224,7 @@ class TableFormat:
             **statistics(metadata, self.statistics_plan, self.paths),
         )
         made.spec_id = self.spec.spec_id
-        return WrittenFile(made, self.layout.mark)
+        return WrittenFile(made, self.layout.fingerprint)
 
     def __getstate__(self) -> dict[str, Any]:
         # Without the cached properties: they are larger than all the rest, and the FileIO may hold connections.

@@ -32,7 +32,7 @@ class _Task(TaskWriter):
     def __init__(self, format: TableFormat, prefix: str) -> None:
         self._format = format
         self._files = RollingFiles(format, prefix)
-        self._buffer = None if format.layout.plain else PartitionBuffer(format.layout, 2 * format.row_group_bytes)
+        self._buffer = None if format.layout.is_plain else PartitionBuffer(format.layout, 2 * format.row_group_bytes)
         self._result = WriteResult()
         self._seconds = 0.0
 
