@@ -207,7 +207,7 @@ class _RowGroup:
     def _refuse_large_pages(self) -> None:
         """Raise SourceError if one page per column, decompressed together, would take too much memory."""
         for chunk, pages in self.columns:
-            if chunk.leaf.kind == BYTE_ARRAY and pages.mean > LARGEST_VALUE:
+            if chunk.leaf.physical_type == BYTE_ARRAY and pages.mean > LARGEST_VALUE:
                 raise self._too_large(chunk, "value", pages.mean, LARGEST_VALUE)
         needed = [_unpacked(pages) for _, pages in self.columns]
         if sum(needed) > _LARGEST_PAGES:
@@ -225,7 +225,7 @@ class _RowGroup:
         paths = [
             chunk.leaf.path
             for chunk, pages in self.columns
-            if pages.dictionary and chunk.leaf.kind == BYTE_ARRAY and not chunk.leaf.is_decimal
+            if pages.dictionary and chunk.leaf.physical_type == BYTE_ARRAY and not chunk.leaf.is_decimal
         ]
         if not paths:
             return {}
@@ -260,9 +260,9 @@ def _is_of(path: str, columns: Collection[str]) -> bool:
 
 def _bytes_of_a_value(chunk: Chunk, pages: Pages) -> float:
     """Return the bytes that a value of a column takes in memory, by the headers of its pages."""
-    if chunk.leaf.kind == FIXED_LEN_BYTE_ARRAY:
+    if chunk.leaf.physical_type == FIXED_LEN_BYTE_ARRAY:
         return float(chunk.leaf.length)
-    return _FIXED_BYTES + (pages.value if chunk.leaf.kind == BYTE_ARRAY else 0)
+    return _FIXED_BYTES + (pages.value if chunk.leaf.physical_type == BYTE_ARRAY else 0)
 
 
 def _can_stay_encoded(path: str, values: pa.Array, schema: pa.Schema) -> bool:

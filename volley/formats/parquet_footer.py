@@ -47,13 +47,13 @@ class Leaf:
 
     Args:
         path: The names from the top-level column down to the leaf, joined by dots.
-        kind: The number of its physical type.
+        physical_type: The number of its physical type.
         length: The bytes of a value, if of fixed length.
         is_decimal: True if its values are decimals; they can be stored as integers or bytes.
     """
 
     path: str
-    kind: int
+    physical_type: int
     length: int
     is_decimal: bool
 

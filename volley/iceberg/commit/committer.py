@@ -346,7 +346,7 @@ def _check_present(table: Table, files: Sequence[WrittenFile]) -> None:
         if size != expected:
             fault = "is gone" if size is None else f"has {size} bytes and not {expected}"
             raise StorageError(
-                f"data file {file.data_file.file_path} {fault}: somebody changed it between write and commit",
+                f"data file {file.data_file.file_path} {fault}: it was changed between write and commit",
                 hint="nothing was committed; start the job again, it writes the epoch anew",
             )
 

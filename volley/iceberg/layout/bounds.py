@@ -34,7 +34,7 @@ def bounds(data_type: PrimitiveType, low: Any, high: Any, length: int | None = N
     """Return the bounds of a column; None for a bound that does not exist.
 
     Args:
-        kind: The column's type.
+        data_type: The column's type.
         low: The lowest value in Parquet's form: an integer for dates, times and decimals, else bytes.
         high: The highest value.
         length: The number of characters or bytes to keep of text and bytes; None = all.

@@ -113,7 +113,7 @@ def check_layout(table: Table, written: Set[str]) -> None:
         raise LayoutChangedError(
             f"table {'.'.join(table.name())} changed between write and commit: files are written for "
             f"{' and '.join(sorted(other))}, and would now have to be for {current}",
-            hint="start the job again when nobody changes the table: it writes the epoch anew",
+            hint="start the job again when no other writer changes the table: it repeats the epoch",
         )
 
 

@@ -25,10 +25,10 @@ class AddColumn:
     """Adds an optional column; it gets the next free field id, and the fields inside its type the following ones."""
 
     path: tuple[str, ...]
-    kind: IcebergType
+    data_type: IcebergType
 
     def apply(self, update: UpdateSchema) -> None:
-        update.add_column(self.path, self.kind)
+        update.add_column(self.path, self.data_type)
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class WidenColumn:
     """Widens a column's type to one as which Iceberg's readers can read old files."""
 
     path: str
-    kind: PrimitiveType
+    data_type: PrimitiveType
 
     def apply(self, update: UpdateSchema) -> None:
-        update.update_column(self.path, self.kind)
+        update.update_column(self.path, self.data_type)
 
 
 @dataclass(frozen=True)

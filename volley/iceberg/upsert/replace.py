@@ -196,7 +196,7 @@ def _filter(batches: Iterator[pa.RecordBatch], keep: np.ndarray[Any, Any]) -> It
 
 
 def _write_positions(writer: UpsertWriter, path: str, file: DataFile, positions: np.ndarray[Any, Any]) -> WrittenFile:
-    """Write a position-delete file for one data file; its bounds are that file's path, so readers skip it for others."""
+    """Write a position-delete file for one data file; its bounds are that file's path: readers of others skip it."""
     paths = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(positions), np.int32)), [file.file_path])
     with storage_errors(path):
         stream: Any = writer.rows.io.new_output(path).create(overwrite=True)

@@ -46,8 +46,8 @@ _PARQUET_OPTIONS = {
     TableProperties.PARQUET_DICT_SIZE_BYTES: "dictionary_pagesize_limit",
     TableProperties.PARQUET_PAGE_ROW_LIMIT: "max_rows_per_page",
 }
-# A codec's default level. pyarrow's default for gzip is 9: eight times the CPU of zlib's 6, the level of Java's writers,
-# for files 1 % smaller.
+# A codec's default level. pyarrow's default for gzip is 9: eight times the CPU of zlib's 6, which Java uses, for
+# files 1 % smaller.
 _LEVELS = {"gzip": 6}
 # pyarrow's default page limit (20,000 rows) makes writing 10 % slower and helps no reader without a page index; older
 # versions lack the option and the limit.
