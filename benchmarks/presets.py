@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from benchmarks.benchmark import benchmark
 from benchmarks.lake import Lake
 from benchmarks.run import Run
 from volley import Environment, IcebergSink, Metrics, Reader, Source, SourceContext
+from volley.iceberg.config import TUNINGS, Tuning
 from volley.source import Offset
 
 _ROWS_PER_SECOND = 100_000
@@ -105,9 +106,13 @@ def presets(run: Run) -> None:
         running.stop()
         return running.metrics
 
-    def work() -> dict[str, Any]:
-        metrics = job("t", _SECONDS, _SKIPPED + 2)
-        return {"batch": metrics.avg_batch_size(), "rows": metrics.records_written, **_seen(lake.table())}
+def steady(preset: str, scale: float) -> Result:
+    """A job under one preset, for some of its intervals."""
+    with Lake.temporary() as lake:
+        config = lake.config.with_tuning(cast(Tuning, preset))
+        assert config.flush_interval is not None
+        interval = config.flush_interval * scale
+        scaled = replace(config, flush_interval=interval, target_file_size_mb=config.target_file_size_mb * scale)
 
     # The session and the workers are there before the first row arrives.
     job("warm", 0.0, 1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from benchmarks.benchmark import benchmark
 from benchmarks.lake import Lake, duckdb_with_iceberg, write_epoch
 from benchmarks.run import Run
 from volley.iceberg import Upsert
+from volley.iceberg.modes import Strategy
 
 _STRATEGIES = ("merge_on_read", "copy_on_write")
 _FIGURES = ("upsert", "pyiceberg", "duckdb")
@@ -54,8 +56,8 @@ def _costs(run: Run, share: float, strategy: str) -> list[float]:
         ids = np.random.default_rng(7).permutation(rows)
         write_epoch(lake.config, 0, [_rows(ids, 0.0)])
         changed = _rows(np.random.default_rng(8).choice(ids, int(rows * share), replace=False), 1.0)
-        mode = lake.config.with_commit_mode(Upsert("id", strategy=strategy))
-        upsert = _cpu(lambda: write_epoch(mode, 1, [changed]))
+        mode = lake.config.with_commit_mode(Upsert("id", strategy=cast(Strategy, strategy)))
+        upsert = _cpu(lambda: write_epoch(mode, 1, [changed], changed.schema))
         table = lake.table()
         by_pyiceberg = _cpu(lambda: _check(table.scan().to_arrow(), rows, share))
         return [upsert, by_pyiceberg, _cpu(lambda: _by_duckdb(table, rows))]

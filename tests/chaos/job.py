@@ -34,7 +34,7 @@ from volley import (
     VolleyError,
 )
 from volley.iceberg.commit.committer import IcebergCommitter
-from volley.iceberg.pyiceberg_private.sql import ThriftySqlCatalog
+from volley.iceberg.pyiceberg_private.sql import CachedSqlCatalog
 from volley.task.failpoints import VICTIM
 
 __all__ = ["STOPPED", "config", "load_table", "pipeline"]
@@ -89,15 +89,15 @@ class Tormentor:
     def torment(self) -> None:
         """From now on, this process' commits meet faults, and those to the job's main table other writers too."""
         commit_table, load_table, commit = (
-            ThriftySqlCatalog.commit_table,
-            ThriftySqlCatalog.load_table,
+            CachedSqlCatalog.commit_table,
+            CachedSqlCatalog.load_table,
             IcebergCommitter.commit,
         )
 
-        def commit_with_faults(catalog: ThriftySqlCatalog, table: Table, *changes: Any) -> Any:
+        def commit_with_faults(catalog: CachedSqlCatalog, table: Table, *changes: Any) -> Any:
             return self._commit(table, lambda: commit_table(catalog, table, *changes))
 
-        def load_with_faults(catalog: ThriftySqlCatalog, identifier: Any) -> Table:
+        def load_with_faults(catalog: CachedSqlCatalog, identifier: Any) -> Table:
             if self._chosen("catalog away for a load"):
                 raise Unreachable("injected: connection refused")
             return load_table(catalog, identifier)
@@ -108,8 +108,8 @@ class Tormentor:
                 os.remove(files[0].path.removeprefix("file://"))
             commit(committer, epoch, results)
 
-        ThriftySqlCatalog.commit_table = commit_with_faults  # type: ignore[method-assign, assignment]
-        ThriftySqlCatalog.load_table = load_with_faults  # type: ignore[method-assign, assignment]
+        CachedSqlCatalog.commit_table = commit_with_faults  # type: ignore[method-assign, assignment]
+        CachedSqlCatalog.load_table = load_with_faults  # type: ignore[method-assign, assignment]
         IcebergCommitter.commit = commit_with_loss  # type: ignore[method-assign, assignment]
 
     def explains(self, error: VolleyError) -> bool:

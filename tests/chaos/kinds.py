@@ -12,8 +12,8 @@ import pyarrow as pa
 from tests.recovery.rows import SCHEMA, START, Row, nested
 from volley import DataStream, col, lit
 from volley.iceberg import Append, Upsert
-from volley.iceberg.modes import CommitMode
-from volley.task.failpoints import EXECUTOR_TASK_POINT, TASK_POINTS
+from volley.iceberg.modes import CommitMode, Strategy
+from volley.task.failpoints import CHORE_POINT, TASK_POINTS
 
 __all__ = ["DEAD", "KINDS", "Kind"]
 
@@ -135,7 +135,7 @@ def _computed(stream: DataStream) -> DataStream:
     return stream.filter_expr(col("id") % 7 != 0).with_column("twice", twice)
 
 
-def _upsert(strategy: str) -> Kind:
+def _upsert(strategy: Strategy) -> Kind:
     mode = Upsert("id", order_by="at", op_field="op", strategy=strategy)
     return Kind(_upserted, lambda stream: stream, _last_of_each, mode=mode, more=(("op", pa.string()),))
 

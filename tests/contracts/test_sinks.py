@@ -26,6 +26,7 @@ from volley import (
     SourceContext,
 )
 from volley.epoch import WriteResult
+from volley.formats.files import FileFormat
 from volley.sink import Sink, SinkContext
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
@@ -55,7 +56,7 @@ class Case:
         return self.sink.open(SinkContext("job", SCHEMA, Metrics()))
 
 
-def files(format: str, folder: Path) -> Case:
+def files(format: FileFormat, folder: Path) -> Case:
     def visible() -> list[int]:
         context = SourceContext(str(folder.parent / uuid.uuid4().hex))
         source = FileSource(folder, format=format, schema=SCHEMA).open(context)

@@ -15,6 +15,7 @@ import pytest
 from pyiceberg.table import Table
 
 from volley import EOF, Environment, FileSource, IcebergSink, IcebergSinkConfig, MemorySink, MemorySource, col, lit
+from volley.iceberg.config import Compression
 
 Load = Callable[[], Table]
 Rows = Callable[[], list[dict[str, Any]]]
@@ -166,7 +167,9 @@ def test_new_columns_are_added(native: Environment, config: IcebergSinkConfig, r
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "lz4", "zstd", "brotli"])
-def test_compressions(native: Environment, config: IcebergSinkConfig, load: Load, rows: Rows, compression: str) -> None:
+def test_compressions(
+    native: Environment, config: IcebergSinkConfig, load: Load, rows: Rows, compression: Compression
+) -> None:
     stream = native.from_source(MemorySource([{"id": i, "text": "t" * 50} for i in range(1000)]))
     stream.to_sink(IcebergSink(config.with_compression(compression))).execute("compressed")
     (task,) = load().scan().plan_files()

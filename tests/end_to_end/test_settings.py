@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests.waiting import wait_while_it_runs
 from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, MemorySource, RateSource
+from volley.iceberg.config import Tuning
 
 Load = Callable[[], Table]
 
@@ -60,7 +61,7 @@ def test_every_snapshot_has_the_properties_that_were_asked_for(
     ("preset", "batch"), [("low_latency", 1_000), ("balanced", 10_000), ("high_throughput", 25_000)]
 )
 def test_a_preset_sets_the_batches(
-    environment: Environment, config: IcebergSinkConfig, load: Load, tmp_path: Path, preset: str, batch: int
+    environment: Environment, config: IcebergSinkConfig, load: Load, tmp_path: Path, preset: Tuning, batch: int
 ) -> None:
     source = in_one_file(tmp_path, {"id": pa.array(range(25_000))})
     job = environment.from_source(source).to_sink(IcebergSink(config.with_tuning(preset))).execute("preset")

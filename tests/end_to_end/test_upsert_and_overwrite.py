@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 
 from volley import Environment, IcebergSink, IcebergSinkConfig, MemorySource, SchemaMismatchError, col, lit
 from volley.iceberg import Overwrite, Partitioning, Upsert
+from volley.iceberg.modes import Strategy
 
 Load = Callable[[], Table]
 Rows = Callable[[], list[dict[str, Any]]]
@@ -38,7 +39,7 @@ def expected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("strategy", ["merge_on_read", "copy_on_write"])
 def test_upserts_and_deletes(
-    strategy: str, environment: Environment, config: IcebergSinkConfig, load: Load, rows: Rows
+    strategy: Strategy, environment: Environment, config: IcebergSinkConfig, load: Load, rows: Rows
 ) -> None:
     source = MemorySource(changes(4), rows_per_epoch=KEYS)
     mode = Upsert(["id", "kind"], order_by="value", op_field="op", strategy=strategy)
@@ -113,7 +114,7 @@ def test_dynamic_overwrite_of_partitions(native: Environment, config: IcebergSin
 
 @pytest.mark.parametrize("strategy", ["merge_on_read", "copy_on_write"])
 def test_upserts_into_partitions_and_a_branch(
-    strategy: str, native: Environment, config: IcebergSinkConfig, load: Load
+    strategy: Strategy, native: Environment, config: IcebergSinkConfig, load: Load
 ) -> None:
     changed = changes(3)
     source = MemorySource(changed, rows_per_epoch=KEYS)

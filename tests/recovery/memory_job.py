@@ -13,10 +13,12 @@ from pyspark.sql import SparkSession
 
 from tests.recovery.runs import load
 from volley import Environment, FileSink, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource, Progress, Sink
-from volley.iceberg.modes import CommitMode
+from volley.iceberg.modes import Append, CommitMode
 from volley.spark.session import open_session
 
 ROWS_PER_EPOCH = 2
+
+_APPEND = Append()
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class MemoryJob:
     def checkpoint(self) -> Path:
         return self.folder / "checkpoints" / "job"
 
-    def table(self, name: str, mode: CommitMode | str = "append") -> IcebergSink:
+    def table(self, name: str, mode: CommitMode = _APPEND) -> IcebergSink:
         """A sink that writes to the table of this name."""
         storage = IcebergStorage.Local(str(self.folder / "lake"))
         return IcebergSink(IcebergSinkConfig(namespace=["db"], table=name, storage=storage).with_commit_mode(mode))

@@ -44,8 +44,8 @@ from volley import (
     IcebergStorage,
 )
 from volley.iceberg import GlueCatalog, HiveCatalog, NessieCatalog, RestCatalog, SqlCatalog
-from volley.iceberg.catalogs.values import CatalogConfig
-from volley.iceberg.pyiceberg_private.rest import LimitedRestCatalog
+from volley.iceberg.catalogs.config import CatalogConfig
+from volley.iceberg.pyiceberg_private.rest import TimeoutRestCatalog
 from volley.task.failpoints import VARIABLE
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -317,7 +317,7 @@ def test_a_driver_that_is_killed_and_the_next_run(rest_fixture: RestFixture, tmp
 
 def test_requests_share_a_connection(rest_fixture: RestFixture, tmp_path: Path) -> None:
     catalog = config(RestCatalog(rest_fixture.uri), tmp_path).ref.load_catalog()
-    assert isinstance(catalog, LimitedRestCatalog)
+    assert isinstance(catalog, TimeoutRestCatalog)
     for _ in range(5):
         catalog.list_namespaces()
     adapter = catalog._session.get_adapter(rest_fixture.uri)

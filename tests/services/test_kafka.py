@@ -25,8 +25,8 @@ from tests.servers.certificates import self_signed
 from tests.servers.kafka import Kafka
 from tests.servers.process import free_ports
 from volley import ConfigError, JobError, KafkaSource, SourceContext, SourceError
-from volley.bad_rows import BadRow, PositionedBatch
-from volley.connectors.kafka.client import Client, Reports
+from volley.bad_rows import BadRow, Located
+from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.connectors.kafka.cluster import Cluster
 from volley.source import Offset
 
@@ -288,14 +288,14 @@ def test_offsets_are_asked_for_again_when_the_broker_dies_that_was_asked(
     latest, result = Cluster.latest, Client.result
     starting = Thread(target=kafka.start)
 
-    def result_of_another(client: Client, future: Any, reports: Reports, seconds: float) -> Any:
+    def result_of_another(client: Client, future: Any, errors: ConnectionErrors, seconds: float) -> Any:
         monkeypatch.undo()
-        reports.hear(0.2)
+        errors.poll(0.2)
         assert not future.done()
         broker.stop()
         # What is asked again meanwhile is asked of nobody.
         starting.start()
-        return result(client, future, reports, seconds)
+        return result(client, future, errors, seconds)
 
     def ask_nobody(*arguments: Any) -> Any:
         broker.freeze()

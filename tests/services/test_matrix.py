@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.servers.fixtures import Place, warehouse
 from tests.services import lakes
 from volley import EOF, Environment, IcebergSink, IcebergSinkConfig, MemorySource, col, lit
-from volley.iceberg.catalogs.values import CatalogConfig
+from volley.iceberg.catalogs.config import CatalogConfig
 
 # These take a table to wherever the client says; a REST catalog decides that itself, and has one storage here.
 ANYWHERE = {"sqlite": lakes.sqlite, "memory": lakes.memory, "postgres": lakes.postgres, "glue": lakes.glue}

@@ -31,8 +31,8 @@ from volley import (
     StorageError,
     TableNotFoundError,
 )
+from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.values import (
-    CatalogConfig,
     GlueCatalog,
     HiveCatalog,
     MemoryCatalog,

@@ -35,7 +35,7 @@ from volley import (
 )
 from volley.connectors.files import reader
 from volley.connectors.files.log import LoggedFile
-from volley.formats.files import FORMATS
+from volley.formats.files import FORMATS, FileFormat
 
 START = {"files": 0}
 
@@ -214,7 +214,7 @@ def test_splits_are_alike_in_size_and_keep_the_order_of_files(
     sizes: list[int], parallelism: int, divisible: bool
 ) -> None:
     logged = [LoggedFile(f"f{number:02}", size) for number, size in enumerate(sizes)]
-    splits = reader._packed(logged, lambda path: divisible, parallelism)
+    splits = reader._pack(logged, lambda path: divisible, parallelism)
     taken = [(file.path, part) for split in splits for file, part in split]
     assert taken == sorted(taken)
     for file in logged:
@@ -232,11 +232,11 @@ def test_splits_are_alike_in_size_and_keep_the_order_of_files(
 
 def test_tens_of_thousands_of_small_files_are_spread_over_all_cores() -> None:
     logged = [LoggedFile(f"f{number:05}", 1_000) for number in range(50_000)]
-    assert [len(split) for split in reader._packed(logged, lambda path: False, 8)] == [6_250] * 8
+    assert [len(split) for split in reader._pack(logged, lambda path: False, 8)] == [6_250] * 8
 
 
 def test_a_few_small_files_are_one_split() -> None:
-    assert len(reader._packed([LoggedFile(f"f{number}", 1_000) for number in range(5)], lambda path: False, 8)) == 1
+    assert len(reader._pack([LoggedFile(f"f{number}", 1_000) for number in range(5)], lambda path: False, 8)) == 1
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_few_small_files_are_one_split() -> None:
 )
 def test_large_files_are_cut_where_it_is_safe(name: str, options: dict[str, Any], parts: int) -> None:
     format = FORMATS[str(FileSource(name, options=options).format)]
-    splits = reader._packed([LoggedFile(name, 3 << 30)], lambda path: format.divides(path, options), 2)
+    splits = reader._pack([LoggedFile(name, 3 << 30)], lambda path: format.divides(path, options), 2)
     assert [part for split in splits for _, part in split] == [(number, parts) for number in range(parts)]
     assert len(splits) == parts
 
@@ -283,13 +283,13 @@ def test_a_file_without_rows_says_nothing_about_the_types(
     for number, text in enumerate([empty, rows, empty]):
         data = text.encode()
         (folder / f"{number}.{name}").write_bytes(gzip.compress(data) if name.endswith("gz") else data)
-    source = FileSource(folder, format=name.removesuffix(".gz")).open(SourceContext(str(tmp_path / "state")))
+    source = FileSource(folder / f"*.{name}").open(SourceContext(str(tmp_path / "state")))
     assert source.schema == pa.schema({"id": pa.int64()})
     assert ids(source, START, source.latest_offset(START, None, None)) == [1]
 
 
 @pytest.mark.parametrize("format", ["json", "parquet"])
-def test_rows_without_columns_say_nothing_about_the_schema(folder: Path, tmp_path: Path, format: str) -> None:
+def test_rows_without_columns_say_nothing_about_the_schema(folder: Path, tmp_path: Path, format: FileFormat) -> None:
     if format == "json":
         (folder / "a.json").write_text("{}\n{}\n")
     else:

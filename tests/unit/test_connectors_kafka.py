@@ -19,18 +19,26 @@ from hypothesis import strategies as st
 
 from volley import ConfigError, KafkaSink, KafkaSource, SourceError
 from volley.connectors.kafka.columns import UNKNOWN
-from volley.connectors.kafka.offsets import Partition, Range, as_offset, offsets_of, ranges_between, shared, splits_of
+from volley.connectors.kafka.offsets import (
+    OffsetRange,
+    TopicPartition,
+    as_offset,
+    fair_shares,
+    offsets_of,
+    ranges_between,
+    splits_of,
+)
 from volley.formats.avro import AvroValues, avro_columns
 from volley.formats.messages import JsonValues, PlainValues
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 counts = st.integers(0, 10_000)
-partitions = st.builds(Partition, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 20))
+partitions = st.builds(TopicPartition, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 20))
 
 
 @given(st.dictionaries(partitions, counts), st.none() | counts)
-def test_shares_are_fair_and_use_the_limit_up(available: dict[Partition, int], limit: int | None) -> None:
-    shares = shared(available, limit)
+def test_shares_are_fair_and_use_the_limit_up(available: dict[TopicPartition, int], limit: int | None) -> None:
+    shares = fair_shares(available, limit)
     assert shares.keys() == available.keys()
     assert all(0 <= share <= available[each] for each, share in shares.items())
     total = sum(available.values())
@@ -41,11 +49,11 @@ def test_shares_are_fair_and_use_the_limit_up(available: dict[Partition, int], l
 
 
 @given(st.dictionaries(partitions, st.tuples(counts, counts)))
-def test_ranges_lie_between_the_offsets(bounds: dict[Partition, tuple[int, int]]) -> None:
+def test_ranges_lie_between_the_offsets(bounds: dict[TopicPartition, tuple[int, int]]) -> None:
     start = as_offset({each: min(pair) for each, pair in bounds.items() if each.number % 3}, {})
     end = as_offset({each: max(pair) for each, pair in bounds.items()}, {})
     assert offsets_of(json.loads(json.dumps(end))) == {each: max(pair) for each, pair in bounds.items()}
-    found = {Partition(each.topic, each.partition): (each.begin, each.end) for each in ranges_between(start, end)}
+    found = {TopicPartition(each.topic, each.partition): (each.begin, each.end) for each in ranges_between(start, end)}
     wanted = {each: (min(pair) if each.number % 3 else 0, max(pair)) for each, pair in bounds.items()}
     assert found == {each: pair for each, pair in wanted.items() if pair[0] < pair[1]}
 
@@ -54,7 +62,7 @@ def test_ranges_lie_between_the_offsets(bounds: dict[Partition, tuple[int, int]]
 def test_splits_cover_the_ranges_and_give_each_core_the_same(
     sizes: list[int], least: int, more: int, parallelism: int
 ) -> None:
-    ranges = [Range("t", number, 7, 7 + size) for number, size in enumerate(sizes)]
+    ranges = [OffsetRange("t", number, 7, 7 + size) for number, size in enumerate(sizes)]
     most = 2 * least + more
     splits = splits_of(ranges, parallelism, least, most)
     offsets = [(each.partition, at) for split in splits for each in split for at in range(each.begin, each.end)]
@@ -73,7 +81,10 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a topic twice": (lambda: KafkaSource("b:1", ["t", "t"], schema="id long"), "twice"),
     "a pattern": (lambda: KafkaSource("b:1", pattern="(", schema="id long"), "no regular expression"),
     "brokers": (lambda: KafkaSource("http://b:1", "t", schema="id long"), "no brokers"),
-    "a format": (lambda: KafkaSource("b:1", "t", value_format="jsn"), "did you mean 'json'"),
+    "a format": (
+        lambda: KafkaSource("b:1", "t", value_format="jsn"),  # type: ignore[arg-type]
+        "did you mean 'json'",
+    ),
     "no schema": (lambda: KafkaSource("b:1", "t"), "JSON messages need a schema"),
     "a type": (lambda: KafkaSource("b:1", "t", schema="id lng"), "unknown type"),
     "a schema of bytes": (lambda: KafkaSource("b:1", "t", value_format="raw", schema="id long"), "leave schema out"),
@@ -92,13 +103,22 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: KafkaSource("b:1", "t", schema="kafka_offset long", include=["offset"]),
         "column 'kafka_offset'",
     ),
-    "unknown fields": (lambda: KafkaSource("b:1", "t", schema="id long", on_unknown="drop"), "on_unknown 'drop'"),
+    "unknown fields": (
+        lambda: KafkaSource("b:1", "t", schema="id long", on_unknown="drop"),  # type: ignore[arg-type]
+        "on_unknown 'drop'",
+    ),
     "unknown fields of text": (
         lambda: KafkaSource("b:1", "t", value_format="string", on_unknown="keep"),
         "is for JSON",
     ),
-    "lost offsets": (lambda: KafkaSource("b:1", "t", schema="id long", on_lost_offsets="x"), "on_lost_offsets 'x'"),
-    "where to start": (lambda: KafkaSource("b:1", "t", schema="id long", starting_offsets="first"), "'earliest'"),
+    "lost offsets": (
+        lambda: KafkaSource("b:1", "t", schema="id long", on_lost_offsets="x"),  # type: ignore[arg-type]
+        "on_lost_offsets 'x'",
+    ),
+    "where to start": (
+        lambda: KafkaSource("b:1", "t", schema="id long", starting_offsets="first"),  # type: ignore[arg-type]
+        "'earliest'",
+    ),
     "offsets": (
         lambda: KafkaSource("b:1", "t", schema="id long", starting_offsets={"t": {0: -1}}),
         "starting_offsets of topic 't'",

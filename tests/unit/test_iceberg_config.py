@@ -26,7 +26,7 @@ from volley.iceberg.catalogs.values import (
     RestCatalog,
     SqlCatalog,
 )
-from volley.iceberg.config import COMPRESSIONS, TUNINGS
+from volley.iceberg.config import COMPRESSIONS, TUNINGS, Tuning
 from volley.iceberg.layout.partitioning import Partitioning, Transform, partitioning
 from volley.iceberg.modes import Append, Overwrite, Upsert, commit_mode
 
@@ -146,22 +146,22 @@ WRONG: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: CONFIG.with_flush_interval(timedelta(seconds=-1)), "flush_interval", "seconds"),
     (lambda: CONFIG.with_flush_interval(float("inf")), "flush_interval inf", "seconds"),
     (lambda: CONFIG.with_flush_interval("30 parsecs"), "flush_interval '30 parsecs'", "seconds"),
-    (lambda: CONFIG.with_compression("zstdd"), "compression 'zstdd'", "did you mean 'zstd'"),
+    (lambda: CONFIG.with_compression("zstdd"), "compression 'zstdd'", "did you mean 'zstd'"),  # type: ignore[arg-type]
     (lambda: CONFIG.with_compression("snappy", 3), "level 3", "no level"),
     (lambda: CONFIG.with_compression("zstd", 23), "level 23", "1 to 22"),
-    (lambda: CONFIG.with_tuning("high"), "tuning 'high'", "high_throughput"),
-    (lambda: CONFIG.with_schema_evolution("add_column"), "schema_evolution 'add_column'", "did you mean 'add_columns'"),
+    (lambda: CONFIG.with_tuning("high"), "tuning 'high'", "high_throughput"),  # type: ignore[arg-type]
+    (lambda: CONFIG.with_schema_evolution("add_column"), "'add_column'", "did you mean 'add_columns'"),  # type: ignore[arg-type]
     (lambda: CONFIG.with_schema_evolution("strict", drops=["a"]), "not for schema_evolution 'strict'", '"full"'),
     (lambda: CONFIG.with_schema_evolution("full", drops=["a", ""]), "''", "list of names"),
     (lambda: CONFIG.with_schema_evolution("full", {"a.b": "a.c"}), "'a.b' can't be renamed to 'a.c'", "its own name"),
     (lambda: CONFIG.with_schema_evolution("full", {"a": "b", "b": "a"}), "column 'a' twice", "after the other"),
     (lambda: CONFIG.with_schema_evolution("full", {"a.b": "c"}, ["a.c"]), "column 'a.c' twice", "after the other"),
     (lambda: CONFIG.with_create_table("no"), "create_table 'no'", "True or False"),  # type: ignore[arg-type]
-    (lambda: CONFIG.with_partitioning("nome"), "partitioning 'nome'", "did you mean 'none'"),
-    (lambda: CONFIG.with_partitioning("bucket"), "needs fields", 'Partitioning.bucket("column")'),
+    (lambda: CONFIG.with_partitioning("nome"), "partitioning 'nome'", "did you mean 'none'"),  # type: ignore[arg-type]
+    (lambda: CONFIG.with_partitioning("bucket"), "needs fields", 'Partitioning.bucket("column")'),  # type: ignore[arg-type]
     (lambda: CONFIG.with_branch(""), "branch ''", "one word"),
-    (lambda: CONFIG.with_commit_mode("apend"), "commit_mode 'apend'", "did you mean 'append'"),
-    (lambda: CONFIG.with_commit_mode("upsert"), "needs key fields", 'Upsert(["id"])'),
+    (lambda: CONFIG.with_commit_mode("apend"), "commit_mode 'apend'", "did you mean 'append'"),  # type: ignore[arg-type]
+    (lambda: CONFIG.with_commit_mode("upsert"), "needs key fields", 'Upsert(["id"])'),  # type: ignore[arg-type]
     (lambda: CONFIG.with_snapshot_properties({"a": 1}), "'a': 1", "strings"),  # type: ignore[dict-item]
     (lambda: CONFIG.with_table_properties({"a": 1}), "table property 'a': 1", "strings"),  # type: ignore[dict-item]
     (lambda: CONFIG.with_credential("secret"), "id:secret", "with_token"),
@@ -262,7 +262,7 @@ def test_pyarrow_takes_every_compression_and_level_we_take() -> None:
 @pytest.mark.parametrize(("preset", "batch", "seconds", "size"), [
     ("low_latency", 1_000, 10, 32), ("balanced", 10_000, 60, 128), ("high_throughput", 100_000, 300, 512),
 ])  # fmt: skip
-def test_tunings_of_the_spec(preset: str, batch: int, seconds: int, size: int) -> None:
+def test_tunings_of_the_spec(preset: Tuning, batch: int, seconds: int, size: int) -> None:
     config = CONFIG.with_tuning(preset)
     assert (config.batch_size, config.target_file_size_mb) == (batch, size)
     assert config.flush_interval == timedelta(seconds=seconds)
@@ -354,7 +354,7 @@ def test_partitionings_are_values() -> None:
         (lambda: Partitioning.identity(), "needs a field"),
         (lambda: Partitioning.identity(""), "not a column name"),
         (lambda: Partitioning.bucket("id", n=0), "width 0"),
-        (lambda: Partitioning.time("at", granularity="week"), "granularity 'week'"),
+        (lambda: Partitioning.time("at", granularity="week"), "granularity 'week'"),  # type: ignore[arg-type]
         (lambda: Partitioning.identity("a", "a"), "twice"),
         (lambda: Transform("day", "at", 3), "width 3"),
         (lambda: Transform("hash", "at"), "'hash' is unknown"),

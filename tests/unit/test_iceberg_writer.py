@@ -676,7 +676,7 @@ def test_writer_and_result_travel(make: Make) -> None:
     result: WriteResult = pickle.loads(pickle.dumps(task.close()))
     (file,) = result.committables
     assert isinstance(file, WrittenFile)
-    assert (file.layout, file.data_file.spec_id) == (writer.layout.mark, 0)
+    assert (file.layout, file.data_file.spec_id) == (writer.layout.fingerprint, 0)
     found = commit(table, result).scan(selected_fields=("id", "text")).to_arrow()
     assert found.to_pylist() == ROWS.select(["id", "text"]).to_pylist()
 

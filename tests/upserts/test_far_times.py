@@ -11,6 +11,7 @@ from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import Lake
 from tests.upserts.test_partition_values import by_duckdb
 from volley.iceberg import Append, Overwrite, Partitioning, Upsert
+from volley.iceberg.layout.partitioning import Granularity
 
 # Days and microseconds since 1970.
 DAYS = [-800_000, 2_932_897, 0, 2_932_896, -719_163]
@@ -65,7 +66,7 @@ def test_keys_beyond_pythons_times_are_upserted(key: str, strategy: Any, make_la
 @pytest.mark.parametrize("granularity", ["year", "month", "day"])
 @pytest.mark.parametrize("key", ["day", "local", "moment"])
 def test_the_first_and_the_last_of_pythons_days_are_upserted_by_partition(
-    key: str, granularity: str, make_lake: MakeLake
+    key: str, granularity: Granularity, make_lake: MakeLake
 ) -> None:
     lake = make_lake(Upsert([key]), SCHEMA)
     lake.config = lake.config.with_partitioning(Partitioning.time(key, granularity=granularity))

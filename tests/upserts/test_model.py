@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.upserts.lake import Lake
 from volley.iceberg import Upsert
+from volley.iceberg.modes import Strategy
 
 SCHEMA = pa.schema({"id": pa.int64(), "part": pa.string(), "value": pa.int64(), "op": pa.string()})
 Row = dict[str, Any]
@@ -47,12 +48,14 @@ def expected(epochs: list[list[list[Row]]], order_by: str | None) -> list[Row]:
 @pytest.mark.parametrize("strategy", ["auto", "merge_on_read", "copy_on_write"])
 @settings(max_examples=20, deadline=None)
 @given(epochs=st.lists(TASKS, min_size=1, max_size=5), order_by=st.sampled_from([None, "value"]))
-def test_the_table_is_what_a_dict_would_be(strategy: str, epochs: list[list[list[Row]]], order_by: str | None) -> None:
+def test_the_table_is_what_a_dict_would_be(
+    strategy: Strategy, epochs: list[list[list[Row]]], order_by: str | None
+) -> None:
     mode = Upsert(["id", "part"], order_by=order_by, op_field="op", strategy=strategy)
     with tempfile.TemporaryDirectory() as folder, closing(Lake(Path(folder), mode, SCHEMA)) as lake:
         for tasks in epochs:
             lake.epoch(*tasks)
         assert lake.rows() == expected(epochs, order_by)
         live = {file["file_path"].rpartition("/")[2] for file in lake.table().inspect.all_files().to_pylist()}
-        assert not [path for path in lake.files() if "-staged" in path.name]
+        assert not [path for path in lake.files() if "-parked" in path.name]
         assert {path.name for path in lake.files()} <= live

@@ -18,7 +18,8 @@ from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY, Lake
 from volley import CommitConflictError, ConfigError, LayoutChangedError, SchemaMismatchError, WriteResult
 from volley.iceberg import Append, Overwrite, Upsert
-from volley.sink import ExecutorTask
+from volley.iceberg.modes import Strategy
+from volley.sink import Chore
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "op": pa.string()})
 STRATEGIES = ["auto", "merge_on_read", "copy_on_write"]
@@ -138,7 +139,7 @@ def test_auto_marks_few_rows_and_rewrites_a_file_that_loses_many(make_lake: Make
     ids=str,
 )
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_keys_of_many_types(strategy: str, kind: pa.DataType, values: list[Any], make_lake: MakeLake) -> None:
+def test_keys_of_many_types(strategy: Strategy, kind: pa.DataType, values: list[Any], make_lake: MakeLake) -> None:
     lake = make_lake(Upsert("key", strategy=strategy), pa.schema([("key", kind), ("value", pa.int64())]))
     lake.epoch([{"key": each, "value": 0} for each in values])
     lake.epoch([{"key": each, "value": 1} for each in values[:-1]])
@@ -306,7 +307,7 @@ def test_conflicts_without_end_leave_no_file(lake: Lake, monkeypatch: pytest.Mon
     driver = lake.driver()
     driver.last_epoch(QUERY)
     written = lake.write(driver, 1, rows(2, name="newer"))
-    before = {*lake.files()} - {path for path in lake.files() if "-staged" in path.name}
+    before = {*lake.files()} - {path for path in lake.files() if "-parked" in path.name}
 
     def other_first(commit: Callable[[], Any]) -> Any:
         with lake.table().transaction() as change:
@@ -330,7 +331,7 @@ def test_two_drivers_with_the_same_epoch(lake: Lake) -> None:
         second.commit(*two)
     second.abort(*two)
     assert seen(lake) == {1: "new", 2: "newer", 3: "new", 4: "new"}
-    assert not [path for path in lake.files() if "-staged" in path.name]
+    assert not [path for path in lake.files() if "-parked" in path.name]
 
 
 def test_a_lost_answer_changes_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,7 +370,7 @@ def test_what_a_dead_driver_leaves_is_found(lake: Lake) -> None:
     epoch, results = lake.write(alive, 1, rows(1, name="newer"))
     alive.commit(epoch, results)
     (orphan,) = alive.orphans(epoch)
-    assert "-staged" in orphan
+    assert "-parked" in orphan
 
 
 def test_manifests_of_deletes_are_merged_too(make_lake: MakeLake) -> None:

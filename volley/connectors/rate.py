@@ -1,4 +1,4 @@
-"""A source that makes rows at a steady rate, by Spark's own ``rate`` format: for trying things out."""
+"""RateSource: generates rows at a steady rate with Spark's ``rate`` format, for trying things out."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["RateSource"]
 
 @dataclass(frozen=True)
 class RateSource(SparkSource):
-    """Rows with a ``timestamp`` and a ``value`` that counts up from 0; unbounded.
+    """Generates rows with a ``timestamp`` and a ``value`` that counts up from 0; unbounded.
 
     Args:
-        rows_per_second: How many a second.
+        rows_per_second: The number of rows per second.
 
     Raises:
-        ConfigError: If that is not positive.
+        ConfigError: If `rows_per_second` is not positive.
 
     Example:
         >>> RateSource(rows_per_second=10)

@@ -1,4 +1,4 @@
-"""Avro in Kafka's messages: values by their writer's schema → columns of ours; Avro's types → Arrow's."""
+"""Decodes Avro messages into Arrow batches, and maps Avro types to Arrow types."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _HEADER = 5
 
 @dataclass(frozen=True)
 class AvroValues:
-    """Each value is an Avro record; a tombstone is a row of nulls.
+    """Decodes values that are Avro records; a tombstone becomes a row of nulls.
 
     Args:
-        text: The schema to read into, as JSON.
-        registry: Where the schemas are that messages were written with, by the id in their first bytes (Confluent's
-            format); None = all were written with the same schema, and begin at once.
+        text: The schema to read into (Avro's reader schema), as JSON.
+        registry: The registry of the writer schemas; each message starts with its schema's id (Confluent's wire
+            format). None = all messages were written with `text`, and have no id in front.
     """
 
     text: str
@@ -69,7 +69,7 @@ class AvroValues:
         try:
             row: dict[str, Any] = _fastavro().schemaless_reader(stream, writer, reader)
         except Exception as error:
-            # Broken bytes make the decoder stumble in any way there is.
+            # fastavro raises any type of exception on broken bytes.
             raise SourceError(f"not Avro of this schema ({type(error).__name__}: {error})") from error
         if stream.tell() != len(value):
             raise SourceError(f"not Avro of this schema: {len(value) - stream.tell()} bytes are left over")
@@ -85,17 +85,17 @@ class AvroValues:
 
 
 def avro_columns(text: str) -> pa.Schema:
-    """The columns of an Avro record.
+    """Return the columns of an Avro record.
 
     Args:
-        text: Its schema, as JSON.
+        text: The record's schema, as JSON.
 
     Raises:
-        ConfigError: If it is no schema of a record, or has a type that columns can't have.
+        ConfigError: If it is not the schema of a record, or has a type that has no column type.
     """
     try:
         schema = json.loads(text)
-        # This also fills in names and checks the whole.
+        # Also checks the whole schema and resolves its names.
         _parsed(text)
     except (ValueError, _fastavro().schema.SchemaParseException, _fastavro().schema.UnknownType) as error:
         raise ConfigError(f"not an Avro schema: {error}", hint="give the text of an .avsc file") from error
@@ -105,7 +105,7 @@ def avro_columns(text: str) -> pa.Schema:
 
 
 class _Types:
-    """Avro's types → Arrow's; remembers the named ones, which may stand again by their name."""
+    """Maps Avro types to Arrow types; remembers named types, since a later field may refer to one by name."""
 
     def __init__(self) -> None:
         self._named: dict[str, pa.DataType] = {}
@@ -118,16 +118,16 @@ class _Types:
             return self._union(schema, place)
         if isinstance(schema, str):
             schema = {"type": schema}
-        kind = schema["type"]
-        if isinstance(kind, dict | list):
-            return self._type(kind, place)
-        made = _logical(schema) or self._plain(kind, schema, place)
+        type_name = schema["type"]
+        if isinstance(type_name, dict | list):
+            return self._type(type_name, place)
+        data_type = _logical(schema) or self._plain(type_name, schema, place)
         if "name" in schema:
-            self._named[schema["name"]] = made
-        return made
+            self._named[schema["name"]] = data_type
+        return data_type
 
-    def _plain(self, kind: str, schema: Mapping[str, Any], place: str) -> pa.DataType:
-        match kind:
+    def _plain(self, type_name: str, schema: Mapping[str, Any], place: str) -> pa.DataType:
+        match type_name:
             case "record":
                 return pa.struct(self.record(schema))
             case "array":
@@ -136,25 +136,27 @@ class _Types:
                 return pa.map_(pa.string(), self._type(schema["values"], place))
             case "fixed":
                 return pa.binary(schema["size"])
-        if kind in _PLAIN:
-            return getattr(pa, _PLAIN[kind])()
-        found = self._named.get(kind) or self._named.get(kind.rpartition(".")[2])
-        if found is None:
-            raise ConfigError(f"field {place!r}: type {kind!r} contains itself", hint="columns can't; leave it out")
-        return found
-
-    def _union(self, kinds: list[Any], place: str) -> pa.DataType:
-        kept = [kind for kind in kinds if kind != "null"]
-        if len(kept) != 1:
+        if type_name in _PLAIN:
+            return getattr(pa, _PLAIN[type_name])()
+        data_type = self._named.get(type_name) or self._named.get(type_name.rpartition(".")[2])
+        if data_type is None:
             raise ConfigError(
-                f"field {place!r} is one of several types, which a column can't be: {json.dumps(kinds)[:200]}",
+                f"field {place!r}: type {type_name!r} contains itself", hint="columns can't; leave it out"
+            )
+        return data_type
+
+    def _union(self, members: list[Any], place: str) -> pa.DataType:
+        branches = [branch for branch in members if branch != "null"]
+        if len(branches) != 1:
+            raise ConfigError(
+                f"field {place!r} is one of several types, which a column can't be: {json.dumps(members)[:200]}",
                 hint="leave it out of the schema to read into",
             )
-        return self._type(kept[0], place)
+        return self._type(branches[0], place)
 
 
 def _logical(schema: Mapping[str, Any]) -> pa.DataType | None:
-    """The type of a logical type; None if it is none, or none that is known: then the plain one counts."""
+    """Return the Arrow type of a logical type; None if there is none, or an unknown one: then use the plain type."""
     match schema["type"], schema.get("logicalType"):
         case "int", "date":
             return pa.date32()
@@ -177,13 +179,13 @@ def _parsed(text: str) -> Any:
 
 
 def _without_uuids(schema: Any) -> Any:
-    """The same schema, with UUIDs as the strings they are, which columns have no better type for."""
+    """Return the same schema without the logical type uuid: UUIDs are read as strings."""
     if isinstance(schema, list):
-        return [_without_uuids(each) for each in schema]
+        return [_without_uuids(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {name: at for name, at in schema.items() if (name, at) != ("logicalType", "uuid")}
-    return {name: at if name == "default" else _without_uuids(at) for name, at in kept.items()}
+    attributes = {name: value for name, value in schema.items() if (name, value) != ("logicalType", "uuid")}
+    return {name: value if name == "default" else _without_uuids(value) for name, value in attributes.items()}
 
 
 def _fastavro() -> Any:

@@ -1,4 +1,4 @@
-"""CSV → Arrow batches; the row at fault is found and shown with its line."""
+"""Reads CSV files as Arrow batches; errors name the line of the bad row and quote it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ROW = re.compile(r"(?:In CSV column #(\d+): )?(.*?)Row #(\d+): (.*)", re.S)
 
 
 def check(schema: pa.Schema) -> None:
-    """Raise ConfigError if a column is of a type that CSV can't hold."""
+    """Raise ConfigError if CSV can't hold a column's type."""
     for field in schema:
         if pa.types.is_nested(field.type):
             raise ConfigError(
@@ -56,12 +56,12 @@ def check(schema: pa.Schema) -> None:
 
 
 def part_of_rows(file: InputFile, part: tuple[int, int], options: Mapping[str, Any]) -> InputFile:
-    """A part of a file that is divisible, with the file's header."""
+    """Return a part of a divisible file, with the file's header in front."""
     return part_of_lines(file, part, has_header=options.get("header", True))
 
 
 def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema | None:
-    """The schema of the file's first block of rows; None if it has none."""
+    """Return the schema of the file's first block of rows; None if the file has no rows."""
     if not _has_rows(file, options):
         return None
     try:
@@ -72,7 +72,7 @@ def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema | None:
 
 
 def _has_rows(file: InputFile, options: Mapping[str, Any]) -> bool:
-    """Whether a row stands in the file beside its header; one too long for Python's reader does."""
+    """Return True if the file has a row besides its header, even one too long for Python's reader."""
     lines = 2 if options.get("header", True) else 1
     try:
         return len(list(islice(records(file, options), lines))) == lines
@@ -83,7 +83,7 @@ def _has_rows(file: InputFile, options: Mapping[str, Any]) -> bool:
 def read(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
-    """The file's rows; missing columns are null, others are ignored."""
+    """Yield the file's rows; a column that the file lacks is null, unknown columns are ignored."""
     file = part_of_rows(file, part, options)
     names = header(file, schema, options)
     if names is None:
@@ -100,10 +100,10 @@ def read(
 
 
 def batches(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-    """The rows of a file that is not empty.
+    """Yield the rows of a file that is not empty.
 
     Raises:
-        BadValue: If a value is not of its column's type.
+        BadValue: If a value doesn't fit its column's type.
         pyarrow.ArrowInvalid: If a block of rows can't be parsed.
     """
     texts = _Texts(file, schema, options)
@@ -117,21 +117,21 @@ def batches(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> I
                 last = batch
         if last is None:
             return
-        # Arrow takes a quote that is never closed for one long value, which swallows the rest of the file.
+        # Arrow reads an unclosed quote as one long value that swallows the rest of the file.
         if counted.number % 2 and _ends_in_a_quote(file, options):
             raise BadValue(last.num_rows - 1, "a quote is opened and never closed")
         yield decoded(last, schema, partial(texts.batch, number))
 
 
 class _Texts:
-    """The batches of a file as texts: it is read once more, and only if somebody asks."""
+    """The batches of a file as text; reads the file a second time, only if `batch` is called."""
 
     def __init__(self, file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> None:
         self._batches = enumerate(_read_texts(file, schema, options))
 
     def batch(self, number: int) -> pa.RecordBatch:
-        """The batch of this number; numbers are asked for in ascending order."""
-        return next(batch for at, batch in self._batches if at == number)
+        """Return the batch with this number; call it with ascending numbers."""
+        return next(batch for index, batch in self._batches if index == number)
 
 
 def _read_texts(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
@@ -140,7 +140,7 @@ def _read_texts(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) 
 
 
 class _Quotes:
-    """A stream of bytes that counts the quotes in what is read."""
+    """A byte stream that counts the quotes it reads."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -148,16 +148,16 @@ class _Quotes:
         self.closed = False
 
     def read(self, size: int = -1) -> bytes:
-        found: bytes = self._stream.read(size)
-        self.number += found.count(b'"')
-        return found
+        data: bytes = self._stream.read(size)
+        self.number += data.count(b'"')
+        return data
 
     def readable(self) -> bool:
         return True
 
 
 def _ends_in_a_quote(file: InputFile, options: Mapping[str, Any]) -> bool:
-    """Whether the last row goes on at the end of the file; a quote within a value opens nothing."""
+    """Return True if the last row is still open at the end of the file; a quote inside a value opens nothing."""
     ended = False
 
     def lines(text: io.TextIOWrapper) -> Iterator[str]:
@@ -189,12 +189,13 @@ def _reader(stream: Any, schema: pa.Schema | None, options: Mapping[str, Any]) -
 
 
 def rules(schema: pa.Schema | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """How text becomes values, as `pyarrow.csv` is told."""
+    """Return the parse and convert options of `pyarrow.csv`."""
     return {
         "parse_options": pcsv.ParseOptions(delimiter=delimiter(options), newlines_in_values=True),
         "convert_options": pcsv.ConvertOptions(
-            column_types=None if schema is None else {field.name: _asked(field.type) for field in schema},
-            # Only the columns that are wanted: the others' types would be guessed, and the guess can fail later on.
+            column_types=None if schema is None else {field.name: _arrow_type(field.type) for field in schema},
+            # Only the columns of the schema: Arrow would guess the types of the others, and a later row can break
+            # the guess.
             include_columns=None if schema is None else schema.names,
             include_missing_columns=schema is not None,
             null_values=["", *options.get("null_values", ())],
@@ -205,24 +206,24 @@ def rules(schema: pa.Schema | None, options: Mapping[str, Any]) -> dict[str, Any
 
 
 def delimiter(options: Mapping[str, Any]) -> str:
-    """The column separator: the option ``delimiter``, by default a comma."""
+    """Return the column separator: the option ``delimiter``, a comma by default."""
     return str(options.get("delimiter", ","))
 
 
-def _asked(kind: pa.DataType) -> pa.DataType:
-    """The type that Arrow's CSV reader is asked for.
+def _arrow_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type to request from Arrow's CSV reader: a string for zoned timestamps and decimals.
 
-    It insists on a zone where a type has one; cast from strings, UTC is taken for granted. Its decimals may have more
-    digits than their type, or what an overflow leaves of them.
+    Arrow rejects a timestamp without a zone if the type has one; our cast from strings assumes UTC. Arrow's decimals
+    may have more digits than their type, or overflow without an error.
     """
-    return pa.string() if kind == pa.timestamp("us", "UTC") or pa.types.is_decimal(kind) else kind
+    return pa.string() if data_type == pa.timestamp("us", "UTC") or pa.types.is_decimal(data_type) else data_type
 
 
 class BadValue(Exception):
-    """A value that is not of its column's type.
+    """Raised for a value that doesn't fit its column's type.
 
     Args:
-        row: The number of its row in the batch.
+        row: The number of the row in the batch, from 0.
         reason: What is wrong.
     """
 
@@ -233,19 +234,19 @@ class BadValue(Exception):
 
 
 def decoded(batch: pa.RecordBatch, schema: pa.Schema, texts: Callable[[], pa.RecordBatch]) -> pa.RecordBatch:
-    """A parsed batch in the source's schema.
+    """Return a parsed batch in the source's schema.
 
     Args:
         batch: The batch.
-        schema: The schema.
-        texts: The same rows in the schema `texts_of`.
+        schema: The source's schema.
+        texts: Returns the same rows in the schema `texts_of`.
 
     Raises:
-        BadValue: If a value is not of its column's type.
+        BadValue: If a value doesn't fit its column's type.
     """
     rows = pa.RecordBatch.from_arrays([_cast(batch.column(field.name), field) for field in schema], schema=schema)
-    if found := first_too_large(rows, texts):
-        raise BadValue(*found)
+    if too_large := first_too_large(rows, texts):
+        raise BadValue(*too_large)
     return rows
 
 
@@ -261,29 +262,33 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return _value_of_text(column, field.type)
     except (ExpressionError, pa.ArrowInvalid) as error:
-        at = first_failing(len(column), fails)
-        raise BadValue(at, f"column {field.name!r}: {column[at].as_py()!r} is no {type_name(field.type)}") from error
+        row = first_failing(len(column), fails)
+        raise BadValue(row, f"column {field.name!r}: {column[row].as_py()!r} is no {type_name(field.type)}") from error
 
 
-def _value_of_text(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _value_of_text(column: pa.Array, data_type: pa.DataType) -> pa.Array:
 
     from volley.arrow.casts import cast
     from volley.arrow.exact import exact_cast
 
-    return exact_cast(pc.ascii_trim_whitespace(column), kind) if pa.types.is_decimal(kind) else cast(column, kind)
+    return (
+        exact_cast(pc.ascii_trim_whitespace(column), data_type)
+        if pa.types.is_decimal(data_type)
+        else cast(column, data_type)
+    )
 
 
 def header(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> list[str] | None:
-    """The names of the file's columns; None if it has no rows.
+    """Return the names of the file's columns; None if the file has no rows.
 
     Raises:
-        SourceError: If none of the wanted columns is there, or one of them is there twice.
+        SourceError: If the header has none of the schema's columns, or one of them twice.
     """
     rows = (row for _, row in records(file, options))
     try:
         first = next(rows, None)
     except csv.Error as error:
-        # Arrow takes values that Python's reader finds too long; names of columns they are not.
+        # Arrow reads values that are too long for Python's reader; a column name is never that long.
         if options.get("header", True):
             raise file.fault(f"no header ({error})", 1) from error
         return list(schema.names)
@@ -296,8 +301,7 @@ def header(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> li
         )
     if twice := [name for name in schema.names if first.count(name) > 1]:
         raise file.fault(f"column {twice[0]!r} stands twice in the header", 1)
-    # Arrow refuses a header that nothing follows, not even the end of its line. What is wrong with the first row, if
-    # anything, is not judged here.
+    # Arrow rejects a file that ends right after its header. Errors of the first row are reported when it is read.
     with suppress(csv.Error, SourceError):
         return first if next(rows, None) else None
     return first
@@ -306,34 +310,34 @@ def header(file: InputFile, schema: pa.Schema, options: Mapping[str, Any]) -> li
 def _bad_row(
     file: InputFile, error: Exception, options: Mapping[str, Any], names: list[str] | None = None
 ) -> SourceError:
-    found = _ROW.fullmatch(str(error))
-    place = _place(file, int(found[3]), options) if found else (None, "")
+    match = _ROW.fullmatch(str(error))
+    place = _place(file, int(match[3]), options) if match else (None, "")
     return file.fault(reason(error, names), *place, _HINT)
 
 
 def reason(error: Exception, names: list[str] | None = None) -> str:
-    """What Arrow says is wrong, with the column's name in place of its number, and without the row's.
+    """Return Arrow's error message with the column's name instead of its number, and without the row number.
 
     Args:
-        error: What Arrow raised.
-        names: The names of the file's columns, if they are known.
+        error: The exception that Arrow raised.
+        names: The names of the file's columns, if known.
     """
-    found = _ROW.fullmatch(str(error))
-    if found is None:
+    match = _ROW.fullmatch(str(error))
+    if match is None:
         return str(error)
-    column, kind, _, text = found.groups()
-    named = f"column {names[int(column)]!r}: " if column and names and int(column) < len(names) else ""
-    return f"{named}{kind}{text}"
+    column, kind, _, text = match.groups()
+    column_name = f"column {names[int(column)]!r}: " if column and names and int(column) < len(names) else ""
+    return f"{column_name}{kind}{text}"
 
 
 def _place(file: InputFile, record: int, options: Mapping[str, Any]) -> tuple[int | None, str]:
-    """The line of a row and what stands there. Arrow counts rows; a quoted value can span lines."""
+    """Return the line and text of a row. Arrow counts rows; a quoted value can span lines."""
     try:
         for number, (line, row) in enumerate(records(file, options), 1):
             if number == record:
                 return line, delimiter(options).join(row)
     except csv.Error:
-        # A field too long for Python's reader: the row is still told by what Arrow says of it.
+        # The field is too long for Python's reader: Arrow's message alone describes the row.
         pass
     return None, ""
 
@@ -348,7 +352,7 @@ def _lines(file: InputFile, text: io.TextIOWrapper) -> Iterator[str]:
 
 
 def records(file: InputFile, options: Mapping[str, Any]) -> Iterator[tuple[int, list[str]]]:
-    """The rows, without empty lines, with the line each begins at."""
+    """Yield each row that is not an empty line, with the number of the line it starts at."""
     with file.open() as stream:
         text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
         reader = csv.reader(_lines(file, text), delimiter=delimiter(options))

@@ -1,4 +1,4 @@
-"""CSV with bad rows in it → Arrow batches and the bad rows; slow only from the first bad block of a file on."""
+"""Reads CSV files that have bad rows: batches of good rows, and each bad row; slow only after the first bad block."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _GROUP = 10_000
 
 def read_tolerant(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
-) -> Iterator[PositionedBatch | BadRow]:
-    """The file's rows, with the lines they stand in, and each row that is none."""
+) -> Iterator[Located | BadRow]:
+    """Yield the file's rows with their line numbers, and a `BadRow` for each row that can't be read."""
     file = part_of_rows(file, part, options)
     names = header(file, schema, options)
     if names is None:
@@ -55,12 +55,12 @@ def read_tolerant(
             yield PositionedBatch(batch, partial(places.position, done + 1))
             done += batch.num_rows
     except (BadValue, pa.ArrowInvalid):
-        # Arrow gives up a whole block: what comes after the last good one is read again, row by row as it stands.
+        # Arrow drops the whole block: read everything after the last good batch again, as raw rows.
         yield from _salvaged(file, islice(_raw_records(file, options), done, None), names, schema, options)
 
 
 class _Places:
-    """The line each row begins at: the file is read once more, and only if a row turns out to be bad."""
+    """The line each row starts at; reads the file a second time, only if a row is bad."""
 
     def __init__(self, file: InputFile, options: Mapping[str, Any]) -> None:
         self._file = file
@@ -77,7 +77,7 @@ class _Places:
 
 @dataclass(frozen=True)
 class _Record:
-    """A row as it stands in the file; not `whole` if a quote in it is never closed."""
+    """The raw text of a row; `whole` is False if it has an unclosed quote."""
 
     line: int
     text: str
@@ -89,9 +89,9 @@ class _Record:
 
 
 def _salvaged(
-    file: InputFile, left: Iterator[_Record], names: list[str], schema: pa.Schema, options: Mapping[str, Any]
-) -> Iterator[PositionedBatch | BadRow]:
-    while group := list(islice(left, _GROUP)):
+    file: InputFile, raw_records: Iterator[_Record], names: list[str], schema: pa.Schema, options: Mapping[str, Any]
+) -> Iterator[Located | BadRow]:
+    while group := list(islice(raw_records, _GROUP)):
 
         def attempt(start: int, end: int, group: list[_Record] = group) -> PositionedBatch | BadRow:
             return PositionedBatch(
@@ -101,8 +101,8 @@ def _salvaged(
 
         def single(index: int, error: Exception, group: list[_Record] = group) -> BadRow:
             record = group[index]
-            why = error.reason if isinstance(error, BadValue) else reason(error, names)
-            return BadRow(record.payload, why, file.position(record.line))
+            reason_text = error.reason if isinstance(error, BadValue) else reason(error, names)
+            return BadRow(record.payload, reason_text, file.position(record.line))
 
         yield from process_or_bisect(len(group), attempt, single, (BadValue, pa.ArrowInvalid))
 
@@ -113,8 +113,8 @@ def _parsed(group: list[_Record], names: list[str], schema: pa.Schema, options: 
     data = "".join(record.text for record in group).encode(errors="surrogateescape")
     read_options = pcsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names)
 
-    def parse(asked: pa.Schema) -> pa.RecordBatch:
-        table = pcsv.read_csv(pa.py_buffer(data), read_options=read_options, **rules(asked, options))
+    def parse(columns: pa.Schema) -> pa.RecordBatch:
+        table = pcsv.read_csv(pa.py_buffer(data), read_options=read_options, **rules(columns, options))
         if table.num_rows != len(group):
             raise BadValue(0, f"{table.num_rows} rows where one should be")
         return table.combine_chunks().to_batches()[0]
@@ -123,7 +123,7 @@ def _parsed(group: list[_Record], names: list[str], schema: pa.Schema, options: 
 
 
 class _Lines:
-    """Hands a `csv.reader` its lines and keeps them, so that each record is known as it stands in the file."""
+    """Feeds lines to a `csv.reader` and keeps them, so that the raw text of each record is known."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = iter(lines)
@@ -143,14 +143,14 @@ class _Lines:
         return line
 
     def give_back(self) -> None:
-        """All but the first of the taken lines are read again."""
+        """Return all taken lines but the first, to be read again."""
         self._again.extendleft(reversed(self.taken[1:]))
         del self.taken[1:]
         self.ended = False
 
 
 def _raw_records(file: InputFile, options: Mapping[str, Any]) -> Iterator[_Record]:
-    """The records, without empty lines; a quote that is never closed spoils its own line only."""
+    """Yield the records that are not empty lines; an unclosed quote spoils only its own line."""
     with file.open() as stream:
         lines = _Lines(io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline=""))
         number = 1
@@ -171,4 +171,4 @@ def _raw_records(file: InputFile, options: Mapping[str, Any]) -> Iterator[_Recor
 
 
 FORMAT = FormatReader(check, infer, read, read_tolerant)
-"""CSV, as a FileSource reads it."""
+"""The reader of CSV files."""

@@ -1,4 +1,4 @@
-"""How Arrow batches become Parquet, JSON lines or CSV, and which columns these can hold."""
+"""Writes Arrow batches as Parquet, JSON lines or CSV, and checks that the format can hold their columns."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 __all__ = ["ENCODERS", "Encoder", "check_columns", "check_rows", "holds", "json_texts"]
 
 _ROW_GROUP_BYTES = 64 << 20
-# The days that Arrow has a text for, since 1970.
+# The first and last day that Arrow's CSV writer can format, in days since 1970.
 _FIRST_DAY, _LAST_DAY = -12687428, 11248737
 
 
 class Encoder(Protocol):
-    """Writes batches to an open file; the file is closed by who opened it."""
+    """Writes batches to an open file; the caller closes the file."""
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
-        """Take one batch."""
+        """Write one batch; it may be buffered until `close`."""
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the buffered batches and the file's end."""
 
 
 class _Parquet:
-    """Collects batches to row groups of 64 MB in memory: a row group a batch would make large files slow to read."""
+    """Buffers batches up to row groups of 64 MB: one row group per batch would make large files slow to read."""
 
     def __init__(self, file: Any, schema: pa.Schema) -> None:
         import pyarrow.parquet as pq
@@ -58,7 +58,7 @@ class _Parquet:
 
 
 def json_texts(batch: pa.RecordBatch) -> Iterator[str]:
-    """Each row as a JSON object. Times and decimals are text: ISO, and every digit."""
+    """Yield each row as a JSON object. Times are ISO text, decimals text with every digit."""
     from volley.arrow.python_values import readable_rows
 
     rows = readable_rows(batch, maps_as_pydicts="strict")
@@ -73,17 +73,17 @@ class _JsonLines:
         self._file.write("".join(f"{text}\n" for text in json_texts(batch)).encode())
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no batch is buffered."""
 
 
 class _Csv:
-    """Arrow's own writer, which has no text for UUIDs."""
+    """Wraps Arrow's CSV writer, which can't format UUIDs: they are converted to text first."""
 
     def __init__(self, file: Any, schema: pa.Schema) -> None:
         import pyarrow as pa
         import pyarrow.csv as pcsv
 
-        self._uuids = [index for index, kind in enumerate(schema.types) if kind == pa.uuid()]
+        self._uuids = [index for index, data_type in enumerate(schema.types) if data_type == pa.uuid()]
         for index in self._uuids:
             schema = schema.set(index, schema.field(index).with_type(pa.string()))
         self._writer = pcsv.CSVWriter(file, schema)
@@ -103,10 +103,10 @@ ENCODERS: dict[str, Callable[[Any, pa.Schema], Encoder]] = {"csv": _Csv, "json":
 
 
 def check_columns(format: str, schema: pa.Schema) -> None:
-    """Refuse a stream with columns that the format can't hold, before anything is written.
+    """Check that the format can hold every column, before anything is written.
 
     Raises:
-        SchemaMismatchError: If there are any; names them all.
+        SchemaMismatchError: If it can't; names all such columns.
     """
     bad = [f"{field.name!r} ({field.type})" for field in schema if not holds(format, field.type)]
     if bad:
@@ -117,10 +117,10 @@ def check_columns(format: str, schema: pa.Schema) -> None:
 
 
 def check_rows(format: str, batch: pa.RecordBatch) -> None:
-    """Refuse rows that the format can't hold.
+    """Check that the format can hold every row.
 
     Raises:
-        SchemaMismatchError: If the only column of a CSV file has nulls, or a time is beyond those that Arrow writes.
+        SchemaMismatchError: If the only column of a CSV file has nulls, or a time is outside Arrow's range for CSV.
     """
     if format != "csv":
         return
@@ -138,29 +138,29 @@ def check_rows(format: str, batch: pa.RecordBatch) -> None:
 
 
 def _is_beyond_csv(column: pa.Array) -> bool:
-    """Whether Arrow would write ``<value out of range>`` in the place of a value."""
+    """Return True if Arrow would write ``<value out of range>`` instead of a value."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
         return False
-    found = pc.min_max(column.cast(pa.date32()).cast(pa.int32())).as_py()
-    return found["min"] is not None and (found["min"] < _FIRST_DAY or found["max"] > _LAST_DAY)
+    days = pc.min_max(column.cast(pa.date32()).cast(pa.int32())).as_py()
+    return days["min"] is not None and (days["min"] < _FIRST_DAY or days["max"] > _LAST_DAY)
 
 
-def holds(format: str, kind: pa.DataType) -> bool:
-    """Whether a format can hold a type.
+def holds(format: str, data_type: pa.DataType) -> bool:
+    """Return True if a format can hold a type.
 
-    Bytes have no form in text, CSV has no nested values, and a JSON object's keys are strings.
+    Text formats have no bytes, CSV has no nested values, and keys of JSON objects are strings.
     """
     import pyarrow as pa
 
     t = pa.types
     if format == "parquet":
         return True
-    if t.is_map(kind):
-        return format == "json" and t.is_string(kind.key_type) and holds(format, kind.item_type)
-    if t.is_nested(kind):
-        inner = [kind.field(index).type for index in range(kind.num_fields)]
-        return format == "json" and all(holds(format, each) for each in inner)
-    return not (t.is_binary(kind) or t.is_fixed_size_binary(kind))
+    if t.is_map(data_type):
+        return format == "json" and t.is_string(data_type.key_type) and holds(format, data_type.item_type)
+    if t.is_nested(data_type):
+        inner = [data_type.field(index).type for index in range(data_type.num_fields)]
+        return format == "json" and all(holds(format, field_type) for field_type in inner)
+    return not (t.is_binary(data_type) or t.is_fixed_size_binary(data_type))

@@ -1,11 +1,11 @@
-"""The formats that files are read in: how each is recognised, which options it knows, and which module reads it."""
+"""Lists the file formats of a FileSource: file extensions, options, and the module that reads each."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -17,22 +17,25 @@ if TYPE_CHECKING:
 
     Read: TypeAlias = Callable[[InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[pa.RecordBatch]]
 
-__all__ = ["FORMATS", "Files", "Format", "FormatReader", "format_of"]
+__all__ = ["FORMATS", "FileFormat", "Files", "Format", "FormatReader", "format_of"]
+
+FileFormat = Literal["json", "csv", "parquet"]
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 
 @dataclass(frozen=True)
 class FormatReader:
-    """How files of one format become Arrow.
+    """The functions that read files of one format as Arrow.
 
     Args:
-        check: Refuses a schema that the format can't be read into.
-        infer: From a file and the format's options to a schema; None = the file has no rows to infer it from.
-        read: From a file, the schema, the part of it to read and the options to batches, in bounded memory.
-        read_tolerant: The same, with the place of each row, and with the rows that can't be read.
-        read_encoded: As `read`, but a column that is stored as dictionary and indices may stay so; None = there are
-            none.
+        check: Raises ConfigError for a schema that the format can't be read into.
+        infer: Returns the schema of a file, given the format's options; None = the file has no rows to infer it from.
+        read: Yields the batches of a part of a file, in bounded memory; takes the file, the schema, the part (its
+            number and the number of parts) and the options.
+        read_tolerant: Like `read`, with the place of each row and a `BadRow` for each row that can't be read.
+        read_encoded: Like `read`, but may yield a column that the file stores as dictionary and indices as a
+            dictionary array; None = the format has no dictionaries.
     """
 
     check: Callable[[pa.Schema], None]
@@ -46,14 +49,14 @@ class FormatReader:
 
 @dataclass(frozen=True)
 class Format:
-    """One file format, as a FileSource is checked against it.
+    """A file format, with what is needed to check a FileSource.
 
     Args:
-        extensions: The file names it is recognised by.
+        extensions: The file extensions of the format.
         module: The module that has its `FormatReader` under the name ``FORMAT``; imported when files are read.
-        options: The options it knows.
-        is_divisible: Whether a large file is read in parts, by several tasks, with these options.
-        is_text: True if it is text, which may be compressed as a whole and have no rows.
+        options: The names of its options.
+        is_divisible: Returns True if several tasks can read parts of one large file with these options.
+        is_text: True for a text format: a file may be compressed as a whole, and may have no rows.
     """
 
     extensions: tuple[str, ...]
@@ -64,30 +67,32 @@ class Format:
 
     @property
     def reader(self) -> FormatReader:
-        """How its files become Arrow."""
-        found: FormatReader = importlib.import_module(self.module).FORMAT
-        return found
+        """The functions that read files of this format."""
+        reader: FormatReader = importlib.import_module(self.module).FORMAT
+        return reader
 
     def compression(self, path: str) -> str | None:
-        """How a file of this format is compressed as a whole, by its name; Parquet never is."""
-        return next((kind for end, kind in _COMPRESSIONS.items() if path.endswith(end)), None) if self.is_text else None
+        """Return the compression of a whole file by its extension; None = uncompressed, as Parquet always is."""
+        if not self.is_text:
+            return None
+        return next((codec for ending, codec in _COMPRESSIONS.items() if path.endswith(ending)), None)
 
     def divides(self, path: str, options: Mapping[str, Any]) -> bool:
-        """True if this file is read in parts when it is large."""
+        """Return True if this file is read in parts when it is large."""
         return self.compression(path) is None and self.is_divisible(options)
 
 
 @dataclass(frozen=True)
 class Files:
-    """Which files to read, and how: the settings of a FileSource; they travel to the executors.
+    """The settings of a FileSource, as sent to the executors.
 
     Args:
-        url: Where they are: an absolute path or an fsspec URL of a folder, a file or a glob.
-        format: The name of their format.
+        url: An absolute path or fsspec URL of a folder, a file or a glob.
+        format: The name of the file format.
         options: The format's options.
-        storage_options: For fsspec.
-        declared: The declared schema, in any form; None = it is inferred.
-        must_exist: True: that there is no file is an error.
+        storage_options: Options of the fsspec file system.
+        declared: The declared schema, in any form; None = infer it.
+        must_exist: True: raise if there is no file.
     """
 
     url: str = field(repr=False)
@@ -99,14 +104,14 @@ class Files:
 
 
 def format_of(path: str) -> str | None:
-    """The name of the format that a path's extension tells."""
+    """Return the name of the format of a path, by its extension; None = unknown."""
     for ending in _COMPRESSIONS:
         path = path.removesuffix(ending)
-    return next((name for name, known in FORMATS.items() if path.endswith(known.extensions)), None)
+    return next((name for name, file_format in FORMATS.items() if path.endswith(file_format.extensions)), None)
 
 
 def _has_no_newlines_in_values(options: Mapping[str, Any]) -> bool:
-    """True if CSV can be cut at any line end. Whether one is within quotes shows from the file's beginning only."""
+    """Return True if CSV can be cut at any line end: only a read from the start shows which ones are quoted."""
     return options.get("newlines_in_values", True) is False
 
 

@@ -1,4 +1,4 @@
-"""One file that is being read: how to open it, and where in it something is wrong."""
+"""A file to read: opens it, and names the file and line in errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from volley.errors import SourceError
 __all__ = ["LARGEST_VALUE", "InputFile"]
 
 LARGEST_VALUE = 64 << 20
-"""The most bytes of one value, or of one line of text: what is larger is taken for an attack or a mistake."""
+"""The limit of one value or one line of text, in bytes; a larger one is treated as an attack or a mistake."""
 
 _EXCERPT = 120
 _REASON = 400
@@ -24,14 +24,14 @@ _MEND = "mend the file, or declare a schema that fits it"
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file by name, or a part of its lines.
+    """A file, or a part of its lines.
 
     Args:
-        name: What errors call it.
-        size: Its bytes in the storage.
+        name: The file's name in errors.
+        size: Its size in the storage, in bytes.
         open: Opens it for reading bytes, from the start, decompressed.
-        first_byte: Where in the file the part begins; 0 = where the file does.
-        lines_before: The lines in front of those of the part, which are read with every part.
+        first_byte: The first byte of the part; 0 = the start of the file.
+        lines_before: The number of header lines that are read in front of every part.
     """
 
     name: str
@@ -41,34 +41,34 @@ class InputFile:
     lines_before: int = 0
 
     def place(self, number: int, unit: str = "line") -> str:
-        """A line by its number; in a later part of a file by where it stands: lines before it are not counted."""
+        """Return a line number; in a later part of a file it counts from the part's first byte."""
         if not self.first_byte:
             return f"{unit} {number}"
         return f"{unit} {number - self.lines_before} from byte {self.first_byte} on"
 
     def position(self, number: int, unit: str = "line") -> str:
-        """The file and a line of it."""
+        """Return the file's name and a line of it."""
         return f"{self.name}, {self.place(number, unit)}"
 
     def fault(self, reason: str, line: int | None = None, excerpt: str = "", hint: str = _MEND) -> SourceError:
-        """The error that tells what is wrong in this file.
+        """Return the error for a fault in this file.
 
         Args:
-            reason: What is wrong.
-            line: Where, counted from 1; None = not known.
-            excerpt: What stands there.
+            reason: The fault.
+            line: Its line, from 1; None = unknown.
+            excerpt: The text of that line.
             hint: The way out.
         """
         place = self.name if line is None else self.position(line)
         shown = f": {excerpt[:_EXCERPT]}" if excerpt else ""
-        # Arrow quotes a value whole, however long it is.
+        # Arrow's messages quote the whole value, however long.
         return SourceError(f"{place}: {reason[:_REASON]}{shown}", hint=hint)
 
     def conform(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-        """The batch in the source's schema.
+        """Return the batch in the source's schema.
 
         Raises:
-            SourceError: If a value does not fit; names the file and the column.
+            SourceError: If a value doesn't fit; names the file and the column.
         """
         try:
             return conform(batch, schema)

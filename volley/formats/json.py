@@ -1,4 +1,4 @@
-"""JSON objects, one behind the other in a text → Arrow batches; and what is wrong with a text that is not so."""
+"""Parses text of JSON objects into Arrow batches, and explains why a text can't be parsed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _STRING = rb'"(?:[^"\\]|\\.)*"'
 _STRINGS = re.compile(_STRING)
 _NULL_FIRST = re.compile(rb"(?:\xef\xbb\xbf)?\s*null")
 _NULL_BEHIND_OBJECT = re.compile(rb"\}\s*null")
-# What Arrow takes for infinity, beside numbers that are too large.
+# Arrow reads these as infinity, and numbers that are too large.
 _STRINGS_AND_INFINITIES = re.compile(_STRING + rb"|-?Inf(?:inity)?")
 
 
 def check(schema: pa.Schema) -> None:
-    """Raise ConfigError if a column is of a type that JSON lines are not read into."""
+    """Raise ConfigError if JSON can't be read into a column's type."""
     for field in schema:
         if _is_unreadable(field.type, nested=False):
             raise ConfigError(
@@ -31,28 +31,33 @@ def check(schema: pa.Schema) -> None:
             )
 
 
-def _is_unreadable(kind: pa.DataType, nested: bool) -> bool:
+def _is_unreadable(data_type: pa.DataType, nested: bool) -> bool:
     t = pa.types
-    if t.is_list(kind) or t.is_struct(kind):
-        return any(_is_unreadable(kind.field(index).type, True) for index in range(kind.num_fields))
-    return t.is_map(kind) or t.is_fixed_size_binary(kind) or kind == pa.uuid() or (nested and t.is_time(kind))
+    if t.is_list(data_type) or t.is_struct(data_type):
+        return any(_is_unreadable(data_type.field(index).type, True) for index in range(data_type.num_fields))
+    return (
+        t.is_map(data_type)
+        or t.is_fixed_size_binary(data_type)
+        or data_type == pa.uuid()
+        or (nested and t.is_time(data_type))
+    )
 
 
 def parsed(text: bytes, schema: pa.Schema, unexpected: str = "ignore") -> list[pa.RecordBatch]:
-    """The objects of a text as rows: missing fields are null.
+    """Return the objects of a text as rows; missing fields are null.
 
     Args:
-        text: The objects, with white space between them.
+        text: The objects, separated by white space.
         schema: The columns.
-        unexpected: What to do about other fields: ``"ignore"`` them, or ``"error"``.
+        unexpected: ``"ignore"`` skips unknown fields, ``"error"`` raises.
 
     Raises:
-        SourceError: If the text is not UTF-8, or a value does not fit.
-        pyarrow.ArrowInvalid: If it is not JSON, or a value is of another type.
+        SourceError: If the text is not UTF-8, or a value doesn't fit.
+        pyarrow.ArrowInvalid: If it is not JSON, or a value has another type.
     """
     _check_text(text)
-    asked = pa.schema([pa.field(field.name, _asked(field.type)) for field in schema])
-    options = pj.ParseOptions(explicit_schema=asked, unexpected_field_behavior=unexpected)
+    columns = pa.schema([pa.field(field.name, _arrow_type(field.type)) for field in schema])
+    options = pj.ParseOptions(explicit_schema=columns, unexpected_field_behavior=unexpected)
     table = _table(text, options)
     if _infinite(table) and (column := _infinite(_table(_without_infinities(text), options))):
         raise SourceError(f"column {column!r}: a number is too large for its type")
@@ -60,17 +65,17 @@ def parsed(text: bytes, schema: pa.Schema, unexpected: str = "ignore") -> list[p
 
 
 def inferred(text: bytes) -> pa.Schema:
-    """The schema that the objects of a text have.
+    """Return the schema of the objects of a text.
 
     Raises:
-        SourceError: If one of them is no object.
-        pyarrow.ArrowInvalid: If the text is not JSON, or a field is of two types.
+        SourceError: If one of them is not an object.
+        pyarrow.ArrowInvalid: If the text is not JSON, or a field has two types.
     """
     return _table(text, None).schema
 
 
 def _table(text: bytes, options: pj.ParseOptions | None) -> pa.Table:
-    # Arrow crashes on a null before the first object, and takes a later one for a row of nulls.
+    # Arrow crashes on a null before the first object, and reads a later one as a row of nulls.
     if _NULL_FIRST.match(text):
         raise SourceError("not a JSON object")
     read_options = pj.ReadOptions(use_threads=False, block_size=max(1, len(text)))
@@ -81,17 +86,17 @@ def _table(text: bytes, options: pj.ParseOptions | None) -> pa.Table:
 
 
 def _has_null(text: bytes) -> bool:
-    """True if a null stands where an object should."""
+    """Return True if the text has a null in the place of an object."""
     return bool(_NULL_BEHIND_OBJECT.search(text) and _NULL_BEHIND_OBJECT.search(_STRINGS.sub(b'""', text)))
 
 
 def _without_infinities(text: bytes) -> bytes:
-    """The text with nulls where infinity is meant: what Arrow still takes for it is a number."""
-    return _STRINGS_AND_INFINITIES.sub(lambda found: found[0] if found[0][:1] == b'"' else b"null", text)
+    """Return the text with null for each literal infinity: what Arrow still reads as infinite is a too large number."""
+    return _STRINGS_AND_INFINITIES.sub(lambda match: match[0] if match[0][:1] == b'"' else b"null", text)
 
 
 def _infinite(table: pa.Table) -> str | None:
-    """A column with an infinite value, if there is one: a half of a percent of what reading the text costs."""
+    """Return the name of a column with an infinite value, or None: costs half a percent of parsing the text."""
     return next((name for name in table.column_names if any(map(_is_infinite, table[name].chunks))), None)
 
 
@@ -104,7 +109,7 @@ def _is_infinite(array: pa.Array) -> bool:
 
 
 def _check_text(text: bytes) -> None:
-    """Arrow takes any bytes for a string, and whoever reads the table stumbles over them."""
+    """Raise SourceError if the text is not UTF-8: Arrow does not check it, and later readers would fail."""
     if text.isascii():
         return
     try:
@@ -113,20 +118,20 @@ def _check_text(text: bytes) -> None:
         raise SourceError(f"not UTF-8 ({error.reason})") from error
 
 
-def _asked(kind: pa.DataType) -> pa.DataType:
-    """What Arrow's JSON reader is asked for: it knows ISO timestamps, but dates and times only as strings.
+def _arrow_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type to request from Arrow's JSON reader: it parses ISO timestamps, but no dates and times.
 
-    A decimal it multiplies by a power of ten within the bits of its type: 128 are too few for 38 digits.
+    Arrow scales decimals within the bits of their type: 128 bits are too few for 38 digits.
     """
-    if pa.types.is_decimal(kind):
-        return pa.decimal256(kind.precision, kind.scale)
-    if pa.types.is_date(kind) or pa.types.is_time(kind):
+    if pa.types.is_decimal(data_type):
+        return pa.decimal256(data_type.precision, data_type.scale)
+    if pa.types.is_date(data_type) or pa.types.is_time(data_type):
         return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(_asked(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _asked(field.type)) for field in kind])
-    return kind
+    if pa.types.is_list(data_type):
+        return pa.list_(_arrow_type(data_type.value_type))
+    if pa.types.is_struct(data_type):
+        return pa.struct([pa.field(field.name, _arrow_type(field.type)) for field in data_type])
+    return data_type
 
 
 def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -140,12 +145,12 @@ def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _time_of_day(text: pa.Array) -> pa.Array:
-    """Arrow casts strings to timestamps, not to times."""
+    """Return strings as times, by way of timestamps: Arrow has no cast from string to time."""
     return pc.binary_join_element_wise("1970-01-01T", text, "").cast(pa.timestamp("us")).cast(pa.time64("us"))
 
 
 def fault(lines: list[bytes], schema: pa.Schema | None, unexpected: str = "ignore") -> str | None:
-    """What is wrong with these lines, told of the last; None if nothing is."""
+    """Return the reason why the last of these lines can't be parsed; None if all can."""
     text = b"\n".join(lines)
     if not text.strip():
         return None
@@ -155,7 +160,7 @@ def fault(lines: list[bytes], schema: pa.Schema | None, unexpected: str = "ignor
         else:
             parsed(text, schema, unexpected)
     except (pa.ArrowException, SourceError) as error:
-        # Arrow counts rows within what it was given, which says nothing to the reader of a file.
+        # Drop Arrow's row number: it counts within this text, not within the file.
         reason = error.message if isinstance(error, SourceError) else str(error).partition("\n")[0]
         return _not_an_object(lines[-1]) or re.sub(r" in row \d+$", "", reason)
     return None

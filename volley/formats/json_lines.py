@@ -1,4 +1,4 @@
-"""JSON lines → Arrow batches, one chunk of whole lines after the other; the line at fault is found and shown."""
+"""Reads JSON lines as Arrow batches, in chunks of whole lines; errors name the bad line and quote it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BRACKETS = re.compile(rb"[\[\]{}]")
 
 
 def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema | None:
-    """The schema of the lines in the file's first megabyte; None if they are empty."""
+    """Return the schema of the lines in the file's first megabyte; None if they are empty."""
     with file.open() as stream:
         sample = stream.read(_SAMPLE)
         whole = sample[: sample.rfind(b"\n") + 1] if stream.read(1) else sample
@@ -45,15 +45,15 @@ def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema | None:
 
 
 def _depth(line: bytes) -> int:
-    """How deep a line is nested. Arrow makes types as deep as that, and crashes where they are too deep."""
+    """Return how deep a line is nested: Arrow infers types as deep, and crashes if they are too deep."""
     brackets = _BRACKETS.findall(_STRINGS.sub(b"", line))
-    return max(accumulate(1 if each in b"[{" else -1 for each in brackets), default=0)
+    return max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets), default=0)
 
 
 def read(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
-    """The file's lines; missing fields are null, others are ignored."""
+    """Yield the file's lines as rows; missing fields are null, unknown fields are ignored."""
     file = part_of_lines(file, part, has_header=False)
     with file.open() as stream:
         for before, chunk in _chunks(file, stream):
@@ -66,16 +66,16 @@ def read(
 
 def read_tolerant(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
-) -> Iterator[PositionedBatch | BadRow]:
-    """The same rows, with the lines they stand in, and each line that is none."""
+) -> Iterator[Located | BadRow]:
+    """Yield the same rows with their line numbers, and a `BadRow` for each line that can't be read."""
     file = part_of_lines(file, part, has_header=False)
     with file.open() as stream:
         for before, chunk in _chunks(file, stream):
             try:
-                found: Iterable[PositionedBatch | BadRow] = _located(file, chunk, before, parsed(chunk, schema))
+                rows: Iterable[Located | BadRow] = _located(file, chunk, before, parsed(chunk, schema))
             except (pa.ArrowException, SourceError):
-                found = _salvaged(file, chunk, before, schema)
-            yield from found
+                rows = _salvaged(file, chunk, before, schema)
+            yield from rows
 
 
 def _salvaged(file: InputFile, chunk: bytes, before: int, schema: pa.Schema) -> Iterator[PositionedBatch | BadRow]:
@@ -90,8 +90,8 @@ def _salvaged(file: InputFile, chunk: bytes, before: int, schema: pa.Schema) -> 
         payload = lines[index].decode(errors="replace").rstrip("\r")
         return [BadRow(payload, reason, file.position(before + index + 1))]
 
-    for found in process_or_bisect(len(lines), attempt, single, (pa.ArrowException, SourceError)):
-        yield from found
+    for rows in halved(len(lines), attempt, single, (pa.ArrowException, SourceError)):
+        yield from rows
 
 
 def _located(
@@ -105,7 +105,7 @@ def _located(
 
 
 class _Lines:
-    """Which line of a text each of its rows stands in; looked up only if somebody asks."""
+    """Maps the rows of a text to line numbers; computed when `position` is first called."""
 
     def __init__(self, file: InputFile, text: bytes, before: int, rows: int) -> None:
         self._file, self._text, self._before, self._rows = file, text, before, rows
@@ -119,12 +119,12 @@ class _Lines:
         numbers = self._numbers
         if len(numbers) == self._rows:
             return self._file.position(numbers[start + row])
-        # Arrow takes objects that span lines, and two in one line: then no line is known.
+        # Arrow accepts objects that span lines, and two in one line: then the exact line is unknown.
         return f"{self._file.position(numbers[0])} to {self._file.place(numbers[-1])}, row {start + row + 1}"
 
 
 def _chunks(file: InputFile, stream: Any) -> Iterator[tuple[int, bytes]]:
-    """Whole lines, with the number of lines before them."""
+    """Yield chunks of whole lines, each with the number of lines before it."""
     before, rest = 0, b""
     while more := stream.read(_CHUNK):
         cut = more.rfind(b"\n") + 1
@@ -144,16 +144,16 @@ def _chunks(file: InputFile, stream: Any) -> Iterator[tuple[int, bytes]]:
 def _bad_line(file: InputFile, chunk: bytes, before: int, schema: pa.Schema | None, error: Exception) -> SourceError:
     lines = chunk.split(b"\n")
 
-    def asked(start: int, end: int) -> list[bytes]:
-        # Where a schema is inferred, a line can be at fault only because of those before it.
+    def lines_to_parse(start: int, end: int) -> list[bytes]:
+        # An inferred schema depends on earlier lines, so a line can be bad only together with them.
         return lines[0 if schema is None else start : end]
 
-    at = first_failing(len(lines), lambda start, end: fault(asked(start, end), schema) is not None)
-    reason = fault(asked(at, at + 1), schema)
+    bad = first_failing(len(lines), lambda start, end: fault(lines_to_parse(start, end), schema) is not None)
+    reason = fault(lines_to_parse(bad, bad + 1), schema)
     if reason is None:
         return file.fault(str(error))
-    return file.fault(reason, before + at + 1, lines[at].decode(errors="replace"))
+    return file.fault(reason, before + bad + 1, lines[bad].decode(errors="replace"))
 
 
 FORMAT = FormatReader(check, infer, read, read_tolerant)
-"""JSON lines, as a FileSource reads them."""
+"""The reader of files of JSON lines."""

@@ -1,4 +1,4 @@
-"""Parts of a large text file, cut at line ends: each line is in the part in which its first byte lies."""
+"""Cuts a large text file into parts at line ends: a line belongs to the part that has its first byte."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _PIECE = 1 << 20
 
 
 def part_of_lines(file: InputFile, part: tuple[int, int], has_header: bool) -> InputFile:
-    """Part `i` of `n` as a file of its own.
+    """Return a part of a file, as a file.
 
     Args:
-        file: The whole file; if there are several parts, it is not compressed.
-        part: The numbers of the part and of all parts.
-        has_header: True: the first line that is not blank stands at the beginning of every part.
+        file: The whole file; uncompressed if there are several parts.
+        part: The number of the part, from 0, and the number of parts.
+        has_header: True: every part begins with the file's first line that is not blank.
 
     Raises:
-        SourceError: If the header does not end.
+        SourceError: If the header has no end.
     """
     number, parts = part
     if parts == 1:
@@ -49,7 +49,7 @@ def _opened(file: InputFile, head: bytes, first: int, end: int) -> Any:
 
 
 def _header(file: InputFile, stream: Any) -> bytes:
-    """The file up to the end of the first line that is not blank."""
+    """Return the bytes up to the end of the first line that is not blank."""
     head = b""
     while True:
         begun, piece = len(head), bytes(stream.read(_PIECE))
@@ -64,19 +64,19 @@ def _header(file: InputFile, stream: Any) -> bytes:
 
 
 def _first_line(stream: Any, start: int, end: int) -> int:
-    """Where the first line begins at or after `start`; `end` if none does before it."""
-    # The line begins at `start` itself if the byte before it ends a line.
-    at = start - 1
-    stream.seek(at)
-    while at < end and (piece := bytes(stream.read(_PIECE))):
-        if (found := piece.find(b"\n")) >= 0:
-            return min(end, at + found + 1)
-        at += len(piece)
+    """Return where the first line starts at or after `start`; `end` if no line starts before it."""
+    # A line starts at `start` itself if the byte before it is a line end.
+    position = start - 1
+    stream.seek(position)
+    while position < end and (piece := bytes(stream.read(_PIECE))):
+        if (line_end := piece.find(b"\n")) >= 0:
+            return min(end, position + line_end + 1)
+        position += len(piece)
     return end
 
 
 class _Lines(io.RawIOBase):
-    """The bytes of a header, then the lines of a stream that begin in a range."""
+    """A stream of a header, then the lines of a stream that start within a range of bytes."""
 
     def __init__(self, stream: Any, head: bytes, first: int, end: int) -> None:
         self._stream, self._head, self._at, self._end = stream, head, first, end
@@ -98,7 +98,7 @@ class _Lines(io.RawIOBase):
         if self._ended:
             return b""
         piece = bytes(self._stream.read(size))
-        # The last line is the one with the last byte of the range, even if that is its end.
+        # The last line has the last byte of the range, even if that byte is the line's end.
         last = piece.find(b"\n", max(0, self._end - 1 - self._at)) + 1
         self._at += len(piece)
         if last and self._at >= self._end:

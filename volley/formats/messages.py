@@ -1,4 +1,4 @@
-"""Values of messages as rows: JSON objects, texts, bytes."""
+"""Decodes values of messages into rows: JSON objects, text, bytes."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ _OPENED, _CLOSED = b"{}"
 
 
 class Decoder(Protocol):
-    """From the values of messages to columns; a row for each, in order. It pickles."""
+    """Decodes values of messages into columns: one row per value, in order. Picklable."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns."""
+        """The columns of the rows."""
 
     def decode(self, values: Values) -> pa.RecordBatch:
-        """The values as rows.
+        """Return the values as rows.
 
         Raises:
-            SourceError: If one of them can't be one.
-            pyarrow.ArrowInvalid: The same.
+            SourceError: If a value can't be decoded.
+            pyarrow.ArrowInvalid: Likewise.
         """
 
     def fault(self, value: bytes | None, error: Exception) -> str:
-        """What is wrong with a value that can't be decoded by itself, which raised `error`."""
+        """Return the reason why a value can't be decoded by itself; decoding it raised `error`."""
 
 
 @dataclass(frozen=True)
 class JsonValues:
-    """Each value is a JSON object; a tombstone is a row of nulls.
+    """Decodes values that are JSON objects; a tombstone becomes a row of nulls.
 
     Args:
-        columns: The schema of its fields.
-        on_unknown: What to do about other fields: ``"ignore"``, ``"keep"`` or ``"fail"``.
-        unknown: The column where other fields are kept.
+        columns: The schema of the declared fields.
+        on_unknown: What to do with other fields: ``"ignore"``, ``"keep"`` or ``"fail"``.
+        unknown: The column that keeps other fields.
     """
 
     columns: pa.Schema
@@ -75,7 +75,7 @@ class JsonValues:
 
     def _with_unknown(self, objects: Sequence[bytes], text: bytes) -> pa.RecordBatch:
         try:
-            # Nothing unknown is by far the most likely, and costs nothing to find out.
+            # Most messages have no unknown field; this attempt costs nothing if so.
             batch, unknown = self._batch(text, len(objects), "error"), pa.nulls(len(objects), pa.string())
         except pa.ArrowInvalid:
             batch, unknown = self._batch(text, len(objects), "ignore"), self._unknown(objects)
@@ -84,22 +84,25 @@ class JsonValues:
     def _unknown(self, objects: Sequence[bytes]) -> pa.Array:
         known = set(self.columns.names)
         try:
-            read = json.JSONDecoder(parse_float=_finite).decode
-            rests = [{name: at for name, at in read(each.decode()).items() if name not in known} for each in objects]
+            decode = json.JSONDecoder(parse_float=_finite).decode
+            rests = [
+                {name: field for name, field in decode(value.decode()).items() if name not in known}
+                for value in objects
+            ]
         except RecursionError as error:
             raise SourceError("nested too deep") from error
         except ValueError as error:
-            # Arrow has read the text: what Python refuses are integers of thousands of digits.
+            # Arrow has parsed the text: Python rejects only integers of thousands of digits.
             raise SourceError(str(error).partition(":")[0]) from error
         return pa.array([json.dumps(rest, ensure_ascii=False) if rest else None for rest in rests], pa.string())
 
 
 @dataclass(frozen=True)
 class PlainValues:
-    """Each value as it is, in the column ``value``; a tombstone is a null.
+    """Returns each value unchanged in the column ``value``; a tombstone becomes a null.
 
     Args:
-        text: True: it is text, in UTF-8; False: bytes.
+        text: True: values are UTF-8 text; False: bytes.
     """
 
     text: bool
@@ -109,7 +112,7 @@ class PlainValues:
         return pa.schema([pa.field("value", pa.string() if self.text else pa.binary())])
 
     def decode(self, values: Values) -> pa.RecordBatch:
-        # The cast looks whether it is UTF-8.
+        # The cast to string checks that the bytes are UTF-8.
         column = pa.array(values, pa.binary()).cast(self.schema.field(0).type)
         return pa.RecordBatch.from_arrays([column], schema=self.schema)
 
@@ -118,10 +121,12 @@ class PlainValues:
 
 
 def _objects(values: Values) -> tuple[Sequence[bytes], bytes]:
-    """The values and the text of them all; each begins and ends as an object does, so none is a part of its neighbour.
+    """Return the values and their joined text; each value starts with ``{`` and ends with ``}``.
+
+    Two values can't be the halves of one object then.
 
     Raises:
-        SourceError: If one of them does not.
+        SourceError: If a value doesn't.
     """
     objects = cast(Sequence[bytes], values)
     try:
@@ -137,14 +142,14 @@ def _objects(values: Values) -> tuple[Sequence[bytes], bytes]:
 
 
 def _are_objects(values: Sequence[bytes], text: bytes) -> bool:
-    """Looks at the ends of the values in their text: a third of what it costs to look at each value by itself."""
-    behind = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)) + 1)
+    """Return True if each value starts and ends as an object; in the joined text this costs a third of a loop."""
+    ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)) + 1)
     letters = np.frombuffer(text, np.uint8)
     try:
-        opened = letters[np.concatenate(([0], behind[:-1]))] == _OPENED
+        opened = letters[np.concatenate(([0], ends[:-1]))] == _OPENED
     except IndexError:
         return False  # the last value is empty
-    return bool(opened.all() and (letters[behind - 2] == _CLOSED).all())
+    return bool(opened.all() and (letters[ends - 2] == _CLOSED).all())
 
 
 def _finite(text: str) -> float:

@@ -1,4 +1,4 @@
-"""Parquet → Arrow batches, one row group after the other; a batch has as many rows as fit into bounded memory."""
+"""Reads Parquet files as Arrow batches, one row group after the other; memory bounds the rows of a batch."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ _BATCH_ROWS = 65_536
 _BATCH_BYTES = 64 << 20
 _PROBE_BUFFER = 64 << 10
 _FIXED_BYTES = 16
-# A larger row group is not taken into memory whole: each column is read through a buffer.
+# A larger row group is not read into memory as a whole: each column is read through a buffer.
 _LARGEST_GROUP = 256 << 20
 _COLUMN_BUFFER = 4 << 20
-# The reader unpacks a page of each column at the same time. Writers make pages of a megabyte; pyarrow looks at a page's
-# size only after 1,024 values, and images of 100 KB make one of 100 MB. A dictionary is copied while it is unpacked.
+# The reader decompresses one page per column at the same time. Pages usually have a megabyte; pyarrow checks a page's
+# size only every 1,024 values, so images of 100 KB give pages of 100 MB. Decompressing a dictionary makes a copy.
 _USUAL_PAGE = 16 << 20
 _LARGEST_PAGES = 512 << 20
 _COPIES_OF_A_DICTIONARY = 2
-# The unit of the timestamps of 96 bits that older writers make, as Spark reads them: as nanoseconds, years before 1677
-# and after 2262 would be others.
+# The unit in which 96-bit timestamps of older writers are read, as Spark does: nanoseconds would overflow before 1677
+# and after 2262.
 _INT96 = "us"
 
 
 def check(schema: pa.Schema) -> None:
-    """Parquet holds all types."""
+    """Do nothing: Parquet holds all types."""
 
 
 def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
-    """The schema that stands in the file."""
+    """Return the schema of the file."""
     try:
         with file.open() as stream:
             for group in read_footer(file, stream).groups:
@@ -65,29 +65,29 @@ def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
 def read(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
-    """The row groups of part `i` of `n`; only the columns that are wanted."""
+    """Yield the row groups of a part; only the schema's columns are read."""
     return _strict(_rows(file, schema, part, dictionaries=False))
 
 
 def read_encoded(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
-    """The same; a column of few values is not taken out of its dictionary."""
+    """Yield the same rows; a column with a small dictionary stays dictionary-encoded."""
     return _strict(_rows(file, schema, part, dictionaries=True))
 
 
-def _strict(rows: Iterator[PositionedBatch | BadRow]) -> Iterator[pa.RecordBatch]:
-    for found in rows:
-        if isinstance(found, BadRow):
+def _strict(rows: Iterator[Located | BadRow]) -> Iterator[pa.RecordBatch]:
+    for item in rows:
+        if isinstance(item, BadRow):
             hint = "mend the file, or declare a schema that fits it"
-            raise SourceError(f"{found.position}: {found.error}", hint=hint)
-        yield found.batch
+            raise SourceError(f"{item.position}: {item.error}", hint=hint)
+        yield item.batch
 
 
 def read_tolerant(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
-) -> Iterator[PositionedBatch | BadRow]:
-    """The same rows, and each that does not fit the schema."""
+) -> Iterator[Located | BadRow]:
+    """Yield the same rows with their places, and a `BadRow` for each row that doesn't fit the schema."""
     return _rows(file, schema, part, dictionaries=False)
 
 
@@ -95,7 +95,7 @@ def _rows(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], dictionaries: bool
 ) -> Iterator[PositionedBatch | BadRow]:
     for batch, before in _batches(file, schema, part, dictionaries):
-        # Types that never fit are the file's fault, not a row's.
+        # A type that no value of fits is an error of the file, not of a row.
         file.conform(batch.slice(0, 0), schema)
         yield from _fitting(file, batch, schema, before, dictionaries)
 
@@ -120,7 +120,7 @@ def _fitting(
 def _batches(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], dictionaries: bool
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """The row groups of part `i` of `n`, with the number of rows in front of each batch."""
+    """Yield the batches of a part, each with the number of the file's rows before it."""
     number, parts = part
     try:
         with file.open() as stream:
@@ -131,8 +131,8 @@ def _batches(
             first, last = number * len(groups) // parts, (number + 1) * len(groups) // parts
             before = sum(group.rows for group in groups[:first])
             window = Window(stream)
-            for at in range(first, last):
-                group = _RowGroup.found(file, window, source.metadata, at, groups[at], columns)
+            for index in range(first, last):
+                group = _RowGroup.open(file, window, source.metadata, index, groups[index], columns)
                 for batch in group.batches(columns, schema if dictionaries else None):
                     yield batch, before
                     before += batch.num_rows
@@ -142,47 +142,55 @@ def _batches(
 
 @dataclass(frozen=True)
 class _RowGroup:
-    """A row group of an open file, of which the wanted columns can be read.
+    """A row group of an open file, with the columns to read.
 
     Args:
-        file: The file's name is in errors.
+        file: The file, for its name in errors.
         window: The open file.
-        metadata: Its footer as pyarrow has it.
-        at: The number of the row group.
-        rows: How many rows it has.
-        columns: The chunks that are wanted, and the sizes of their pages.
-        buffer: Through how many bytes a column is read; 0 = all chunks are in memory.
+        metadata: Its footer, as pyarrow's object.
+        number: The number of the row group, from 0.
+        rows: Its number of rows.
+        columns: The column chunks to read, and their page sizes.
+        buffer: The read buffer per column in bytes; 0 = all chunks are in memory.
     """
 
     file: InputFile
     window: Window
     metadata: pq.FileMetaData
-    at: int
+    number: int
     rows: int
     columns: Sequence[tuple[Chunk, Pages]]
     buffer: int
 
     @classmethod
-    def found(
-        cls, file: InputFile, window: Window, metadata: pq.FileMetaData, at: int, group: Group, names: Collection[str]
+    def open(
+        cls,
+        file: InputFile,
+        window: Window,
+        metadata: pq.FileMetaData,
+        number: int,
+        group: Group,
+        columns_to_read: Collection[str],
     ) -> _RowGroup:
-        """Look at the headers of all pages; nothing is unpacked yet."""
-        chunks = [chunk for chunk in group.chunks if _is_of(chunk.leaf.path, names)]
+        """Read the headers of all pages; nothing is decompressed yet."""
+        chunks = [chunk for chunk in group.chunks if _is_of(chunk.leaf.path, columns_to_read)]
         refuse_encrypted(file, chunks)
         fits = sum(chunk.size for chunk in chunks) <= _LARGEST_GROUP
         window.hold(chunks if fits else [])
         columns = [(chunk, pages_of(window, chunk)) for chunk in chunks]
-        return cls(file, window, metadata, at, group.rows, columns, 0 if fits else _COLUMN_BUFFER)
+        return cls(file, window, metadata, number, group.rows, columns, 0 if fits else _COLUMN_BUFFER)
 
     def batches(self, names: Sequence[str], encoded: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-        """The rows; where `encoded` is a schema, columns of few values of its types stay dictionaries."""
+        """Yield the rows; if `encoded` is a schema, its columns with small dictionaries stay dictionary-encoded."""
         self._refuse_large_pages()
         stored = self._stored()
-        few = [path for path, values in stored.items() if encoded is not None and _stays(path, values, encoded)]
+        encoded_paths = [
+            path for path, values in stored.items() if encoded is not None and _can_stay_encoded(path, values, encoded)
+        ]
         rows = self._rows_of_a_batch(stored)
-        # A dictionary can be large, and is not needed any more.
+        # Free the dictionaries: they can be large, and are no longer needed.
         stored.clear()
-        return self._read(few, self.buffer, rows, names)
+        return self._read(encoded_paths, self.buffer, rows, names)
 
     def _read(
         self, dictionaries: Sequence[str], buffer: int, rows: int, names: Sequence[str]
@@ -195,13 +203,13 @@ class _RowGroup:
             pre_buffer=False,
             coerce_int96_timestamp_unit=_INT96,
         )
-        found: Iterator[pa.RecordBatch] = reader.iter_batches(rows, [self.at], names, use_threads=False)
-        return found
+        batches: Iterator[pa.RecordBatch] = reader.iter_batches(rows, [self.number], names, use_threads=False)
+        return batches
 
     def _refuse_large_pages(self) -> None:
-        """Refuse a row group whose pages, one of each column, take too much memory before they give a single row."""
+        """Raise SourceError if one page per column, decompressed together, would take too much memory."""
         for chunk, pages in self.columns:
-            if chunk.leaf.kind == BYTE_ARRAY and pages.mean > LARGEST_VALUE:
+            if chunk.leaf.physical_type == BYTE_ARRAY and pages.mean > LARGEST_VALUE:
                 raise self._too_large(chunk, "value", pages.mean, LARGEST_VALUE)
         needed = [_unpacked(pages) for _, pages in self.columns]
         if sum(needed) > _LARGEST_PAGES:
@@ -214,12 +222,12 @@ class _RowGroup:
         return SourceError(message, hint="; ".join(filter(None, [f"{limit >> 20} MB are the limit", more])))
 
     def _stored(self) -> dict[str, pa.Array]:
-        """The dictionary of each column of text or bytes that has one; the first row is read for it."""
-        # Decimals can be bytes of any length, too; those Arrow does not give as dictionaries.
+        """Return the dictionary of each column of text or bytes that has one; reads the first row for it."""
+        # Decimals can be stored as bytes of any length too; Arrow never returns those as dictionaries.
         paths = [
             chunk.leaf.path
             for chunk, pages in self.columns
-            if pages.dictionary and chunk.leaf.kind == BYTE_ARRAY and not chunk.leaf.is_decimal
+            if pages.dictionary and chunk.leaf.physical_type == BYTE_ARRAY and not chunk.leaf.is_decimal
         ]
         if not paths:
             return {}
@@ -228,7 +236,7 @@ class _RowGroup:
         return dict(zip(paths, (leaf.dictionary for leaf in leaves), strict=True)) if first else {}
 
     def _rows_of_a_batch(self, stored: Mapping[str, pa.Array]) -> int:
-        """How many rows fit into a batch. Sizes are encoded ones: a long value that recurs is stored once."""
+        """Return how many rows fit into a batch; page sizes are encoded sizes: a long repeated value is stored once."""
         row = 0.0
         for chunk, pages in self.columns:
             values = stored.get(chunk.leaf.path)
@@ -247,27 +255,27 @@ def _unpacked(pages: Pages) -> int:
 
 
 def _is_of(path: str, columns: Collection[str]) -> bool:
-    """True if the leaf at this path is one of the columns, or below one; names may have dots of their own."""
+    """Return True if the leaf at this path is one of the columns, or nested in one; names may contain dots."""
     parts = path.split(".")
     return any(".".join(parts[:length]) in columns for length in range(1, len(parts) + 1))
 
 
 def _bytes_of_a_value(chunk: Chunk, pages: Pages) -> float:
-    """What a value of a column takes in memory, by the headers of its pages."""
-    if chunk.leaf.kind == FIXED_LEN_BYTE_ARRAY:
+    """Return the bytes that a value of a column takes in memory, by the headers of its pages."""
+    if chunk.leaf.physical_type == FIXED_LEN_BYTE_ARRAY:
         return float(chunk.leaf.length)
-    return _FIXED_BYTES + (pages.value if chunk.leaf.kind == BYTE_ARRAY else 0)
+    return _FIXED_BYTES + (pages.value if chunk.leaf.physical_type == BYTE_ARRAY else 0)
 
 
-def _stays(path: str, values: pa.Array, schema: pa.Schema) -> bool:
-    """True if this dictionary can be that of one of the columns in memory, too."""
-    from volley.arrow.dictionaries import is_small
+def _can_stay_encoded(path: str, values: pa.Array, schema: pa.Schema) -> bool:
+    """Return True if the column at this path can keep this dictionary in memory."""
+    from volley.arrow.dictionaries import is_few
 
     return path in schema.names and "." not in path and schema.field(path).type == values.type and is_small(values)
 
 
 def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
-    """The dictionary arrays in an array, in the order in which Parquet has their columns."""
+    """Yield the dictionary arrays within an array, in the order of Parquet's leaf columns."""
     if pa.types.is_dictionary(array.type):
         yield array
     elif pa.types.is_struct(array.type):
@@ -282,4 +290,4 @@ def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
 
 
 FORMAT = FormatReader(check, infer, read, read_tolerant, read_encoded)
-"""Parquet, as a FileSource reads it."""
+"""The reader of Parquet files."""

@@ -1,6 +1,6 @@
-"""What a Parquet file's footer says of its columns and row groups.
+"""Reads the columns and row groups of a Parquet file from its footer.
 
-pyarrow's objects for it end the whole process when a column is encrypted, or has fewer chunks than the schema says.
+pyarrow's metadata objects crash the process if a column is encrypted, or if a row group lacks a column's chunk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY = 6, 7
 _TAIL = 64 << 10
 _MAGIC, _MAGIC_ENCRYPTED = b"PAR1", b"PARE"
 
-# The numbers of the fields as parquet.thrift has them.
+# Field numbers of parquet.thrift.
 _ELEMENT: Fields = {1: int, 2: int, 4: bytes, 5: int, 6: int, 10: {5: {}}}
 _CHUNK: Fields = {5: int, 7: int, 9: int, 11: int}
 _FOOTER: Fields = {2: [_ELEMENT], 4: [{1: [{3: _CHUNK, 8: {}}], 3: int}]}
@@ -43,31 +43,31 @@ _DECIMAL = 5
 
 @dataclass(frozen=True)
 class Leaf:
-    """A column that holds values; those of nested types have several.
+    """A leaf column; a nested column has several.
 
     Args:
-        path: Its name, with those of the columns it is in before it, and dots between them.
-        kind: The number of its physical type.
-        length: The bytes of a value of fixed length.
-        is_decimal: True if its values are decimals, as which integers and bytes can be stored.
+        path: The names from the top-level column down to the leaf, joined by dots.
+        physical_type: The number of its physical type.
+        length: The bytes of a value, if of fixed length.
+        is_decimal: True if its values are decimals; they can be stored as integers or bytes.
     """
 
     path: str
-    kind: int
+    physical_type: int
     length: int
     is_decimal: bool
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """The values of a leaf in a row group.
+    """A column chunk: the values of a leaf in a row group.
 
     Args:
         leaf: The leaf.
-        start: Where in the file its first page begins.
-        size: Its bytes in the file.
-        values: How many values it has, nulls among them.
-        is_encrypted: True if it can't be read without a key.
+        start: The file position of its first page.
+        size: Its size in the file, in bytes.
+        values: The number of its values, nulls included.
+        is_encrypted: True if reading it needs a key.
     """
 
     leaf: Leaf
@@ -82,8 +82,8 @@ class Group:
     """A row group.
 
     Args:
-        rows: How many rows it has.
-        chunks: A chunk for each leaf.
+        rows: The number of its rows.
+        chunks: One chunk per leaf.
     """
 
     rows: int
@@ -92,7 +92,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Footer:
-    """All that is needed of a footer.
+    """The columns and row groups of a file.
 
     Args:
         leaves: The leaves, in the order of the schema.
@@ -104,26 +104,26 @@ class Footer:
 
 
 def read_footer(file: InputFile, stream: Any) -> Footer:
-    """The footer of an open file.
+    """Read the footer of an open file.
 
     Raises:
-        SourceError: If it is encrypted, damaged or not there.
+        SourceError: If it is encrypted, damaged or missing.
     """
     try:
-        found, _ = read_struct(_text_of_footer(file, stream), 0, _FOOTER)
-        leaves = list(_leaves(iter(found[2])))
-        return Footer(leaves, [_group(each, leaves) for each in found[4]])
+        footer, _ = read_struct(_footer_bytes(file, stream), 0, _FOOTER)
+        leaves = list(_leaves(iter(footer[2])))
+        return Footer(leaves, [_group(row_group, leaves) for row_group in footer[4]])
     except (Malformed, KeyError, RecursionError) as error:
         raise damaged(file, f"its footer is damaged ({error})") from error
 
 
 def damaged(file: InputFile, reason: object) -> SourceError:
-    """The error of a file that is not what a writer of Parquet leaves."""
+    """Return the error for a file that is not complete Parquet."""
     return SourceError(f"{file.name} is not a whole Parquet file: {reason}", hint="write it again; it may be cut short")
 
 
 def refuse_encrypted(file: InputFile, chunks: Iterable[Chunk]) -> None:
-    """Raise SourceError if one of these chunks is encrypted; names its column."""
+    """Raise SourceError if one of these chunks is encrypted; the error names the column."""
     for chunk in chunks:
         if chunk.is_encrypted:
             raise SourceError(
@@ -132,7 +132,7 @@ def refuse_encrypted(file: InputFile, chunks: Iterable[Chunk]) -> None:
             )
 
 
-def _text_of_footer(file: InputFile, stream: Any) -> bytes:
+def _footer_bytes(file: InputFile, stream: Any) -> bytes:
     stream.seek(0, os.SEEK_END)
     size = stream.tell()
     stream.seek(max(0, size - _TAIL))
@@ -152,7 +152,7 @@ def _text_of_footer(file: InputFile, stream: Any) -> bytes:
 
 
 def _leaves(elements: Iterator[Mapping[int, Any]]) -> Iterator[Leaf]:
-    """The leaves below the root, which itself is no column."""
+    """Yield the leaves below the root; the root itself is not a column."""
     for _ in range(_next(elements).get(5, 0)):
         yield from _below(elements, "")
 
@@ -174,18 +174,20 @@ def _next(elements: Iterator[Mapping[int, Any]]) -> Mapping[int, Any]:
     return element
 
 
-def _group(found: Mapping[int, Any], leaves: Sequence[Leaf]) -> Group:
-    if len(found[1]) != len(leaves):
-        raise Malformed(f"a row group has {len(found[1])} columns, the schema has {len(leaves)}")
-    return Group(found[3], [_chunk(each, leaf) for each, leaf in zip(found[1], leaves, strict=True)])
+def _group(row_group: Mapping[int, Any], leaves: Sequence[Leaf]) -> Group:
+    if len(row_group[1]) != len(leaves):
+        raise Malformed(f"a row group has {len(row_group[1])} columns, the schema has {len(leaves)}")
+    return Group(
+        row_group[3], [_chunk(column_chunk, leaf) for column_chunk, leaf in zip(row_group[1], leaves, strict=True)]
+    )
 
 
-def _chunk(found: Mapping[int, Any], leaf: Leaf) -> Chunk:
-    is_encrypted = 8 in found
-    # A column with a key of its own may have nothing else to say.
-    about = found.get(3, {}) if is_encrypted else found[3]
-    pages, dictionary = about.get(9, 0), about.get(11, 0)
-    start, size = dictionary if 0 < dictionary < pages else pages, about.get(7, 0)
+def _chunk(column_chunk: Mapping[int, Any], leaf: Leaf) -> Chunk:
+    is_encrypted = 8 in column_chunk
+    # A column that is encrypted with its own key may lack its metadata.
+    metadata = column_chunk.get(3, {}) if is_encrypted else column_chunk[3]
+    pages, dictionary = metadata.get(9, 0), metadata.get(11, 0)
+    start, size = dictionary if 0 < dictionary < pages else pages, metadata.get(7, 0)
     if start < 0 or size < 0:
         raise Malformed(f"column {leaf.path!r} has {size} bytes from byte {start} on")
-    return Chunk(leaf, start, size, about.get(5, 0), is_encrypted)
+    return Chunk(leaf, start, size, metadata.get(5, 0), is_encrypted)

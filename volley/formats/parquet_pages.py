@@ -1,4 +1,4 @@
-"""The column chunks of a Parquet row group in memory, and the sizes of their pages: known before a page is unpacked."""
+"""Holds the column chunks of a Parquet row group in memory, and reads the sizes of their pages from page headers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["Pages", "Window", "pages_of"]
 
 _HEADER = 512
 _LONGEST_HEADER = 16 << 20
-_NEAR = 64 << 10
-# PageHeader in parquet.thrift: the kind, the size, the size in the file; of each kind the number of values, and for
-# data pages of both versions the encoding.
+_GAP = 64 << 10
+# PageHeader in parquet.thrift: the page type, the decompressed and compressed size; for each type the number of values,
+# and for data pages of both versions the encoding.
 _FIELDS: Fields = {1: int, 2: int, 3: int, 5: {1: int, 2: int}, 7: {1: int}, 8: {1: int, 4: int}}
 _DICTIONARY = 2
 _ABOUT = {0: (5, 2), _DICTIONARY: (7, 2), 3: (8, 4)}
@@ -27,10 +27,10 @@ _DELTA_BYTE_ARRAY = 7
 
 
 class Window:
-    """A file of which some ranges are held in memory; the rest is read from the file itself.
+    """A file with some byte ranges held in memory; the rest is read from the file.
 
     Args:
-        stream: The file.
+        stream: The open file.
     """
 
     closed = False
@@ -41,30 +41,30 @@ class Window:
         self._held: list[tuple[int, memoryview]] = []
 
     def hold(self, chunks: Sequence[Chunk]) -> None:
-        """Read these chunks in place of those that were held; what lies near each other is read in one go."""
+        """Read these chunks into memory and drop the previous ones; chunks that are close are read together."""
         self._held = []
         for start, end in _joined(chunks):
             self._stream.seek(start)
             self._held.append((start, memoryview(self._stream.read(end - start))))
 
     def read(self, size: int = -1) -> bytes | memoryview:
-        found = self._read(self._at, size)
-        self._at += len(found)
-        return found
+        data = self._read(self._at, size)
+        self._at += len(data)
+        return data
 
-    def _read(self, at: int, size: int) -> bytes | memoryview:
+    def _read(self, position: int, size: int) -> bytes | memoryview:
         for start, data in self._held:
-            if start <= at and 0 <= size <= start + len(data) - at:
-                return data[at - start : at - start + size]
-        self._stream.seek(at)
-        found: bytes = self._stream.read(size)
-        return found
+            if start <= position and 0 <= size <= start + len(data) - position:
+                return data[position - start : position - start + size]
+        self._stream.seek(position)
+        read: bytes = self._stream.read(size)
+        return read
 
-    def seek(self, at: int, whence: int = os.SEEK_SET) -> int:
+    def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
         if whence == os.SEEK_END:
             self._stream.seek(0, os.SEEK_END)
-            at += self._stream.tell()
-        self._at = at + self._at if whence == os.SEEK_CUR else at
+            position += self._stream.tell()
+        self._at = position + self._at if whence == os.SEEK_CUR else position
         return self._at
 
     def tell(self) -> int:
@@ -77,14 +77,14 @@ class Window:
         return True
 
     def close(self) -> None:
-        """The file belongs to who opened it."""
+        """Do nothing: the caller closes the file."""
 
 
 def _joined(chunks: Sequence[Chunk]) -> list[tuple[int, int]]:
     joined: list[tuple[int, int]] = []
     for chunk in sorted(chunks, key=lambda chunk: chunk.start):
         start, end = chunk.start, chunk.start + chunk.size
-        if joined and start <= joined[-1][1] + _NEAR:
+        if joined and start <= joined[-1][1] + _GAP:
             start, end = joined[-1][0], max(end, joined.pop()[1])
         joined.append((start, end))
     return joined
@@ -95,10 +95,10 @@ class Pages:
     """The sizes of a chunk's pages, in bytes.
 
     Args:
-        data: Its largest data page, unpacked.
-        dictionary: Its dictionary; 0 = it has none.
-        mean: A value on average, in the page where that is most: at least one is as large.
-        value: The same, but where nothing is known of the lengths of a page's values, all that it has.
+        data: Its largest data page, decompressed.
+        dictionary: Its dictionary, decompressed; 0 = it has none.
+        mean: The largest average value size of a page: at least one value is as large.
+        value: Like `mean`, but the whole page if the lengths of its values are unknown.
     """
 
     data: int
@@ -108,36 +108,36 @@ class Pages:
 
 
 def pages_of(window: Window, chunk: Chunk) -> Pages:
-    """What the headers of a chunk's pages say. Where one is damaged the look ends: decoding it is an error."""
+    """Return the page sizes of a chunk, by its page headers. Stops at a damaged one: decoding it will raise."""
     data, dictionary, mean, value = 0, 0, 0.0, 0.0
-    for kind, size, count, encoding in _headers(window, chunk):
-        if kind == _DICTIONARY:
+    for page_type, size, count, encoding in _headers(window, chunk):
+        if page_type == _DICTIONARY:
             dictionary = max(dictionary, size)
         else:
             data = max(data, size)
         mean = max(mean, size / max(1, count))
-        # Values that share what they begin with take next to nothing in the page.
+        # In this encoding, values that share a prefix take next to nothing in the page.
         value = max(value, size if encoding == _DELTA_BYTE_ARRAY else mean)
     return Pages(data, dictionary, mean, value)
 
 
 def _headers(window: Window, chunk: Chunk) -> Iterator[tuple[int, int, int, int]]:
-    """Kind, unpacked size, number of values and encoding of each page."""
-    at, end = chunk.start, chunk.start + chunk.size
-    while at < end:
-        found, length = _header(window, at, end)
-        if length == 0 or (packed := found.get(3, 0)) < 0:
+    """Yield the type, decompressed size, number of values and encoding of each page."""
+    position, end = chunk.start, chunk.start + chunk.size
+    while position < end:
+        header, length = _header(window, position, end)
+        if length == 0 or (packed := header.get(3, 0)) < 0:
             return
-        kind = found.get(1, -1)
-        if kind in _ABOUT:
-            about, encoding = _ABOUT[kind]
-            inner = found.get(about, {})
-            yield kind, found.get(2, 0), inner.get(1, 0), inner.get(encoding, 0)
-        at += length + packed
+        page_type = header.get(1, -1)
+        if page_type in _ABOUT:
+            field, encoding = _ABOUT[page_type]
+            inner = header.get(field, {})
+            yield page_type, header.get(2, 0), inner.get(1, 0), inner.get(encoding, 0)
+        position += length + packed
 
 
 def _header(window: Window, at: int, end: int) -> tuple[dict[int, Any], int]:
-    """A page's header and its bytes; none if it is damaged."""
+    """Return a page's header and its length in bytes; empty and 0 if it is damaged."""
     size = _HEADER
     while True:
         window.seek(at)

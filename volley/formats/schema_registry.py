@@ -1,4 +1,4 @@
-"""A schema registry (Confluent's protocol): the schemas of messages by id, and a topic's latest one."""
+"""Client of a schema registry (Confluent's protocol): schemas by id, and the latest schema of a topic."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ _NOT_FOUND = 404
 
 @dataclass(frozen=True)
 class Registry:
-    """Where schemas are.
+    """A schema registry.
 
     Args:
-        url: Its address, with user and password if it asks for them.
-        timeout: The longest to wait for an answer, in seconds.
+        url: Its URL, with user and password if it needs them.
+        timeout: The timeout of a request, in seconds.
     """
 
     url: str
     timeout: float
 
     def schema(self, number: int) -> str:
-        """The schema with an id; asked for once in a process.
+        """Return the schema with this id; cached per process.
 
         Raises:
-            SourceError: If there is none.
+            SourceError: If the registry has no such schema.
             JobError: If the registry does not answer.
         """
         return _schema(self, number)
 
     def latest(self, subject: str) -> str:
-        """The latest schema of a subject.
+        """Return the latest schema of a subject.
 
         Raises:
-            ConfigError: If there is none.
+            ConfigError: If the registry has no such subject.
             JobError: If the registry does not answer.
         """
-        found = self.asked(f"subjects/{quote(subject, safe='')}/versions/latest")
-        if found is None:
-            raise ConfigError(f"{redact_uri(self.url)} has no subject {subject!r}", hint="give the schema: schema=…")
-        return _avro(found, subject)
+        response = self.get(f"subjects/{quote(subject, safe='')}/versions/latest")
+        if response is None:
+            raise ConfigError(f"{mask_uri(self.url)} has no subject {subject!r}", hint="give the schema: schema=…")
+        return _avro(response, subject)
 
-    def asked(self, path: str) -> dict[str, Any] | None:
-        """The answer to a question; None if there is no such thing."""
-        # Imported when it is needed: it is slow to import.
+    def get(self, path: str) -> dict[str, Any] | None:
+        """Return the JSON response for a path; None if the registry has no such resource."""
+        # Slow to import.
         from urllib.error import HTTPError
         from urllib.request import urlopen
 
@@ -93,13 +93,13 @@ class Registry:
 
 @lru_cache(maxsize=1_000)
 def _schema(registry: Registry, number: int) -> str:
-    found = registry.asked(f"schemas/ids/{number}")
-    if found is None:
+    response = registry.get(f"schemas/ids/{number}")
+    if response is None:
         raise SourceError(f"the schema registry has no schema {number}")
-    return _avro(found, f"schema {number}")
+    return _avro(response, f"schema {number}")
 
 
-def _avro(found: dict[str, Any], what: str) -> str:
-    if found.get("schemaType", "AVRO") != "AVRO" or found.get("references"):
-        raise SourceError(f"{what} is not Avro, or refers to others", hint="Volley reads Avro that stands for itself")
-    return str(found["schema"])
+def _avro(response: dict[str, Any], name: str) -> str:
+    if response.get("schemaType", "AVRO") != "AVRO" or response.get("references"):
+        raise SourceError(f"{name} is not Avro, or refers to others", hint="Volley reads Avro that stands for itself")
+    return str(response["schema"])

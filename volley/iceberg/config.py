@@ -1,4 +1,4 @@
-"""IcebergSinkConfig: every setting of the Iceberg sink, checked when it is built."""
+"""IcebergSinkConfig: all settings of the Iceberg sink, checked when it is built."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 from volley.checks import Duration, duration, flag, keep, mapping, names, one_of, optional
 from volley.errors import ConfigError
-from volley.iceberg.catalogs.values import CatalogConfig, RestCatalog, catalog_from_uri
+from volley.iceberg.catalogs.config import CatalogConfig
+from volley.iceberg.catalogs.values import RestCatalog, catalog_from_uri
 from volley.iceberg.layout.partitioning import Partitioning, partitioning
-from volley.iceberg.modes import Append, CommitMode, check_evolution, commit_mode
+from volley.iceberg.modes import Append, CommitMode, SchemaEvolution, check_evolution, commit_mode
 from volley.iceberg.storage.values import IcebergStorage
 from volley.iceberg.table import TableRef
 from volley.secrets import redacted_repr
 
-__all__ = ["COMPRESSIONS", "TUNINGS", "IcebergSinkConfig", "table_ref"]
+__all__ = ["COMPRESSIONS", "TUNINGS", "Compression", "IcebergSinkConfig", "Tuning", "table_ref"]
 
 COMPRESSIONS: dict[str, range | None] = {
     "none": None,
@@ -28,7 +29,7 @@ COMPRESSIONS: dict[str, range | None] = {
     "zstd": range(1, 23),
     "brotli": range(12),
 }
-"""The Parquet codecs, and the levels each takes."""
+"""The Parquet codecs, and the valid levels of each."""
 
 TUNINGS: dict[str, dict[str, Any]] = {
     "low_latency": {"batch_size": 1_000, "flush_interval": timedelta(seconds=10), "target_file_size_mb": 32},
@@ -37,11 +38,13 @@ TUNINGS: dict[str, dict[str, Any]] = {
 }
 """The presets of `IcebergSinkConfig.with_tuning`."""
 
-# Keys that Iceberg itself writes into a snapshot's summary, and those of Volley's marks.
+# Keys that Iceberg writes into a snapshot's summary, and Volley's own keys.
 _RESERVED = re.compile(
     r"(added|deleted|removed|total|manifests)-.*|changed-partition-count|partition-summaries-included|partitions\..*"
     r"|entries-processed|operation|volley\..*"
 )
+Tuning = Literal["low_latency", "balanced", "high_throughput"]
+Compression = Literal["none", "snappy", "gzip", "lz4", "zstd", "brotli"]
 _REQUIRED: Any = None
 _TABLE_DEFAULT = Partitioning.table_default()
 _APPEND = Append()
@@ -49,21 +52,21 @@ _APPEND = Append()
 
 @dataclass(frozen=True, repr=False)
 class IcebergSinkConfig:
-    """Which table the sink writes to, and how. A frozen value: each ``with_…`` returns a changed copy.
+    """The table that the sink writes to, and all settings. A frozen value: each ``with_…`` returns a changed copy.
 
     Args:
         catalog_uri: ``http(s)://…`` (REST), ``sqlite:///…`` or ``postgresql://…`` (SQL), ``thrift://…`` (Hive) or
             ``memory``; None = `catalog`, or a SQLite catalog in local storage.
         warehouse: A REST catalog's name for the warehouse; for other catalogs a folder in the storage, or its URL.
-        namespace: A list of names, or one dotted string; kept as a tuple.
+        namespace: A list of names, or one dotted string; stored as a tuple.
         table: The table's name.
-        storage: Where the table's files live, an `IcebergStorage`.
+        storage: The storage of the table's files, an `IcebergStorage`.
         catalog: A catalog value (`RestCatalog`, `SqlCatalog`, …), in place of `catalog_uri`.
 
-    Every other setting has a ``with_…`` method that describes it.
+    Every other setting is described by its ``with_…`` method.
 
     Raises:
-        ConfigError: If a setting is wrong, or not supported yet.
+        ConfigError: If a setting is wrong.
 
     Example:
         >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage
@@ -86,11 +89,11 @@ class IcebergSinkConfig:
     batch_size: int = 10_000
     flush_interval: timedelta | None = None
     target_file_size_mb: float = 128
-    compression: str = "snappy"
+    compression: Compression = "snappy"
     compression_level: int | None = None
     partitioning: Partitioning = _TABLE_DEFAULT
     commit_mode: CommitMode = _APPEND
-    schema_evolution: str = "add_columns"
+    schema_evolution: SchemaEvolution = "add_columns"
     renames: Mapping[str, str] = field(default_factory=dict, hash=False)
     drops: Sequence[str] = ()
     create_table: bool = True
@@ -118,7 +121,7 @@ class IcebergSinkConfig:
 
     @classmethod
     def from_table(cls, ref: TableRef) -> Self:
-        """The default settings for a table that a `TableRef` names.
+        """Return the default settings for the table of a `TableRef`.
 
         Example:
             >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage, TableRef
@@ -138,7 +141,7 @@ class IcebergSinkConfig:
 
     @cached_property
     def ref(self) -> TableRef:
-        """The table and how to reach it."""
+        """The table with its catalog and storage."""
         if self.catalog is not None and self.catalog_uri is not None:
             raise ConfigError("catalog and catalog_uri are both given", hint="give one of them")
         catalog = self.catalog if self.catalog_uri is None else catalog_from_uri(self.catalog_uri)
@@ -155,17 +158,17 @@ class IcebergSinkConfig:
 
     @property
     def identifier(self) -> tuple[str, ...]:
-        """Namespace and table, as pyiceberg takes them."""
+        """The namespace's parts and the table's name, as a tuple."""
         return self.ref.identifier
 
     @property
     def table_name(self) -> str:
-        """Namespace and table, dotted, for messages."""
+        """Namespace and table, joined by dots."""
         return self.ref.name
 
     @property
     def dead_letter_table(self) -> IcebergSinkConfig | None:
-        """The table of the dead letters, in this catalog and storage; None = there are none, or they go to files."""
+        """The settings of the dead-letter table, in the same catalog and storage; None = no dead letters, or files."""
         if self.dead_letter is None or "/" in self.dead_letter:
             return None
         return IcebergSinkConfig.from_table(self.ref.beside(self.dead_letter)).with_create_table(self.create_table)
@@ -180,50 +183,54 @@ class IcebergSinkConfig:
         return replace(catalog, credential=self.credential, token=self.token)
 
     def with_credential(self, credential: str | None) -> IcebergSinkConfig:
-        """OAuth2 client credentials for a REST catalog, ``"id:secret"``."""
+        """Set the OAuth2 client credentials for a REST catalog, ``"id:secret"``."""
         return replace(self, credential=credential)
 
     def with_token(self, token: str | None) -> IcebergSinkConfig:
-        """A bearer token for a REST catalog."""
+        """Set the bearer token for a REST catalog."""
         return replace(self, token=token)
 
     def with_properties(self, properties: Mapping[str, Any]) -> IcebergSinkConfig:
-        """Anything more for pyiceberg's catalog and FileIO, added to those already given; they win over all else."""
+        """Add properties for pyiceberg's catalog and FileIO; they override all other settings."""
         return replace(self, properties={**self.properties, **mapping("properties", properties)})
 
     def with_max_records(self, rows: int | None) -> IcebergSinkConfig:
-        """The most rows one data file holds; None = files are closed by size alone."""
+        """Set the maximum number of rows per data file; None (the default) = only the size limits a file."""
         return replace(self, max_records=rows)
 
     def with_batch_size(self, rows: int) -> IcebergSinkConfig:
-        """The most rows of an Arrow batch handed to the writer."""
+        """Set the maximum number of rows per Arrow batch that the writer gets; 10,000 by default."""
         return replace(self, batch_size=rows)
 
     def with_flush_interval(self, interval: Duration | None) -> IcebergSinkConfig:
-        """The longest time rows wait before a commit; None = the environment's interval.
+        """Set the maximum time between a row's arrival and its commit.
 
         Args:
-            interval: A timedelta, seconds or a text such as ``"30s"``; above 0.
+            interval: A timedelta, seconds or a text such as ``"30s"``; above 0. None = the environment's interval.
         """
         return replace(self, flush_interval=None if interval is None else duration("flush_interval", interval))
 
     def with_target_file_size_mb(self, megabytes: float) -> IcebergSinkConfig:
-        """A data file is closed when its encoded size reaches this many MiB (±10 %)."""
+        """Set the size of a data file in MiB, encoded, ±10 %; 128 by default."""
         return replace(self, target_file_size_mb=megabytes)
 
-    def with_compression(self, compression: str, level: int | None = None) -> IcebergSinkConfig:
-        """The Parquet codec: none, snappy, gzip (levels 1–9), lz4 (1–12), zstd (1–22) or brotli (0–11).
+    def with_compression(self, compression: Compression, level: int | None = None) -> IcebergSinkConfig:
+        """Set the Parquet codec; snappy by default.
 
-        Without a level the codec's default holds, zlib's 6 for gzip.
+        Args:
+            compression: ``"none"``, ``"snappy"``, ``"gzip"``, ``"lz4"``, ``"zstd"`` or ``"brotli"``.
+            level: 1–9 for gzip, 1–12 for lz4, 1–22 for zstd, 0–11 for brotli; None = the codec's default, 6 for gzip.
         """
         return replace(self, compression=compression, compression_level=level)
 
-    def with_partitioning(self, strategy: Partitioning | str | Iterable[Partitioning]) -> IcebergSinkConfig:
-        """How the table is partitioned if it is made: "none", "table_default", a `Partitioning` or a list of them.
+    def with_partitioning(
+        self, strategy: Partitioning | Literal["none", "table_default"] | Iterable[Partitioning]
+    ) -> IcebergSinkConfig:
+        """Set the partitioning of a new table: "none", "table_default", a `Partitioning` or a list of them.
 
-        A table that is there already keeps its own; if that is another one, anything but "table_default" is an error
-        when the job starts. Rows wait for the end of the epoch's task, in memory or on the executor's local disk, and
-        are written partition by partition, in the table's sort order if it has one: every file is sorted.
+        An existing table keeps its partition spec; if it differs, anything but "table_default" raises ConfigError
+        when the job starts. A task buffers its rows until its end, in memory or on the executor's local disk, and
+        writes them partition by partition, in the table's sort order if it has one: every file is sorted.
 
         Example:
             >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage, Partitioning
@@ -233,29 +240,31 @@ class IcebergSinkConfig:
         """
         return replace(self, partitioning=partitioning(strategy))
 
-    def with_commit_mode(self, mode: CommitMode | str) -> IcebergSinkConfig:
-        """How an epoch's rows change the table: "append", "overwrite", or an `Append`, `Overwrite` or `Upsert`."""
+    def with_commit_mode(self, mode: CommitMode | Literal["append", "overwrite"]) -> IcebergSinkConfig:
+        """Set how an epoch's rows change the table: "append", "overwrite", an `Append`, `Overwrite` or `Upsert`."""
         return replace(self, commit_mode=commit_mode(mode))
 
     def with_schema_evolution(
-        self, mode: str, renames: Mapping[str, str] | None = None, drops: Sequence[str] = ()
+        self, mode: SchemaEvolution, renames: Mapping[str, str] | None = None, drops: Sequence[str] = ()
     ) -> IcebergSinkConfig:
-        """How the schema of a table that is there may change, in the snapshot of the first epoch that needs it.
+        """Set how the schema of an existing table may change.
 
-        Data files stay as they are: readers see their rows under the new schema.
+        A change is committed in the snapshot of the first epoch that needs it. Data files are not rewritten: readers
+        see their rows under the new schema.
 
         Args:
-            mode: "strict": not at all, a stream that does not fit is an error that lists every difference.
-                "add_columns": columns of the stream that the table has not are added, fields inside structs, lists
-                and maps too. "full": also int becomes long, float double, a decimal one of more digits, and a required
-                column optional, where the stream needs it; and `renames` and `drops` are done.
-            renames: Columns and what they are called from now on, ``{"old": "new", "address.zip": "code"}``. What is
-                done already is passed over.
-            drops: Columns that are to go, ``["note", "address.zip"]``. One that the stream still has, or that a
-                partition, the sort order or the table's identifier needs, is an error when the job starts.
+            mode: ``"strict"``: no changes; if the stream does not fit the table, the job raises SchemaMismatchError
+                with every difference. ``"add_columns"`` (the default): adds columns that the table lacks, and fields
+                inside structs, lists and maps. ``"full"``: also widens int to long, float to double and decimals to
+                more digits, and makes required columns optional, where the stream needs it; applies `renames` and
+                `drops`.
+            renames: Columns and their new names, ``{"old": "new", "address.zip": "code"}``. Renames that are already
+                done are skipped.
+            drops: Columns to drop, ``["note", "address.zip"]``. A column that the stream still has, or that a
+                partition, the sort order or the table's identifier needs, raises an error when the job starts.
 
         Raises:
-            ConfigError: If `renames` or `drops` are given without "full", or don't go together.
+            ConfigError: If `renames` or `drops` are given without "full", or contradict each other.
 
         Example:
             >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage
@@ -266,47 +275,47 @@ class IcebergSinkConfig:
         return replace(self, schema_evolution=mode, renames={} if renames is None else renames, drops=drops)
 
     def with_create_table(self, create: bool) -> IcebergSinkConfig:
-        """Whether namespace and table are made when they are absent; else that is an error."""
+        """Set whether a missing namespace and table are created (the default); False: raise TableNotFoundError."""
         return replace(self, create_table=create)
 
     def with_branch(self, branch: str) -> IcebergSinkConfig:
-        """The branch to commit to; made from main's last snapshot when the first epoch is committed, if it is absent.
+        """Set the branch to commit to; the first commit creates a missing branch from main's last snapshot.
 
         Write, audit, publish::
 
-            stream.to_sink(IcebergSink(config.with_branch("audit"))).execute("events")  # main stays as it is
+            stream.to_sink(IcebergSink(config.with_branch("audit"))).execute("events")  # main is unchanged
             assert table.scan().use_ref("audit").to_arrow()["price"].null_count == 0    # any check, any reader
-            publish_branch(config.with_branch("audit"))                                # main is now what audit is
+            publish_branch(config.with_branch("audit"))                                # main moves to audit's snapshot
         """
         return replace(self, branch=branch)
 
     def with_snapshot_properties(self, properties: Mapping[str, str]) -> IcebergSinkConfig:
-        """Texts for the summary of every snapshot, added to those already given."""
+        """Add texts to the summary of every snapshot."""
         return replace(
             self, snapshot_properties={**self.snapshot_properties, **mapping("snapshot_properties", properties)}
         )
 
     def with_table_properties(self, properties: Mapping[str, str]) -> IcebergSinkConfig:
-        """Properties of the table if it is made, added to those already given; they win over Volley's own.
+        """Add properties of a new table; they override Volley's defaults.
 
-        Volley's own keep a table that gets a snapshot a minute for years as cheap to commit to as a new one: old
-        metadata files are deleted (``write.metadata.delete-after-commit.enabled``, the last hundred stay) and small
-        manifests are merged (``commit.manifest-merge.enabled``). Set them to ``"false"`` to have Iceberg's defaults.
+        Volley's defaults keep commits cheap in a table that gets a snapshot per minute for years: old metadata files
+        are deleted except the last hundred (``write.metadata.delete-after-commit.enabled``), and small manifests are
+        merged (``commit.manifest-merge.enabled``). Set them to ``"false"`` for Iceberg's defaults.
         """
         return replace(self, table_properties={**self.table_properties, **mapping("table_properties", properties)})
 
     def with_dead_letter(self, target: str | None) -> IcebergSinkConfig:
-        """Where rows go that can't be read, processed or written; None = the job stops at the first and names it.
+        """Set where rows go that can't be read, processed or written; None = the job fails at the first such row.
 
-        A dead letter has the columns payload, error, position (in the source), epoch and job, and is there exactly
-        once, in step with the epoch. Only streams on the Arrow-native path can have them.
+        A dead letter has the columns payload, error, position (in the source), epoch and job, and is written exactly
+        once, with its epoch. Only streams on the Arrow-native path can have dead letters.
 
         Args:
             target: A table of the same catalog, ``"table"`` in the sink's own namespace or ``"namespace.table"``; or,
                 with a slash in it, a folder (a path or a URL) for JSON files.
 
         Raises:
-            ConfigError: If the target is no name, or the sink's own table.
+            ConfigError: If the target is not valid, or is the sink's own table.
 
         Example:
             >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage
@@ -316,10 +325,12 @@ class IcebergSinkConfig:
         """
         return replace(self, dead_letter=target)
 
-    def with_tuning(self, preset: str) -> IcebergSinkConfig:
-        """Batch size, flush interval and file size at once: low_latency, balanced or high_throughput.
+    def with_tuning(self, preset: Tuning) -> IcebergSinkConfig:
+        """Set batch size, flush interval and file size at once; later calls of other methods override them.
 
-        Setters that come after it win.
+        Args:
+            preset: ``"low_latency"`` (1,000 rows, 10 s, 32 MiB), ``"balanced"`` (10,000 rows, 60 s, 128 MiB) or
+                ``"high_throughput"`` (100,000 rows, 300 s, 512 MiB).
         """
         return replace(self, **TUNINGS[one_of(TUNINGS)("tuning", preset)])
 
@@ -327,10 +338,10 @@ class IcebergSinkConfig:
 
 
 def table_ref(table: TableRef | IcebergSinkConfig) -> TableRef:
-    """Return the table reference that a sink's config holds, or the one given.
+    """Return the `TableRef` of a sink's config, or the given `TableRef` itself.
 
     Raises:
-        ConfigError: If it is something else.
+        ConfigError: If `table` is neither.
     """
     if isinstance(table, IcebergSinkConfig):
         return table.ref
@@ -358,10 +369,10 @@ def _check_dead_letter(config: IcebergSinkConfig) -> None:
 def _check_numbers(config: IcebergSinkConfig) -> None:
     for name in ("max_records", "batch_size", "target_file_size_mb"):
         value = getattr(config, name)
-        kinds = int | float if name == "target_file_size_mb" else int
+        types = int | float if name == "target_file_size_mb" else int
         if value is None and name == "max_records":
             continue
-        if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < float("inf"):
+        if isinstance(value, bool) or not isinstance(value, types) or not 0 < value < float("inf"):
             raise ConfigError(f"{name} {value!r} is not valid", hint="a number above 0")
 
 
@@ -369,8 +380,8 @@ def _check_compression(compression: str, level: int | None) -> None:
     one_of(COMPRESSIONS)("compression", compression)
     levels = COMPRESSIONS[compression]
     if level is not None and (isinstance(level, bool) or level not in (levels or ())):
-        wanted = f"levels {levels.start} to {levels.stop - 1}" if levels else "no level"
-        raise ConfigError(f"compression level {level!r} is not valid", hint=f"{compression} takes {wanted}")
+        valid = f"levels {levels.start} to {levels.stop - 1}" if levels else "no level"
+        raise ConfigError(f"compression level {level!r} is not valid", hint=f"{compression} takes {valid}")
 
 
 def _check_texts(what: str, properties: Mapping[str, str]) -> None:

@@ -1,30 +1,45 @@
-"""How an epoch changes a table, as plain values: append, overwrite, upsert; and how far its schema may change."""
+"""Commit modes as plain values: append, overwrite, upsert; checks of schema evolution."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from volley.checks import names, one_of
 from volley.errors import ConfigError, near
 
-__all__ = ["Append", "CommitMode", "Overwrite", "Upsert", "check_evolution", "commit_mode"]
+__all__ = [
+    "Append",
+    "CommitMode",
+    "Overwrite",
+    "SchemaEvolution",
+    "Strategy",
+    "Upsert",
+    "check_evolution",
+    "commit_mode",
+]
 
-_STRATEGIES = ("auto", "merge_on_read", "copy_on_write")
-_EVOLUTIONS = ("strict", "add_columns", "full")
+Strategy = Literal["auto", "merge_on_read", "copy_on_write"]
+SchemaEvolution = Literal["strict", "add_columns", "full"]
 
 
 @dataclass(frozen=True)
 class Append:
-    """Add the rows; what is there stays as it is."""
+    """Add the rows of each epoch to the table.
+
+    Example:
+        >>> Append()
+        Append()
+    """
 
 
 @dataclass(frozen=True, repr=False)
 class Overwrite:
-    """Replace what is there by the rows of the epoch; an epoch without rows changes nothing.
+    """Replace rows of the table by the rows of each epoch; an epoch without rows changes nothing.
 
-    ``Overwrite()`` replaces the whole table, `dynamic` the partitions that the epoch has rows for, `partitions` those
-    that are named.
+    ``Overwrite()`` replaces the whole table, `Overwrite.dynamic` the partitions that the epoch has rows for,
+    `Overwrite.partitions` the named partitions.
 
     Example:
         >>> Overwrite.partitions({"country": "NO"}, {"country": "SE"})
@@ -36,52 +51,51 @@ class Overwrite:
 
     @classmethod
     def dynamic(cls) -> Overwrite:
-        """Replace the partitions that the epoch has rows for, whole; the others stay as they are."""
+        """Replace the whole of each partition that the epoch has rows for; other partitions stay."""
         return cls(by_partition=True)
 
     @classmethod
     def partitions(cls, *partitions: Mapping[str, object]) -> Overwrite:
-        """Replace the named partitions; a row of any other stops the job before anything is committed.
+        """Replace the named partitions; a row of any other partition stops the job before the commit.
 
         Args:
-            partitions: Each the values of partition fields, or of columns that the table is partitioned by as they
-                are. Fields that are left out may have any value.
+            partitions: Dicts of partition fields (or of columns with the transform identity) and their values. A
+                field that is left out may have any value.
 
         Raises:
-            ConfigError: If none is named, or one names no field.
+            ConfigError: If no partition is given, or one has no field.
         """
-        if not partitions or not all(
-            isinstance(each, Mapping) and each and all(isinstance(name, str) for name in each) for each in partitions
-        ):
+        if not partitions or not all(map(_is_partition, partitions)):
             raise ConfigError(
                 f"partitions are {partitions!r}", hint='name one or more: Overwrite.partitions({"country": "NO"})'
             )
-        return cls(True, tuple(tuple(each.items()) for each in partitions))
+        return cls(True, tuple(tuple(partition.items()) for partition in partitions))
 
     def __repr__(self) -> str:
         if self.named:
-            return f"Overwrite.partitions({', '.join(repr(dict(each)) for each in self.named)})"
+            return f"Overwrite.partitions({', '.join(repr(dict(partition)) for partition in self.named)})"
         return "Overwrite.dynamic()" if self.by_partition else "Overwrite()"
 
 
 @dataclass(frozen=True)
 class Upsert:
-    """Replace the rows that have the same keys, add the others.
+    """Replace the table's rows that have the same keys as a row of the epoch, add the others.
 
-    Of several rows of an epoch with the same keys the last wins; what a later epoch brings replaces what an earlier
-    one brought.
+    Of several rows of an epoch with the same keys, the last one wins; later epochs replace rows of earlier ones.
 
     Args:
-        key_fields: The columns that tell whether two rows are the same; kept as a tuple. A null in one is an error.
-        order_by: The column whose highest value is the last of an epoch's rows, nulls first; None = as they arrive.
-        op_field: A column of the stream that tells what a row is: ``"d"`` or ``"delete"`` (in any case), or True,
-            removes the row with its keys; anything else writes it. The column itself is not written.
-        strategy: "merge_on_read" writes the positions of replaced rows beside the data files, "copy_on_write" writes
-            those data files anew; "auto" does the latter where a large part of a file is replaced. Tables of format
-            version 1 have no place for positions: their files are written anew.
+        key_fields: The columns that identify a row; stored as a tuple. A null in one is an error.
+        order_by: The column that orders an epoch's rows of one key: the highest value wins, nulls are lowest. None =
+            the last to arrive wins.
+        op_field: A column of the stream with the operation: ``"d"`` or ``"delete"`` (in any case), or True, deletes
+            the row with these keys; any other value writes it. The column itself is not written.
+        strategy: ``"merge_on_read"`` writes position-delete files, ``"copy_on_write"`` rewrites the data files;
+            ``"auto"`` rewrites a file if a large part of it is replaced. Tables of format version 1 have no delete
+            files: their data files are always rewritten.
 
     Raises:
-        ConfigError: If there is no key, or one is named twice; if the op column is a key; if the strategy is unknown.
+        ConfigError: If there is no key, or one is given twice; if `op_field` is a key or `order_by`; if the strategy
+            is unknown.
 
     Example:
         >>> Upsert(["id", "event_date"]).key_fields
@@ -91,7 +105,7 @@ class Upsert:
     key_fields: Sequence[str]
     order_by: str | None = None
     op_field: str | None = None
-    strategy: str = "auto"
+    strategy: Strategy = "auto"
 
     def __post_init__(self) -> None:
         keys = names("key_fields", self.key_fields)
@@ -104,18 +118,22 @@ class Upsert:
             raise ConfigError(
                 f"op_field {self.op_field!r} is a key or order_by too", hint="it is not written: name it once"
             )
-        one_of(_STRATEGIES)("strategy", self.strategy)
+        one_of(get_args(Strategy))("strategy", self.strategy)
         object.__setattr__(self, "key_fields", keys)
 
 
 CommitMode = Append | Overwrite | Upsert
 
 
+def _is_partition(partition: object) -> bool:
+    return isinstance(partition, Mapping) and bool(partition) and all(isinstance(name, str) for name in partition)
+
+
 def commit_mode(value: CommitMode | str) -> CommitMode:
-    """A mode by its name, or as it is.
+    """Return the mode of a name, or the mode itself.
 
     Raises:
-        ConfigError: If there is no such mode, or it needs more than its name.
+        ConfigError: If the name is unknown, or its mode needs settings.
 
     Example:
         >>> commit_mode("append")
@@ -132,26 +150,26 @@ def commit_mode(value: CommitMode | str) -> CommitMode:
 
 
 def check_evolution(mode: str, renames: Mapping[str, str], drops: Sequence[str]) -> None:
-    """Raise ConfigError unless these are settings of a schema evolution that can be done, and done again.
+    """Raise ConfigError unless these settings of a schema evolution can be applied, and applied again after a restart.
 
     Args:
-        mode: Its name.
+        mode: The mode's name.
         renames: Dotted names of columns and their new names.
         drops: Dotted names of columns.
     """
-    one_of(_EVOLUTIONS)("schema_evolution", mode)
+    one_of(get_args(SchemaEvolution))("schema_evolution", mode)
     if mode != "full" and (renames or drops):
         raise ConfigError(
             f"renames and drops are not for schema_evolution {mode!r}", hint='with_schema_evolution("full", …)'
         )
-    for each in (*renames, *renames.values(), *drops):
-        if not isinstance(each, str) or not each:
-            raise ConfigError(f"renames or drops have {each!r}", hint="the dotted name of a column")
+    for column in (*renames, *renames.values(), *drops):
+        if not isinstance(column, str) or not column:
+            raise ConfigError(f"renames or drops have {column!r}", hint="the dotted name of a column")
     for path, name in renames.items():
         if "." in name:
             raise ConfigError(f"{path!r} can't be renamed to {name!r}", hint="only its own name, it stays where it is")
-    # Started again, a job must be able to tell what is done from what is not.
-    wanted = [path.removesuffix(path.rpartition(".")[2]) + name for path, name in renames.items()]
-    named = [*renames, *wanted, *drops]
-    if twice := next((each for each in named if named.count(each) > 1), None):
-        raise ConfigError(f"renames and drops name column {twice!r} twice", hint="do one after the other")
+    # A restarted job must be able to recognise which changes are done.
+    new_paths = [path.removesuffix(path.rpartition(".")[2]) + name for path, name in renames.items()]
+    columns = [*renames, *new_paths, *drops]
+    if duplicate := next((column for column in columns if columns.count(column) > 1), None):
+        raise ConfigError(f"renames and drops name column {duplicate!r} twice", hint="do one after the other")

@@ -1,4 +1,4 @@
-"""IcebergSink: rows of a stream into an Iceberg table, one snapshot per epoch, exactly once."""
+"""IcebergSink: writes a stream into an Iceberg table, one snapshot per epoch, exactly once."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ __all__ = ["IcebergSink"]
 
 @dataclass(frozen=True)
 class IcebergSink(Sink):
-    """Writes a stream to an Iceberg table: Parquet files by the executors, one snapshot per epoch by the driver.
+    """Writes a stream to an Iceberg table, exactly once.
+
+    The executors write Parquet files; the driver commits one snapshot per epoch.
 
     Args:
-        config: Which table, in which catalog and storage, and how.
+        config: The table and all settings, an `IcebergSinkConfig`.
 
     Raises:
-        ConfigError: If that is something else.
+        ConfigError: If `config` is not an `IcebergSinkConfig`.
 
     Example:
         >>> from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergStorage
@@ -50,7 +52,7 @@ class IcebergSink(Sink):
 
     @property
     def target(self) -> str:
-        """The table's name behind its catalog's address."""
+        """The catalog's address and the table's name."""
         return f"{self.config.ref.address}/{self.config.table_name}"
 
     @property
@@ -63,12 +65,12 @@ class IcebergSink(Sink):
 
     @property
     def takes_dictionaries(self) -> bool:
-        """Data files have them too; who upserts compares keys."""
+        """True except for upserts, which compare the values of keys."""
         return not isinstance(self.config.commit_mode, Upsert)
 
     @property
     def dead_letter(self) -> Sink | None:
-        """A table beside the sink's, or JSON files; see `IcebergSinkConfig.with_dead_letter`."""
+        """The sink of dead letters: a table or JSON files; see `IcebergSinkConfig.with_dead_letter`."""
         target = self.config.dead_letter
         if target is None:
             return None
@@ -76,10 +78,10 @@ class IcebergSink(Sink):
         return IcebergSink(table) if table else self._files(target)
 
     def dead_letter_at(self, name: str) -> Sink:
-        """The table of this name in the same catalog, or JSON files in this folder.
+        """Return the sink of a table of this name in the same catalog, or of JSON files in this folder.
 
         Raises:
-            ConfigError: If it is no name, or the sink's own table.
+            ConfigError: If `name` is not valid, or is the sink's own table.
         """
         letters = IcebergSink(self.config.with_dead_letter(name)).dead_letter
         assert letters is not None
@@ -88,26 +90,26 @@ class IcebergSink(Sink):
     def _files(self, target: str) -> Sink:
         within = target.startswith(f"{self.config.storage.root}/")
         options = self.config.storage.fsspec_options(self.config.properties) if within else {}
-        made: Sink = load(SINKS, "files")(target, format="json", storage_options=options)
-        return made
+        sink: Sink = load(SINKS, "files")(target, format="json", storage_options=options)
+        return sink
 
     def check(self, schema: pa.Schema | None) -> None:
-        """Reach the catalog, and compare the table with the stream's schema if both are there.
+        """Connect to the catalog, and compare the table with the stream's schema if both are known.
 
         Raises:
-            VolleyError: As `open`.
+            VolleyError: As for `open`.
         """
         from volley.iceberg.commit.tables import check_table
 
         check_table(self.config, schema)
 
     def open(self, context: SinkContext) -> Committer:
-        """Reach the catalog; make the table, or check that the stream's schema fits it.
+        """Connect to the catalog; create the table, or check that the stream's schema fits it.
 
         Raises:
-            CatalogError: If the catalog can't be reached or refuses, or the table is missing and may not be made.
+            CatalogError: If the catalog can't be reached or rejects a request.
             SchemaMismatchError: If the stream does not fit the table; lists every difference.
-            TableNotFoundError: If the job has written to the table before, and it is gone.
+            TableNotFoundError: If the table is missing and ``create_table`` is False, or the job has written to it.
             StorageError: If the table's metadata can't be written.
         """
         from volley.iceberg.commit.committer import IcebergCommitter

@@ -1,4 +1,4 @@
-"""TableRef: a table and how to reach it."""
+"""TableRef: an Iceberg table with its catalog and storage."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from volley.checks import keep, mapping, names, of_type, optional, text
 from volley.errors import ConfigError
+from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.errors import catalog_errors
-from volley.iceberg.catalogs.values import CatalogConfig, GlueCatalog, SqlCatalog, catalog_from_uri
+from volley.iceberg.catalogs.values import GlueCatalog, SqlCatalog, catalog_from_uri
 from volley.iceberg.storage.values import IcebergStorage, LocalStorage
 from volley.secrets import redacted_repr
 
@@ -24,18 +25,18 @@ __all__ = ["TableRef"]
 
 @dataclass(frozen=True, repr=False)
 class TableRef:
-    """A table and how to reach it: a frozen value that sinks and maintenance are built on. Nothing is reached yet.
+    """An Iceberg table with its catalog and storage: a frozen value; only its methods connect to the catalog.
 
     Args:
-        namespace: A list of names, or one dotted string; kept as a tuple. None = Glue's database.
+        namespace: A list of names, or one dotted string; stored as a tuple. None = Glue's database.
         table: The table's name.
-        storage: Where the table's files live, an `IcebergStorage`.
+        storage: The storage of the table's files, an `IcebergStorage`.
         catalog: A catalog value (`RestCatalog`, `SqlCatalog`, …) or a URI: ``http(s)://…`` (REST), ``sqlite:///…`` or
-            ``postgresql://…`` (SQL), ``thrift://…`` (Hive), ``memory``. None = a SQLite catalog in local storage. Kept
-            as a value.
+            ``postgresql://…`` (SQL), ``thrift://…`` (Hive), ``memory``. None = a SQLite catalog in local storage.
+            Stored as a catalog value.
         warehouse: A REST catalog's name for the warehouse; for other catalogs a folder in the storage, or its URL.
-        branch: The branch that is read or written.
-        properties: Anything more for pyiceberg's catalog and FileIO; they win over all else.
+        branch: The branch to read or write.
+        properties: Further properties for pyiceberg's catalog and FileIO; they override all other settings.
 
     Raises:
         ConfigError: If a setting is wrong.
@@ -64,7 +65,7 @@ class TableRef:
             object.__setattr__(self, "catalog", catalog_from_uri(self.catalog))
         keep(self, catalog=optional(of_type(CatalogConfig, "RestCatalog(…), SqlCatalog(…), …")))
         if self.catalog in (None, SqlCatalog()):
-            object.__setattr__(self, "catalog", _beside(self.storage))
+            object.__setattr__(self, "catalog", _catalog_in(self.storage))
         object.__setattr__(self, "namespace", _namespace(self.namespace, self._catalog))
         if self.table is None:
             raise ConfigError("table is missing", hint='table="events"')
@@ -73,12 +74,12 @@ class TableRef:
 
     @property
     def identifier(self) -> tuple[str, ...]:
-        """Namespace and table, as pyiceberg takes them."""
+        """The namespace's parts and the table's name, as a tuple."""
         return (*(self.namespace or ()), self.table)
 
     @property
     def name(self) -> str:
-        """Namespace and table, dotted, for messages."""
+        """Namespace and table, joined by dots."""
         return ".".join(self.identifier)
 
     @property
@@ -97,15 +98,15 @@ class TableRef:
         return self.catalog
 
     def to_properties(self) -> dict[str, Any]:
-        """The properties for pyiceberg's ``load_catalog``. They hold the secrets: never show them."""
+        """Return the properties for pyiceberg's ``load_catalog``. They contain secrets: never print or log them."""
         return {**self._catalog.to_properties(self.storage, self.warehouse), **self.properties}
 
     def with_branch(self, branch: str) -> TableRef:
-        """The same table, on this branch."""
+        """Return the same table on another branch."""
         return replace(self, branch=branch)
 
     def beside(self, name: str) -> TableRef:
-        """Another table of the same catalog and storage.
+        """Return another table of the same catalog and storage, on its branch main.
 
         Args:
             name: ``"table"``, in the same namespace, or ``"namespace.table"``.
@@ -114,13 +115,13 @@ class TableRef:
         return replace(self, namespace=namespace or self.namespace, table=table, branch="main")
 
     def load_catalog(self) -> Catalog:
-        """Open the catalog.
+        """Open the catalog and return it as pyiceberg's ``Catalog``.
 
         Raises:
-            CatalogUnreachableError: If it does not answer.
-            CatalogAuthError: If it refuses the credentials, or they lack a privilege.
-            MissingDependencyError: If a package it needs is not installed.
-            StorageError: If the file of a SQLite catalog can't be made.
+            CatalogUnreachableError: If it does not respond.
+            CatalogAuthError: If it rejects the credentials, or they lack a privilege.
+            MissingDependencyError: If a package that it needs is not installed.
+            StorageError: If the file of a SQLite catalog can't be created.
 
         Example:
             >>> from volley.iceberg import IcebergStorage, TableRef
@@ -132,11 +133,11 @@ class TableRef:
             return self._catalog.open(self.to_properties())
 
     def load(self) -> Table:
-        """Load the table as it is now, as pyiceberg's.
+        """Load the table's current metadata and return it as pyiceberg's ``Table``.
 
         Raises:
             TableNotFoundError: If there is no such table.
-            CatalogError: If the catalog can't be reached or refuses.
+            CatalogError: If the catalog can't be reached or rejects the request.
             StorageError: If the table's metadata can't be read.
         """
         catalog = self.load_catalog()
@@ -144,16 +145,16 @@ class TableRef:
             return catalog.load_table(self.identifier)
 
     def errors(self) -> AbstractContextManager[None]:
-        """Translate exceptions of pyiceberg and the clients below it into VolleyErrors that name this table.
+        """Return a context that translates exceptions of pyiceberg and its clients into VolleyErrors of this table.
 
-        A conflict (pyiceberg's ``CommitFailedException``) passes as it is, for the committer to handle.
+        A conflict (pyiceberg's ``CommitFailedException``) is not translated: the committer handles it.
         """
         return catalog_errors(self._catalog, self.storage, self.name, self.to_properties())
 
     __repr__ = redacted_repr
 
 
-def _beside(storage: IcebergStorage) -> CatalogConfig:
+def _catalog_in(storage: IcebergStorage) -> CatalogConfig:
     if not isinstance(storage, LocalStorage):
         raise ConfigError(
             "catalog_uri is missing", hint='"http://…" for a REST catalog; only local storage has one of its own'
@@ -161,9 +162,9 @@ def _beside(storage: IcebergStorage) -> CatalogConfig:
     return SqlCatalog(f"sqlite:///{storage.folder}/catalog.db")
 
 
-def _namespace(given: str | Sequence[str] | None, catalog: CatalogConfig) -> tuple[str, ...]:
+def _namespace(namespace: str | Sequence[str] | None, catalog: CatalogConfig) -> tuple[str, ...]:
     database = catalog.database if isinstance(catalog, GlueCatalog) else None
-    namespace = (database or ()) if given is None else given
+    namespace = (database or ()) if namespace is None else namespace
     parts = tuple(namespace.split(".")) if isinstance(namespace, str) else names("namespace", namespace)
     if not parts:
         raise ConfigError("namespace is missing", hint='namespace=["db"], or "db.schema"')
@@ -175,7 +176,7 @@ def _namespace(given: str | Sequence[str] | None, catalog: CatalogConfig) -> tup
 
 
 def _check_name(what: str, name: object) -> None:
-    # Catalogs make folders of these names, and URLs of the folders.
+    # Catalogs use the names in folders and URLs.
     if not isinstance(name, str) or not re.fullmatch(r"[^./\\?#%\x00-\x1f]+", name) or name != name.strip():
         raise ConfigError(
             f"{what} {name!r} is not a name",

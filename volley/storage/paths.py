@@ -1,4 +1,4 @@
-"""Paths and URLs of files: made absolute, and opened as fsspec file systems with errors that say the way out."""
+"""Makes paths absolute, and opens paths and URLs as fsspec file systems."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", 
 
 
 def absolute(path: str) -> str:
-    """A local path made absolute, since executors run elsewhere; a URL stays as it is.
+    """Return a local path as an absolute one, since executors run in other folders; a URL is returned unchanged.
 
     Example:
         >>> absolute("s3://bucket/in"), absolute("/data/../in"), absolute("file:///in")
@@ -25,11 +25,11 @@ def absolute(path: str) -> str:
 
 
 def filesystem(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-    """The fsspec file system of a path or URL, and the path in it, without a slash at the end.
+    """Return the fsspec file system of a path or URL, and the path in it, without a slash at the end.
 
     Raises:
         MissingDependencyError: If the package for the URL's scheme is not installed.
-        ConfigError: If nobody knows the scheme.
+        ConfigError: If the URL's scheme is unknown.
     """
     import fsspec
 

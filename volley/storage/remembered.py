@@ -1,4 +1,4 @@
-"""What a source finds out once and keeps for as long as its job's checkpoint lives."""
+"""Remembers values that a source computes once, for the life of its job's checkpoint."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 def read_or_create(url: str, make: Callable[[], bytes], parse: Callable[[bytes], T]) -> T:
-    """What a file holds; if there is none, what `make` gives, which the file holds from then on.
+    """Read a value from a file; if the file does not exist, create it from `make()` first.
 
     Args:
         url: The file's fsspec URL.
-        make: Finds it out.
-        parse: Turns the file's bytes into the value.
+        make: Computes the file's bytes.
+        parse: Parses the file's bytes.
 
     Raises:
         StorageError: If the file is damaged.
@@ -35,11 +35,11 @@ def read_or_create(url: str, make: Callable[[], bytes], parse: Callable[[bytes],
 
 
 def damaged(path: str, fault: str) -> StorageError:
-    """The error for a file that a source keeps below its checkpoint.
+    """Return the error for a damaged or missing file below a job's checkpoint.
 
     Args:
-        path: The file.
-        fault: What is wrong with it.
+        path: The file's path.
+        fault: The fault, as a clause, for example ``"is damaged"``.
     """
     checkpoint = path.rpartition("/volley/")[0]
     return StorageError(

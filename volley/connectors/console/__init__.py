@@ -1,1 +1,1 @@
-"""Prints the first rows of each epoch."""
+"""Console sink: prints the first rows of each epoch."""

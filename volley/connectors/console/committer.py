@@ -1,4 +1,4 @@
-"""How a ConsoleSink prints: tasks keep their first rows, the driver shows them as one table."""
+"""Runs a ConsoleSink: tasks send their first rows to the driver, which prints them as one table."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["ConsoleCommitter"]
 
 @dataclass(frozen=True)
 class ConsoleCommitter(Committer):
-    """Prints the first `rows` rows of each epoch."""
+    """Prints up to `rows` rows of each epoch."""
 
     rows: int
     context: SinkContext
 
     def clear(self) -> None:
-        """Nothing was kept."""
+        """Do nothing: printed rows are not stored."""
 
     def writer(self, epoch: Epoch) -> Writer:
         return _ConsoleWriter(self.rows)
@@ -34,13 +34,13 @@ class ConsoleCommitter(Committer):
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         total = sum(result.rows for result in results)
         title = f"{self.context.job}, epoch {epoch.number}: {total:,} row{'' if total == 1 else 's'}"
-        # Text, not str: rich would take brackets in names and values for markup.
+        # Text, not str: rich would parse brackets in names and values as markup.
         grid = Table()
         for name in self.context.schema.names:
             grid.add_column(Text(name))
         for row in [row for result in results for row in result.committables][: self.rows]:
             grid.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
-        # Not the table's own title, which would be wrapped to the table's width.
+        # A title of the table itself would be wrapped to the table's width.
         Console().print(Text(title), grid, sep="\n")
 
 
@@ -53,14 +53,14 @@ class _ConsoleWriter(Writer):
 
 
 class _ConsoleTaskWriter(TaskWriter):
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._shown: list[dict[str, Any]] = []
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._rows: list[dict[str, Any]] = []
         self._result = WriteResult()
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._result = self._result.with_batch(batch.num_rows)
-        self._shown += readable_rows(batch.slice(0, self._most - len(self._shown)))
+        self._rows += readable_rows(batch.slice(0, self._limit - len(self._rows)))
 
     def close(self) -> WriteResult:
-        return replace(self._result, committables=tuple(self._shown))
+        return replace(self._result, committables=tuple(self._rows))

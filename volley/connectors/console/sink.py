@@ -1,4 +1,4 @@
-"""A sink that prints the first rows of each epoch: for looking at a stream."""
+"""ConsoleSink: prints the first rows of each epoch, to inspect a stream."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["ConsoleSink"]
 
 @dataclass(frozen=True)
 class ConsoleSink(Sink):
-    """Prints the first rows of each epoch as a table. An epoch that is repeated after a crash is printed again.
+    """Prints the first rows of each epoch as a table; an epoch that is repeated after a crash is printed again.
 
     Args:
-        rows: The most rows to print of an epoch; no more than these travel to the driver.
+        rows: The maximum number of rows to print per epoch. Each task sends at most as many to the driver.
 
     Raises:
-        ConfigError: If that is not positive.
+        ConfigError: If `rows` is not positive.
 
     Example:
         >>> ConsoleSink(rows=5)

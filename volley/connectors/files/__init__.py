@@ -1,1 +1,1 @@
-"""Files as a source and as a sink."""
+"""File source and file sink."""

@@ -1,4 +1,4 @@
-"""How a FileSink commits: files are staged under hidden names, then published under names that tell epoch and task."""
+"""Runs a FileSink: tasks write files under hidden names; the commit renames them to names with epoch and task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from volley.connectors.files.listing import MARKERS, STAGED
+from volley.connectors.files.listing import HIDDEN_PREFIX, MARKERS
 from volley.epoch import Epoch, WriteResult
 from volley.errors import CommitStateUnknownError, StorageAccessError, StorageError, VolleyError
 from volley.formats.encoders import ENCODERS, check_rows
@@ -30,8 +30,8 @@ _FOLDER = "folder.json"
 
 @contextmanager
 def _storage(path: str, action: str) -> Iterator[None]:
-    """Whatever the storage's driver raises as one of ours."""
-    path = redact_uri(path)
+    """Translate exceptions of the storage into StorageErrors."""
+    path = mask_uri(path)
     try:
         yield
     except VolleyError:
@@ -47,10 +47,10 @@ def _storage(path: str, action: str) -> Iterator[None]:
 
 
 class FileCommitter(Committer):
-    """Publishes staged files by renaming them; a marker file a query holds its last epoch.
+    """Publishes hidden files by renaming them; a marker file per query records its last epoch.
 
-    Final names depend on epoch and task only. A crash between renaming and the marker repeats the epoch: what the
-    first try left behind is removed before the second begins.
+    Final names depend only on epoch and task. After a crash between renaming and writing the marker, the epoch is
+    repeated: files of the first attempt are deleted before the second one starts.
     """
 
     def __init__(self, path: str, format: str, options: dict[str, Any], context: SinkContext) -> None:
@@ -61,10 +61,10 @@ class FileCommitter(Committer):
         self._is_clear = False
         with _storage(path, "opening"):
             self._fs, self._root = filesystem(path, options)
-            self._identity = self._identified()
+            self._identity = self._read_identity()
 
-    def _identified(self) -> str:
-        """The folder's id; a new folder gets one."""
+    def _read_identity(self) -> str:
+        """Return the folder's id; write one for a new folder."""
         path = f"{self._root}/{MARKERS}/{_FOLDER}"
         if not self._fs.exists(path):
             if self._context.resumed:
@@ -74,8 +74,8 @@ class FileCommitter(Committer):
                     hint="restore the folder, or start over with fresh=True to fill a new one",
                 )
             write_durably(self._fs, path, json.dumps({"id": str(uuid.uuid4())}).encode())
-        found: str = json.loads(self._fs.cat_file(path))["id"]
-        return found
+        identity: str = json.loads(self._fs.cat_file(path))["id"]
+        return identity
 
     def __str__(self) -> str:
         return redact_uri(self._path)
@@ -111,13 +111,13 @@ class FileCommitter(Committer):
                 self._fs.rm_file(self._marker(query_id))
 
     def _queries(self) -> set[str]:
-        """The queries that have published epochs here."""
+        """Return the ids of the queries that have published epochs in this folder."""
         names = (posixpath.basename(path) for path in self._fs.ls(f"{self._root}/{MARKERS}", detail=False))
         return {name.removesuffix(".json") for name in names if name.endswith(".json") and name != _FOLDER}
 
     def _published(self, query_id: str) -> list[str]:
-        found: list[str] = self._fs.glob(f"{_escaped(self._root)}/{_query_prefix(query_id)}-epoch-*")
-        return found
+        paths: list[str] = self._fs.glob(f"{_escaped(self._root)}/{_query_prefix(query_id)}-epoch-*")
+        return paths
 
     def _mark(self, query_id: str) -> dict[str, Any] | None:
         marker = self._marker(query_id)
@@ -130,15 +130,15 @@ class FileCommitter(Committer):
 
     def writer(self, epoch: Epoch) -> _FileWriter:
         if not self._is_clear:
-            # Only a process that died leaves files behind; listing the folder in every epoch would get slow.
-            self._clear(epoch)
+            # Only a process that died leaves files behind; listing the folder in every epoch would be slow.
+            self._clear_leftovers(epoch)
             self._is_clear = True
         return _FileWriter(self._path, self._format, self._context.schema, epoch, self._options)
 
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         with _storage(self._path, "publishing files in"):
-            for staged, final in _committables(results):
-                self._fs.mv(f"{self._root}/{staged}", f"{self._root}/{final}")
+            for hidden_name, final_name in _committables(results):
+                self._fs.mv(f"{self._root}/{hidden_name}", f"{self._root}/{final_name}")
         marker = self._marker(epoch.query_id)
         try:
             mark = {"epoch": epoch.number, "offsets": epoch.offsets, "job": self._context.job}
@@ -154,11 +154,11 @@ class FileCommitter(Committer):
             for name in pair:
                 _remove(self._fs, f"{self._root}/{name}")
 
-    def _clear(self, epoch: Epoch) -> None:
-        """Remove what an earlier process left: this query's staged files, and what it published of this epoch."""
+    def _clear_leftovers(self, epoch: Epoch) -> None:
+        """Delete files that an earlier process left: this query's hidden files, and published ones of this epoch."""
         query = _query_prefix(epoch.query_id)
         with _storage(self._path, "clearing"):
-            for pattern in (f"{STAGED}*-{query}-*", f"{_final_prefix(epoch)}*"):
+            for pattern in (f"{HIDDEN_PREFIX}*-{query}-*", f"{_final_prefix(epoch)}*"):
                 for leftover in self._fs.glob(f"{_escaped(self._root)}/{pattern}"):
                     self._fs.rm_file(leftover)
 
@@ -167,7 +167,7 @@ class FileCommitter(Committer):
 
 
 def _committables(results: Sequence[WriteResult]) -> list[tuple[str, str]]:
-    """Staged and final names of all files."""
+    """Return the hidden and final name of each file."""
     return [pair for result in results for pair in result.committables]
 
 
@@ -180,12 +180,12 @@ def _final_prefix(epoch: Epoch) -> str:
 
 
 def _escaped(path: str) -> str:
-    """The path as a glob that matches only itself."""
+    """Return a glob that matches only this path."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in path)
 
 
 def _remove(files: Any, path: str) -> None:
-    """Delete the file if it can be; what stays is hidden or will be replaced."""
+    """Delete a file; ignore errors: a file that stays is hidden or will be replaced."""
     with suppress(Exception):
         files.rm_file(path)
 
@@ -203,12 +203,12 @@ class _FileWriter(Writer):
 
 
 class _FileTaskWriter(TaskWriter):
-    def __init__(self, writer: _FileWriter, final: str) -> None:
+    def __init__(self, writer: _FileWriter, final_name: str) -> None:
         self._writer = writer
-        self._final = final
-        self._staged = f"{STAGED}{uuid.uuid4().hex}-{final}"
+        self._final_name = final_name
+        self._hidden_name = f"{HIDDEN_PREFIX}{uuid.uuid4().hex}-{final_name}"
         self._fs, root = filesystem(writer.path, writer.options)
-        self._full = posixpath.join(root, self._staged)
+        self._path = posixpath.join(root, self._hidden_name)
         self._file: Any = None
         self._encoder: Any = None
         self._result = WriteResult()
@@ -220,9 +220,9 @@ class _FileTaskWriter(TaskWriter):
     def write(self, batch: pa.RecordBatch) -> None:
         began = time.perf_counter()
         self.check(batch)
-        with _storage(self._full, "writing"):
+        with _storage(self._path, "writing"):
             if self._file is None:
-                self._file = self._fs.open(self._full, "wb")
+                self._file = self._fs.open(self._path, "wb")
                 self._encoder = ENCODERS[self._writer.format](self._file, self._writer.schema)
             self._encoder.write_batch(batch)
         self._result = self._result.with_batch(batch.num_rows)
@@ -231,11 +231,11 @@ class _FileTaskWriter(TaskWriter):
     def close(self) -> WriteResult:
         if self._file is None:
             return WriteResult()
-        with _storage(self._full, "closing"):
+        with _storage(self._path, "closing"):
             self._encoder.close()
             size = self._file.tell()
             self._file.close()
-        pair = self._staged, self._final
+        pair = self._hidden_name, self._final_name
         return replace(self._result, bytes=size, seconds=self._seconds, files=1, committables=(pair,))
 
     def abort(self) -> None:
@@ -244,4 +244,4 @@ class _FileTaskWriter(TaskWriter):
                 self._encoder.close()
             with suppress(Exception):
                 self._file.close()
-            _remove(self._fs, self._full)
+            _remove(self._fs, self._path)

@@ -1,4 +1,4 @@
-"""Which files a FileSource finds, and in which order."""
+"""Lists the files of a FileSource, oldest first."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import difflib
 import posixpath
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from itertools import islice
 from typing import Any
 
 from volley.connectors.files.log import LoggedFile
 from volley.errors import SourceError, VolleyError
-from volley.secrets import redact_uri, redacted
+from volley.secrets import mask_uri, presentable
+from volley.storage.listing import modified_time
 from volley.storage.paths import filesystem
 
-__all__ = ["MARKERS", "STAGED", "check_exists", "check_not_empty", "list_files"]
+__all__ = ["HIDDEN_PREFIX", "MARKERS", "check_exists", "check_not_empty", "list_files"]
 
 MARKERS = "_volley"
-"""The folder in which a FileSink keeps its marks, beside the files of its epochs."""
+"""The folder of a FileSink's marker files, beside the files of its epochs."""
 
-STAGED = ".volley-"
-"""What the names of a FileSink's files begin with before they are published."""
+HIDDEN_PREFIX = ".volley-"
+"""The prefix of a FileSink's file names until they are published."""
 
 _MAGIC = frozenset("*?[")
 _SHOWN = 5
@@ -29,71 +29,71 @@ _LEFT_OUT = "names that begin with . or _ or end in .tmp or .crc are left out, a
 
 
 def check_exists(path: str, options: Mapping[str, Any], known: Collection[str] = ()) -> None:
-    """Raise SourceError if a file, a folder or the folder that a glob begins with is not there.
+    """Raise SourceError if a file, a folder or the folder in which a glob starts does not exist.
 
-    An object store has no folders: one whose files have been deleted is gone. A local folder that is gone has been
-    moved, or its disk is not mounted.
+    Object stores have no folders: one disappears when its files are deleted, which is no error if files were read
+    from it before. A missing local folder was moved, or its disk is not mounted.
 
     Args:
         path: The path of the source.
-        options: For fsspec.
-        known: The files that were found there before.
+        options: Options of the fsspec file system.
+        known: The files that were listed there before.
     """
     files, root = filesystem(path, options)
     with _listing(path):
-        # Listings of object stores are cached for good unless they are thrown away.
+        # fsspec caches listings of object stores for ever.
         files.invalidate_cache()
         base = _base(root) if _is_glob(files, root) else root
         if files.exists(base) or (known and (base in known or not _is_local(files))):
             return
-        hint = f"{_what_is_there(files, base)}an empty folder is fine, a missing one is not"
-    folder = "" if base == root else f": there is no folder {redact_uri(base)}"
-    raise SourceError(f"{redact_uri(path)} does not exist{folder}", hint=hint)
+        hint = f"{_contents(files, base)}an empty folder is fine, a missing one is not"
+    folder = "" if base == root else f": there is no folder {mask_uri(base)}"
+    raise SourceError(f"{mask_uri(path)} does not exist{folder}", hint=hint)
 
 
 def check_not_empty(path: str, options: Mapping[str, Any]) -> None:
-    """Raise SourceError if a glob matches no file, or if a folder has files and none of them is to be read.
+    """Raise SourceError if a glob matches no file, or if a folder has only files that are left out.
 
-    An empty folder passes: what is to be read may come before the next run.
+    An empty folder passes: files may arrive before the next run.
     """
     files, root = filesystem(path, options)
     with _listing(path):
         globbed = _is_glob(files, root)
         left_out = []
         for info in files.glob(root, detail=True).values() if globbed else _entries(files, root):
-            if _is_taken(info, root, globbed):
+            if _is_readable(info, root, globbed):
                 return
             if info["type"] != "directory" and not _is_of_a_sink(info["name"]):
                 left_out.append(info["name"])
         if not globbed and not left_out and files.isdir(root):
             return
-        hint = f"there are {_listed(sorted(left_out))}; " if left_out else _what_is_there(files, _base(root))
-    raise SourceError(f"{redact_uri(path)} matches no file to read", hint=hint + _LEFT_OUT)
+        hint = f"there are {_name_list(sorted(left_out))}; " if left_out else _contents(files, _base(root))
+    raise SourceError(f"{mask_uri(path)} matches no file to read", hint=hint + _LEFT_OUT)
 
 
 def list_files(path: str, options: Mapping[str, Any], known: Collection[str] = ()) -> list[LoggedFile]:
-    """All files of a folder, file or glob that are there and complete, oldest first, then by name.
+    """Return all complete files of a folder, file or glob, oldest first, then by name.
 
     Args:
         path: The path of the source.
-        options: For fsspec.
-        known: The files that were found there before.
+        options: Options of the fsspec file system.
+        known: The files that were listed there before.
 
     Raises:
-        SourceError: If there is no such folder or file, or it can't be listed.
+        SourceError: If the folder or file does not exist, or can't be listed.
     """
     files, root = filesystem(path, options)
     with _listing(path):
         check_exists(path, options, known)
-        found = files.glob(root, detail=True) if (globbed := _is_glob(files, root)) else _below(files, root)
-    whole = [info for info in found.values() if _is_taken(info, root, globbed)]
-    whole.sort(key=lambda info: (_modified(info), info["name"]))
-    return [LoggedFile(info["name"], info["size"]) for info in whole]
+        entries = files.glob(root, detail=True) if (globbed := _is_glob(files, root)) else _files_below(files, root)
+    complete = [info for info in entries.values() if _is_readable(info, root, globbed)]
+    complete.sort(key=lambda info: (modified_time(info) or 0.0, info["name"]))
+    return [LoggedFile(info["name"], info["size"]) for info in complete]
 
 
 @contextmanager
 def _listing(path: str) -> Iterator[None]:
-    """Whatever the storage's driver raises as one of ours."""
+    """Translate exceptions of the storage into SourceErrors."""
     try:
         yield
     except VolleyError:
@@ -105,14 +105,14 @@ def _listing(path: str) -> Iterator[None]:
 
 
 def _is_glob(files: Any, root: str) -> bool:
-    """True if the path has a glob's characters, and is not there under just that name."""
+    """Return True if the path has glob characters, and no file has exactly that name."""
     return bool(_MAGIC & set(root)) and not files.exists(root)
 
 
 def _base(root: str) -> str:
-    """The folder that a glob begins with."""
-    at = min((root.index(char) for char in _MAGIC if char in root), default=len(root))
-    return root[:at].rpartition("/")[0] or "/"
+    """Return the folder in which a glob starts."""
+    end = min((root.index(char) for char in _MAGIC if char in root), default=len(root))
+    return root[:end].rpartition("/")[0] or "/"
 
 
 def _is_local(files: Any) -> bool:
@@ -121,59 +121,50 @@ def _is_local(files: Any) -> bool:
     return isinstance(files, LocalFileSystem)
 
 
-def _below(files: Any, root: str) -> dict[str, Any]:
+def _files_below(files: Any, root: str) -> dict[str, Any]:
     if files.isfile(root):
         return {root: files.info(root)}
-    # A folder of an object store is gone with its files.
-    found: dict[str, Any] = files.find(root, detail=True) if files.exists(root) else {}
-    return found
+    # A folder of an object store disappears with its files.
+    entries: dict[str, Any] = files.find(root, detail=True) if files.exists(root) else {}
+    return entries
 
 
 def _entries(files: Any, root: str) -> Iterator[dict[str, Any]]:
-    """What is below a folder, one folder after the other; or the file itself."""
+    """Yield the entries below a folder, one folder after the other; or the file itself."""
     if not files.isdir(root):
         yield files.info(root)
         return
-    for _, _, found in files.walk(root, detail=True):
-        yield from found.values()
+    for _, _, entries in files.walk(root, detail=True):
+        yield from entries.values()
 
 
-def _is_taken(info: Mapping[str, Any], root: str, globbed: bool) -> bool:
+def _is_readable(info: Mapping[str, Any], root: str, globbed: bool) -> bool:
     return info["type"] == "file" and not _is_hidden(info["name"], root, globbed)
 
 
 def _is_of_a_sink(name: str) -> bool:
-    return f"/{MARKERS}/" in name or posixpath.basename(name).startswith(STAGED)
+    return f"/{MARKERS}/" in name or posixpath.basename(name).startswith(HIDDEN_PREFIX)
 
 
 def _is_hidden(name: str, root: str, globbed: bool) -> bool:
-    """True if the file, or a folder it is in below the one that was asked for, is not meant to be read."""
+    """Return True if the name of the file, or of a folder between the source's path and it, marks it as hidden."""
     parts = [part for part in name.removeprefix(_base(root) if globbed else root).split("/") if part]
     return any(part.startswith((".", "_")) for part in parts) or name.endswith((".tmp", ".crc"))
 
 
-def _what_is_there(files: Any, path: str) -> str:
-    """The next folder that does exist, and the names in it that are most like the one that does not."""
+def _contents(files: Any, path: str) -> str:
+    """Return a hint: the nearest folder that exists, and the names in it that are most like the missing one."""
     name = ""
     with suppress(Exception):
         while not files.exists(path) and path.strip("/"):
             path, name = posixpath.split(path)
-        names = sorted(posixpath.basename(found.rstrip("/")) for found in files.ls(path, detail=False))
+        names = sorted(posixpath.basename(entry.rstrip("/")) for entry in files.ls(path, detail=False))
         close = difflib.get_close_matches(name, names, n=3)
-        return f"{redact_uri(path)} has {_listed(names, close)}; " if names else f"{redact_uri(path)} is empty; "
+        return f"{mask_uri(path)} has {_name_list(names, close)}; " if names else f"{mask_uri(path)} is empty; "
     return ""
 
 
-def _listed(names: list[str], first: list[str] | None = None) -> str:
+def _name_list(names: list[str], first: list[str] | None = None) -> str:
     shown = first or list(islice(names, _SHOWN))
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    return ", ".join(map(repr, map(redact_uri, shown))) + more
-
-
-def _modified(info: Mapping[str, Any]) -> float:
-    """The time a file was written, by whichever name its file system has for it."""
-    keys = ("mtime", "LastModified", "last_modified", "updated", "created")
-    time = next((info[key] for key in keys if info.get(key)), 0.0)
-    if isinstance(time, str):
-        time = datetime.fromisoformat(time)
-    return time.timestamp() if isinstance(time, datetime) else float(time)
+    return ", ".join(map(repr, map(mask_uri, shown))) + more

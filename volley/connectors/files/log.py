@@ -1,4 +1,4 @@
-"""The file log: which files a FileSource has seen, in the order in which it takes them; offsets count its entries."""
+"""The file log: the files that a FileSource has listed, in reading order; offsets count its entries."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["FileLog", "LoggedFile"]
 
 @dataclass(frozen=True)
 class LoggedFile:
-    """A file as it was when it was first seen.
+    """A file as it was when it was first listed.
 
     Args:
         path: Its path in the file system.
-        size: Its bytes.
+        size: Its size in bytes.
     """
 
     path: str
@@ -28,11 +28,11 @@ class LoggedFile:
 
 @dataclass
 class FileLog:
-    """An append-only log in a folder beside the checkpoint: one JSON file for each time that new files were found.
+    """An append-only log in a folder beside the checkpoint: one JSON file per listing that had new files.
 
-    An entry is in the log before an offset counts it, so that the same offsets give the same files after a crash.
-    Only Spark's planner process writes, which lives as long as the query. Who else wants an offset's entries reads on
-    where the log has grown.
+    An entry is logged before an offset counts it, so that the same offsets mean the same files after a crash.
+    Only Spark's planner process, which lives as long as the query, writes the log; other processes read the new
+    entries when an offset needs them.
 
     Args:
         folder: The fsspec URL of the log's folder; it may not exist yet.
@@ -43,12 +43,12 @@ class FileLog:
     _seen: set[str] = field(default_factory=set, repr=False)
 
     def __reduce__(self) -> tuple[type[FileLog], tuple[str]]:
-        # Executors need none of it, and the planner reads it anew: what is sent with every task stays small.
+        # Executors don't need the entries, and the planner reads them again: keep what is sent with tasks small.
         return FileLog, (self.folder,)
 
     @property
     def entries(self) -> Sequence[LoggedFile]:
-        """All files seen so far, in order."""
+        """All logged files, in order."""
         if self._entries is None:
             self._entries = []
             self._read_on()
@@ -56,11 +56,11 @@ class FileLog:
 
     @property
     def paths(self) -> Collection[str]:
-        """The paths of all files seen so far."""
+        """The paths of all logged files."""
         return self._seen if self.entries else ()
 
     def check(self, count: int) -> None:
-        """Raise StorageError if the log has fewer entries than this: a file of it is missing."""
+        """Raise StorageError if the log has fewer entries than `count`: one of its files is missing."""
         if count > len(self.entries):
             self._read_on()
         if count > len(self.entries):
@@ -69,10 +69,10 @@ class FileLog:
                 f"is missing: the checkpoint has read {count} files, its log of files has {len(self.entries)}",
             )
 
-    def append(self, found: Sequence[LoggedFile]) -> None:
-        """Log the files that are new, in the given order."""
+    def append(self, listed: Sequence[LoggedFile]) -> None:
+        """Log the new files of a listing, in its order."""
         count = len(self.entries)
-        new = [file for file in found if file.path not in self._seen]
+        new = [file for file in listed if file.path not in self._seen]
         if not new:
             return
         files, root = filesystem(self.folder, {})
@@ -82,7 +82,7 @@ class FileLog:
         self._seen.update(file.path for file in new)
 
     def _read_on(self) -> None:
-        """Read what has been logged behind the entries that are known."""
+        """Read the entries that were logged after the known ones."""
         assert self._entries is not None
         files, root = filesystem(self.folder, {})
         files.invalidate_cache()
@@ -95,7 +95,7 @@ class FileLog:
         self._seen.update(entry.path for entry in self._entries)
 
     def _logged(self, path: str, data: bytes) -> list[LoggedFile]:
-        """The files in one file of the log, whose name tells how many the files before it have."""
+        """Return the entries of one file of the log; its name is the number of entries before it."""
         assert self._entries is not None
         count = len(self._entries)
         if path.rpartition("/")[2] != f"{count:012}.json":

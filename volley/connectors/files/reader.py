@@ -1,4 +1,4 @@
-"""Reads files: logs which ones there are, packs them into splits, and reads a split file by file."""
+"""Runs a FileSource: logs new files, packs them into splits, and reads a split file by file."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 _SMALLEST_SPLIT = 4 << 20
 _LARGEST_SPLIT = 128 << 20
-# What opening a file weighs: 1 ms of CPU on a local disk, some 20 ms of waiting for an object store.
+# The cost of opening a file, as bytes to read: 1 ms of CPU on a local disk, some 20 ms of waiting for an object store.
 _OPENING = 1 << 20
 
 FileSplit = list[tuple[LoggedFile, tuple[int, int]]]
-"""Files, each with which part of how many is to be read."""
+"""Files, each with the number of the part to read and the number of parts."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class FileReader(Reader):
     """Reads files in the order in which they were logged.
 
     Args:
-        files: Which files, and how.
-        schema: Their columns.
-        log: The files seen so far; offsets count its entries.
-        parallelism: How many splits are read at the same time.
-        dictionaries: True: a column that is stored as dictionary and indices stays so.
-        limit: The most files of one epoch; None = all.
+        files: The source's settings.
+        schema: The columns.
+        log: The logged files; offsets count its entries.
+        parallelism: The number of splits that are read at the same time.
+        dictionaries: True: yield columns that are stored with a small dictionary as dictionary arrays.
+        limit: The maximum number of files per epoch; None = all.
     """
 
     files: Files
@@ -60,22 +60,22 @@ class FileReader(Reader):
     def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
         first = int(start["files"])
         if target is None and (limit is None or first + limit > len(self.log.entries)):
-            _log_new(self.files, self.log)
+            _log_new_files(self.files, self.log)
         last = len(self.log.entries) if target is None else int(target["files"])
         self.log.check(max(first, last))
         return {"files": max(first, last if limit is None else min(last, first + limit))}
 
     def splits(self, start: Offset, end: Offset) -> list[FileSplit]:
         self.log.check(end["files"])
-        return _packed(self.log.entries[start["files"] : end["files"]], self._divides, self.parallelism)
+        return _pack(self.log.entries[start["files"] : end["files"]], self._divides, self.parallelism)
 
     def read(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
         reader = self._format.reader
         encoded = reader.read_encoded if self.dictionaries else None
-        return self._each_file(split, encoded or reader.read)
+        return self._read_files(split, encoded or reader.read)
 
-    def read_tolerant(self, split: FileSplit) -> Iterator[PositionedBatch | BadRow]:
-        return self._each_file(split, self._format.reader.read_tolerant)
+    def read_tolerant(self, split: FileSplit) -> Iterator[Located | BadRow]:
+        return self._read_files(split, self._format.reader.read_tolerant)
 
     @property
     def _format(self) -> Format:
@@ -84,46 +84,47 @@ class FileReader(Reader):
     def _divides(self, path: str) -> bool:
         return self._format.divides(path, self.files.options)
 
-    def _each_file(
+    def _read_files(
         self, split: FileSplit, read: Callable[[InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[T]]
     ) -> Iterator[T]:
         for logged, part in split:
             if logged.size == 0 and self._format.is_text:
                 continue
             try:
-                yield from read(_input(self.files, logged), self.schema, part, self.files.options)
+                yield from read(_input_file(self.files, logged), self.schema, part, self.files.options)
             except OSError as error:
                 raise _unreadable(logged.path, error) from redacted(error)
 
 
 def preview(files: Files, context: SourceContext) -> pa.Schema | None:
-    """The schema if it is declared.
+    """Return the declared schema; None if it is inferred.
 
     Raises:
         ConfigError: If the format can't be read into it.
-        SourceError: If there is nothing to read where there should be.
+        SourceError: If the path does not exist, or a bounded source matches no file.
     """
     _check_found(files, _log_of(context))
     return _declared(files)
 
 
 def open_reader(files: Files, context: SourceContext, limit: int | None) -> FileReader:
-    """Make the reader of files.
+    """Return the reader of a FileSource.
 
     Args:
-        files: Which files, and how.
-        context: What the job gives the source.
-        limit: The most files of one epoch; None = all.
+        files: The source's settings.
+        context: The job's context of the source.
+        limit: The maximum number of files per epoch; None = all.
 
     Raises:
         ConfigError: If the format can't be read into the declared schema.
-        SourceError: If there is nothing to read where there should be, or to infer a schema from.
+        SourceError: If the path does not exist, a bounded source matches no file, or no file has rows to infer a
+            schema from.
     """
     log = _log_of(context)
     _check_found(files, log)
     schema = _declared(files)
     if schema is None:
-        schema = _inferred(files, log, f"{context.state}/schema.arrow")
+        schema = _infer_once(files, log, f"{context.state}/schema.arrow")
         FORMATS[files.format].reader.check(schema)
     return FileReader(files, schema, log, context.parallelism, context.dictionaries, limit)
 
@@ -132,12 +133,12 @@ def _log_of(context: SourceContext) -> FileLog:
     return FileLog(f"{context.state}/files")
 
 
-def _log_new(files: Files, log: FileLog) -> None:
+def _log_new_files(files: Files, log: FileLog) -> None:
     log.append(list_files(files.url, files.storage_options, log.paths))
 
 
 def _check_found(files: Files, log: FileLog) -> None:
-    """Raise SourceError if there is nothing to read where there should be: most likely the path is wrong."""
+    """Raise SourceError if the path does not exist, or a bounded source matches no file: the path is likely wrong."""
     check_exists(files.url, files.storage_options, log.paths)
     if files.must_exist and not log.paths:
         check_not_empty(files.url, files.storage_options)
@@ -151,13 +152,13 @@ def _declared(files: Files) -> pa.Schema | None:
     return schema
 
 
-def _inferred(files: Files, log: FileLog, saved: str) -> pa.Schema:
-    """The schema of the first file with rows; kept beside the checkpoint, so that a restart has the same one."""
+def _infer_once(files: Files, log: FileLog, saved: str) -> pa.Schema:
+    """Return the schema of the first file with rows; stored beside the checkpoint, so that restarts use the same."""
 
     def infer() -> bytes:
-        _log_new(files, log)
-        found = (_schema_of(files, entry) for entry in log.entries if entry.size)
-        schema = next((each for each in found if each is not None), None)
+        _log_new_files(files, log)
+        schemas = (_schema_of(files, entry) for entry in log.entries if entry.size)
+        schema = next((schema for schema in schemas if schema is not None), None)
         if schema is None:
             raise SourceError(
                 f"{redact_uri(files.url)} has no rows with columns to infer a schema from",
@@ -177,9 +178,9 @@ def _inferred(files: Files, log: FileLog, saved: str) -> pa.Schema:
 
 def _schema_of(files: Files, logged: LoggedFile) -> pa.Schema | None:
     try:
-        found = FORMATS[files.format].reader.infer(_input(files, logged), files.options)
-        # Objects without fields are rows, but say nothing about columns.
-        return canonical_schema(found) if found else None
+        schema = FORMATS[files.format].reader.infer(_input_file(files, logged), files.options)
+        # JSON objects without fields are rows, but have no columns.
+        return canonical_schema(schema) if schema else None
     except OSError as error:
         raise _unreadable(logged.path, error) from redacted(error)
     except VolleyError as error:
@@ -188,8 +189,8 @@ def _schema_of(files: Files, logged: LoggedFile) -> pa.Schema | None:
         raise error.within(logged.path) from error
 
 
-def _input(files: Files, logged: LoggedFile) -> InputFile:
-    """The file, if it still is what was logged."""
+def _input_file(files: Files, logged: LoggedFile) -> InputFile:
+    """Return the input file; raise SourceError if its size is not the logged one."""
     storage, _ = filesystem(files.url, files.storage_options)
     try:
         size = storage.size(logged.path)
@@ -217,8 +218,8 @@ def _unreadable(path: str, error: Exception) -> SourceError:
     )
 
 
-def _packed(files: Sequence[LoggedFile], divides: Callable[[str], bool], parallelism: int) -> list[FileSplit]:
-    """Splits of about the same work, in the files' order: small files together, a large one in parts."""
+def _pack(files: Sequence[LoggedFile], divides: Callable[[str], bool], parallelism: int) -> list[FileSplit]:
+    """Pack files into splits of similar cost, in the files' order: small files together, a large file in parts."""
     total = sum(file.size for file in files)
     size = min(_LARGEST_SPLIT, max(_SMALLEST_SPLIT, total / parallelism))
     pieces = [
@@ -228,7 +229,7 @@ def _packed(files: Sequence[LoggedFile], divides: Callable[[str], bool], paralle
         for part in range(parts)
     ]
     weights = [file.size / parts + _OPENING for file, (_, parts) in pieces]
-    # Many small files are spread over all cores, but in no more splits than that: each makes a data file of its own.
+    # Spread many small files over all cores, but not into more splits: each split writes its own data file.
     count = max(1, round(total / size), min(parallelism, round(sum(weights) / _SMALLEST_SPLIT)))
     splits: list[FileSplit] = [[] for _ in range(count)]
     before, whole = 0.0, sum(weights)

@@ -1,4 +1,4 @@
-"""FileSink: rows as files in a folder, on any fsspec storage."""
+"""FileSink: writes rows as files into a folder, on any fsspec storage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from volley.checks import keep, mapping, one_of, path
 from volley.connectors.files.committer import FileCommitter
 from volley.formats.encoders import ENCODERS, check_columns
-from volley.secrets import redact_uri, redacted_repr
+from volley.formats.files import FileFormat
+from volley.secrets import mask_uri, show
 from volley.sink import Committer, Sink, SinkContext
 from volley.storage.paths import absolute
 
@@ -22,14 +23,14 @@ __all__ = ["FileSink"]
 
 @dataclass(frozen=True, repr=False)
 class FileSink(Sink):
-    """Rows as files in a folder; an epoch that is repeated after a crash replaces what it left behind.
+    """Writes rows as files into a folder, exactly once: an epoch that is repeated after a crash replaces its files.
 
-    An epoch's files get their names one after the other: who reads the folder meanwhile can see some of them.
+    The files of an epoch are renamed one after the other: a reader of the folder may see only some of them meanwhile.
 
     Args:
         path: The folder; a local path or an fsspec URL.
-        format: ``"parquet"``, ``"json"`` (lines) or ``"csv"``.
-        storage_options: For fsspec; secrets in it are never shown.
+        format: ``"parquet"`` (the default), ``"json"`` (one object per line) or ``"csv"``.
+        storage_options: Options of the fsspec file system; secrets in them are never shown.
 
     Raises:
         ConfigError: If a setting is wrong.
@@ -40,7 +41,7 @@ class FileSink(Sink):
     """
 
     path: str | os.PathLike[str]
-    format: str = "parquet"
+    format: FileFormat = "parquet"
     storage_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:

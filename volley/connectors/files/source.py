@@ -1,4 +1,4 @@
-"""Files as a source (JSON lines, CSV, Parquet; new files are picked up) and as a sink, on any fsspec storage."""
+"""FileSource: reads JSON lines, CSV or Parquet files on any fsspec storage, and new files as they arrive."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from volley.checks import count, flag, keep, mapping, optional, path
 from volley.errors import ConfigError, near
-from volley.formats.files import FORMATS, Files, format_of
-from volley.secrets import redact_uri, redacted_repr
+from volley.formats.files import FORMATS, FileFormat, Files, format_of
+from volley.secrets import mask_uri, show
 from volley.source import Reader, Source, SourceContext
 from volley.storage.paths import absolute
 from volley.types.schemas import schema_setting
@@ -19,34 +19,37 @@ from volley.types.schemas import schema_setting
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from volley.types.names import SchemaLike
+
 __all__ = ["FileSource"]
 
 
 @dataclass(frozen=True, repr=False)
 class FileSource(Source):
-    """The rows of files; each file is read once, in the order in which files were found.
+    """Reads files, each once, oldest first within a listing.
 
-    A file has to be complete when it gets its name: write it under a name that begins with ``.`` or ``_`` or ends
+    A file must be complete when it gets its final name: write it under a name that starts with ``.`` or ``_`` or ends
     in ``.tmp``, then rename it.
 
     Args:
-        path: A folder (with all below it), a file or a glob; a local path or an fsspec URL
-            (``s3://bucket/in/*.json``). Names that begin with ``.`` or ``_`` or end in ``.tmp`` or ``.crc`` are left
-            out, and so are links. A path that is not there is an error, and in a bounded source one that matches no
-            file; an empty folder is not.
-        format: ``"json"`` (one object a line; .gz, .bz2, .zst too), ``"csv"`` or ``"parquet"``;
-            None = by the path's extension.
-        schema: The columns: an Arrow schema, ``"id long, name string"`` or a dict; missing ones are null, others
-            ignored. None = inferred from the first file with rows, once for a checkpoint's life; better declare it.
-            Values of other types are brought to a column's, or are bad rows if they would change; times of 96 bits,
-            as older Parquet writers make them, are cut to microseconds.
-        max_files_per_epoch: The most files of one epoch; None = all.
-        bounded: True: read what is there when the run starts, then stop; the next run with the same checkpoint
-            reads what has come since. False: keep watching for new files.
-        options: CSV's, for example ``{"header": False, "delimiter": ";", "null_values": ["NA"]}``. A field is null if
-            it is empty and has no quotes, or is one of `null_values` (by default none), in columns of any type.
-            ``{"newlines_in_values": False}``: no value has a newline, so that large files are read in parts.
-        storage_options: For fsspec; secrets in it are never shown.
+        path: A folder (with its subfolders), a file or a glob; a local path or an fsspec URL
+            (``s3://bucket/in/*.json``). Links and names that start with ``.`` or ``_`` or end in ``.tmp`` or ``.crc``
+            are left out. A missing path is an error, and in a bounded source a path that matches no file; an empty
+            folder is not.
+        format: ``"json"`` (one object per line), ``"csv"`` or ``"parquet"``; None = by the path's extension. JSON and
+            CSV files may be compressed: .gz, .bz2, .zst.
+        schema: The columns: a text such as ``"id long, name string"``, a dict of names and types, a dataclass, a
+            pydantic model or a `pyarrow.Schema`. Missing columns are null, others are ignored. None = infer it from
+            the first file with rows, once for a checkpoint's life; declaring it is safer.
+            Values of other types are cast; a value that the cast would change makes its row a bad row. 96-bit
+            timestamps of older Parquet writers are truncated to microseconds.
+        max_files_per_epoch: The maximum number of files per epoch; None = all.
+        bounded: True: read the files that exist when the run starts, then stop; the next run with the same checkpoint
+            reads the files that were added since. False: keep watching for new files.
+        options: Options of CSV: ``{"header": False, "delimiter": ";", "null_values": ["NA"]}``. A field is null if
+            it is empty without quotes, or one of `null_values` (default: none), in columns of any type.
+            ``{"newlines_in_values": False}`` declares that no value has a newline: large files are read in parts.
+        storage_options: Options of the fsspec file system; secrets in them are never shown.
 
     Raises:
         ConfigError: If a setting is wrong.
@@ -57,8 +60,8 @@ class FileSource(Source):
     """
 
     path: str | os.PathLike[str]
-    format: str | None = None
-    schema: Any = None
+    format: FileFormat | None = None
+    schema: SchemaLike | None = None
     max_files_per_epoch: int | None = None
     bounded: bool = True
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -68,13 +71,13 @@ class FileSource(Source):
         keep(self, path=path, bounded=flag, max_files_per_epoch=optional(count), schema=optional(schema_setting))
         keep(self, options=mapping, storage_options=mapping)
         _check_url(self._url)
-        chosen = format_of(self._url) if self.format is None else self.format
-        if not isinstance(chosen, str) or chosen not in FORMATS:
+        name: Any = format_of(self._url) if self.format is None else self.format
+        if not isinstance(name, str) or name not in FORMATS:
             raise ConfigError(
-                f"FileSource format {chosen!r} of {redact_uri(self._url)!r} is unknown", hint=near(str(chosen), FORMATS)
+                f"FileSource format {name!r} of {mask_uri(self._url)!r} is unknown", hint=near(str(name), FORMATS)
             )
-        object.__setattr__(self, "format", chosen)
-        _check_options(chosen, self.options)
+        object.__setattr__(self, "format", name)
+        _check_options(name, self.options)
 
     @property
     def identity(self) -> str:
@@ -105,8 +108,8 @@ class FileSource(Source):
 
 
 def _check_url(url: str) -> None:
-    """The checkpoint keeps the paths of files; a web address is a path with all its parameters."""
-    if re.search("https?://", url) and redact_uri(url) != url:
+    """Raise ConfigError for http(s) URLs with secrets: the path, query string included, is stored in the checkpoint."""
+    if re.search("https?://", url) and mask_uri(url) != url:
         raise ConfigError(
             f"path {redact_uri(url)!r} holds a secret, which would go into the checkpoint with it",
             hint="give it by storage_options, or use the storage's own scheme (s3://, abfss://, gs://)",

@@ -1,1 +1,1 @@
-"""Calls a function with the rows of a stream."""
+"""Function sink: calls a Python function with the rows of a stream."""

@@ -1,4 +1,4 @@
-"""How a FunctionSink calls its function: in the tasks, or on the driver with all rows of an epoch."""
+"""Runs a FunctionSink: calls its function in the tasks, or on the driver with all rows of an epoch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["FunctionCommitter"]
 
 @dataclass(frozen=True)
 class NamedFunction:
-    """A user's function, and the name that its errors show."""
+    """A user's function, with its name for errors."""
 
     name: str
     function: Callable[[Any, Epoch], object]
@@ -27,7 +27,7 @@ class NamedFunction:
         """Call the function.
 
         Raises:
-            JobError: If the function raises; names the user's own line.
+            JobError: If the function raises; names the line in the user's code.
         """
         try:
             self.function(rows, epoch)
@@ -37,7 +37,7 @@ class NamedFunction:
 
 @dataclass(frozen=True)
 class FunctionCommitter(Committer):
-    """Calls a function with rows of `schema`, on the driver or in the tasks."""
+    """Calls a function with the rows, which have the columns of `schema`, on the driver or in the tasks."""
 
     function: NamedFunction
     on_driver: bool

@@ -1,4 +1,4 @@
-"""A sink that calls a Python function: for targets that Volley has no sink for."""
+"""FunctionSink: calls a Python function, for targets without a sink of their own."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ["FunctionSink"]
 
 @dataclass(frozen=True)
 class FunctionSink(Sink):
-    """Calls a function with the rows: at least once.
+    """Calls a function with the rows, at least once.
 
-    An epoch that is repeated after a crash, and a task that Spark tries again, call it again with the same rows. A
-    target that must have each row once can keep the epoch's `query_id` and `number` beside the rows, in the same
-    transaction, and leave out what it has.
+    After a crash the epoch is repeated, and Spark retries failed tasks: both call the function again with the same
+    rows. For exactly once, store the epoch's `query_id` and `number` with the rows, in the same transaction, and skip
+    an epoch that is already stored.
 
     Args:
-        function: Called with a `pyarrow.RecordBatch` and the `Epoch`, on the executors, so it must be picklable; with
-            `on_driver` called once an epoch that has rows, with a `pyarrow.Table` of all of them.
-        on_driver: True calls it on the driver: for few rows, which all travel there.
+        function: Called with a `pyarrow.RecordBatch` and the `Epoch`, on the executors, so it must be picklable. With
+            `on_driver` it is called once per epoch that has rows, with a `pyarrow.Table` of all of them.
+        on_driver: True: call it on the driver. All rows are sent there, so use it for few rows.
 
     Raises:
-        ConfigError: If `function` can't be called.
+        ConfigError: If `function` is not callable.
 
     Example:
         >>> seen = []
@@ -50,7 +50,7 @@ class FunctionSink(Sink):
 
     @property
     def label(self) -> str:
-        """The function's name."""
+        """The sink's name in metrics and errors, with the function's name."""
         return f"FunctionSink({getattr(self.function, '__qualname__', type(self.function).__name__)})"
 
     def open(self, context: SinkContext) -> Committer:

@@ -1,4 +1,4 @@
-"""Clients of Kafka with Volley's settings: how they are made, what they report, whose errors become ours."""
+"""Creates Kafka clients with Volley's settings, retries their requests, and translates their errors."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from volley.secrets import redact, secrets_in
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Client", "Reports", "check_properties"]
+__all__ = ["Client", "ConnectionErrors", "check_properties"]
 
 T = TypeVar("T")
 
 _OURS = {
     "bootstrap.servers": "give them as bootstrap_servers",
-    "group.id": "offsets live in the checkpoint, no consumer group is joined; publish_group shows them to monitoring",
-    "enable.auto.commit": "offsets live in the checkpoint",
-    "enable.auto.offset.store": "offsets live in the checkpoint",
-    "auto.offset.reset": "say starting_offsets, and on_lost_offsets",
+    "group.id": "no consumer group is joined; publish_group publishes the offsets of the checkpoint for monitoring",
+    "enable.auto.commit": "offsets are in the checkpoint",
+    "enable.auto.offset.store": "offsets are in the checkpoint",
+    "auto.offset.reset": "use starting_offsets and on_lost_offsets",
     "enable.partition.eof": "Volley needs it on",
-    "isolation.level": "Volley reads what is committed, and nothing else",
+    "isolation.level": "Volley reads only committed messages",
     "enable.idempotence": "Volley needs it on",
     "transactional.id": "KafkaSink writes at least once, without transactions",
-    "error_cb": "what it would be told is in Volley's errors",
+    "error_cb": "Volley's errors have what it would report",
 }
-_HEARD_SECONDS = 0.1
-# A question to a broker that has gone away is only given up when its time is over, while others would know the answer.
-_FIRST_TRY_SECONDS = 2.0
-# Of the errors that our questions can meet: those that Kafka's protocol calls retriable (kafka.apache.org/protocol,
-# "Error Codes"), and what the client says when a broker goes away that was asked (_NOENT: it knows of no leader).
-_PASSING = frozenset(
+_POLL_SECONDS = 0.1
+# A request to a broker that is gone fails only after its timeout, although another broker could answer: start short.
+_FIRST_TIMEOUT_SECONDS = 2.0
+# Errors of our requests that Kafka's protocol calls retriable (kafka.apache.org/protocol, "Error Codes"), and errors of
+# the client when the broker of a request goes away (_NOENT: it knows no leader).
+_RETRIABLE = frozenset(
     {
         "COORDINATOR_LOAD_IN_PROGRESS",
         "COORDINATOR_NOT_AVAILABLE",
@@ -68,25 +68,26 @@ _PASSING = frozenset(
 
 
 def check_properties(properties: Mapping[str, Any]) -> None:
-    """Raise ConfigError if there is a property that Volley sets itself."""
+    """Raise ConfigError for a property that Volley sets itself."""
     for name in properties:
         if name in _OURS:
             raise ConfigError(f"the property {name!r} can't be set", hint=_OURS[name])
 
 
 @dataclass
-class Reports:
-    """What a client has said about its connections; it tries on by itself, whatever it says.
+class ConnectionErrors:
+    """Collects a client's connection errors; librdkafka keeps retrying regardless.
 
     Args:
-        last: The last thing it said.
-        refused: True if the broker does not accept who we are: that does not mend itself.
-        hear: Lets the client say what it has to say, for some seconds; one that is asked for messages says it then.
+        last: The last error's message.
+        refused: True if the broker rejects the client's credentials or certificate: a retry does not help.
+        poll: Polls the client for some seconds, so that its error callback runs; a consumer also runs it when it
+            fetches messages.
     """
 
     last: str = ""
     refused: bool = False
-    hear: Callable[[float], object] = time.sleep
+    poll: Callable[[float], object] = time.sleep
 
     def __call__(self, error: Any) -> None:
         self.refused |= error.code() in (error._AUTHENTICATION, error._SSL)
@@ -96,39 +97,39 @@ class Reports:
 
 @dataclass(frozen=True)
 class Client:
-    """How to reach a cluster; travels to the executors.
+    """Creates clients of a cluster; picklable.
 
     Args:
-        bootstrap: The brokers to ask first.
-        properties: The user's, for librdkafka.
-        timeout: The longest to wait for an answer, in seconds.
-        kind: The kind of errors to raise.
+        bootstrap: The bootstrap servers, separated by commas.
+        properties: The user's properties for librdkafka.
+        timeout: The timeout of a request, retries included, in seconds.
+        error_type: The type of errors to raise.
     """
 
     bootstrap: str
     properties: Mapping[str, Any] = field(default_factory=dict, repr=False)
     timeout: float = 60.0
-    kind: type[VolleyError] = SourceError
+    error_type: type[VolleyError] = SourceError
 
     def consumer(
-        self, reports: Reports, group: str = "volley", on_commit: Callable[[Any, Any], None] | None = None
+        self, errors: ConnectionErrors, group: str = "volley", on_commit: Callable[[Any, Any], None] | None = None
     ) -> Any:
-        """A consumer that is told which offsets to read; it joins no group.
+        """Return a consumer for assigned partitions; it joins no group.
 
         Args:
-            reports: What it says about its connections.
+            errors: Collects its connection errors.
             group: The group whose offsets it may commit.
-            on_commit: Called with an error, or None, and the partitions of a commit that nobody waits for.
+            on_commit: Called with an error (or None) and the partitions when an asynchronous commit is done.
 
         Raises:
             ConfigError: If a property is wrong.
             MissingDependencyError: If confluent-kafka is not installed.
         """
         settings = {
-            # Half a second of waiting for more is dear for an epoch, a millisecond of sleep between fetches is not.
+            # The default wait of half a second is long for an epoch; a millisecond of sleep between fetches is not.
             "fetch.wait.max.ms": 10,
             "fetch.queue.backoff.ms": 1,
-            # What is fetched behind the end of a split is thrown away.
+            # Messages that are fetched beyond the end of a split are thrown away.
             "queued.min.messages": 20_000,
             "reconnect.backoff.max.ms": 1_000,
         }
@@ -141,10 +142,10 @@ class Client:
             "isolation.level": "read_committed",
             **({"on_commit": on_commit} if on_commit else {}),
         }
-        return self._made("Consumer", reports, settings, fixed)
+        return self._create("Consumer", errors, settings, fixed)
 
-    def producer(self, reports: Reports) -> Any:
-        """An idempotent producer: what it sends again for want of an answer is there once, and in order.
+    def producer(self, errors: ConnectionErrors) -> Any:
+        """Return an idempotent producer: its retries neither duplicate nor reorder messages.
 
         Raises:
             ConfigError: If a property is wrong.
@@ -156,102 +157,104 @@ class Client:
             "delivery.timeout.ms": round(self.timeout * 1000),
             "reconnect.backoff.max.ms": 1_000,
         }
-        return self._made(
-            "Producer", reports, settings, {"enable.idempotence": True, "delivery.report.only.error": True}
+        return self._create(
+            "Producer", errors, settings, {"enable.idempotence": True, "delivery.report.only.error": True}
         )
 
-    def admin(self, reports: Reports) -> Any:
-        """What asks for topics and offsets.
+    def admin(self, errors: ConnectionErrors) -> Any:
+        """Return an admin client, for topics and offsets.
 
         Raises:
             ConfigError: If a property is wrong.
             MissingDependencyError: If confluent-kafka is not installed.
         """
-        made = self._made("admin.AdminClient", reports, {"reconnect.backoff.max.ms": 1_000}, {})
-        reports.hear = made.poll
-        return made
+        admin = self._create("admin.AdminClient", errors, {"reconnect.backoff.max.ms": 1_000}, {})
+        errors.poll = admin.poll
+        return admin
 
-    def answer(self, ask: Callable[[float], T], reports: Reports, patience: float | None = None) -> T:
-        """The answer to a question, asked again while what stands in its way passes: an election, a restart.
+    def call(self, request: Callable[[float], T], errors: ConnectionErrors, timeout: float | None = None) -> T:
+        """Return the result of a request; retry transient errors such as an election or a broker's restart.
 
         Args:
-            ask: Asks it, and waits for so many seconds; changes nothing.
-            reports: What the client says.
-            patience: The seconds after which it is not asked again; None = those of an answer.
+            request: Sends the request with a timeout in seconds; must be free of side effects.
+            errors: Collects the client's connection errors.
+            timeout: The seconds after which no retry starts; None = the client's timeout.
 
         Raises:
-            VolleyError: If there is none in time, the broker refuses, or answers with an error.
+            VolleyError: If the timeout passes, the broker refuses the connection, or responds with an error.
         """
         from confluent_kafka import KafkaException
 
-        patience = self.timeout if patience is None else patience
-        deadline = time.monotonic() + patience
-        tries = count()
+        timeout = self.timeout if timeout is None else timeout
+        deadline = time.monotonic() + timeout
+        attempts = count()
 
-        def passes(error: BaseException) -> bool:
-            reports.hear(0)
-            return isinstance(error, KafkaException) and error.args[0].name() in _PASSING and not reports.refused
+        def is_retriable(error: BaseException) -> bool:
+            errors.poll(0)
+            return isinstance(error, KafkaException) and error.args[0].name() in _RETRIABLE and not errors.refused
 
         def attempt() -> T:
-            left = max(_HEARD_SECONDS, deadline - time.monotonic())
-            return ask(min(left, _FIRST_TRY_SECONDS * 2 ** next(tries)))
+            remaining = max(_POLL_SECONDS, deadline - time.monotonic())
+            return request(min(remaining, _FIRST_TIMEOUT_SECONDS * 2 ** next(attempts)))
 
-        patient = Retrying(
-            retry=retry_if_exception(passes),
+        retry = Retrying(
+            retry=retry_if_exception(is_retriable),
             wait=wait_exponential(multiplier=0.05, max=1),
-            stop=stop_after_delay(patience),
+            stop=stop_after_delay(timeout),
             reraise=True,
         )
         try:
-            return patient(attempt)
+            return retry(attempt)
         except KafkaException as error:
-            raise self.failure(error.args[0], reports) from None
+            raise self.error_of(error.args[0], errors) from None
 
-    def result(self, future: Future[T], reports: Reports, seconds: float) -> T:
-        """What comes of a request within some seconds.
+    def result(self, future: Future[T], errors: ConnectionErrors, seconds: float) -> T:
+        """Wait some seconds for the result of a request, and return it.
 
         Raises:
             VolleyError: If the broker refuses the connection.
-            KafkaException: If nothing comes, or an error.
+            KafkaException: If the request fails or times out.
         """
         from confluent_kafka import KafkaError, KafkaException
 
         deadline = time.monotonic() + seconds
         while not future.done():
-            left = deadline - time.monotonic()
-            wait([future], max(0, min(left, _HEARD_SECONDS)))
-            reports.hear(0)
-            if reports.refused:
-                raise self.silence(reports)
-            if left < 0:
+            remaining = deadline - time.monotonic()
+            wait([future], max(0, min(remaining, _POLL_SECONDS)))
+            errors.poll(0)
+            if errors.refused:
+                raise self.timeout_error(errors)
+            if remaining < 0:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return future.result()
 
-    def failure(self, error: Any, reports: Reports) -> VolleyError:
-        """What a broker or the client answered, as one of our errors."""
+    def error_of(self, error: Any, errors: ConnectionErrors) -> VolleyError:
+        """Translate an error of a broker or of the client."""
         if error.code() in (error._TRANSPORT, error._TIMED_OUT, error._ALL_BROKERS_DOWN):
-            return self.silence(reports)
-        mends = "check that all brokers run; timeout=… waits longer"
-        return self.kind(
-            f"Kafka at {self.bootstrap}: {self._hidden(error.str())}",
-            hint=mends if error.name() in _PASSING else "the broker's log says more, if it refused",
+            return self.timeout_error(errors)
+        retry_hint = "check that all brokers run; timeout=… waits longer"
+        return self.error_type(
+            f"Kafka at {self.bootstrap}: {self._redacted(error.str())}",
+            hint=retry_hint if error.name() in _RETRIABLE else "the broker's log says more, if it refused",
         )
 
-    def silence(self, reports: Reports) -> VolleyError:
-        """The error that tells that the broker did not answer."""
-        reports.hear(0)
-        reason = self._hidden(reports.last)
-        if reports.refused:
-            return self.kind(
+    def timeout_error(self, errors: ConnectionErrors) -> VolleyError:
+        """Return the error for a broker that did not respond, or refused the connection."""
+        errors.poll(0)
+        reason = self._redacted(errors.last)
+        if errors.refused:
+            return self.error_type(
                 f"Kafka at {self.bootstrap} refused the connection: {reason}",
                 hint="check security.protocol, sasl.* and ssl.* in properties",
             )
-        return self.kind(
+        return self.error_type(
             f"Kafka at {self.bootstrap} gave no answer within {self.timeout:g} s{reason and ': '}{reason}",
             hint="check bootstrap_servers and security.protocol, and that the broker runs; timeout=… waits longer",
         )
 
-    def _made(self, name: str, reports: Reports, settings: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
+    def _create(
+        self, name: str, errors: ConnectionErrors, settings: Mapping[str, Any], fixed: Mapping[str, Any]
+    ) -> Any:
         try:
             import confluent_kafka
             import confluent_kafka.admin
@@ -259,20 +262,20 @@ class Client:
             raise MissingDependencyError(
                 "Kafka needs confluent-kafka", hint='pip install "volley-stream[kafka]"'
             ) from error
-        kind = confluent_kafka.admin.AdminClient if name.startswith("admin") else getattr(confluent_kafka, name)
-        ours: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "error_cb": reports, "log_level": 0}
+        client_type = confluent_kafka.admin.AdminClient if name.startswith("admin") else getattr(confluent_kafka, name)
+        ours = {"bootstrap.servers": self.bootstrap, "error_cb": errors, "log_level": 0}
         try:
-            return kind({**settings, **ours, **self.properties, **fixed})
+            return client_type({**settings, **ours, **self.properties, **fixed})
         except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
             raise ConfigError(
-                f"Kafka's client refuses the properties: {self._hidden(_text(error))}",
+                f"Kafka's client refuses the properties: {self._redacted(_text(error))}",
                 hint="their names are librdkafka's (CONFIGURATION.md), for example sasl.username; not Java's",
             ) from None
 
-    def _hidden(self, text: str) -> str:
-        return redact(text, secrets_in(self.properties))
+    def _redacted(self, text: str) -> str:
+        return hide(text, secrets_in(self.properties))
 
 
 def _text(error: Exception) -> str:
-    told = error.args[0] if error.args else error
-    return str(told.str() if hasattr(told, "str") else told)
+    reason = error.args[0] if error.args else error
+    return str(reason.str() if hasattr(reason, "str") else reason)

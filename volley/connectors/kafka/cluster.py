@@ -1,4 +1,4 @@
-"""What the driver asks a Kafka cluster: which topics there are, and where their partitions begin and end."""
+"""Queries a Kafka cluster on the driver: its topics, and the first and last offsets of their partitions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
-from volley.connectors.kafka.client import Client, Reports
-from volley.connectors.kafka.offsets import Partition, offsets_of
+from volley.connectors.kafka.client import Client, ConnectionErrors
+from volley.connectors.kafka.offsets import TopicPartition, offsets_of
 from volley.errors import SourceError, near
 from volley.source import Offset
 
@@ -18,42 +18,42 @@ __all__ = ["Cluster", "check_ends", "check_ids", "gone_back"]
 
 T = TypeVar("T")
 
-_WHO_IS_THERE_SECONDS = 2.0
-# The next epoch waits for it.
+_METADATA_SECONDS = 2.0
+# Publishing offsets delays the next epoch: don't wait for the full timeout.
 _PUBLISH_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 
 
 def check_ids(ids: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """Raise SourceError if a topic is another one than it was, or is gone: its offsets mean nothing any more.
+    """Raise SourceError if a topic is gone or was recreated: the offsets in the checkpoint don't apply to it.
 
     Args:
         ids: The topics' ids now.
         known: Their ids in the checkpoint.
     """
-    for topic, was in known.items():
+    for topic, known_id in known.items():
         if topic not in ids:
             raise SourceError(
                 f"topic {topic!r} is gone, which this job has read from",
                 hint="start under another job name to read what is left",
             )
-        if ids[topic] != was:
+        if ids[topic] != known_id:
             raise SourceError(
-                f"topic {topic!r} was deleted and made again: its id was {was}, now {ids[topic]}; "
+                f"topic {topic!r} was deleted and made again: its id was {known_id}, now {ids[topic]}; "
                 "the offsets in the checkpoint belong to the old one",
                 hint="start under another job name to read the new one from its beginning",
             )
 
 
-def check_ends(reached: Mapping[Partition, int], ends: Mapping[Partition, int]) -> None:
+def check_ends(reached: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
     """Raise SourceError if a partition ends before the offset up to which it was read."""
-    for partition, at in reached.items():
-        if ends.get(partition, 0) < at:
-            raise gone_back(partition, at, ends.get(partition, 0))
+    for partition, offset in reached.items():
+        if ends.get(partition, 0) < offset:
+            raise gone_back(partition, offset, ends.get(partition, 0))
 
 
-def gone_back(partition: Partition, reached: int, end: int) -> SourceError:
-    """The error that tells that a partition has lost its last messages."""
+def gone_back(partition: TopicPartition, reached: int, end: int) -> SourceError:
+    """Return the error for a partition that has lost its last messages."""
     return SourceError(
         f"topic {partition.topic!r}, partition {partition.number} ends at offset {end} now, it reached {reached}: "
         "its offsets have gone back",
@@ -63,13 +63,13 @@ def gone_back(partition: Partition, reached: int, end: int) -> SourceError:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The topics of one source; its connection is made when it is first asked, and does not travel.
+    """The topics of one source; connects at the first query, and pickles without the connection.
 
     Args:
-        client: How to reach it.
+        client: Creates the cluster's clients.
         names: The topics to read.
-        pattern: Instead of them a regular expression that the whole of a topic's name has to match.
-        group: The consumer group under which offsets are published; None = they are not.
+        pattern: A regular expression that must match a topic's whole name; replaces `names`.
+        group: The consumer group under which offsets are published; None = don't publish.
     """
 
     client: Client
@@ -77,150 +77,157 @@ class Cluster:
     pattern: str | None = None
     group: str | None = None
 
-    def partitions(self) -> tuple[list[Partition], dict[str, str]]:
-        """All partitions of the topics, and the topics' ids.
+    def partitions(self) -> tuple[list[TopicPartition], dict[str, str]]:
+        """Return all partitions of the topics, and the topics' ids.
 
         Raises:
-            SourceError: If a topic does not exist, or the cluster does not answer.
+            SourceError: If a topic does not exist, or the cluster does not respond.
         """
         described = self._described(self.names if self.pattern is None else self._matching())
         ids = {name: str(topic.topic_id) for name, topic in described.items()}
-        found = [Partition(name, each.id) for name, topic in described.items() for each in topic.partitions]
-        return sorted(found), ids
+        partitions = [
+            TopicPartition(name, partition.id) for name, topic in described.items() for partition in topic.partitions
+        ]
+        return sorted(partitions), ids
 
-    def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The first offset that each partition still has."""
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offset that each partition still has."""
         from confluent_kafka.admin import OffsetSpec
 
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()))
 
-    def latest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The offset behind the last message of each partition that is committed."""
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset after the last committed message of each partition."""
         from confluent_kafka.admin import OffsetSpec
 
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
 
-    def since(self, partitions: Iterable[Partition], milliseconds: int) -> dict[Partition, int]:
-        """The offset of the first message at or after a time; where there is none, the latest one."""
+    def since(self, partitions: Iterable[TopicPartition], milliseconds: int) -> dict[TopicPartition, int]:
+        """Return the offset of the first message at or after a time; if there is none, the latest offset."""
         from confluent_kafka.admin import OffsetSpec
 
         partitions = list(partitions)
-        found = self._offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(milliseconds)))
-        return {**found, **self.latest(partition for partition, offset in found.items() if offset < 0)}
+        offsets = self._offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(milliseconds)))
+        return {**offsets, **self.latest(partition for partition, offset in offsets.items() if offset < 0)}
 
     def publish(self, offset: Offset) -> None:
-        """Show the group's monitors how far the job has come.
+        """Commit offsets under the consumer group, for monitoring.
 
         Raises:
-            SourceError: If the cluster does not take the offsets, or not in time.
+            SourceError: If the cluster rejects the offsets, or does not respond in time.
         """
-        from confluent_kafka import TopicPartition
+        import confluent_kafka as kafka
 
         if self.group is None:
             return
-        at = [TopicPartition(*partition, offset) for partition, offset in offsets_of(offset).items()]
-        patience = min(self.client.timeout, _PUBLISH_SECONDS)
-        self.client.answer(lambda seconds: self._publish(at, seconds), self._reports, patience)
+        positions = [kafka.TopicPartition(*partition, offset) for partition, offset in offsets_of(offset).items()]
+        timeout = min(self.client.timeout, _PUBLISH_SECONDS)
+        self.client.call(lambda seconds: self._publish(positions, seconds), self._errors, timeout)
 
     def _matching(self) -> list[str]:
         assert self.pattern is not None
         return sorted(name for name in self._names() if re.fullmatch(self.pattern, name))
 
     def _names(self) -> list[str]:
-        """The names of all topics there are."""
-        return self.client.answer(lambda seconds: list(self._admin.list_topics(timeout=seconds).topics), self._reports)
+        """Return the names of all topics."""
+        return self.client.call(lambda seconds: list(self._admin.list_topics(timeout=seconds).topics), self._errors)
 
     def _described(self, names: Iterable[str]) -> dict[str, Any]:
         from confluent_kafka import TopicCollection
 
-        asked = list(names)
-        if not asked:
+        names = list(names)
+        if not names:
             return {}
 
-        def ask(seconds: float) -> dict[str, Any]:
-            topics = self._admin.describe_topics(TopicCollection(asked), request_timeout=seconds)
+        def describe(seconds: float) -> dict[str, Any]:
+            topics = self._admin.describe_topics(TopicCollection(names), request_timeout=seconds)
             return {name: self._topic(name, future, seconds) for name, future in topics.items()}
 
-        return self._answer(ask)
+        return self._call(describe)
 
     def _topic(self, name: str, future: Any, seconds: float) -> Any:
         from confluent_kafka import KafkaError, KafkaException
 
         try:
-            return self.client.result(future, self._reports, seconds)
+            return self.client.result(future, self._errors, seconds)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise
-        known = [each for each in self._names() if each[0] != "_"]
+        known = [topic for topic in self._names() if topic[0] != "_"]
         raise SourceError(f"Kafka at {self.client.bootstrap} has no topic {name!r}", hint=near(name, known))
 
-    def _offsets(self, asked: Mapping[Partition, Any]) -> dict[Partition, int]:
-        return self._answer(lambda seconds: self._offsets_now(asked, seconds)) if asked else {}
+    def _offsets(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+        return self._call(lambda seconds: self._list_offsets(specs, seconds)) if specs else {}
 
-    def _offsets_now(self, asked: Mapping[Partition, Any], seconds: float) -> dict[Partition, int]:
-        from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicPartition
+    def _list_offsets(self, specs: Mapping[TopicPartition, Any], seconds: float) -> dict[TopicPartition, int]:
+        import confluent_kafka as kafka
 
-        wanted = {TopicPartition(*partition): spec for partition, spec in asked.items()}
-        # What an open transaction has written is not to be read yet, nor what lies behind it.
-        level = IsolationLevel.READ_COMMITTED
-        futures = self._admin.list_offsets(wanted, isolation_level=level, request_timeout=seconds)
-        found = {
-            Partition(at.topic, at.partition): self.client.result(future, self._reports, seconds).offset
-            for at, future in futures.items()
+        # Messages of an open transaction, and those after them, can't be read yet.
+        futures = self._admin.list_offsets(
+            {kafka.TopicPartition(*partition): spec for partition, spec in specs.items()},
+            isolation_level=kafka.IsolationLevel.READ_COMMITTED,
+            request_timeout=seconds,
+        )
+        offsets = {
+            TopicPartition(partition.topic, partition.partition): self.client.result(
+                future, self._errors, seconds
+            ).offset
+            for partition, future in futures.items()
         }
-        # What librdkafka gives, as no error, when the leader has gone away.
-        if lost := [each for each, offset in found.items() if offset == OFFSET_INVALID]:
-            reason = f"topic {lost[0].topic!r}, partition {lost[0].number} has no leader that answers"
-            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, reason))
-        return found
+        # librdkafka returns this offset, without an error, when the leader is gone.
+        if leaderless := [partition for partition, offset in offsets.items() if offset == kafka.OFFSET_INVALID]:
+            topic, number = leaderless[0]
+            reason = f"topic {topic!r}, partition {number} has no leader that answers"
+            raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError.LEADER_NOT_AVAILABLE, reason))
+        return offsets
 
-    def _answer(self, ask: Callable[[float], T]) -> T:
+    def _call(self, request: Callable[[float], T]) -> T:
         from confluent_kafka import KafkaException
 
-        def ask_who_is_there(seconds: float) -> T:
+        def request_or_refresh(seconds: float) -> T:
             try:
-                return ask(seconds)
+                return request(seconds)
             except KafkaException:
-                # Until it asks for topics, librdkafka goes on with the controller and the leaders that it knows.
-                self._admin.list_topics(timeout=min(seconds, _WHO_IS_THERE_SECONDS))
+                # librdkafka keeps the controller and the leaders that it knows until it lists topics.
+                self._admin.list_topics(timeout=min(seconds, _METADATA_SECONDS))
                 raise
 
-        return self.client.answer(ask_who_is_there, self._reports)
+        return self.client.call(request_or_refresh, self._errors)
 
     @cached_property
-    def _reports(self) -> Reports:
-        return Reports()
+    def _errors(self) -> ConnectionErrors:
+        return ConnectionErrors()
 
     @cached_property
     def _admin(self) -> Any:
-        return self.client.admin(self._reports)
+        return self.client.admin(self._errors)
 
-    def _publish(self, at: list[Any], seconds: float) -> None:
-        # While the coordinator is away, a commit that is waited for takes 40 s, and librdkafka's admin client crashes.
+    def _publish(self, positions: list[Any], seconds: float) -> None:
+        # Without a coordinator, a synchronous commit takes 40 s, and librdkafka's admin client crashes.
         from confluent_kafka import KafkaError, KafkaException
 
-        publisher, answers = self._publisher
-        publisher.commit(offsets=at, asynchronous=True)
+        publisher, results = self._publisher
+        publisher.commit(offsets=positions, asynchronous=True)
         deadline = time.monotonic() + seconds
-        while not answers and time.monotonic() < deadline:
+        while not results and time.monotonic() < deadline:
             publisher.poll(_POLL_SECONDS)
-        if not answers:
-            # What it answers later would be taken for the answer to the next question.
+        if not results:
+            # Drop the consumer: a late result would be taken for the result of the next commit.
             del self.__dict__["_publisher"]
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        if error := answers.pop():
+        if error := results.pop():
             raise KafkaException(error)
 
     @cached_property
     def _publisher(self) -> tuple[Any, list[Any]]:
-        """The consumer by which offsets are published, and what it is answered: errors, None = it is done."""
+        """The consumer that publishes offsets, and the results of its commits: an error, or None = success."""
         assert self.group is not None
-        answers: list[Any] = []
+        results: list[Any] = []
 
-        def take(error: Any, partitions: Iterable[Any]) -> None:
-            answers.append(error or next((each.error for each in partitions if each.error), None))
+        def on_commit(error: Any, partitions: Iterable[Any]) -> None:
+            results.append(error or next((partition.error for partition in partitions if partition.error), None))
 
-        return self.client.consumer(self._reports, self.group, take), answers
+        return self.client.consumer(self._errors, self.group, on_commit), results
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -1,11 +1,11 @@
-"""The names of the columns that Kafka's messages have beside those of their values."""
+"""Names of the columns that a KafkaSource adds to those of a message's value."""
 
 from __future__ import annotations
 
 __all__ = ["METADATA", "UNKNOWN"]
 
 METADATA = ("key", "headers", "timestamp", "topic", "partition", "offset")
-"""What can be had of a message beside its value; as columns they are called ``kafka_…``."""
+"""The parts of a message besides its value; their columns are named ``kafka_…``."""
 
 UNKNOWN = "kafka_unknown"
-"""The column with the fields of a JSON object that the schema does not have."""
+"""The column of the fields of a JSON object that the schema lacks."""

@@ -1,4 +1,4 @@
-"""Rows become messages: on the executors, by an idempotent producer that is flushed before its task is done."""
+"""Runs a KafkaSink: tasks send messages with an idempotent producer, and flush it before they finish."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from volley.connectors.kafka.client import Client, Reports
+from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.epoch import Epoch, WriteResult
 from volley.errors import ConfigError, SchemaMismatchError, StorageError, near
 from volley.formats.encoders import holds, json_texts
@@ -16,20 +16,20 @@ from volley.sink import Committer, TaskWriter, Writer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KafkaCommitter", "Target"]
+__all__ = ["Destination", "KafkaCommitter"]
 
 _POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class Target:
-    """Where messages go, and what they are made of; travels to the executors.
+class Destination:
+    """The topic that messages are sent to, and the columns of their keys and values; picklable.
 
     Args:
-        client: How to reach the cluster.
+        client: Creates the cluster's clients.
         topic: The topic.
-        format: What a value is: ``"json"``, ``"string"`` or ``"raw"``.
-        key: The column of the keys, if there is one.
+        format: The format of a value: ``"json"``, ``"string"`` or ``"raw"``.
+        key: The column of the keys; None = messages without a key.
         value: The column of the values; None = the whole row.
     """
 
@@ -40,31 +40,33 @@ class Target:
     value: str | None
 
     def check(self, schema: pa.Schema) -> None:
-        """Find out whether rows of this schema can be sent to the topic; nothing is sent.
+        """Check that rows of this schema can be sent to the topic; sends nothing.
 
         Raises:
             ConfigError: If a column or the topic does not exist.
-            SchemaMismatchError: If a column can't be what it is to be.
-            StorageError: If the broker does not answer.
+            SchemaMismatchError: If a column's type can't be sent as key, value or JSON field.
+            StorageError: If the broker does not respond.
         """
         import pyarrow as pa
 
         t = pa.types
         if self.key is not None:
-            kind = _field(schema, "key", self.key).type
-            _require("the key", self.key, kind, t.is_string(kind) or t.is_binary(kind) or t.is_integer(kind))
+            data_type = _field(schema, "key", self.key).type
+            fits = t.is_string(data_type) or t.is_binary(data_type) or t.is_integer(data_type)
+            _require("the key", self.key, data_type, fits)
         if self.value is not None:
-            kind = _field(schema, "value", self.value).type
-            _require("the value", self.value, kind, t.is_string(kind) if self.format == "string" else t.is_binary(kind))
+            data_type = _field(schema, "value", self.value).type
+            fits = t.is_string(data_type) if self.format == "string" else t.is_binary(data_type)
+            _require("the value", self.value, data_type, fits)
         else:
-            for each in schema:
-                _require("a field of JSON", each.name, each.type, holds("json", each.type))
+            for field in schema:
+                _require("a field of JSON", field.name, field.type, holds("json", field.type))
         self._check_topic()
 
     def _check_topic(self) -> None:
-        reports = Reports()
-        admin = self.client.admin(reports)
-        topics = self.client.answer(lambda seconds: admin.list_topics(timeout=seconds).topics, reports)
+        errors = ConnectionErrors()
+        admin = self.client.admin(errors)
+        topics = self.client.call(lambda seconds: admin.list_topics(timeout=seconds).topics, errors)
         if self.topic not in topics:
             known = [name for name in topics if not name.startswith("__")]
             raise ConfigError(
@@ -72,7 +74,7 @@ class Target:
             )
 
     def messages(self, batch: pa.RecordBatch) -> Iterable[tuple[Any, Any]]:
-        """Key and value of each row."""
+        """Return the key and value of each row."""
         keys = [None] * batch.num_rows if self.key is None else [_as_key(key) for key in batch[self.key].to_pylist()]
         values = json_texts(batch) if self.value is None else batch[self.value].to_pylist()
         return zip(keys, values, strict=True)
@@ -84,9 +86,11 @@ def _field(schema: pa.Schema, setting: str, name: str) -> pa.Field:
     return schema.field(name)
 
 
-def _require(what: str, name: str, kind: pa.DataType, fits: bool) -> None:
+def _require(role: str, name: str, data_type: pa.DataType, fits: bool) -> None:
     if not fits:
-        raise SchemaMismatchError(f"column {name!r} ({kind}) can't be {what}", hint="cast or drop it before the sink")
+        raise SchemaMismatchError(
+            f"column {name!r} ({data_type}) can't be {role}", hint="cast or drop it before the sink"
+        )
 
 
 def _as_key(key: Any) -> Any:
@@ -95,34 +99,34 @@ def _as_key(key: Any) -> Any:
 
 @dataclass(frozen=True)
 class KafkaCommitter(Committer):
-    """Nothing is left to commit when the tasks are done; which epochs there were, Kafka is not told."""
+    """Commits nothing: tasks have flushed their messages. No epoch is recorded, so delivery is at least once."""
 
-    out: Target
+    destination: Destination
 
     def __str__(self) -> str:
-        return f"topic {self.out.topic}"
+        return f"topic {self.destination.topic}"
 
     def writer(self, epoch: Epoch) -> _KafkaWriter:
-        return _KafkaWriter(self.out)
+        return _KafkaWriter(self.destination)
 
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
-        """The messages are there already."""
+        """Do nothing: the tasks have sent the messages."""
 
 
 @dataclass(frozen=True)
 class _KafkaWriter(Writer):
-    out: Target
+    destination: Destination
 
     def open(self, task: int) -> _KafkaTaskWriter:
-        return _KafkaTaskWriter(self.out)
+        return _KafkaTaskWriter(self.destination)
 
 
 class _KafkaTaskWriter(TaskWriter):
-    """Sends rows as they come; the broker's answers are heard meanwhile, and the last ones waited for."""
+    """Sends rows while they arrive and polls for delivery errors; `close` waits for the last deliveries."""
 
-    def __init__(self, out: Target) -> None:
-        self._out = out
-        self._reports = Reports()
+    def __init__(self, destination: Destination) -> None:
+        self._destination = destination
+        self._errors = ConnectionErrors()
         self._producer: Any = None
         self._failed: list[str] = []
         self._result = WriteResult()
@@ -130,9 +134,9 @@ class _KafkaTaskWriter(TaskWriter):
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._producer is None:
-            self._producer = self._out.client.producer(self._reports)
+            self._producer = self._destination.client.producer(self._errors)
         size = 0
-        for key, value in self._out.messages(batch):
+        for key, value in self._destination.messages(batch):
             self._send(key, value)
             size += len(value or ())
         self._producer.poll(0)
@@ -142,14 +146,14 @@ class _KafkaTaskWriter(TaskWriter):
     def close(self) -> WriteResult:
         if self._producer is None:
             return WriteResult()
-        deadline = time.monotonic() + self._out.client.timeout
-        # A message that can't be delivered is given up by the producer itself at about the same time, with a reason.
-        while self._producer.flush(_POLL_SECONDS) and not self._reports.refused:
+        deadline = time.monotonic() + self._destination.client.timeout
+        # At about the same time the producer gives up undeliverable messages itself, with a reason.
+        while self._producer.flush(_POLL_SECONDS) and not self._errors.refused:
             if time.monotonic() > deadline + 1:
                 break
         self._check()
         if len(self._producer):
-            raise self._out.client.silence(self._reports)
+            raise self._destination.client.timeout_error(self._errors)
         return replace(self._result, seconds=time.perf_counter() - self._began)
 
     def abort(self) -> None:
@@ -161,7 +165,7 @@ class _KafkaTaskWriter(TaskWriter):
 
         while True:
             try:
-                self._producer.produce(self._out.topic, value, key, on_delivery=self._heard)
+                self._producer.produce(self._destination.topic, value, key, on_delivery=self._on_delivery)
                 return
             except BufferError:
                 self._producer.poll(_POLL_SECONDS)
@@ -169,7 +173,7 @@ class _KafkaTaskWriter(TaskWriter):
             except KafkaException as error:
                 raise self._undelivered(error.args[0].str()) from None
 
-    def _heard(self, error: Any, message: Any) -> None:
+    def _on_delivery(self, error: Any, message: Any) -> None:
         if error is not None:
             self._failed.append(error.str())
 
@@ -179,9 +183,9 @@ class _KafkaTaskWriter(TaskWriter):
 
     def _undelivered(self, reason: str) -> StorageError:
         return StorageError(
-            f"topic {self._out.topic!r}: a message was not delivered: {reason}{self._told()}",
+            f"topic {self._destination.topic!r}: a message was not delivered: {reason}{self._connection_error()}",
             hint="check the topic's limits and rights, and that its brokers run",
         )
 
-    def _told(self) -> str:
-        return f" ({self._reports.last})" if self._reports.last else ""
+    def _connection_error(self) -> str:
+        return f" ({self._errors.last})" if self._errors.last else ""

@@ -1,4 +1,4 @@
-"""Arithmetic of Kafka's offsets: fair shares of a limit, and what there is to read cut into splits. Needs no broker."""
+"""Computes with Kafka offsets: divides a limit fairly among partitions, and cuts offset ranges into splits."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 
 from volley.source import Offset
 
-__all__ = ["Partition", "Range", "as_offset", "offsets_of", "ranges_between", "shared", "splits_of"]
+__all__ = ["OffsetRange", "TopicPartition", "as_offset", "fair_shares", "offsets_of", "ranges_between", "splits_of"]
 
 
-class Partition(NamedTuple):
+class TopicPartition(NamedTuple):
     """A partition of a topic."""
 
     topic: str
     number: int
 
 
-class Range(NamedTuple):
-    """The offsets of a partition from `begin` up to, not including, `end`; not each of them need hold a message."""
+class OffsetRange(NamedTuple):
+    """The offsets of a partition from `begin` (inclusive) to `end` (exclusive); not every offset has a message."""
 
     topic: str
     partition: int
@@ -27,19 +27,19 @@ class Range(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets it has."""
+        """The number of its offsets."""
         return self.end - self.begin
 
 
-def as_offset(offsets: Mapping[Partition, int], ids: Mapping[str, str]) -> Offset:
-    """What the checkpoint keeps.
+def as_offset(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> Offset:
+    """Return the offset that the checkpoint stores.
 
     Args:
-        offsets: Of each partition the offset of the first message that was not read yet.
-        ids: Of each topic its id, which another topic of the same name would not have.
+        offsets: For each partition, the offset of the first unread message.
+        ids: The topics' ids; a recreated topic has a new one.
 
     Example:
-        >>> as_offset({Partition("events", 0): 7}, {"events": "Nl1"})
+        >>> as_offset({TopicPartition("events", 0): 7}, {"events": "Nl1"})
         {'offsets': {'events': {'0': 7}}, 'ids': {'events': 'Nl1'}}
     """
     topics: dict[str, dict[str, int]] = {}
@@ -48,70 +48,72 @@ def as_offset(offsets: Mapping[Partition, int], ids: Mapping[str, str]) -> Offse
     return {"offsets": topics, "ids": dict(sorted(ids.items()))}
 
 
-def offsets_of(offset: Offset) -> dict[Partition, int]:
-    """The offset of each partition, out of what the checkpoint keeps."""
+def offsets_of(offset: Offset) -> dict[TopicPartition, int]:
+    """Return the offset of each partition, from an offset of the checkpoint."""
     topics: Mapping[str, Mapping[str, Any]] = offset["offsets"]
     return {
-        Partition(topic, int(number)): int(at)
+        TopicPartition(topic, int(number)): int(position)
         for topic, partitions in topics.items()
-        for number, at in partitions.items()
+        for number, position in partitions.items()
     }
 
 
-def ranges_between(start: Offset, end: Offset) -> list[Range]:
-    """What lies between two offsets; a partition that is new begins at 0."""
+def ranges_between(start: Offset, end: Offset) -> list[OffsetRange]:
+    """Return the ranges between two offsets; a new partition starts at 0."""
     begins = offsets_of(start)
-    ranges = [Range(*partition, begins.get(partition, 0), at) for partition, at in sorted(offsets_of(end).items())]
-    return [each for each in ranges if each.size > 0]
+    ranges = [
+        OffsetRange(*partition, begins.get(partition, 0), last) for partition, last in sorted(offsets_of(end).items())
+    ]
+    return [offset_range for offset_range in ranges if offset_range.size > 0]
 
 
-def shared(available: Mapping[Partition, int], limit: int | None) -> dict[Partition, int]:
-    """How much each partition may give: those with little give all, the others the same.
+def fair_shares(available: Mapping[TopicPartition, int], limit: int | None) -> dict[TopicPartition, int]:
+    """Divide a limit among partitions: those with few offsets give all, the others give equal numbers.
 
     Args:
-        available: How much each has.
-        limit: The most in all; None = no limit.
+        available: The number of unread offsets of each partition.
+        limit: The maximum in total; None = no limit.
 
     Example:
-        >>> few, many, more = Partition("t", 0), Partition("t", 1), Partition("t", 2)
-        >>> list(shared({few: 2, many: 50, more: 90}, 10).values())
+        >>> few, many, more = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
+        >>> list(fair_shares({few: 2, many: 50, more: 90}, 10).values())
         [2, 4, 4]
     """
     if limit is None:
         return dict(available)
-    shares, left = {}, limit
-    for number, (partition, most) in enumerate(sorted(available.items(), key=lambda item: item[1])):
-        shares[partition] = min(most, left // (len(available) - number))
-        left -= shares[partition]
+    shares, remaining = {}, limit
+    for number, (partition, size) in enumerate(sorted(available.items(), key=lambda item: item[1])):
+        shares[partition] = min(size, remaining // (len(available) - number))
+        remaining -= shares[partition]
     return shares
 
 
-def splits_of(ranges: Iterable[Range], parallelism: int, least: int, most: int) -> list[list[Range]]:
-    """Splits of equal size, as many for each core: large ranges are cut, small ones go together.
+def splits_of(ranges: Iterable[OffsetRange], parallelism: int, least: int, most: int) -> list[list[OffsetRange]]:
+    """Cut ranges into splits of equal size: large ranges are cut, small ones are combined.
 
     Args:
-        ranges: What to read.
-        parallelism: How many splits are read at the same time.
-        least: The offsets of a split below which it is not worth a task of its own.
-        most: The most offsets of a split; at least twice `least`.
+        ranges: The ranges to read.
+        parallelism: The number of splits that are read at the same time.
+        least: The minimum offsets of a split: fewer are not worth a task.
+        most: The maximum offsets of a split; at least twice `least`.
 
     Example:
-        >>> ranges = [Range("t", 0, 0, 10), Range("t", 1, 0, 2), Range("t", 2, 0, 3)]
-        >>> [[each.size for each in split] for split in splits_of(ranges, 2, 4, 8)]
+        >>> ranges = [OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 2), OffsetRange("t", 2, 0, 3)]
+        >>> [[part.size for part in split] for split in splits_of(ranges, 2, 4, 8)]
         [[7], [3, 2, 3]]
     """
     ranges = list(ranges)
-    total = sum(each.size for each in ranges)
+    total = sum(offset_range.size for offset_range in ranges)
     rounds = -(-total // (most * parallelism))
     count = max(1, min(rounds * parallelism, total // least))
     splits = (list(_between(ranges, total * number // count, total * (number + 1) // count)) for number in range(count))
     return [split for split in splits if split]
 
 
-def _between(ranges: Iterable[Range], begin: int, end: int) -> Iterator[Range]:
-    """What lies between two places, if the ranges are laid one behind the other."""
-    for each in ranges:
-        part = each._replace(begin=each.begin + max(0, begin), end=each.begin + min(each.size, end))
+def _between(ranges: Iterable[OffsetRange], begin: int, end: int) -> Iterator[OffsetRange]:
+    """Yield the parts between two positions, which count the offsets of all ranges one after the other."""
+    for whole in ranges:
+        part = whole._replace(begin=whole.begin + max(0, begin), end=whole.begin + min(whole.size, end))
         if part.size > 0:
             yield part
-        begin, end = begin - each.size, end - each.size
+        begin, end = begin - whole.size, end - whole.size

@@ -1,4 +1,4 @@
-"""Reads Kafka: asks the cluster how far each partition goes, cuts what is new into splits, and reads those as rows."""
+"""Runs a KafkaSource: queries the partitions' last offsets, cuts new ranges into splits, and reads them as rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from volley.bad_rows import BadRow, PositionedBatch
 from volley.connectors.kafka.cluster import Cluster, check_ends, check_ids
 from volley.connectors.kafka.columns import UNKNOWN
 from volley.connectors.kafka.metadata import metadata_fields
-from volley.connectors.kafka.offsets import Partition, Range, as_offset, offsets_of, ranges_between, shared, splits_of
+from volley.connectors.kafka.offsets import (
+    OffsetRange,
+    TopicPartition,
+    as_offset,
+    fair_shares,
+    offsets_of,
+    ranges_between,
+    splits_of,
+)
 from volley.connectors.kafka.rows import RowReader
 from volley.errors import ConfigError
 from volley.formats import json as json_format
@@ -28,17 +36,17 @@ __all__ = ["KafkaReader", "RowReader", "avro_decoder", "beginning", "columns", "
 
 @dataclass(frozen=True)
 class KafkaReader(Reader):
-    """Reads the topics of a cluster.
+    """Reads topics of a cluster.
 
     Args:
-        cluster: The cluster, and which of its topics.
+        cluster: The topics.
         rows: Reads splits.
         schema: The columns.
-        initial: Where a new job starts.
-        parallelism: How many splits are read at the same time.
-        min_rows_per_split: The fewest offsets of a split, if there are as many.
-        max_rows_per_split: The most offsets of a split.
-        limit: The most offsets of one epoch; None = all there is.
+        initial: The offset where a new job starts.
+        parallelism: The number of splits that are read at the same time.
+        min_rows_per_split: The minimum offsets of a split, if an epoch has as many.
+        max_rows_per_split: The maximum offsets of a split.
+        limit: The maximum offsets per epoch; None = all.
     """
 
     cluster: Cluster
@@ -62,67 +70,71 @@ class KafkaReader(Reader):
             ends = self.cluster.latest(partitions)
             check_ends(offsets_of(start), ends)
         begins = self._begins(offsets_of(start), ends, limit)
-        shares = shared({each: max(0, end - begins[each]) for each, end in ends.items()}, limit)
-        return as_offset({each: begins[each] + share for each, share in shares.items()}, ids)
+        available = {partition: max(0, end - begins[partition]) for partition, end in ends.items()}
+        shares = fair_shares(available, limit)
+        return as_offset({partition: begins[partition] + share for partition, share in shares.items()}, ids)
 
-    def splits(self, start: Offset, end: Offset) -> list[list[Range]]:
-        # An epoch that is repeated after a crash does not pass latest_offset.
+    def splits(self, start: Offset, end: Offset) -> list[list[OffsetRange]]:
+        # Spark doesn't call latest_offset for an epoch that is repeated after a crash.
         check_ids(self.cluster.partitions()[1], end["ids"])
         ranges = ranges_between(start, end)
         return splits_of(ranges, self.parallelism, self.min_rows_per_split, self.max_rows_per_split)
 
-    def read(self, split: list[Range]) -> Iterator[pa.RecordBatch]:
+    def read(self, split: list[OffsetRange]) -> Iterator[pa.RecordBatch]:
         return self.rows.read(split)
 
-    def read_tolerant(self, split: list[Range]) -> Iterator[PositionedBatch | BadRow]:
+    def read_tolerant(self, split: list[OffsetRange]) -> Iterator[Located | BadRow]:
         return self.rows.read_tolerant(split)
 
     def committed(self, offset: Offset) -> None:
         self.cluster.publish(offset)
 
     def _begins(
-        self, start: Mapping[Partition, int], ends: Mapping[Partition, int], limit: int | None
-    ) -> dict[Partition, int]:
-        """Where each partition's next messages are: a new one begins at 0; what is lost takes no part of a limit."""
-        skipping = limit is not None and self.rows.skip_lost
-        first = self.cluster.earliest(ends) if skipping else {}
-        return {each: max(start.get(each, 0), first.get(each, 0)) for each in ends}
+        self, start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int | None
+    ) -> dict[TopicPartition, int]:
+        """Return each partition's next offset: 0 for a new one; lost messages don't count towards a limit."""
+        skips = limit is not None and self.rows.skip_lost
+        first = self.cluster.earliest(ends) if skips else {}
+        return {partition: max(start.get(partition, 0), first.get(partition, 0)) for partition in ends}
 
 
 def beginning(cluster: Cluster, start: str | Mapping[str, Mapping[int, int]], since: datetime | None) -> Offset:
-    """Where a new job starts.
+    """Return the offset where a new job starts.
 
     Args:
-        cluster: The cluster, and which of its topics.
+        cluster: The topics.
         start: ``"earliest"``, ``"latest"``, or offsets by topic and partition.
-        since: Instead of that a time.
+        since: A time; replaces `start`.
 
     Raises:
-        ConfigError: If a partition is named that a topic does not have.
-        SourceError: If the cluster does not answer.
+        ConfigError: If `start` names a partition that the topic does not have.
+        SourceError: If the cluster does not respond.
     """
     partitions, ids = cluster.partitions()
     if since is not None:
         return as_offset(cluster.since(partitions, round(since.timestamp() * 1000)), ids)
     if start == "latest":
         return as_offset(cluster.latest(partitions), ids)
-    given = start if isinstance(start, Mapping) else {}
-    named = {Partition(topic, number): at for topic, offsets in given.items() for number, at in offsets.items()}
+    topics = start if isinstance(start, Mapping) else {}
+    named = {
+        TopicPartition(topic, number): offset for topic, offsets in topics.items() for number, offset in offsets.items()
+    }
     if unknown := sorted(named.keys() - set(partitions)):
+        topic, number = unknown[0]
         raise ConfigError(
-            f"starting_offsets name partition {unknown[0].number} of topic {unknown[0].topic!r}, which it has not",
-            hint=f"it has {sum(each.topic == unknown[0].topic for each in partitions)} partitions, counted from 0",
+            f"starting_offsets name partition {number} of topic {topic!r}, which it has not",
+            hint=f"it has {sum(partition.topic == topic for partition in partitions)} partitions, counted from 0",
         )
     return as_offset({**cluster.earliest(partitions), **named}, ids)
 
 
 def plain_decoder(value_format: str, schema: Any, on_unknown: str) -> Decoder:
-    """What makes columns of values in JSON, text or bytes.
+    """Return the decoder of values in JSON, text or bytes.
 
     Args:
         value_format: ``"json"``, ``"string"`` or ``"raw"``.
         schema: The columns of JSON.
-        on_unknown: What to do about fields of JSON that the schema lacks.
+        on_unknown: What to do with JSON fields that the schema lacks.
 
     Raises:
         ConfigError: If JSON can't be read into a column.
@@ -135,15 +147,15 @@ def plain_decoder(value_format: str, schema: Any, on_unknown: str) -> Decoder:
 
 
 def avro_decoder(schema: str, registry: Registry | None) -> Decoder:
-    """What makes columns of values in Avro.
+    """Return the decoder of values in Avro.
 
     Args:
         schema: The schema to read into, as JSON.
-        registry: Where the schemas are that messages were written with; None = all were written with this one.
+        registry: The registry of the writer schemas; None = all messages were written with `schema`.
     """
     return AvroValues(schema, registry)
 
 
 def columns(values: Decoder, include: Sequence[str]) -> pa.Schema:
-    """The columns of the values, and behind them those about the message."""
+    """Return the columns of the values, followed by those of the messages' metadata."""
     return pa.schema([*values.schema, *metadata_fields(include)])

@@ -1,4 +1,4 @@
-"""From splits of Kafka's offsets to rows: messages are read, decoded, and where one is bad it is found and named."""
+"""Reads splits of Kafka offsets as rows: fetches messages, decodes them, and finds the bad ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from volley.arrow.bisect import first_failing, process_or_bisect
 from volley.bad_rows import BadRow, PositionedBatch
 from volley.connectors.kafka.client import Client
 from volley.connectors.kafka.metadata import metadata_columns
-from volley.connectors.kafka.offsets import Range
+from volley.connectors.kafka.offsets import OffsetRange
 from volley.connectors.kafka.ranges import Messages, RangeReader
 from volley.errors import SourceError
 from volley.formats.messages import Decoder
@@ -27,10 +27,10 @@ class RowReader:
     """Reads splits on an executor.
 
     Args:
-        client: How to reach the cluster.
-        decoder: Makes columns of values.
-        schema: All columns; behind the decoder's come those about the message.
-        skip_lost: Whether to pass over messages that are gone.
+        client: Creates the consumer.
+        decoder: Decodes values into columns.
+        schema: All columns: the decoder's, then those of the messages' metadata.
+        skip_lost: True: skip messages that retention has deleted; False: raise.
     """
 
     client: Client
@@ -38,8 +38,8 @@ class RowReader:
     schema: pa.Schema
     skip_lost: bool
 
-    def read(self, split: Sequence[Range]) -> Iterator[pa.RecordBatch]:
-        """The rows of a split.
+    def read(self, split: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a split.
 
         Raises:
             SourceError: If a message can't be read; names topic, partition and offset.
@@ -48,11 +48,11 @@ class RowReader:
             try:
                 batch = self._batch(messages)
             except (pa.ArrowInvalid, SourceError) as error:
-                raise self._located(messages, error) from error
+                raise self._error_of(messages, error) from error
             yield batch
 
-    def read_tolerant(self, split: Sequence[Range]) -> Iterator[PositionedBatch | BadRow]:
-        """The same rows, with their places, and in between the messages that can't be read."""
+    def read_tolerant(self, split: Sequence[OffsetRange]) -> Iterator[Located | BadRow]:
+        """Yield the same rows with their positions, and a `BadRow` for each message that can't be decoded."""
         for messages in self._messages(split):
 
             def attempt(start: int, end: int, within: Messages = messages) -> PositionedBatch | BadRow:
@@ -65,27 +65,27 @@ class RowReader:
 
             yield from process_or_bisect(len(messages.values), attempt, single, (pa.ArrowInvalid, SourceError))
 
-    def _messages(self, split: Sequence[Range]) -> Iterator[Messages]:
-        wanted = frozenset(self._added) & {"kafka_key", "kafka_headers", "kafka_timestamp"}
-        reader = RangeReader(self.client, self.skip_lost, frozenset(each.removeprefix("kafka_") for each in wanted))
+    def _messages(self, split: Sequence[OffsetRange]) -> Iterator[Messages]:
+        names = frozenset(self._metadata_names) & {"kafka_key", "kafka_headers", "kafka_timestamp"}
+        reader = RangeReader(self.client, self.skip_lost, frozenset(name.removeprefix("kafka_") for name in names))
         try:
-            for each in split:
-                yield from reader.read(each)
+            for offset_range in split:
+                yield from reader.read(offset_range)
         finally:
             reader.close()
 
     @property
-    def _added(self) -> list[str]:
+    def _metadata_names(self) -> list[str]:
         names: list[str] = self.schema.names
         return names[len(self.decoder.schema) :]
 
     def _batch(self, messages: Messages) -> pa.RecordBatch:
         values = self.decoder.decode(messages.values)
-        added = metadata_columns([self.schema.field(name) for name in self._added], messages)
+        added = metadata_columns([self.schema.field(name) for name in self._metadata_names], messages)
         return pa.RecordBatch.from_arrays([*values.columns, *added], schema=self.schema)
 
-    def _located(self, messages: Messages, error: Exception) -> SourceError:
-        """The error that names the first message that is bad."""
+    def _error_of(self, messages: Messages, error: Exception) -> SourceError:
+        """Return the error for the first bad message."""
 
         def fails(start: int, end: int) -> bool:
             try:

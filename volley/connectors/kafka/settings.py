@@ -1,4 +1,4 @@
-"""Checks of the settings that KafkaSource and KafkaSink have, each of which returns its setting in one form."""
+"""Checks the settings of KafkaSource and KafkaSink, and converts each to one form."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["brokers", "check_sizes", "check_start", "columns_beside", "topics_of
 
 
 def brokers(servers: str | Sequence[str]) -> str:
-    """Return the brokers as librdkafka takes them.
+    """Return the brokers as one text for librdkafka.
 
     Raises:
-        ConfigError: If they are none.
+        ConfigError: If there is none, or one is not an address.
     """
     text = ",".join(names("bootstrap_servers", servers))
     if not text or re.search(r"\s|://", text):
@@ -33,7 +33,7 @@ def topics_of(topics: Sequence[str] | None, pattern: str | None) -> tuple[str, .
     """Return the topics to read; None if a pattern names them.
 
     Raises:
-        ConfigError: If neither or both are given, a topic is there twice, or the pattern is no regular expression.
+        ConfigError: If neither or both are given, a topic is given twice, or the pattern is not a regular expression.
     """
     if (topics is None) == (pattern is None):
         raise ConfigError("KafkaSource reads topics, or a pattern of them", hint='give one: topics="events"')
@@ -43,8 +43,8 @@ def topics_of(topics: Sequence[str] | None, pattern: str | None) -> tuple[str, .
     topics = tuple(topics or ())
     if not topics:
         raise ConfigError(f"topics {topics!r} name no topic", hint='for example topics=["events", "orders"]')
-    if twice := [name for name, count in Counter(topics).items() if count > 1]:
-        raise ConfigError(f"topic {twice[0]!r} is there twice", hint="once is enough")
+    if duplicates := [name for name, count in Counter(topics).items() if count > 1]:
+        raise ConfigError(f"topic {duplicates[0]!r} is there twice", hint="once is enough")
     return topics
 
 
@@ -58,10 +58,10 @@ def _check_pattern(pattern: str) -> None:
 
 
 def check_sizes(least: int, most: int) -> None:
-    """Check the least and the most offsets of a split.
+    """Check the minimum and maximum offsets of a split.
 
     Raises:
-        ConfigError: If the most is less than twice the least.
+        ConfigError: If the maximum is less than twice the minimum.
     """
     if most < 2 * least:
         raise ConfigError(
@@ -71,10 +71,10 @@ def check_sizes(least: int, most: int) -> None:
 
 
 def check_start(offsets: Any, time: datetime | None, topics: Sequence[str] | None) -> None:
-    """Check where a new job begins: offsets or a time.
+    """Check the offsets or the time where a new job starts.
 
     Raises:
-        ConfigError: If both are given, or one is not valid.
+        ConfigError: If both are given, or one is invalid.
     """
     if time is not None and offsets != "earliest":
         raise ConfigError("both starting_offsets and starting_timestamp are given", hint="give one of them")
@@ -103,16 +103,16 @@ def _is_count(value: Any) -> bool:
 
 
 def value_schema(format: str, schema: Any, registry: str | None, topics: Sequence[str] | None) -> Any:
-    """Return the schema of messages in a form that can be hashed; None if it is not given here.
+    """Return the schema of messages in a hashable form; None if there is none, or the registry has it.
 
     Args:
         format: The format of values, such as ``"json"``.
-        schema: The schema as it was given.
+        schema: The schema as the user gave it.
         registry: The URL of the schema registry.
-        topics: The topics; None = a pattern names them.
+        topics: The topics; None = a pattern selects them.
 
     Raises:
-        ConfigError: If the format lacks a schema, or has no use for one.
+        ConfigError: If the format needs a schema and there is none, or takes none.
     """
     if registry is not None and (format != "avro" or not re.match("https?://", registry)):
         raise ConfigError("registry is the URL of a schema registry, for Avro", hint='for example "http://host:8081"')
@@ -139,29 +139,29 @@ def _avro_schema(schema: Any, registry: str | None, topics: Sequence[str] | None
 
 
 def columns_beside(include: Sequence[str], on_unknown: str, format: str, schema: Any) -> tuple[str, ...]:
-    """Return what is wanted of a message beside its value.
+    """Return the parts of a message to add as columns.
 
     Args:
-        include: The wanted parts.
-        on_unknown: What to do about unknown fields of JSON objects.
+        include: The parts.
+        on_unknown: What to do with unknown fields of JSON objects.
         format: The format of values.
         schema: The schema of values.
 
     Raises:
-        ConfigError: If a part is unknown or there twice, a column of the value has its name, or `on_unknown` is not
-            for the format.
+        ConfigError: If a part is unknown or given twice, the schema has its column, or `on_unknown` doesn't apply to
+            the format.
     """
     if on_unknown != "ignore" and format != "json":
         raise ConfigError(f"on_unknown={on_unknown!r} is for JSON, not for {format}", hint="leave it out")
     parts = names("include", include)
     for part in parts:
         one_of(METADATA)("include", part)
-    if twice := [name for name, count in Counter(parts).items() if count > 1]:
-        raise ConfigError(f"include names {twice[0]!r} twice", hint="once is enough")
+    if duplicates := [name for name, count in Counter(parts).items() if count > 1]:
+        raise ConfigError(f"include names {duplicates[0]!r} twice", hint="once is enough")
     added = {f"kafka_{part}" for part in parts} | ({UNKNOWN} if on_unknown == "keep" else set())
-    if taken := sorted(added & set(column_names(schema) if format == "json" else [])):
+    if conflicts := sorted(added & set(column_names(schema) if format == "json" else [])):
         raise ConfigError(
-            f"column {taken[0]!r} is in the schema, and is what include or on_unknown would add",
+            f"column {conflicts[0]!r} is in the schema, and is what include or on_unknown would add",
             hint="leave it out there, or out of the schema",
         )
     return parts

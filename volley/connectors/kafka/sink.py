@@ -1,15 +1,15 @@
-"""KafkaSink: rows as messages of a topic, at least once."""
+"""KafkaSink: sends rows as messages to a topic, at least once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from volley.checks import Duration, duration, keep, mapping, one_of, optional, seconds, text
 from volley.connectors.kafka.client import Client, check_properties
-from volley.connectors.kafka.committer import KafkaCommitter, Target
+from volley.connectors.kafka.committer import Destination, KafkaCommitter
 from volley.connectors.kafka.settings import brokers
 from volley.errors import ConfigError, StorageError
 from volley.secrets import redacted_repr
@@ -20,18 +20,20 @@ __all__ = ["KafkaSink"]
 
 @dataclass(frozen=True, repr=False)
 class KafkaSink(Sink):
-    """Rows as messages of a Kafka topic, at least once: what an epoch that fails has sent is sent again with the next
-    attempt, and readers see it twice. Within an attempt nothing is doubled, and rows of one key keep their order.
+    """Sends rows as messages to a Kafka topic, at least once.
+
+    An epoch that fails is sent again, so readers see its messages twice. Within an attempt no message is duplicated,
+    and rows of one key keep their order.
 
     Args:
-        bootstrap_servers: The brokers to ask first, ``"host:9092,other:9092"``, or a list of them.
-        topic: The topic; it has to exist.
-        value_format: ``"json"``: the row as an object. ``"string"`` and ``"raw"``: what is in the column `value`; a
-            null is a tombstone.
-        key: The column with the message's key, a string, bytes or a whole number; None = no key.
-        value: The column with the message's value; for ``"string"`` and ``"raw"``.
-        timeout: The longest to try to deliver a message: a timedelta, seconds or a text such as ``"30s"``.
-        properties: librdkafka's, for example of SASL and TLS; secrets in them are never shown.
+        bootstrap_servers: The bootstrap brokers: ``"host:9092,other:9092"``, or a list of them.
+        topic: The topic; it must exist.
+        value_format: ``"json"`` (the default): the row as a JSON object. ``"string"`` and ``"raw"``: the column named
+            by `value`, as text or bytes; a null is a tombstone.
+        key: The column with the message's key: a string, bytes or a whole number; None = no key.
+        value: The column with the message's value, for ``"string"`` and ``"raw"``.
+        timeout: How long to retry the delivery of a message: a timedelta, seconds or a text such as ``"30s"``.
+        properties: Properties of librdkafka, for example for SASL and TLS; secrets in them are never shown.
 
     Raises:
         ConfigError: If a setting is wrong.
@@ -43,7 +45,7 @@ class KafkaSink(Sink):
 
     bootstrap_servers: str | Sequence[str]
     topic: str
-    value_format: str = "json"
+    value_format: Literal["json", "string", "raw"] = "json"
     key: str | None = None
     value: str | None = None
     timeout: Duration = timedelta(seconds=60)
@@ -62,16 +64,16 @@ class KafkaSink(Sink):
 
     @property
     def target(self) -> str | None:
-        # Not the brokers: they may move.
+        # Without the brokers: they may move.
         return f"kafka:{self.topic}"
 
     def open(self, context: SinkContext) -> Committer:
         timeout = seconds("timeout", self.timeout)
         client = Client(str(self.bootstrap_servers), dict(self.properties), timeout, StorageError)
-        target = Target(client, self.topic, self.value_format, self.key, self.value)
-        target.check(context.schema)
-        return KafkaCommitter(target)
+        destination = Destination(client, self.topic, self.value_format, self.key, self.value)
+        destination.check(context.schema)
+        return KafkaCommitter(destination)
 
     def __repr__(self) -> str:
-        # `key` is the name of a column here, no secret.
-        return redacted_repr(self).replace("key='***'", f"key={self.key!r}")
+        # `key` is a column's name here, not a secret.
+        return show(self).replace("key='***'", f"key={self.key!r}")

@@ -1,4 +1,4 @@
-"""Kafka as a source, with its offsets in the job's checkpoint, and as a sink that writes at least once."""
+"""KafkaSource: reads Kafka topics, with offsets in the job's checkpoint."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from volley.checks import Duration, count, duration, flag, keep, mapping, names, one_of, optional, seconds, text
 from volley.connectors.kafka import settings
@@ -21,47 +21,49 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from volley.formats.messages import Decoder
+    from volley.types.names import SchemaLike
 
 __all__ = ["KafkaSource"]
 
 
 @dataclass(frozen=True, repr=False)
 class KafkaSource(Source):
-    """The messages of Kafka topics, each once: its offsets are in the job's checkpoint, no consumer group is joined.
+    """Reads the messages of Kafka topics, each once: offsets are in the job's checkpoint, no consumer group is joined.
 
-    Only what is committed is read: messages of transactions that were aborted are left out. Partitions that are added
-    are read from their beginning, with a pattern so are topics. A message without a value (a tombstone) is a row of
-    nulls.
+    Only committed messages are read; those of aborted transactions are skipped. New partitions, and with a pattern new
+    topics, are read from their beginning. A message without a value (a tombstone) is a row of nulls.
 
     Args:
-        bootstrap_servers: The brokers to ask first, ``"host:9092,other:9092"``, or a list of them.
+        bootstrap_servers: The bootstrap brokers: ``"host:9092,other:9092"``, or a list of them.
         topics: The topic to read, or several.
-        pattern: Instead of topics: a regular expression for the whole of a topic's name.
-        value_format: What a message's value is. ``"json"``: an object, its fields are the columns. ``"avro"``: a
-            record, the same. ``"string"``: text, the column ``value``. ``"raw"``: bytes, the column ``value``.
-        schema: The columns of JSON: an Arrow schema, ``"id long, name string"`` or a dict; missing ones are null. Of
-            Avro: the schema to read into, as JSON text or a dict; None = the registry's latest one for the topic, kept
-            for the life of the checkpoint.
-        include: What to have beside the value, out of ``"key"``, ``"headers"``, ``"timestamp"``, ``"topic"``,
-            ``"partition"``, ``"offset"``; the columns are called ``kafka_key`` and so on.
-        on_unknown: What to do about fields of JSON objects that the schema lacks: ``"ignore"`` them; ``"keep"`` them,
-            as JSON in the column ``kafka_unknown``; ``"fail"``: such a message is a bad row.
-        starting_offsets: Where a new job begins: ``"earliest"``, ``"latest"``, or offsets by topic and partition,
-            ``{"events": {0: 123}}``; partitions that are not named begin at their earliest.
-        starting_timestamp: Instead of that: with the first message at or after this time.
-        bounded: True: read what is there when the run starts, then stop. False: go on.
-        max_rows_per_epoch: The most offsets of one epoch; partitions that have little give all they have, the others
-            the same. None = all there is.
-        min_rows_per_split: The fewest offsets of a task, if there are as many; partitions that have fewer go together.
-        max_rows_per_split: The most offsets of a task; at least twice the former.
-        on_lost_offsets: When messages were deleted before they were read: ``"fail"``, or ``"skip"`` them, with a
-            warning in Spark's log that tells how many offsets.
-        registry: The URL of a schema registry (Confluent's protocol) for Avro; messages then begin with the id of
-            their schema. None = they begin with the record.
-        publish_group: A consumer group under which the offsets are published when their epoch is done, for monitoring
-            alone: nothing is read from it. Nobody else may be a member of it.
-        timeout: The longest to wait for a broker's answer: a timedelta, seconds or a text such as ``"30s"``.
-        properties: librdkafka's, for example of SASL and TLS; secrets in them are never shown.
+        pattern: A regular expression that must match a topic's whole name; replaces `topics`.
+        value_format: The format of a message's value. ``"json"`` (the default): an object, its fields are the columns.
+            ``"avro"``: a record, its fields are the columns. ``"string"``: text, in the column ``value``. ``"raw"``:
+            bytes, in the column ``value``.
+        schema: For JSON, the columns: a text such as ``"id long, name string"``, a dict of names and types, a
+            dataclass, a pydantic model or a `pyarrow.Schema`; missing fields are null. For Avro, the schema to read
+            into, as JSON text or a dict; None = the registry's latest schema of the topic, fixed for the life of the
+            checkpoint.
+        include: The parts of a message to add as columns ``kafka_key`` and so on, out of ``"key"``, ``"headers"``,
+            ``"timestamp"``, ``"topic"``, ``"partition"``, ``"offset"``.
+        on_unknown: What to do with JSON fields that the schema lacks: ``"ignore"`` them (the default), ``"keep"`` them
+            as JSON in the column ``kafka_unknown``, or ``"fail"``: the message is a bad row.
+        starting_offsets: Where a new job starts: ``"earliest"`` (the default), ``"latest"``, or offsets by topic and
+            partition, ``{"events": {0: 123}}``; other partitions start at their earliest offset.
+        starting_timestamp: Start a new job with the first message at or after this time; replaces `starting_offsets`.
+        bounded: True: read the messages that exist when the run starts, then stop. False: keep reading.
+        max_rows_per_epoch: The maximum offsets per epoch; partitions with few new offsets give all, the others give
+            equal numbers. None = all.
+        min_rows_per_split: The minimum offsets of a task, if an epoch has as many; small partitions are combined.
+        max_rows_per_split: The maximum offsets of a task; at least twice `min_rows_per_split`.
+        on_lost_offsets: What to do if messages were deleted before they were read: ``"fail"`` (the default), or
+            ``"skip"`` them and log a warning with the number of offsets to Spark's log.
+        registry: The URL of a schema registry (Confluent's protocol) for Avro; messages then start with the id of
+            their schema. None = they start with the record.
+        publish_group: A consumer group under which offsets are published after each epoch, for monitoring only: they
+            are never read back. The group must have no members.
+        timeout: The timeout of a request to a broker: a timedelta, seconds or a text such as ``"30s"``.
+        properties: Properties of librdkafka, for example for SASL and TLS; secrets in them are never shown.
 
     Raises:
         ConfigError: If a setting is wrong.
@@ -75,17 +77,19 @@ include=('key', 'offset'))
     bootstrap_servers: str | Sequence[str]
     topics: str | Sequence[str] | None = None
     pattern: str | None = None
-    value_format: str = "json"
-    schema: Any = None
+    value_format: Literal["json", "avro", "string", "raw"] = "json"
+    schema: SchemaLike | Mapping[str, Any] | None = None
     include: Sequence[str] = ()
-    on_unknown: str = "ignore"
-    starting_offsets: str | Mapping[str, Mapping[int, int]] = field(default="earliest", hash=False)
+    on_unknown: Literal["ignore", "keep", "fail"] = "ignore"
+    starting_offsets: Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]] = field(
+        default="earliest", hash=False
+    )
     starting_timestamp: datetime | None = None
     bounded: bool = False
     max_rows_per_epoch: int | None = None
     min_rows_per_split: int = 25_000
     max_rows_per_split: int = 2_000_000
-    on_lost_offsets: str = "fail"
+    on_lost_offsets: Literal["fail", "skip"] = "fail"
     registry: str | None = None
     publish_group: str | None = None
     timeout: Duration = timedelta(seconds=60)
@@ -112,13 +116,13 @@ include=('key', 'offset'))
 
     @property
     def identity(self) -> str:
-        # Not the brokers: they may move. That it is another cluster is told by its topics' ids.
+        # Without the brokers: they may move. Another cluster is recognised by its topics' ids.
         return f"kafka:{','.join(self.topics)}" if self.topics else f"kafka:pattern:{self.pattern}"
 
     def preview(self, context: SourceContext) -> pa.Schema | None:
         from volley.connectors.kafka.reader import columns
 
-        # What Avro has may stand in a registry.
+        # The schema of Avro may be in a registry.
         return None if self.value_format == "avro" else columns(self._decoder(context), self.include)
 
     def open(self, context: SourceContext) -> Reader:
@@ -130,7 +134,7 @@ include=('key', 'offset'))
         def first() -> bytes:
             return json.dumps(beginning(cluster, self.starting_offsets, self.starting_timestamp)).encode()
 
-        # Spark asks where to begin again after a crash in the first epoch; "latest" would be another place by then.
+        # Spark asks for the initial offset again after a crash in the first epoch; "latest" would have moved by then.
         initial = read_or_create(f"{context.state}/initial-offset.json", first, json.loads)
         decoder = self._decoder(context)
         schema = columns(decoder, self.include)
@@ -154,10 +158,10 @@ include=('key', 'offset'))
         if self.value_format != "avro":
             return plain_decoder(self.value_format, self.schema, self.on_unknown)
         registry = None if self.registry is None else Registry(self.registry, seconds("timeout", self.timeout))
-        return avro_decoder(self.schema or self._kept_schema(context), registry)
+        return avro_decoder(str(self.schema or self._remembered_schema(context)), registry)
 
-    def _kept_schema(self, context: SourceContext) -> str:
-        # Parsed to find out whether it is whole.
+    def _remembered_schema(self, context: SourceContext) -> str:
+        # Parsed to check that the file is complete.
         return json.dumps(read_or_create(f"{context.state}/schema.avsc", self._latest_schema, json.loads))
 
     def _latest_schema(self) -> bytes:

@@ -1,1 +1,1 @@
-"""Rows in memory as a source and as a sink."""
+"""Memory source and sink: rows of this process."""

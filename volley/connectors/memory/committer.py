@@ -1,4 +1,4 @@
-"""How a MemorySink commits: batches travel to the driver as Arrow streams, and each epoch becomes a table there."""
+"""Runs a MemorySink: tasks send their batches to the driver as Arrow streams; each epoch becomes a table there."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from volley.epoch import Epoch, WriteResult
 from volley.sink import Committer, Writer
 from volley.task.collect import MemoryWriter, table_of
 
-__all__ = ["MemoryCommitter", "united"]
+__all__ = ["MemoryCommitter", "concatenate"]
 
 
-def united(tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of all tables, with the columns of all."""
+def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of all tables, with the columns of all of them."""
     return pa.concat_tables(tables, promote_options="permissive")
 
 
 class MemoryCommitter(Committer):
-    """Keeps each epoch as a table of this process.
+    """Stores each epoch as a table in this process.
 
     Args:
-        epochs: The tables of a sink, which this fills.
-        schema: Of the rows.
+        epochs: The sink's tables; `commit` adds to them.
+        schema: The columns of the rows.
     """
 
     def __init__(self, epochs: dict[Epoch, pa.Table], schema: pa.Schema) -> None:

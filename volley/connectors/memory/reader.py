@@ -1,4 +1,4 @@
-"""Reads rows in memory: they travel to the executors with the reader."""
+"""Runs a MemorySource: the rows are sent to the executors with the reader."""
 
 from __future__ import annotations
 
@@ -16,14 +16,19 @@ from volley.errors import SourceError
 from volley.source import Offset, Reader
 from volley.storage.paths import filesystem
 
-__all__ = ["MemoryReader", "tabled"]
+__all__ = ["MemoryReader", "to_table"]
 
 _ROWS_PER_SPLIT = 10_000
 
 
 @dataclass
 class _Run:
-    """What a process remembers of this run: the planner its stop, who plans splits the aborts."""
+    """Per-process state of a run.
+
+    Attributes:
+        stop: The row where this run stops; set in the process that plans epochs.
+        aborts: The ABORT markers that fired in this run; set in the process that plans splits.
+    """
 
     stop: int | None = None
     aborts: set[int] = field(default_factory=set)
@@ -31,11 +36,11 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Markers:
-    """Where the markers stand, as the number of rows before them.
+    """The positions of the markers, as the number of rows before each.
 
     Args:
-        ends: The EOFs.
-        aborts: The ABORTs, each with True if a run ends behind it, so that it belongs to the row before it.
+        ends: The positions of EOFs.
+        aborts: The positions of ABORTs, each with True if a run ends right after it: it belongs to the row before.
     """
 
     ends: tuple[int, ...] = ()
@@ -59,11 +64,11 @@ class MemoryReader(Reader):
     Args:
         table: The rows.
         schema: Their columns.
-        markers: What stands between them.
-        name: What errors call the source.
-        state: The fsspec URL of the folder that tells which ABORTs were met.
-        limit: The most rows of one epoch; None = all.
-        run: What this process remembers of this run.
+        markers: The markers between them.
+        name: The source's name in errors.
+        state: The fsspec URL of the folder that records which ABORTs have fired.
+        limit: The maximum number of rows per epoch; None = all.
+        run: The state of this run in this process.
     """
 
     table: pa.Table = field(repr=False)
@@ -80,7 +85,7 @@ class MemoryReader(Reader):
     def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
         first, end = int(start["rows"]), int(self.table.num_rows)
         if target is not None:
-            # Only a bounded run has a target, and its first question tells where it begins.
+            # Only a bounded run has a target; the first call has the run's start.
             if self.run.stop is None:
                 self.run.stop = self.markers.next_end(first, default=end)
             end = min(self.run.stop, target["rows"])
@@ -88,18 +93,19 @@ class MemoryReader(Reader):
 
     def splits(self, start: Offset, end: Offset) -> list[tuple[int, int, bool]]:
         first, last = start["rows"], end["rows"]
-        # All of them are noted as met, so that one run aborts once.
+        # Record all of them as fired, so that a run aborts only once.
         aborts = [position for position in self.markers.aborts_between(first, last) if self._aborts_at(position)]
-        # The rows before the first ABORT are read; nobody would see those behind it.
+        # Rows after the first ABORT are not read: the epoch fails before they are written.
         last = aborts[0] if aborts else last
-        cuts = [(at, min(at + _ROWS_PER_SPLIT, last), False) for at in range(first, last, _ROWS_PER_SPLIT)]
+        starts = range(first, last, _ROWS_PER_SPLIT)
+        splits = [(begin, min(begin + _ROWS_PER_SPLIT, last), False) for begin in starts]
         if aborts:
-            begin = cuts.pop()[0] if cuts else first
-            cuts.append((begin, last, True))
-        return cuts
+            begin = splits.pop()[0] if splits else first
+            splits.append((begin, last, True))
+        return splits
 
     def _aborts_at(self, position: int) -> bool:
-        """True in the first run that comes to this ABORT; a file in the state folder tells the later ones."""
+        """Return True in the first run that reaches this ABORT; a file in the state folder records that it fired."""
         files, path = filesystem(f"{self.state}/abort-{position}", {})
         if not files.exists(path):
             files.makedirs(posixpath.dirname(path), exist_ok=True)
@@ -117,35 +123,35 @@ class MemoryReader(Reader):
         yield from numbered(self.read(split), self.name, split[0])
 
 
-def tabled(rows: Any, schema: Any) -> tuple[pa.Table, _Markers]:
-    """The rows of a MemorySource as one Arrow table, the markers beside it.
+def to_table(rows: Any, schema: Any) -> tuple[pa.Table, _Markers]:
+    """Return the rows of a MemorySource as one Arrow table, and the markers.
 
     Args:
-        rows: The rows.
-        schema: The declared schema; None = their own.
+        rows: The rows, with markers between them.
+        schema: The declared schema; None = the schema of the rows.
 
     Raises:
-        SourceError: If the rows do not fit one schema; names the column.
+        SourceError: If the rows don't fit one schema; names the column.
     """
-    table, markers = _parted(rows, schema) if isinstance(rows, tuple) else (rows, _Markers())
+    table, markers = _separate(rows, schema) if isinstance(rows, tuple) else (rows, _Markers())
     return conformed(table, schema), markers
 
 
-def _parted(rows: tuple[Any, ...], schema: Any) -> tuple[pa.Table, _Markers]:
-    """Rows and markers, each for itself."""
-    plain = [row for row in rows if not isinstance(row, Marker)]
+def _separate(rows: tuple[Any, ...], schema: Any) -> tuple[pa.Table, _Markers]:
+    """Separate rows and markers."""
+    data = [row for row in rows if not isinstance(row, Marker)]
     ends: list[int] = []
     aborts: list[tuple[int, bool]] = []
-    position = len(plain)
-    ends_behind = True
-    # From the end, so that it is known what comes behind an ABORT.
+    position = len(data)
+    is_last = True
+    # In reverse order, so that what follows an ABORT is known.
     for row in reversed(rows):
         if row is EOF:
             ends.append(position)
-            ends_behind = True
+            is_last = True
         elif row is ABORT:
-            aborts.insert(0, (position, ends_behind))
+            aborts.insert(0, (position, is_last))
         else:
             position -= 1
-            ends_behind = False
-    return table_of(plain, schema), _Markers(tuple(ends), tuple(aborts))
+            is_last = False
+    return table_of(data, schema), _Markers(tuple(ends), tuple(aborts))

@@ -1,4 +1,4 @@
-"""What a MemorySource is given, checked and made unchangeable: rows, and the markers between them. Needs no Arrow."""
+"""Checks the rows of a MemorySource, and the markers between them, without importing Arrow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ABORT", "EOF", "Marker", "checked"]
 
 
 class Marker(Enum):
-    """What may stand between the rows of a MemorySource, to test what happens there (after bytewax's TestingSource)."""
+    """Markers between the rows of a MemorySource, for tests; modelled on bytewax's TestingSource."""
 
     ABORT = "ABORT"
     EOF = "EOF"
@@ -22,25 +22,25 @@ class Marker(Enum):
 
 
 ABORT = Marker.ABORT
-"""The epoch that has it fails, once, after its rows; later runs with the same checkpoint pass over it."""
+"""Makes the epoch that has it fail once, after its rows; later runs with the same checkpoint ignore it."""
 
 EOF = Marker.EOF
-"""The source ends here for this run; the next run with the same checkpoint goes on behind it."""
+"""Ends this run of the source; the next run with the same checkpoint starts with the rows after it."""
 
 
 def _is_arrow(value: Any) -> bool:
-    """True for a table or batch; asked without importing Arrow, since who has one has imported it."""
+    """Return True for an Arrow table or batch; checks the module's name, so that pyarrow is not imported."""
     return type(value).__module__.partition(".")[0] == "pyarrow" and hasattr(value, "num_rows")
 
 
 def checked(rows: Any) -> Any:
-    """A table or batch as it is, a frame of pandas or polars as a table, other rows as a tuple that nobody changes.
+    """Return a table or batch unchanged, a pandas or polars frame as a table, and other rows as a tuple of copies.
 
     Args:
-        rows: What somebody gave as rows.
+        rows: The rows as the user gave them.
 
     Raises:
-        ConfigError: If it is anything else.
+        ConfigError: If `rows` is anything else.
     """
     if _is_arrow(rows):
         return rows
@@ -57,7 +57,7 @@ def checked(rows: Any) -> Any:
     for row in rows:
         if not isinstance(row, dict | Marker) and not _is_arrow(row):
             raise ConfigError(f"a row is of type {type(row).__name__}", hint='rows are dicts: [{"id": 1}, {"id": 2}]')
-    found = [_is_arrow(row) for row in rows]
-    if any(found) and not all(found):
+    are_arrow = [_is_arrow(row) for row in rows]
+    if any(are_arrow) and not all(are_arrow):
         raise ConfigError("Arrow data stands among dicts or markers", hint="give only dicts, or only batches")
     return rows

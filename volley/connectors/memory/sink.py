@@ -1,4 +1,4 @@
-"""MemorySink: rows collected on the driver, for tests, examples and notebooks."""
+"""MemorySink: collects rows on the driver, for tests, examples and notebooks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ __all__ = ["MemorySink"]
 
 @dataclass(frozen=True)
 class MemorySink(Sink):
-    """Rows collected on the driver, where `rows` and `table` show them; they live as long as the sink.
+    """Collects rows on the driver: `rows` and `table` return them. They live as long as the sink.
 
     Args:
-        name: What tells it from others; sinks of one name are equal but collect by themselves.
+        name: The sink's name; two sinks of one name are equal, but each collects its own rows.
+
+    Raises:
+        ConfigError: If `name` is empty.
 
     Example:
         >>> MemorySink("out").rows()
@@ -40,26 +43,29 @@ class MemorySink(Sink):
         return MemoryCommitter(self._epochs, context.schema)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of all epochs so far, epoch by epoch; a date beyond the years 1 to 9999 is text."""
+        """Return the rows of all epochs so far, in the order of the epochs.
+
+        A date or time outside the years 1 to 9999 is returned as text.
+        """
         from volley.arrow.python_values import readable_rows
 
         return [row for table in list(self._epochs.values()) for row in readable_rows(table)]
 
     def table(self) -> pa.Table:
-        """The rows as an Arrow table; if jobs with different columns have filled it, with the columns of all.
+        """Return the rows as an Arrow table; if jobs had different columns, it has all of them.
 
         Raises:
-            ConfigError: If there was no epoch yet, so that the schema is not known.
+            ConfigError: If no epoch has been committed yet, so that the schema is unknown.
         """
-        from volley.connectors.memory.committer import united
+        from volley.connectors.memory.committer import concatenate
 
         tables = list(self._epochs.values())
         if not tables:
             raise ConfigError(f"{self!r} has no rows yet", hint="run the pipeline first")
-        return united(tables)
+        return concatenate(tables)
 
     def clear(self) -> None:
-        """Forget the rows, not which epochs there were."""
+        """Delete the rows, but remember which epochs were committed."""
         for epoch, table in list(self._epochs.items()):
             self._epochs[epoch] = table.slice(0, 0)
 

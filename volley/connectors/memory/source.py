@@ -1,4 +1,4 @@
-"""Rows in memory as a source and as a sink: for tests, examples and notebooks."""
+"""MemorySource: rows of this process, for tests, examples and notebooks."""
 
 from __future__ import annotations
 
@@ -13,22 +13,27 @@ from volley.types.schemas import schema_setting
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from volley.types.names import SchemaLike
+
 __all__ = ["ABORT", "EOF", "MemorySource"]
 
 
 @dataclass(frozen=True, repr=False)
 class MemorySource(Source):
-    """Rows given as Python values or Arrow data; bounded.
+    """Reads rows given as Python values or Arrow data; bounded.
 
     Args:
-        rows: Dicts (with ABORT and EOF between them, if wanted), a `pyarrow.Table`, one or more
-            `pyarrow.RecordBatch`, or a frame of pandas (NaN is null, an index with a name a column) or polars.
-        schema: Their columns; None = taken from the Arrow data or frame, or inferred from the dicts.
-        rows_per_epoch: The most rows of one epoch; None = all.
-        name: What tells it from other sources in memory: a checkpoint is bound to it.
+        rows: Dicts (optionally with ABORT and EOF between them), a `pyarrow.Table`, one or more
+            `pyarrow.RecordBatch`, or a pandas or polars DataFrame. In pandas, NaN is null and a named index is a
+            column.
+        schema: The columns: a text such as ``"id long, name string"``, a dict of names and types, a dataclass, a
+            pydantic model or a `pyarrow.Schema`. None = those of the Arrow data or DataFrame, or inferred from the
+            dicts.
+        rows_per_epoch: The maximum number of rows per epoch; None = all rows in one epoch.
+        name: The source's name: a checkpoint is bound to it.
 
     Raises:
-        ConfigError: If `rows` are no rows, `schema` is no schema, or `rows_per_epoch` is not positive.
+        ConfigError: If `rows` or `schema` has a wrong type, or `rows_per_epoch` is not positive.
 
     Example:
         >>> MemorySource([{"id": 1}, {"id": 2}], rows_per_epoch=1)
@@ -36,7 +41,7 @@ class MemorySource(Source):
     """
 
     rows: Any = field(hash=False)
-    schema: Any = None
+    schema: SchemaLike | None = None
     rows_per_epoch: int | None = None
     name: str = "memory"
 
@@ -56,14 +61,14 @@ class MemorySource(Source):
         return self.open(context).schema
 
     def open(self, context: SourceContext) -> Reader:
-        """Make one Arrow table of the rows.
+        """Convert the rows to one Arrow table, and return its reader.
 
         Raises:
-            SourceError: If the rows do not fit one schema; names the column.
+            SourceError: If the rows don't fit one schema; names the column.
         """
-        from volley.connectors.memory.reader import MemoryReader, tabled
+        from volley.connectors.memory.reader import MemoryReader, to_table
 
-        table, markers = tabled(self.rows, self.schema)
+        table, markers = to_table(self.rows, self.schema)
         return MemoryReader(table, table.schema, markers, self.identity, context.state, self.rows_per_epoch)
 
     def __repr__(self) -> str:

@@ -23,7 +23,7 @@ from volley.iceberg.storage.errors import storage_error
 from volley.secrets import redact, redact_uri, redacted, secrets_in
 
 if TYPE_CHECKING:
-    from volley.iceberg.catalogs.values import CatalogConfig
+    from volley.iceberg.catalogs.config import CatalogConfig
     from volley.iceberg.storage.values import IcebergStorage
 
 __all__ = ["catalog_errors"]
@@ -37,27 +37,27 @@ def catalog_errors(
 ) -> Iterator[None]:
     """Translate exceptions of pyiceberg and the clients below it into VolleyErrors.
 
-    A conflict (pyiceberg's ``CommitFailedException``) passes as it is, for the committer to handle.
+    A conflict (pyiceberg's ``CommitFailedException``) is not translated: the committer handles it.
 
     Args:
-        catalog: The catalog that is used.
-        storage: The storage below it.
+        catalog: The catalog.
+        storage: The storage of its tables.
         table: The table's dotted name.
-        properties: What pyiceberg was told; secrets in it are kept out of the errors.
+        properties: The properties given to pyiceberg; secrets in them are redacted in the errors.
 
     Raises:
-        CatalogError: Or one of its kinds; it names the catalog.
-        StorageError: If it was the storage below the catalog that failed.
+        CatalogError: Or a subclass, if the catalog failed; names the catalog.
+        StorageError: If the storage failed.
         MissingDependencyError: If a package is not installed.
     """
     try:
         yield
     except Exception as error:
         secrets = _secrets(properties)
-        made = _translated(error, _Place(catalog, storage, table), secrets)
-        if made is None:
+        translated = _translated(error, _Place(catalog, storage, table), secrets)
+        if translated is None:
             raise
-        raise made from redacted(error, secrets)
+        raise translated from presentable(error, secrets)
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class _Place:
     table: str
 
 
-def _secrets(given: Mapping[str, Any]) -> set[str]:
-    passwords = {unquote(found) for found in re.findall(r"://[^/\s:@]*:(\S+)@", str(given.get("uri", "")))}
-    return secrets_in(given) | passwords | {str(given.get("credential", "")).partition(":")[2]} - {""}
+def _secrets(properties: Mapping[str, Any]) -> set[str]:
+    passwords = {unquote(match) for match in re.findall(r"://[^/\s:@]*:(\S+)@", str(properties.get("uri", "")))}
+    return secrets_in(properties) | passwords | {str(properties.get("credential", "")).partition(":")[2]} - {""}
 
 
 def _translated(error: Exception, place: _Place, secrets: Collection[str]) -> VolleyError | None:
@@ -82,8 +82,8 @@ def _translated(error: Exception, place: _Place, secrets: Collection[str]) -> Vo
     if isinstance(error, ImportError | theirs.NotInstalledError):
         return _missing(error, place.catalog)
     absent = isinstance(error, theirs.NoSuchTableError | theirs.NoSuchNamespaceError | theirs.NoSuchIdentifierError)
-    # pyiceberg has no word for a commit to a table that is not there.
-    if absent or (isinstance(error, theirs.RESTError) and _asked_for_no_table(error)):
+    # pyiceberg has no exception for a commit to a missing table.
+    if absent or (isinstance(error, theirs.RESTError) and _is_missing_table(error)):
         return TableNotFoundError(
             f"table {place.table} not found in {address}: {text}", hint="check namespace and table"
         )
@@ -110,15 +110,15 @@ def _translated(error: Exception, place: _Place, secrets: Collection[str]) -> Vo
 
 
 def _in_storage(error: Exception) -> bool:
-    """Whether it was raised below s3fs: its client and Glue's raise the same errors."""
+    """Return True if the error was raised below s3fs: its client and Glue's raise the same types."""
     frames = traceback.walk_tb(error.__traceback__)
     return any(frame.f_globals["__name__"].startswith("aiobotocore.") for frame, _ in frames)
 
 
 def _glue_error(error: Exception, address: str, text: str) -> CatalogError:
-    """Our error for one of AWS' client, which tells its kinds apart by codes and names."""
-    answer = getattr(error, "response", None) or {}
-    code = answer.get("Error", {}).get("Code") or type(error).__name__
+    """Translate an error of AWS' client by its code or type name."""
+    response = getattr(error, "response", None) or {}
+    code = response.get("Error", {}).get("Code") or type(error).__name__
     if re.search("Throttling|InternalService|ServiceUnavailable|OperationTimeout|TooManyRequests", code):
         return _busy(address, text)
     if re.search("Connect|Timeout|HTTPClient", code):
@@ -133,7 +133,7 @@ def _refused(address: str, text: str, hint: str) -> CatalogAuthError:
 
 
 def _unreachable(address: str, text: str) -> CatalogUnreachableError:
-    # The clients bury the reason in the story of their retries.
+    # Extract the reason from the clients' report of their retries.
     reason = re.search(r"\[Errno -?\d+\] [^'\")\n]+|[Tt]imed out", text)
     return CatalogUnreachableError(
         f"catalog {address} does not answer: {reason[0] if reason else text}",
@@ -141,9 +141,9 @@ def _unreachable(address: str, text: str) -> CatalogUnreachableError:
     )
 
 
-def _asked_for_no_table(error: Exception) -> bool:
-    answer = getattr(error.__cause__, "response", None)
-    return answer is not None and answer.status_code == 404 and "/tables/" in answer.url
+def _is_missing_table(error: Exception) -> bool:
+    response = getattr(error.__cause__, "response", None)
+    return response is not None and response.status_code == 404 and "/tables/" in response.url
 
 
 def _busy_errors() -> tuple[type[Exception], ...]:
@@ -172,8 +172,8 @@ def _missing(error: Exception, source: CatalogConfig) -> MissingDependencyError:
 
 
 def _sql_error(error: Exception, source: CatalogConfig) -> VolleyError:
-    """Our error for one of a database, which tells its kinds apart by words only."""
-    address, text = source.address, redact_uri(str(error)).strip()
+    """Translate an error of a database by its text: databases have no common codes."""
+    address, text = source.address, mask_uri(str(error)).strip()
     if source.file is not None and re.search("unable to open|readonly|I/O", text):
         return StorageError(f"catalog file {source.file} failed: {text}", hint="check the folder and its permissions")
     if "locked" in text:

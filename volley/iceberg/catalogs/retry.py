@@ -1,4 +1,4 @@
-"""Trying again what a catalog could not do just then."""
+"""Retry policy for catalog calls: four attempts, 100, 200 and 400 ms apart."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from volley.errors import CatalogUnreachableError
 
-__all__ = ["ATTEMPTS", "patient", "patiently"]
+__all__ = ["ATTEMPTS", "commit_retry", "retry_reads"]
 
 _T = TypeVar("_T")
 
 ATTEMPTS = 4
 
-# 100, 200, 400 ms between the attempts.
-patient = partial(Retrying, wait=wait_exponential(multiplier=0.1, max=0.4), stop=stop_after_attempt(ATTEMPTS))
+commit_retry = partial(Retrying, wait=wait_exponential(multiplier=0.1, max=0.4), stop=stop_after_attempt(ATTEMPTS))
 
 
-def patiently(ask: Callable[[], _T]) -> _T:
-    """The answer to something that changes nothing, asked again while the catalog can't be reached."""
-    return patient(retry=retry_if_exception_type(CatalogUnreachableError), reraise=True)(ask)
+def retry_reads(read: Callable[[], _T]) -> _T:
+    """Return the result of a call that is safe to repeat; retry while the catalog can't be reached."""
+    return commit_retry(retry=retry_if_exception_type(CatalogUnreachableError), reraise=True)(read)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
@@ -13,8 +12,10 @@ from urllib.parse import quote
 
 from volley.checks import Duration, keep, mapping, optional, seconds, secret, text
 from volley.errors import ConfigError
+from volley.iceberg.catalogs.config import CatalogConfig
+from volley.iceberg.catalogs.uris import check_port, check_uri
 from volley.iceberg.storage.values import IcebergStorage, check_secret
-from volley.secrets import redact_uri, redacted_repr
+from volley.secrets import mask_uri
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CATALOG_NAME",
-    "CatalogConfig",
     "GlueCatalog",
     "HiveCatalog",
     "MemoryCatalog",
@@ -33,90 +33,35 @@ __all__ = [
 ]
 
 CATALOG_NAME = "volley"
-"""SQL catalogs keep their name in every row: other clients must open them by this one,
+"""SQL catalogs store their name in every row: other clients must use the same name,
 ``pyiceberg.catalog.sql.SqlCatalog("volley", uri="sqlite:////lake/catalog.db")``."""
 
 _CONNECT_SECONDS = 5.0
 _SQLITE_SECONDS = 30
 
 
-class CatalogConfig(ABC):
-    """A catalog as a plain value; nothing is reached before it is opened."""
-
-    extra: ClassVar[str | None] = None
-    """The extra of volley-stream that installs its client."""
-
-    @property
-    @abstractmethod
-    def address(self) -> str:
-        """Where it is, for messages: no secrets."""
-
-    @abstractmethod
-    def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
-        """What pyiceberg's ``load_catalog`` is told; holds the secrets, so it must never be shown.
-
-        Args:
-            storage: Where the tables' files live.
-            warehouse: The sink's setting of that name.
-        """
-
-    @property
-    def file(self) -> str | None:
-        """The file it is, if it is one."""
-        return None
-
-    @abstractmethod
-    def open(self, properties: dict[str, Any]) -> Catalog:
-        """Open pyiceberg's catalog with these properties."""
-
-    __repr__ = redacted_repr
-
-
-def _check_uri(uri: object, *schemes: str) -> None:
-    if not isinstance(uri, str) or not uri.startswith(schemes):
-        shown = redact_uri(uri) if isinstance(uri, str) else uri
-        raise ConfigError(f"catalog uri {shown!r} is not valid", hint=f"it begins with {' or '.join(schemes)}")
-    # Not shown: where such a URI's password ends is anybody's guess, and each client guesses for itself.
-    if re.search(r"\s", uri) or uri.partition("?")[0].count("@") > 1:
-        scheme = uri.partition(":")[0]
-        raise ConfigError(
-            f"catalog uri {scheme}://… has a space or a second @",
-            hint="escape what stands in user and password: urllib.parse.quote(password, safe='')",
-        )
-
-
-def _check_port(uri: str) -> None:
-    # Behind the last @: an unescaped password may hold anything.
-    place = uri.rpartition("@")[2] if "@" in uri else uri.partition("://")[2]
-    port = re.match(r"[^/?\[\]:]*:([^/?]*)", place)
-    if port and not port[1].isdigit():
-        raise ConfigError(
-            f"catalog uri {redact_uri(uri)!r} has a port that is no number",
-            hint="postgresql://user:password@host:5432/db",
-        )
-
-
-def _limits(timeout: float) -> tuple[float, float]:
-    """The longest to wait for a connection, and for an answer."""
+def _timeouts(setting: Duration) -> tuple[float, float]:
+    """Return the timeouts of a connection and of a response, in seconds."""
+    timeout = seconds("timeout", setting)
     return min(_CONNECT_SECONDS, timeout), timeout
 
 
-def _given(**values: Any) -> dict[str, Any]:
+def _without_nones(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, repr=False)
 class RestCatalog(CatalogConfig):
-    """A catalog that speaks Iceberg's REST protocol: Polaris, Lakekeeper, Gravitino, Tabular, …
+    """A catalog with Iceberg's REST protocol: Polaris, Lakekeeper, Gravitino, …
 
     Args:
-        uri: Its URL, up to and without ``/v1``.
-        warehouse: Its name for the warehouse.
+        uri: The catalog's URL, without ``/v1`` at the end.
+        warehouse: The catalog's name for the warehouse.
         credential: OAuth2 client credentials, ``"id:secret"``.
         token: A bearer token, in place of `credential`.
-        properties: Anything more for pyiceberg: ``oauth2-server-uri``, ``scope``, ``header.…``, …
-        timeout: The longest to wait for an answer: seconds, a timedelta or a text such as ``"30s"``; for a connection
-            it is 5 seconds at most.
+        properties: Further properties for pyiceberg: ``oauth2-server-uri``, ``scope``, ``header.…``, …
+        timeout: The timeout of a response: seconds, a timedelta or a text such as ``"30s"``. The timeout of a
+            connection is the same, but at most 5 seconds.
 
     Raises:
         ConfigError: If a setting is wrong.
@@ -134,7 +79,7 @@ class RestCatalog(CatalogConfig):
     timeout: Duration = 30.0
 
     def __post_init__(self) -> None:
-        _check_uri(self.uri, "http://", "https://")
+        check_uri(self.uri, "http://", "https://")
         keep(self, warehouse=optional(text), credential=optional(secret), token=optional(secret), properties=mapping)
         keep(self, timeout=seconds)
         check_secret("token", self.token)
@@ -150,9 +95,9 @@ class RestCatalog(CatalogConfig):
         return redact_uri(self.uri)
 
     def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
-        named = _given(warehouse=warehouse or self.warehouse, credential=self.credential, token=self.token)
+        named = _without_nones(warehouse=warehouse or self.warehouse, credential=self.credential, token=self.token)
         if self.credential or self.token:
-            # pyiceberg's own default, which it warns of when it is left to it.
+            # The same as pyiceberg's default, but without the warning that it logs for it.
             named["oauth2-server-uri"] = f"{self._endpoint.rstrip('/')}/v1/oauth/tokens"
         return {"type": "rest", "uri": self._endpoint, **storage.properties(), **named, **self.properties}
 
@@ -161,18 +106,21 @@ class RestCatalog(CatalogConfig):
         return self.uri
 
     def open(self, properties: dict[str, Any]) -> Catalog:
-        from volley.iceberg.pyiceberg_private.rest import LimitedRestCatalog
+        from volley.iceberg.pyiceberg_private.rest import TimeoutRestCatalog
 
-        return LimitedRestCatalog(CATALOG_NAME, _limits(seconds("timeout", self.timeout)), **_untyped(properties))
+        return TimeoutRestCatalog(CATALOG_NAME, _timeouts(self.timeout), **_without_type(properties))
 
 
 @dataclass(frozen=True, repr=False)
 class NessieCatalog(RestCatalog):
-    """Nessie, by its Iceberg REST service.
+    """Nessie, through its Iceberg REST service.
 
     Args:
-        uri: The service's URL, up to ``/iceberg``; the other settings are those of `RestCatalog`.
-        branch: Nessie's branch.
+        uri: The service's URL, up to ``/iceberg``. The other settings are those of `RestCatalog`.
+        branch: The branch in Nessie.
+
+    Raises:
+        ConfigError: If a setting is wrong.
 
     Example:
         >>> NessieCatalog("http://nessie:19120/iceberg", branch="dev").address
@@ -194,21 +142,25 @@ class NessieCatalog(RestCatalog):
         return f"{self.uri.rstrip('/')}/{quote(self.branch, safe='')}"
 
     def open(self, properties: dict[str, Any]) -> Catalog:
-        from volley.iceberg.pyiceberg_private.nessie import LimitedNessieCatalog
+        from volley.iceberg.pyiceberg_private.nessie import TimeoutNessieCatalog
 
-        return LimitedNessieCatalog(CATALOG_NAME, _limits(seconds("timeout", self.timeout)), **_untyped(properties))
+        return TimeoutNessieCatalog(CATALOG_NAME, _timeouts(self.timeout), **_without_type(properties))
 
 
 @dataclass(frozen=True, repr=False)
 class SqlCatalog(CatalogConfig):
-    """A catalog in a SQL database; its rows carry the name `CATALOG_NAME`.
+    """A catalog in a SQL database. Other clients open it under the name "volley".
 
     Args:
-        uri: SQLAlchemy's URL, ``sqlite:///file`` or ``postgresql+psycopg2://user:password@host/db``;
+        uri: SQLAlchemy's URL: ``sqlite:///file`` or ``postgresql+psycopg2://user:password@host/db``.
             None = the SQLite file ``catalog.db`` in local storage.
 
     Raises:
-        ConfigError: If the URI is of another kind, or of a SQLite database without a file.
+        ConfigError: If the URI has another scheme, or is a SQLite database without a file.
+
+    Example:
+        >>> SqlCatalog("postgresql://volley:hush@db/catalog").address
+        'postgresql://volley:***@db/catalog'
     """
 
     extra: ClassVar[str | None] = "postgres"
@@ -218,8 +170,8 @@ class SqlCatalog(CatalogConfig):
     def __post_init__(self) -> None:
         if self.uri is None:
             return
-        _check_uri(self.uri, "sqlite:///", "postgresql://", "postgresql+")
-        _check_port(self.uri)
+        check_uri(self.uri, "sqlite:///", "postgresql://", "postgresql+")
+        check_port(self.uri)
         if self.uri.startswith("sqlite") and self.file in (None, ":memory:"):
             raise ConfigError(
                 f"catalog uri {self.uri!r} names no file", hint='"sqlite:////folder/file", or MemoryCatalog()'
@@ -237,19 +189,19 @@ class SqlCatalog(CatalogConfig):
     def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
         return {
             "type": "sql",
-            "uri": self._limited_uri(),
-            # A connection that the server has closed meanwhile is found out before it is used.
+            "uri": self._uri_with_timeout(),
+            # Detects a connection that the server has closed before it is used.
             "pool_pre_ping": "true",
             "warehouse": storage.location(warehouse),
             **storage.properties(),
         }
 
-    def _limited_uri(self) -> str:
+    def _uri_with_timeout(self) -> str:
         uri = str(self.uri)
         if "timeout=" in uri:
             return uri
         if self.file is not None:
-            # A second writer waits this long, in place of failing at once with "database is locked".
+            # A second writer waits this long instead of failing at once with "database is locked".
             return f"{uri}{'&' if '?' in uri else '?'}timeout={_SQLITE_SECONDS}"
         if re.match(r"postgresql(\+psycopg2?)?:", uri):
             return f"{uri}{'&' if '?' in uri else '?'}connect_timeout={_CONNECT_SECONDS:.0f}"
@@ -265,10 +217,13 @@ class SqlCatalog(CatalogConfig):
 
 @dataclass(frozen=True, repr=False)
 class MemoryCatalog(CatalogConfig):
-    """A catalog that ends with this process, for tests and for trying out.
+    """A catalog that lives as long as this process, for tests and for trying out.
 
-    Within one process there is one per warehouse location: a table written by a job is there for every
-    `TableRef` with the same location.
+    A process has one per warehouse location: every `TableRef` with the same location finds the tables of a job.
+
+    Example:
+        >>> MemoryCatalog().address
+        'memory'
     """
 
     @property
@@ -279,8 +234,8 @@ class MemoryCatalog(CatalogConfig):
         return {"type": "in-memory", "warehouse": storage.location(warehouse), **storage.properties()}
 
     def open(self, properties: dict[str, Any]) -> Catalog:
-        # SQLite's own memory databases are one per thread, and a job commits on a thread of its own: so a file that
-        # goes with the process.
+        # SQLite's memory databases belong to one thread, but a job commits in its own thread: use a file that is
+        # deleted with the process.
         with _memory_lock:
             warehouse = properties["warehouse"]
             if warehouse not in _memory_catalogs:
@@ -299,16 +254,20 @@ class GlueCatalog(CatalogConfig):
     """AWS Glue.
 
     Args:
-        region: AWS' region.
-        catalog_id: The account's id; None = that of the credentials.
+        region: The AWS region.
+        catalog_id: The AWS account's id; None = the account of the credentials.
         profile: A profile of the AWS configuration.
-        database: Glue's database: the sink's namespace, if that is not given.
-        timeout: The longest to wait for an answer: seconds, a timedelta or a text such as ``"30s"``; for a connection
-            it is 5 seconds at most. A request
-            that fails is sent again twice; ``glue.max-retries`` is pyiceberg's property for that.
+        database: Glue's database; the default namespace of the tables.
+        timeout: The timeout of a response: seconds, a timedelta or a text such as ``"30s"``. The timeout of a
+            connection is the same, but at most 5 seconds. A failed request is retried twice; set pyiceberg's property
+            ``glue.max-retries`` for another number.
 
     Raises:
-        ConfigError: If the timeout is wrong.
+        ConfigError: If a setting is wrong.
+
+    Example:
+        >>> GlueCatalog("eu-central-1", database="db").address
+        'glue:eu-central-1'
     """
 
     extra: ClassVar[str | None] = "glue"
@@ -328,13 +287,15 @@ class GlueCatalog(CatalogConfig):
         return f"glue:{self.region}"
 
     def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
-        named = _given(**{"glue.region": self.region, "glue.id": self.catalog_id, "glue.profile-name": self.profile})
+        named = _without_nones(
+            **{"glue.region": self.region, "glue.id": self.catalog_id, "glue.profile-name": self.profile}
+        )
         return {"type": "glue", "warehouse": storage.location(warehouse), **storage.properties(), **named}
 
     def open(self, properties: dict[str, Any]) -> Catalog:
-        from volley.iceberg.pyiceberg_private.glue import LimitedGlueCatalog
+        from volley.iceberg.pyiceberg_private.glue import TimeoutGlueCatalog
 
-        return LimitedGlueCatalog(CATALOG_NAME, _limits(seconds("timeout", self.timeout)), **_untyped(properties))
+        return TimeoutGlueCatalog(CATALOG_NAME, _timeouts(self.timeout), **_without_type(properties))
 
 
 @dataclass(frozen=True, repr=False)
@@ -343,11 +304,14 @@ class HiveCatalog(CatalogConfig):
 
     Args:
         uri: ``thrift://host:port``.
-        timeout: The longest to wait for a connection, and for an answer: seconds, a timedelta or a text such as
-            ``"30s"``.
+        timeout: The timeout of a connection and of a response: seconds, a timedelta or a text such as ``"30s"``.
 
     Raises:
         ConfigError: If a setting is wrong.
+
+    Example:
+        >>> HiveCatalog("thrift://metastore:9083").address
+        'thrift://metastore:9083'
     """
 
     extra: ClassVar[str | None] = "hive"
@@ -356,7 +320,7 @@ class HiveCatalog(CatalogConfig):
     timeout: Duration = 30.0
 
     def __post_init__(self) -> None:
-        _check_uri(self.uri, "thrift://")
+        check_uri(self.uri, "thrift://")
         keep(self, timeout=seconds)
 
     @property
@@ -367,16 +331,16 @@ class HiveCatalog(CatalogConfig):
         return {"type": "hive", "uri": self.uri, "warehouse": storage.location(warehouse), **storage.properties()}
 
     def open(self, properties: dict[str, Any]) -> Catalog:
-        from volley.iceberg.pyiceberg_private.hive import LimitedHiveCatalog
+        from volley.iceberg.pyiceberg_private.hive import TimeoutHiveCatalog
 
-        return LimitedHiveCatalog(CATALOG_NAME, seconds("timeout", self.timeout), **_untyped(properties))
+        return TimeoutHiveCatalog(CATALOG_NAME, seconds("timeout", self.timeout), **_without_type(properties))
 
 
 def catalog_from_uri(uri: str) -> CatalogConfig:
-    """The catalog that a URI means.
+    """Return the catalog of a URI.
 
     Raises:
-        ConfigError: If it is none of http(s), sqlite, postgresql, thrift, memory.
+        ConfigError: If its scheme is not http(s), sqlite, postgresql, thrift or memory.
 
     Example:
         >>> catalog_from_uri("thrift://metastore:9083")
@@ -397,11 +361,11 @@ def catalog_from_uri(uri: str) -> CatalogConfig:
     )
 
 
-def _untyped(properties: dict[str, Any]) -> dict[str, Any]:
+def _without_type(properties: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in properties.items() if key != "type"}
 
 
 def _sql_catalog(properties: dict[str, Any]) -> Catalog:
-    from volley.iceberg.pyiceberg_private.sql import ThriftySqlCatalog
+    from volley.iceberg.pyiceberg_private.sql import CachedSqlCatalog
 
-    return ThriftySqlCatalog(CATALOG_NAME, **_untyped(properties))
+    return CachedSqlCatalog(CATALOG_NAME, **_without_type(properties))

@@ -1,1 +1,1 @@
-"""Commits one snapshot an epoch."""
+"""Commits one snapshot per epoch."""

@@ -1,4 +1,4 @@
-"""What must change in a table's schema for the rows of a stream."""
+"""Plans the schema changes that a table needs for the rows of a stream."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ __all__ = ["evolution"]
 
 
 def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evolution:
-    """What must change in the schema of a table as it was just loaded, for rows of the Arrow schema `stream`.
+    """Return the schema changes that a freshly loaded table needs for rows of the Arrow schema `stream`.
 
     Raises:
-        SchemaMismatchError: If that can't be, or is not allowed.
-        ConfigError: If the partition spec is not what the config asks for, or the branch is a tag.
+        SchemaMismatchError: If a needed change is impossible or not allowed.
+        ConfigError: If the partition spec is not the configured one, or the branch is a tag.
     """
     _check_branch(table, config.branch)
     rows = _required(config, _written(config, stream))
-    found = plan(table, rows, config.schema_evolution, config.renames, config.drops)
-    check_spec(found.of(table), config.partitioning)
-    return found
+    changes = plan(table, rows, config.schema_evolution, config.renames, config.drops)
+    check_spec(changes.of(table), config.partitioning)
+    return changes
 
 
 def _written(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
-    """The schema of the rows that are written: an upsert's op column is not."""
+    """Return the schema of the written rows: all columns but an upsert's op column."""
     op_field = config.commit_mode.op_field if isinstance(config.commit_mode, Upsert) else None
     return pa.schema([field for field in stream if field.name != op_field])
 
 
 def _required(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
-    """The same, with values required where a row without one is not written, or is refused."""
+    """Return the same schema; columns whose nulls are checked row by row count as required."""
     mode = config.commit_mode
-    # With a dead letter, nulls are sorted out row by row: only what no row could fit is refused before.
-    # A row that only says which one to remove may have nulls too, but in its keys.
+    # With a dead letter, rows with nulls are rejected one by one: only a mismatch of all rows is an error here.
+    # A row that deletes another may have nulls, except in its keys.
     if config.dead_letter or (isinstance(mode, Upsert) and mode.op_field):
-        valued = set(stream.names)
+        required = set(stream.names)
     else:
-        valued = set(mode.key_fields) if isinstance(mode, Upsert) else set()
-    return pa.schema([field.with_nullable(field.nullable and field.name not in valued) for field in stream])
+        required = set(mode.key_fields) if isinstance(mode, Upsert) else set()
+    return pa.schema([field.with_nullable(field.nullable and field.name not in required) for field in stream])
 
 
 def _check_branch(table: Table, branch: str) -> None:

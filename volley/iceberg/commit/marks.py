@@ -30,12 +30,12 @@ JOB = "volley.job"
 OFFSETS = "volley.offsets"
 BRANCH = "volley.branch"
 QUERY = "volley.query-id"
-# Table properties, each with a query's id behind it; they outlive the snapshots.
+# Table properties, each followed by a query's id; they outlive the snapshots.
 MARKS = (EPOCH, COMMIT, JOB, OFFSETS, BRANCH)
 
 
 def epoch_of(table: Table, query_id: str, branch: str) -> int | None:
-    """The last epoch of a query that is in `table`, by its property or, that failing, by the branch's snapshots.
+    """Return the last epoch of a query in `table`, by its property or, without it, the branch's snapshots.
 
     Args:
         table: A freshly loaded table.
@@ -49,7 +49,7 @@ def epoch_of(table: Table, query_id: str, branch: str) -> int | None:
 
 
 def epoch_before(table: Table, head: Snapshot | None, query_id: str) -> int | None:
-    """The last epoch of a query in a snapshot and those before it."""
+    """Return the last epoch of a query in a snapshot and its ancestors."""
     for snapshot in ancestors_of(head, table.metadata) if head else ():
         summary = snapshot.summary.additional_properties if snapshot.summary else {}
         if summary.get(QUERY) == query_id:
@@ -58,7 +58,7 @@ def epoch_before(table: Table, head: Snapshot | None, query_id: str) -> int | No
 
 
 def queries_of(table: Table, job: str) -> set[str]:
-    """The ids of the queries with which a job has written to `table`, by its properties and its snapshots.
+    """Return the ids of the queries of a job that have written to `table`, by its properties and snapshots.
 
     Args:
         table: A freshly loaded table.
@@ -66,12 +66,12 @@ def queries_of(table: Table, job: str) -> set[str]:
     """
     prefix = f"{JOB}."
     marked = (name for name, value in table.properties.items() if name.startswith(prefix) and value == job)
-    found = {name.removeprefix(prefix) for name in marked}
+    by_property = {name.removeprefix(prefix) for name in marked}
     summaries = (snapshot.summary.additional_properties for snapshot in table.metadata.snapshots if snapshot.summary)
-    return found | {summary[QUERY] for summary in summaries if summary.get(JOB) == job and QUERY in summary}
+    return by_property | {summary[QUERY] for summary in summaries if summary.get(JOB) == job and QUERY in summary}
 
 
 def snapshot_id_of(table_uuid: uuid.UUID, epoch: Epoch) -> int:
-    """A positive 63-bit id that two drivers with the same epoch share."""
+    """Return a positive 63-bit snapshot id that is the same for every driver with this epoch."""
     digest = hashlib.sha256(f"{table_uuid}/{epoch.query_id}/{epoch.number}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1 or 1

@@ -1,4 +1,4 @@
-"""The files that an overwriting epoch replaces."""
+"""Computes the files that an overwriting epoch replaces."""
 
 from __future__ import annotations
 
@@ -22,62 +22,62 @@ __all__ = ["check_named", "overwrite"]
 
 
 def overwrite(mode: Overwrite, files: Sequence[WrittenFile], branch: str, table: Table) -> Changes:
-    """The files in place of those that the mode says, of all that the table has now.
+    """Return the changes that replace the table's current files, or those of some partitions, by the epoch's files.
 
     Args:
-        mode: Which to replace.
+        mode: The partitions to replace.
         files: The epoch's data files.
         branch: The branch that is written.
-        table: The table as it was just loaded.
+        table: The freshly loaded table.
 
     Raises:
-        CommitError: If a row belongs to no named partition, or an older file to no partition of today's spec.
+        CommitError: If a row belongs to no named partition, or a file was written under a spec without its fields.
     """
     if not mode.by_partition:
         return Changes(files, removed=list(_live(table, branch)))
     if mode.named:
-        wanted = _Partitions(table, [_named(table, dict(each)) for each in mode.named])
-        _check_inside(table, mode, wanted, files)
+        partitions = _Partitions(table, [_named(table, dict(named)) for named in mode.named])
+        _check_inside(table, mode, partitions, files)
     else:
         whole = [field.field_id for field in table.spec().fields]
-        wanted = _Partitions(table, [_values(table, file.data_file, whole) for file in files])
-    return Changes(files, removed=[file for file in _live(table, branch) if wanted.have(file)])
+        partitions = _Partitions(table, [_values(table, file.data_file, whole) for file in files])
+    return Changes(files, removed=[file for file in _live(table, branch) if partitions.have(file)])
 
 
 def check_named(mode: Overwrite, table: Table) -> None:
-    """Find out, before a row is written, that the partitions which a mode names can exist.
+    """Check, before a row is written, that the partitions of a mode can exist in the table.
 
     Raises:
-        ConfigError: If the table is not partitioned so.
+        ConfigError: If the table is not partitioned by their fields.
     """
     if mode.by_partition and table.spec().is_unpartitioned():
         raise ConfigError(
             f"{mode!r} needs partitions; table {_name(table)} has none", hint="Overwrite(), or partition it"
         )
-    for each in mode.named:
-        _named(table, dict(each))
+    for named in mode.named:
+        _named(table, dict(named))
 
 
 _Partition = dict[int, Any]
-"""Values of a partition by field id, as `exact` compares them; a field that is not there may have any value."""
+"""Values of a partition by field id, in the form of `exact`; a missing field may have any value."""
 
 
 class _Partitions:
-    """Some partitions of a table.
+    """A set of partitions of a table.
 
     Args:
         table: The table.
-        partitions: Their values.
+        partitions: The partitions' values.
     """
 
     def __init__(self, table: Table, partitions: Iterable[_Partition]) -> None:
         self._table = table
         self._known: dict[tuple[int, ...], set[tuple[Any, ...]]] = {}
-        for each in partitions:
-            self._known.setdefault(tuple(each), set()).add(tuple(each.values()))
+        for partition in partitions:
+            self._known.setdefault(tuple(partition), set()).add(tuple(partition.values()))
 
     def have(self, file: DataFile) -> bool:
-        """Whether a file belongs to one of them."""
+        """Return True if a file belongs to one of them."""
         return any(
             tuple(_values(self._table, file, fields).values()) in values for fields, values in self._known.items()
         )
@@ -108,30 +108,32 @@ def _field_value(table: Table, name: str, value: object) -> tuple[int, Any]:
 def _converted(table: Table, field: PartitionField, value: Any) -> Any:
     if value is None:
         return None
-    kind = field.transform.result_type(table.schema().find_type(field.source_id))
+    data_type = field.transform.result_type(table.schema().find_type(field.source_id))
     try:
-        return partition_value(kind, value)
+        return partition_value(data_type, value)
     except (ArithmeticError, TypeError, ValueError, struct.error) as error:
-        raise ConfigError(f"{value!r} is no value of the partition field {field.name!r}", hint=f"a {kind}") from error
+        raise ConfigError(
+            f"{value!r} is no value of the partition field {field.name!r}", hint=f"a {data_type}"
+        ) from error
 
 
-def _values(table: Table, file: DataFile, wanted: Sequence[int]) -> _Partition:
-    """What a file's partition has in these fields; field ids tell source and transform across specs."""
+def _values(table: Table, file: DataFile, field_ids: Sequence[int]) -> _Partition:
+    """Return the values of a file's partition in these fields; a field id means the same in every spec."""
     spec = table.specs()[file.spec_id]
     positions = {field.field_id: position for position, field in enumerate(spec.fields)}
-    if missing := [each for each in wanted if each not in positions]:
+    if missing := [field_id for field_id in field_ids if field_id not in positions]:
         raise CommitError(
             f"data file {file.file_path} was written under partition spec {file.spec_id} "
             f"({_fields(spec)}), which does not tell the fields {missing} of today's "
             f"({_fields(table.spec())})",
             hint="rewrite the table's older files under its present spec, or use Overwrite() for the whole table",
         )
-    return {each: exact(file.partition[positions[each]]) for each in wanted}
+    return {field_id: exact(file.partition[positions[field_id]]) for field_id in field_ids}
 
 
-def _check_inside(table: Table, mode: Overwrite, wanted: _Partitions, files: Sequence[WrittenFile]) -> None:
+def _check_inside(table: Table, mode: Overwrite, partitions: _Partitions, files: Sequence[WrittenFile]) -> None:
     for file in files:
-        if not wanted.have(file.data_file):
+        if not partitions.have(file.data_file):
             path = path_of(table.spec(), table.schema(), file.data_file.partition)
             raise CommitError(
                 f"the epoch has rows of partition {path} of table {_name(table)}, which {mode!r} does not name",

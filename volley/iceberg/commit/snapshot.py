@@ -13,14 +13,14 @@ __all__ = ["write_manifests"]
 def write_manifests(
     transaction: Transaction, changes: Changes, snapshot_id: int, summary: dict[str, str], branch: str
 ) -> None:
-    """Write the manifests of one snapshot and add it to the transaction; nothing is visible before that is committed.
+    """Write the manifests of one snapshot and add it to the transaction; it is visible once that is committed.
 
     Args:
         transaction: The transaction.
         changes: The files that the snapshot adds and removes.
         snapshot_id: The snapshot's id.
         summary: Texts for the snapshot's summary.
-        branch: The branch that is written.
+        branch: The branch to write to.
     """
     add_snapshot(
         transaction,

@@ -1,4 +1,4 @@
-"""Opens the table a sink writes to: makes it if it is absent, finds out how the stream fits it if it is there."""
+"""Opens the table that a sink writes to: creates a missing one, checks that the stream fits an existing one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from tenacity import retry_if_exception_type
 
 from volley.errors import TableNotFoundError
-from volley.iceberg.catalogs.retry import patient, patiently
+from volley.iceberg.catalogs.retry import commit_retry, retry_reads
 from volley.iceberg.commit.evolution import _written, evolution
 from volley.iceberg.commit.overwrite import check_named
 from volley.iceberg.config import IcebergSinkConfig
@@ -26,7 +26,7 @@ from volley.iceberg.upsert.parked import check_keys
 
 __all__ = ["check_table", "open_table"]
 
-# What a commit costs and leaves behind must not grow with the table's age.
+# These properties keep the cost and the leftovers of a commit from growing with the table's age.
 _BOUNDED = {
     TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
     TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "100",
@@ -35,45 +35,45 @@ _BOUNDED = {
 
 
 def open_table(config: IcebergSinkConfig, stream: pa.Schema, create: bool = True) -> tuple[Catalog, Table]:
-    """The catalog and the table that `config` names, ready for rows of the Arrow schema `stream`.
+    """Return the catalog and the table of a sink, ready for rows of the Arrow schema `stream`.
 
-    What the table's schema lacks for them is found out, and not changed before there are rows.
+    Schema changes that the rows need are checked here, and made with the first rows.
 
     Args:
         config: The sink's settings.
         stream: The rows' schema.
-        create: False if the job has written to the table before: one that is gone must not be made again.
+        create: False if the job has written to the table before: a missing table is an error then.
 
     Raises:
-        CatalogError: If the catalog can't be reached or refuses.
-        TableNotFoundError: If the table is absent and ``create_table`` is False.
+        CatalogError: If the catalog can't be reached or rejects a request.
+        TableNotFoundError: If the table is missing and may not be created.
         SchemaMismatchError: If the stream does not fit the table.
-        ConfigError: If the table is partitioned in another way than the config asks for, or in a way that can't be
-            written; if the branch is a tag; if the commit mode names columns or partitions that are not there.
+        ConfigError: If the table's partition spec is not the configured one, or can't be written; if the branch is a
+            tag; if the commit mode names columns or partitions that don't exist.
     """
     mode = config.commit_mode
     if isinstance(mode, Upsert):
         check_keys(mode, stream)
-    # Each step finds what an earlier try has done: a namespace or a table it made.
-    catalog, table = patiently(lambda: _open(config, stream, create))
+    # Safe to retry: each step finds the namespace or table that an earlier attempt created.
+    catalog, table = retry_reads(lambda: _open(config, stream, create))
     if isinstance(mode, Overwrite):
         check_named(mode, evolution(config, table, stream).of(table))
     return catalog, table
 
 
 def check_table(config: IcebergSinkConfig, stream: pa.Schema | None) -> None:
-    """Find out whether `open_table` would fail, as far as that can be told without making anything.
+    """Check whether `open_table` would fail, as far as possible without creating anything.
 
     Args:
         config: The sink's settings.
         stream: The rows' schema; None if it is not known yet.
 
     Raises:
-        VolleyError: As `open_table`.
+        VolleyError: As for `open_table`.
     """
     if stream is not None and isinstance(config.commit_mode, Upsert):
         check_keys(config.commit_mode, stream)
-    table = patiently(lambda: _existing(config))
+    table = retry_reads(lambda: _existing(config))
     if table is None:
         _check_creation(config)
         if stream is not None:
@@ -119,25 +119,25 @@ def _open(config: IcebergSinkConfig, stream: pa.Schema, create: bool) -> tuple[C
                     f"table {config.table_name} in {config.ref.address} is gone, which this job has filled so far",
                     hint="restore it, or start over with fresh=True to fill a new one from the beginning",
                 ) from error
-            return catalog, _rooted(_create(catalog, config, stream), config.branch)
+            return catalog, _with_first_snapshot(_create(catalog, config, stream), config.branch)
     evolution(config, table, stream)
     with config.ref.errors():
-        return catalog, _rooted(table, config.branch)
+        return catalog, _with_first_snapshot(table, config.branch)
 
 
-def _rooted(table: Table, branch: str) -> Table:
-    """The table with a snapshot, an empty one if it has none, for a branch to begin at: pyiceberg needs one."""
+def _with_first_snapshot(table: Table, branch: str) -> Table:
+    """Return the table with at least an empty snapshot: pyiceberg needs one to create a branch."""
     if branch == MAIN_BRANCH or table.metadata.snapshots:
         return table
-    return patient(retry=retry_if_exception_type(CommitFailedException), reraise=True)(_with_snapshot, table)
+    return commit_retry(retry=retry_if_exception_type(CommitFailedException), reraise=True)(_add_first_snapshot, table)
 
 
-def _with_snapshot(table: Table) -> Table:
+def _add_first_snapshot(table: Table) -> Table:
     table.refresh()
     if not table.metadata.snapshots:
         transaction = table.transaction()
         transaction.update_snapshot().fast_append().commit()
-        # pyiceberg's own retry would add a second snapshot after another job's.
+        # pyiceberg's retry would add a second snapshot after another job's.
         commit_once(table, transaction)
     return table
 
@@ -150,7 +150,7 @@ def _create(catalog: Catalog, config: IcebergSinkConfig, stream: pa.Schema) -> T
     try:
         return catalog.create_table(config.identifier, schema, partition_spec=spec, properties=properties)
     except TableAlreadyExistsError:
-        # Another job was faster; whether its table fits is checked like any other's.
+        # Another job was faster: check its table like any existing one.
         table = catalog.load_table(config.identifier)
         evolution(config, table, stream)
         return table

@@ -1,4 +1,4 @@
-"""Lower and upper bounds as Iceberg serializes them, from the values in Parquet's footers, without Python's dates."""
+"""Serializes lower and upper bounds for Iceberg from values of Parquet footers, without Python's dates."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ _SIGN = 1 << 63
 Bounds = tuple[bytes | None, bytes | None]
 
 
-def bounds(kind: PrimitiveType, low: Any, high: Any, length: int | None = None) -> Bounds:
-    """Bounds of a column; None where there can't be one.
+def bounds(data_type: PrimitiveType, low: Any, high: Any, length: int | None = None) -> Bounds:
+    """Return the bounds of a column; None for a bound that does not exist.
 
     Args:
-        kind: The column's type.
-        low: The lowest value as Parquet stores it: an integer for dates, times and decimals, else bytes.
-        high: The highest.
-        length: How many characters or bytes are kept of texts and bytes; None = all.
+        data_type: The column's type.
+        low: The lowest value in Parquet's form: an integer for dates, times and decimals, else bytes.
+        high: The highest value.
+        length: The number of characters or bytes to keep of text and bytes; None = all.
 
     Example:
         >>> bounds(StringType(), b"naive", b"north", 2)
         (b'na', b'np')
     """
-    if isinstance(kind, StringType):
+    if isinstance(data_type, StringType):
         try:
             return _text_bounds(low.decode(), high.decode(), length)
         except UnicodeDecodeError:
-            # Of a file that others wrote and an upsert copies.
+            # A file of another writer, which an upsert copies.
             return None, None
-    if isinstance(kind, BinaryType):
+    if isinstance(data_type, BinaryType):
         return low[:length], high if length is None or len(high) <= length else _above(high[:length])
-    if isinstance(kind, UUIDType):
+    if isinstance(data_type, UUIDType):
         return uuid_bounds(low, high) or (None, None)
-    return _serialized(kind, low), _serialized(kind, high)
+    return _serialized(data_type, low), _serialized(data_type, high)
 
 
-def _serialized(kind: PrimitiveType, value: Any) -> bytes:
-    if isinstance(kind, FixedType):
+def _serialized(data_type: PrimitiveType, value: Any) -> bytes:
+    if isinstance(data_type, FixedType):
         return bytes(value)
-    if isinstance(kind, DecimalType):
+    if isinstance(data_type, DecimalType):
         return int(value).to_bytes(bytes_required(value), "big", signed=True)
-    return struct.pack(_FORMS.get(type(kind), "<q"), value)
+    return struct.pack(_FORMS.get(type(data_type), "<q"), value)
 
 
 def _text_bounds(low: str, high: str, length: int | None) -> Bounds:
@@ -72,7 +72,7 @@ def _text_bounds(low: str, high: str, length: int | None) -> Bounds:
 
 
 def _next_text(text: str) -> str | None:
-    """The first text behind all that begin with this one; None if there is none."""
+    """Return the first text after all texts that start with this one; None if there is none."""
     while text and text[-1] == "\U0010ffff":
         text = text[:-1]
     if not text:
@@ -82,21 +82,21 @@ def _next_text(text: str) -> str | None:
 
 
 def _above(value: bytes) -> bytes | None:
-    """The first bytes behind all that begin with these; None if there are none."""
+    """Return the first bytes after all bytes that start with these; None if there are none."""
     value = value.rstrip(b"\xff")
     return value[:-1] + bytes([value[-1] + 1]) if value else None
 
 
 def uuid_bounds(low: bytes, high: bytes) -> tuple[bytes, bytes] | None:
-    """Bounds that hold for readers of both orders of UUIDs; None if there are no such bounds.
+    """Return bounds that are valid in both orders of UUIDs; None if there are none.
 
-    Parquet, DuckDB and pyiceberg compare the bytes. Iceberg's Java library compares two signed numbers of 64 bits
-    (apache/iceberg#14216): given the bounds of random UUIDs, it would find none of them. Where the first numbers have
-    one sign, both orders agree about them; one more on each side leaves the second numbers without a say.
+    Parquet, DuckDB and pyiceberg compare the bytes. Iceberg's Java library compares two signed 64-bit numbers
+    (apache/iceberg#14216): given the byte bounds of random UUIDs, it would find none of them. If the first numbers
+    have the same sign, both orders agree on them; widening them by one makes the second numbers irrelevant.
 
     Args:
-        low: The lowest value by its bytes.
-        high: The highest.
+        low: The lowest value in byte order.
+        high: The highest value.
     """
     if low == high:
         return low, high

@@ -1,4 +1,4 @@
-"""What a table's partition spec and sort order say of rows: which partition each belongs to, and what comes first."""
+"""Computes the partition and the sort columns of rows, from a table's partition spec and sort order."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from volley.iceberg.schema.types import fingerprint
 
 __all__ = ["Layout", "Partition", "check_layout"]
 
-_WAYS = {SortDirection.ASC: "ascending", SortDirection.DESC: "descending"}
+_DIRECTIONS = {SortDirection.ASC: "ascending", SortDirection.DESC: "descending"}
 
 
 class Partition(PartitionKey):
-    """A partition by its record; pyiceberg's own class knows none in which two fields are of one column.
+    """A partition by its record; pyiceberg's own class can't have two fields of one column.
 
     Args:
-        record: Its values, in the form that manifests keep.
+        record: Its values, in the form of manifests.
         spec: The partition spec.
         schema: The table's schema.
     """
@@ -45,7 +45,7 @@ class Partition(PartitionKey):
 
 @dataclass(frozen=True)
 class Layout:
-    """A table's partition spec and sort order, for rows in the schema of its files.
+    """A table's partition spec and sort order, applied to rows in the schema of its files.
 
     Args:
         schema: The table's schema.
@@ -58,25 +58,25 @@ class Layout:
     order: SortOrder
 
     @cached_property
-    def mark(self) -> str:
-        """A text that files and the table must have in common."""
+    def fingerprint(self) -> str:
+        """A text that must be equal for the written files and the table they are committed to."""
         return f"schema {self.schema.schema_id} ({fingerprint(self.schema)}), partition spec {self.spec.spec_id}"
 
     @property
-    def plain(self) -> bool:
-        """Whether rows may be written as they come."""
+    def is_plain(self) -> bool:
+        """True if rows can be written in their order: there are no partitions and no sort order."""
         return self.spec.is_unpartitioned() and self.order.is_unsorted
 
     def partition_values(self, rows: pa.RecordBatch) -> list[pa.Array]:
-        """The value of each partition field for each row."""
+        """Return one array per partition field, with its value for each row."""
         return [transformed(field.transform, self._column(rows, field.source_id)) for field in self.spec.fields]
 
     def partition(self, values: tuple[Any, ...]) -> Partition:
-        """The partition of these values, one of each field."""
+        """Return the partition of these values, one per field."""
         return Partition(Record(*values), self.spec, self.schema)
 
-    def ranks(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Columns by which to sort the rows; `ways` says how."""
+    def sort_columns(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns to sort the rows by, in the directions `sort_directions`."""
         columns: list[pa.Array] = []
         for field in self.order.fields:
             values = transformed(field.transform, self._column(rows, field.source_id))
@@ -84,14 +84,14 @@ class Layout:
         return pa.record_batch(columns, names=[str(number) for number in range(len(columns))])
 
     @cached_property
-    def ways(self) -> list[tuple[str, str]]:
-        """For each column of `ranks`, its name and whether it is sorted up or down."""
-        return [(str(number), way) for number, way in enumerate(self._ways())]
+    def sort_directions(self) -> list[tuple[str, str]]:
+        """The name and direction (ascending or descending) of each of the `sort_columns`."""
+        return [(str(number), direction) for number, direction in enumerate(self._directions())]
 
-    def _ways(self) -> Iterator[str]:
+    def _directions(self) -> Iterator[str]:
         for field in self.order.fields:
             yield "descending" if field.null_order == NullOrder.NULLS_FIRST else "ascending"
-            yield _WAYS[field.direction]
+            yield _DIRECTIONS[field.direction]
 
     def _column(self, rows: pa.RecordBatch, field_id: int) -> pa.Array:
         first, *inner = _path(self.schema.accessor_for_field(field_id))
@@ -99,38 +99,38 @@ class Layout:
 
 
 def check_layout(table: Table, written: Set[str]) -> None:
-    """Files written under another partition spec or schema must not be filed under this one: reads would be wrong.
+    """Check that files were written for the table's current schema and partition spec: else reads would be wrong.
 
     Args:
-        table: The table as the commit will make it.
-        written: The marks of the layouts that the files were written for.
+        table: The table as it will be after the commit.
+        written: The fingerprints of the layouts that the files were written for.
 
     Raises:
-        LayoutChangedError: If the table has another.
+        LayoutChangedError: If the table has another layout.
     """
-    mark = Layout(table.schema(), table.spec(), table.sort_order()).mark
-    if other := written - {mark}:
+    current = Layout(table.schema(), table.spec(), table.sort_order()).fingerprint
+    if other := written - {current}:
         raise LayoutChangedError(
             f"table {'.'.join(table.name())} changed between write and commit: files are written for "
-            f"{' and '.join(sorted(other))}, and would now have to be for {mark}",
-            hint="start the job again when nobody changes the table: it writes the epoch anew",
+            f"{' and '.join(sorted(other))}, and would now have to be for {current}",
+            hint="start the job again when no other writer changes the table: it repeats the epoch",
         )
 
 
 def _path(accessor: Accessor | None) -> Iterator[int]:
-    """The positions on the way to a column that may be in a struct."""
+    """Yield the positions on the path to a column, which may be inside structs."""
     while accessor:
         yield accessor.position
         accessor = accessor.inner
 
 
 def _comparable(values: pa.Array) -> pa.Array:
-    """Values that Arrow sorts as Iceberg's specification has it: of floats, -0 before 0, NaN above all others."""
-    plain = physical(values)
-    if pa.types.is_boolean(plain.type):
-        return plain.cast(pa.int8())
-    if not pa.types.is_floating(plain.type):
-        return plain
-    bits = plain.cast(pa.float64()).view(pa.int64())
+    """Return values that Arrow sorts by Iceberg's specification: -0.0 before 0.0, NaN above all other floats."""
+    stored = physical(values)
+    if pa.types.is_boolean(stored.type):
+        return stored.cast(pa.int8())
+    if not pa.types.is_floating(stored.type):
+        return stored
+    bits = stored.cast(pa.float64()).view(pa.int64())
     numbers = bits.fill_null(0).to_numpy()
     return pa.array(numbers ^ ((numbers >> 63) & np.int64(0x7FFFFFFFFFFFFFFF)))

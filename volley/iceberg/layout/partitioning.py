@@ -1,27 +1,29 @@
-"""How a new table is partitioned, as plain values."""
+"""Partitionings of new tables, as plain values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from volley.checks import one_of
 from volley.errors import ConfigError, near
 
-__all__ = ["Partitioning", "Transform", "partitioning"]
+__all__ = ["Granularity", "Partitioning", "Transform", "partitioning"]
 
 _WIDE = ("bucket", "truncate")
-_GRANULARITIES = ("year", "month", "day", "hour")
+Granularity = Literal["year", "month", "day", "hour"]
+_GRANULARITIES = get_args(Granularity)
 
 
 @dataclass(frozen=True)
 class Transform:
-    """One partition field: a column, and what is made of its values.
+    """One partition field: a column and the transform of its values.
 
     Args:
         kind: identity, bucket, truncate, year, month, day or hour.
         field: The column.
-        width: The number of buckets, or the length to truncate to; None for the other kinds.
+        width: The number of buckets, or the length to truncate to; None for other transforms.
     """
 
     kind: str
@@ -47,10 +49,10 @@ class Transform:
 
 @dataclass(frozen=True, repr=False)
 class Partitioning:
-    """How a table is partitioned when it is made; an existing table's own spec wins.
+    """The partitioning of a new table; build one with the class methods. An existing table keeps its own spec.
 
     Args:
-        transforms: The partition fields in order; () = none; None = what the table has (the default).
+        transforms: The partition fields in order; () = none; None = the existing table's (the default).
 
     Raises:
         ConfigError: If a partition field is given twice.
@@ -63,38 +65,38 @@ class Partitioning:
     transforms: tuple[Transform, ...] | None = None
 
     def __post_init__(self) -> None:
-        for each in self.transforms or ():
-            if (self.transforms or ()).count(each) > 1:
-                raise ConfigError(f"partition field {each} is given twice", hint="give it once")
+        for transform in self.transforms or ():
+            if (self.transforms or ()).count(transform) > 1:
+                raise ConfigError(f"partition field {transform} is given twice", hint="give it once")
 
     @classmethod
     def none(cls) -> Partitioning:
-        """No partitions."""
+        """Return a partitioning without partitions."""
         return cls(())
 
     @classmethod
     def table_default(cls) -> Partitioning:
-        """What the table has; none if it is made."""
+        """Return the existing table's partitioning; a new table gets no partitions."""
         return cls(None)
 
     @classmethod
     def identity(cls, *fields: str) -> Partitioning:
-        """By the fields' values. Not for bytes of a fixed length: Iceberg's Java library can't read such manifests."""
+        """Partition by the values of each field; not fixed-length bytes: Iceberg's Java library can't read those."""
         return cls._of("identity", fields)
 
     @classmethod
     def bucket(cls, *fields: str, n: int = 16) -> Partitioning:
-        """By the hash of each field, in `n` buckets: for columns with many values."""
+        """Partition by the hash of each field, in `n` buckets: for columns with many values."""
         return cls._of("bucket", fields, n)
 
     @classmethod
     def truncate(cls, *fields: str, width: int) -> Partitioning:
-        """By the fields' first `width` characters, or numbers rounded down to multiples of it."""
+        """Partition by the first `width` characters of each field, or by numbers rounded down to multiples of it."""
         return cls._of("truncate", fields, width)
 
     @classmethod
-    def time(cls, *fields: str, granularity: str = "day") -> Partitioning:
-        """By the year, month, day or hour of dates and timestamps."""
+    def time(cls, *fields: str, granularity: Granularity = "day") -> Partitioning:
+        """Partition by the year, month, day or hour of each field, a date or timestamp."""
         one_of(_GRANULARITIES)("granularity", granularity)
         return cls._of(granularity, fields)
 
@@ -111,10 +113,10 @@ class Partitioning:
 
 
 def partitioning(value: Partitioning | str | Iterable[Partitioning]) -> Partitioning:
-    """A partitioning by its name, as it is, or several one after the other.
+    """Return the partitioning of a name, the partitioning itself, or several combined.
 
     Raises:
-        ConfigError: If there is no such strategy, or it needs more than its name.
+        ConfigError: If the name is unknown, or its partitioning needs fields.
 
     Example:
         >>> partitioning([Partitioning.time("at"), Partitioning.bucket("user_id")])
@@ -127,7 +129,7 @@ def partitioning(value: Partitioning | str | Iterable[Partitioning]) -> Partitio
     parts = tuple(value) if isinstance(value, Sequence) else (value,)
     if not all(isinstance(part, Partitioning) for part in parts):
         raise ConfigError(f"partitioning {value!r} is not a list of partitionings", hint='[Partitioning.time("at")]')
-    return Partitioning(tuple(each for part in parts for each in part.transforms or ()))
+    return Partitioning(tuple(transform for part in parts for transform in part.transforms or ()))
 
 
 def _named(name: str) -> Partitioning:

@@ -1,4 +1,4 @@
-"""Partition values as Iceberg compares, orders and names them: pyiceberg goes by Python's ``==`` and ``<``."""
+"""Compares, orders and names partition values as Iceberg does: pyiceberg uses Python's ``==`` and ``<``."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _SIGN = 1 << 63
 
 
 def exact(value: Any) -> Any:
-    """A key that is equal for equal partition values: NaN is NaN, and -0.0 is not 0.0, as for Java's ``Double.equals``.
+    """Return a key that is equal for equal partition values: NaN equals NaN, -0.0 differs from 0.0, as in Java.
 
     Args:
-        value: As a manifest has it, or as the writer makes it.
+        value: A value of a manifest, or of the writer.
 
     Example:
         >>> exact(float("nan")) == exact(-float("nan")), exact(0.0) == exact(-0.0)
@@ -53,11 +53,11 @@ def exact(value: Any) -> Any:
     return value
 
 
-def partition_value(kind: IcebergType, value: Any) -> Any:
-    """A value of Python's, as a user names a partition, as it stands in manifests.
+def partition_value(data_type: IcebergType, value: Any) -> Any:
+    """Convert a Python value, with which a user names a partition, to its form in manifests.
 
     Raises:
-        TypeError: If it is no value of this type, or not without loss.
+        TypeError: If it can't be converted to this type without loss.
         ValueError: Likewise.
         ArithmeticError: Likewise.
 
@@ -65,79 +65,79 @@ def partition_value(kind: IcebergType, value: Any) -> Any:
         >>> partition_value(FloatType(), 0.1)
         0.10000000149011612
     """
-    if isinstance(kind, FloatType | DoubleType) and isinstance(value, int | float) and not isinstance(value, bool):
-        form = "<f" if isinstance(kind, FloatType) else "<d"
+    if isinstance(data_type, FloatType | DoubleType) and isinstance(value, int | float) and not isinstance(value, bool):
+        form = "<f" if isinstance(data_type, FloatType) else "<d"
         return struct.unpack(form, struct.pack(form, value))[0]
-    if isinstance(kind, DecimalType) and isinstance(value, int | Decimal | str) and not isinstance(value, bool):
-        return _decimal(kind, Decimal(value))
-    made = literal(value).to(kind)
-    if isinstance(made, AboveMax | BelowMin):
-        raise ValueError(f"{value} is beyond {kind}")
-    return made.value
+    if isinstance(data_type, DecimalType) and isinstance(value, int | Decimal | str) and not isinstance(value, bool):
+        return _decimal(data_type, Decimal(value))
+    converted = literal(value).to(data_type)
+    if isinstance(converted, AboveMax | BelowMin):
+        raise ValueError(f"{value} is beyond {data_type}")
+    return converted.value
 
 
-def _decimal(kind: DecimalType, value: Decimal) -> Decimal:
-    # Python's own context rounds to 28 digits.
-    exact_digits = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
-    return value.quantize(Decimal(1).scaleb(-kind.scale), context=exact_digits)
+def _decimal(data_type: DecimalType, value: Decimal) -> Decimal:
+    # Python's default context rounds to 28 digits.
+    exact_digits = Context(prec=data_type.precision, traps=[Inexact, InvalidOperation])
+    return value.quantize(Decimal(1).scaleb(-data_type.scale), context=exact_digits)
 
 
 def path_of(spec: PartitionSpec, schema: Schema, partition: Record) -> str:
-    """The folder of a partition, ``country=NO/at_day=2024-01-01``, also of days that Python's dates don't reach."""
+    """Return the folder of a partition, ``country=NO/at_day=2024-01-01``, also for dates outside Python's range."""
     fields = zip(spec.fields, spec.partition_type(schema).fields, partition_values(partition), strict=True)
     return "/".join(
-        f"{quote_plus(field.name, safe='')}={quote_plus(_text(field, kind.field_type, value), safe='')}"
-        for field, kind, value in fields
+        f"{quote_plus(field.name, safe='')}={quote_plus(_text(field, data_type.field_type, value), safe='')}"
+        for field, data_type, value in fields
     )
 
 
-def _text(field: PartitionField, kind: IcebergType, value: Any) -> str:
-    if isinstance(kind, UUIDType) and value is not None:
+def _text(field: PartitionField, data_type: IcebergType, value: Any) -> str:
+    if isinstance(data_type, UUIDType) and value is not None:
         value = UUID(bytes=value)
     try:
-        return field.transform.to_human_string(kind, value)
+        return field.transform.to_human_string(data_type, value)
     except OverflowError:
         if isinstance(field.transform, HourTransform):
             return str(np.datetime64(value, "h"))
-        days = isinstance(kind, DateType) or isinstance(field.transform, DayTransform)
+        days = isinstance(data_type, DateType) or isinstance(field.transform, DayTransform)
         return str(np.datetime64(value, "D" if days else "us"))
 
 
 def summaries(types: Sequence[NestedField], partitions: Iterable[Record]) -> list[PartitionFieldSummary] | None:
-    """What a manifest list tells of the partitions of a manifest, field by field; None if not all can be told.
+    """Return the partition summaries of a manifest, one per field; None if a field has no valid one.
 
     Args:
         types: The fields of the partitions.
         partitions: The partition of each file.
     """
     columns = zip(*map(partition_values, partitions), strict=True)
-    found = [_summary(field.field_type, values) for field, values in zip(types, columns, strict=True)]
-    told = [each for each in found if each is not None]
-    # A summary without bounds says that there is no value at all; only the whole of it may be left out.
-    return told if len(told) == len(found) else None
+    by_field = [_summary(field.field_type, values) for field, values in zip(types, columns, strict=True)]
+    valid = [summary for summary in by_field if summary is not None]
+    # A summary without bounds means that there are no values; only the whole list may be left out.
+    return valid if len(valid) == len(by_field) else None
 
 
-def _summary(kind: IcebergType, values: Sequence[Any]) -> PartitionFieldSummary | None:
-    numbers = [each for each in values if each is not None and each == each]
+def _summary(data_type: IcebergType, values: Sequence[Any]) -> PartitionFieldSummary | None:
+    numbers = [value for value in values if value is not None and value == value]
     limits: tuple[bytes | None, bytes | None] | None = None, None
     if numbers:
-        limits = _limits(kind, min(numbers, key=_ordered), max(numbers, key=_ordered))
-    nan = any(each is not None and each != each for each in values)
-    return limits and PartitionFieldSummary(None in values, nan, *limits)
+        limits = _limits(data_type, min(numbers, key=_ordered), max(numbers, key=_ordered))
+    has_nan = any(value is not None and value != value for value in values)
+    return limits and PartitionFieldSummary(None in values, has_nan, *limits)
 
 
-def _limits(kind: IcebergType, low: Any, high: Any) -> tuple[bytes, bytes] | None:
-    assert isinstance(kind, PrimitiveType)
-    if isinstance(kind, UUIDType):
+def _limits(data_type: IcebergType, low: Any, high: Any) -> tuple[bytes, bytes] | None:
+    assert isinstance(data_type, PrimitiveType)
+    if isinstance(data_type, UUIDType):
         return uuid_bounds(low, high)
-    if isinstance(kind, DecimalType):
-        # A value that was truncated down may have one digit more than its type, which pyiceberg refuses.
+    if isinstance(data_type, DecimalType):
+        # A truncated value may have one digit more than its type; pyiceberg's to_bytes rejects it.
         return decimal_to_bytes(low), decimal_to_bytes(high)
-    return to_bytes(kind, low), to_bytes(kind, high)
+    return to_bytes(data_type, low), to_bytes(data_type, high)
 
 
 def _ordered(value: Any) -> Any:
-    """What sorts as Iceberg sorts the values: -0.0 comes before 0.0."""
+    """Return a key that sorts like Iceberg: -0.0 comes before 0.0."""
     key = exact(value)
     if not isinstance(value, float):
         return key

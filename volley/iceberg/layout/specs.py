@@ -1,4 +1,4 @@
-"""Partitionings as settings ↔ the partition specs of tables, and whether the two agree."""
+"""Converts between `Partitioning` settings and partition specs of tables, and compares them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _SUFFIXES = {"identity": "", "truncate": "_trunc"}
 
 
 def spec_of(partitioning: Partitioning, schema: Schema) -> PartitionSpec:
-    """The partition spec of a new table; its fields have the names that Iceberg's clients give them.
+    """Return the partition spec of a new table; its fields get the names that other Iceberg clients use.
 
     Raises:
-        ConfigError: If the schema has no such column, or the transform does not take its type.
+        ConfigError: If the schema lacks a column, or a transform does not support its type.
 
     Example:
         >>> from pyiceberg.types import LongType, NestedField
@@ -40,9 +40,9 @@ def spec_of(partitioning: Partitioning, schema: Schema) -> PartitionSpec:
         ]
     """
     numbered = enumerate(partitioning.transforms or (), PARTITION_FIELD_ID_START)
-    fields = [_field(each, schema, number) for number, each in numbered]
+    fields = [_field(transform, schema, number) for number, transform in numbered]
     names = [field.name for field in fields]
-    columns = {each.field for each in partitioning.transforms or () if each.kind == "identity"}
+    columns = {transform.field for transform in partitioning.transforms or () if transform.kind == "identity"}
     for name in names:
         if names.count(name) > 1 or (name in schema.column_names and name not in columns):
             raise ConfigError(
@@ -60,8 +60,8 @@ def _field(transform: Transform, schema: Schema, number: int) -> PartitionField:
             f"partition field {transform}: the stream has no column {transform.field!r}",
             hint=near(transform.field, schema.column_names),
         ) from error
-    made = _iceberg_transform(transform)
-    if not source.field_type.is_primitive or not made.can_transform(source.field_type):
+    iceberg_transform = _iceberg_transform(transform)
+    if not source.field_type.is_primitive or not iceberg_transform.can_transform(source.field_type):
         raise ConfigError(
             f"partition field {transform}: {transform.kind} does not take {source.field_type}",
             hint="bucket or identity take most types; time granularities take dates and timestamps, hour no dates",
@@ -81,17 +81,17 @@ def _field(transform: Transform, schema: Schema, number: int) -> PartitionField:
         )
     suffix = _SUFFIXES.get(transform.kind, f"_{transform.kind}")
     width = "" if transform.width is None else f"_{transform.width}"
-    return PartitionField(source.field_id, number, made, f"{transform.field}{suffix}{width}")
+    return PartitionField(source.field_id, number, iceberg_transform, f"{transform.field}{suffix}{width}")
 
 
 def _iceberg_transform(transform: Transform) -> IcebergTransform[Any, Any]:
     width = "" if transform.width is None else f"[{transform.width}]"
-    made: IcebergTransform[Any, Any] = parse_transform(f"{transform.kind}{width}")
-    return made
+    parsed: IcebergTransform[Any, Any] = parse_transform(f"{transform.kind}{width}")
+    return parsed
 
 
 def partitioning_of(table: Table) -> Partitioning:
-    """How a table is partitioned now; fields that an older spec has left void count for nothing.
+    """Return the current partitioning of a table; void fields of older specs are skipped.
 
     Raises:
         ConfigError: If a field's column was dropped, or its transform is not one of Iceberg's specification.
@@ -103,22 +103,22 @@ def partitioning_of(table: Table) -> Partitioning:
 def _transform(field: PartitionField, table: Table) -> Transform:
     column = table.schema().find_column_name(field.source_id)
     if column is None or isinstance(field.transform, UnknownTransform):
-        what = "is of a column that was dropped" if column is None else "has a transform that is not known here"
+        fault = "is of a column that was dropped" if column is None else "has a transform that is not known here"
         raise ConfigError(
-            f"table {'.'.join(table.name())}: partition field {field.name!r} {what}",
+            f"table {'.'.join(table.name())}: partition field {field.name!r} {fault}",
             hint="remove the field from the table's partition spec",
         )
-    wide = isinstance(field.transform, BucketTransform | TruncateTransform)
-    kind, width = re.findall(r"\w+", str(field.transform)) if wide else (str(field.transform), None)
+    has_width = isinstance(field.transform, BucketTransform | TruncateTransform)
+    kind, width = re.findall(r"\w+", str(field.transform)) if has_width else (str(field.transform), None)
     return Transform(kind, column, width and int(width))
 
 
 def check_spec(table: Table, partitioning: Partitioning) -> None:
-    """The table's own spec wins; raise ConfigError, with both, if another one was asked for."""
-    has = partitioning_of(table)
-    if partitioning.transforms is None or set(partitioning.transforms) == set(has.transforms or ()):
+    """Raise ConfigError if the configured partitioning is not the table's; the error has both."""
+    current = partitioning_of(table)
+    if partitioning.transforms is None or set(partitioning.transforms) == set(current.transforms or ()):
         return
     raise ConfigError(
-        f"table {'.'.join(table.name())} is partitioned by {has!r}, the config asks for {partitioning!r}",
+        f"table {'.'.join(table.name())} is partitioned by {current!r}, the config asks for {partitioning!r}",
         hint='leave the partitioning at "table_default", or change the table\'s spec',
     )

@@ -1,4 +1,4 @@
-"""Iceberg's partition transforms on whole Arrow arrays: identity, bucket, truncate, year, month, day, hour, void."""
+"""Computes Iceberg's partition transforms on Arrow arrays: identity, bucket, truncate, year, month, day, hour, void."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ __all__ = ["KNOWN", "physical", "transformed"]
 _Hashes = npt.NDArray[np.uint32]
 _Places = npt.NDArray[np.int64]
 
-# Bytes. A longer value is hashed alone, in C, at 300 ns; all rows at once pay 30 ns for each block of four bytes.
+# In bytes. A longer value is hashed alone, in C, in 300 ns; hashing all rows at once takes 30 ns per four bytes.
 _LONG = 64
-# Rows: as many as the processor's cache holds the hashes of.
-_AT_ONCE = 1 << 14
+# As many rows as the processor's cache holds hashes.
+_CHUNK_ROWS = 1 << 14
 _POSITIVE = np.uint32(0x7FFFFFFF)
 
 
 def transformed(transform: Transform[Any, Any], values: pa.Array) -> pa.Array:
-    """What a partition transform makes of each value; null of null.
+    """Return the transform of each value; null stays null.
 
-    Times become what Iceberg keeps of them: years, months, days or hours since 1970 as int.
+    Times become Iceberg's ints: years, months, days or hours since 1970.
 
     Args:
         transform: One of `KNOWN`.
@@ -52,12 +52,12 @@ def transformed(transform: Transform[Any, Any], values: pa.Array) -> pa.Array:
         >>> transformed(BucketTransform(16), pa.array([34, None], pa.int64())).to_pylist()
         [3, None]
     """
-    compute = next(compute for kind, compute in KNOWN.items() if isinstance(transform, kind))
+    compute = next(compute for transform_type, compute in KNOWN.items() if isinstance(transform, transform_type))
     return compute(transform, physical(values))
 
 
 def physical(values: pa.Array) -> pa.Array:
-    """The values without what an extension type (UUID) adds to them."""
+    """Return the storage of an extension array (UUID); other arrays unchanged."""
     return values.storage if isinstance(values, pa.ExtensionArray) else values
 
 
@@ -67,40 +67,40 @@ def _bucket(transform: BucketTransform[Any], values: pa.Array) -> pa.Array:
 
 
 def _truncate(transform: TruncateTransform[Any], values: pa.Array) -> pa.Array:
-    width, kind = truncate_width(transform), values.type
-    if pa.types.is_string(kind):
+    width, data_type = truncate_width(transform), values.type
+    if pa.types.is_string(data_type):
         return pc.utf8_slice_codeunits(values, 0, width)
-    if pa.types.is_binary(kind):
+    if pa.types.is_binary(data_type):
         return pc.binary_slice(values, 0, width)
-    if pa.types.is_decimal(kind):
+    if pa.types.is_decimal(data_type):
         return _decimals_down(values, width)
     numbers = _integers(values).astype(np.int64)
-    down = (numbers - numbers % width).astype(kind.to_pandas_dtype())
-    # Java's library wraps around below the least multiple, and then finds no such row by a range.
+    down = (numbers - numbers % width).astype(data_type.to_pandas_dtype())
+    # Iceberg's Java library overflows below the lowest multiple, and then range filters don't find the row.
     if (down > numbers).any():
-        raise _beyond(kind, width)
+        raise _beyond(data_type, width)
     return _masked(down, values)
 
 
 def _decimals_down(values: pa.Array, width: int) -> pa.Array:
-    """Unscaled values rounded down to multiples of `width`; of the most digits while it counts."""
-    kind = values.type
-    wide = pa.decimal128(38, kind.scale)
-    multiple = pa.scalar(Decimal(width).scaleb(-kind.scale), wide)
+    """Return unscaled values rounded down to multiples of `width`; computed with 38 digits."""
+    data_type = values.type
+    wide = pa.decimal128(38, data_type.scale)
+    multiple = pa.scalar(Decimal(width).scaleb(-data_type.scale), wide)
     try:
         down = pc.round_to_multiple(values.cast(wide), multiple, round_mode="down")
         lowest = pc.min(down).as_py()
     except pa.ArrowInvalid as error:
-        raise _beyond(kind, width) from error
-    # Manifests have as many bytes for it as its type needs, which one digit more may fit into.
-    if lowest is not None and bytes_required(lowest) > decimal_required_bytes(kind.precision):
-        raise _beyond(kind, width)
+        raise _beyond(data_type, width) from error
+    # The result may have one more digit than its type, as long as it fits into the type's bytes in manifests.
+    if lowest is not None and bytes_required(lowest) > decimal_required_bytes(data_type.precision):
+        raise _beyond(data_type, width)
     return down
 
 
-def _beyond(kind: pa.DataType, width: int) -> SchemaMismatchError:
+def _beyond(data_type: pa.DataType, width: int) -> SchemaMismatchError:
     return SchemaMismatchError(
-        f"a value of {kind}, truncated down to a multiple of {width}, is beyond its type",
+        f"a value of {data_type}, truncated down to a multiple of {width}, is beyond its type",
         hint="partition by a bucket of the column, or filter such rows out",
     )
 
@@ -111,7 +111,7 @@ def _since_1970(unit: str) -> Callable[[Any, pa.Array], pa.Array]:
     def count(transform: Any, values: pa.Array) -> pa.Array:
         numbers = _integers(values).astype(np.int64)
         if pa.types.is_timestamp(values.type):
-            # Not by NumPy's own times: the lowest microsecond is none to it.
+            # Not with NumPy's times: they read the lowest microsecond as not-a-time.
             numbers //= micros
         if unit == "h" and (numbers != numbers.astype(np.int32)).any():
             raise SchemaMismatchError(
@@ -135,35 +135,35 @@ KNOWN: dict[type, Callable[[Any, pa.Array], pa.Array]] = {
     DayTransform: _since_1970("D"),
     HourTransform: _since_1970("h"),
 }
-"""The transforms that can be computed here: all that Iceberg defines."""
+"""The supported transforms: all that Iceberg defines."""
 
 
 def _masked(numbers: npt.NDArray[Any], values: pa.Array) -> pa.Array:
-    """The numbers, null where the values are."""
+    """Return the numbers, with nulls where the values are null."""
     if not values.null_count:
         return pa.array(numbers)
     return pa.array(numbers, mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
 def _integers(values: pa.Array) -> npt.NDArray[Any]:
-    """The integers in which Arrow keeps numbers, dates and times; 0 for null."""
-    kind = pa.int32() if values.type.bit_width == 32 else pa.int64()
-    numbers: npt.NDArray[Any] = values.view(kind).fill_null(0).to_numpy()
+    """Return the integers with which Arrow stores numbers, dates and times; 0 for null."""
+    stored = pa.int32() if values.type.bit_width == 32 else pa.int64()
+    numbers: npt.NDArray[Any] = values.view(stored).fill_null(0).to_numpy()
     return numbers
 
 
-# Murmur3 of 32 bits with seed 0, as Iceberg's specification (appendix B) has it
+# 32-bit Murmur3 with seed 0, by Iceberg's specification (appendix B)
 
 
 def _hashes(values: pa.Array) -> _Hashes:
-    kind = values.type
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+    data_type = values.type
+    if pa.types.is_string(data_type) or pa.types.is_binary(data_type):
         offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset :][: len(values) + 1].astype(np.int64)
         return _of_bytes(_buffer(values.buffers()[2]), offsets[:-1], np.diff(offsets))
-    if pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind):
-        starts = np.arange(values.offset, values.offset + len(values)) * kind.byte_width
-        return _of_bytes(_buffer(values.buffers()[1]), starts, np.full(len(values), kind.byte_width))
-    if pa.types.is_decimal(kind):
+    if pa.types.is_fixed_size_binary(data_type) and not pa.types.is_decimal(data_type):
+        starts = np.arange(values.offset, values.offset + len(values)) * data_type.byte_width
+        return _of_bytes(_buffer(values.buffers()[1]), starts, np.full(len(values), data_type.byte_width))
+    if pa.types.is_decimal(data_type):
         return _of_bytes(*_shortest(values))
     # All integers, dates and times are hashed as 64 bits.
     words = _integers(values).astype("<i8").view("<u4").reshape(-1, 2)
@@ -175,7 +175,7 @@ def _buffer(buffer: pa.Buffer | None) -> npt.NDArray[np.uint8]:
 
 
 def _shortest(values: pa.Array) -> tuple[npt.NDArray[np.uint8], _Places, _Places]:
-    """Unscaled values in the fewest big-endian bytes that hold them with their sign: bytes, starts and lengths."""
+    """Return unscaled values in the fewest big-endian bytes with a sign bit: bytes, starts and lengths."""
     little = _buffer(values.buffers()[1])[values.offset * 16 :][: len(values) * 16].reshape(-1, 16)
     big = np.ascontiguousarray(little[:, ::-1])
     sign = big[:, 0] >> 7
@@ -183,38 +183,38 @@ def _shortest(values: pa.Array) -> tuple[npt.NDArray[np.uint8], _Places, _Places
     filler[:, 15] = False
     first = filler.argmin(axis=1)
     rows = np.arange(len(values))
-    # The first byte that says something must show the sign as well.
+    # The first significant byte must have the sign bit too.
     first -= (big[rows, first] >> 7) != sign
     return big.reshape(-1), rows * 16 + first, 16 - first
 
 
 def _of_bytes(data: npt.NDArray[np.uint8], starts: _Places, lengths: _Places) -> _Hashes:
-    """The hash of each stretch of `data`."""
+    """Return the hash of each slice of `data`."""
     padded = np.concatenate([data, np.zeros(4, np.uint8)])
     words = np.ndarray((len(data) + 1,), np.dtype("<u4"), padded, strides=(1,))
     hashes = np.empty(len(starts), np.uint32)
-    for first in range(0, len(starts), _AT_ONCE):
-        some = slice(first, first + _AT_ONCE)
-        hashes[some] = _of_words(words, starts[some], lengths[some])
+    for first in range(0, len(starts), _CHUNK_ROWS):
+        chunk = slice(first, first + _CHUNK_ROWS)
+        hashes[chunk] = _of_words(words, starts[chunk], lengths[chunk])
     for row in np.flatnonzero(lengths > _LONG):
         hashes[row] = mmh3.hash(data[starts[row] :][: lengths[row]].tobytes(), signed=False)
     return hashes
 
 
 def _of_words(words: _Hashes, starts: _Places, lengths: _Places) -> _Hashes:
-    """Block by block of four bytes, all rows at once; `words` has the four bytes that begin at each byte."""
+    """Hash all rows together, four bytes at a time; `words` has the four bytes that start at each byte."""
     hashes = np.zeros(len(starts), np.uint32)
     blocks = np.where(lengths > _LONG, 0, lengths // 4)
-    shared = int(blocks.min(initial=_LONG))
-    for block in range(shared):
+    common = int(blocks.min(initial=_LONG))
+    for block in range(common):
         hashes = _mix(hashes, words[starts + 4 * block])
     rows = np.arange(len(starts))
-    for block in range(shared, int(blocks.max(initial=0))):
+    for block in range(common, int(blocks.max(initial=0))):
         rows = rows[blocks[rows] > block]
         hashes[rows] = _mix(hashes[rows], words[starts[rows] + 4 * block])
-    left = (lengths % 4).astype(np.uint32)
-    rest = words[starts + lengths - left] & ((np.uint32(1) << left * np.uint32(8)) - np.uint32(1))
-    return _end(hashes ^ _scrambled(rest), lengths.astype(np.uint32))
+    tail_bytes = (lengths % 4).astype(np.uint32)
+    tail = words[starts + lengths - tail_bytes] & ((np.uint32(1) << tail_bytes * np.uint32(8)) - np.uint32(1))
+    return _end(hashes ^ _scrambled(tail), lengths.astype(np.uint32))
 
 
 def _rotated(numbers: _Hashes, by: int) -> _Hashes:

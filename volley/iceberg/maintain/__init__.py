@@ -1,1 +1,1 @@
-"""Orphan files and branches."""
+"""Maintains tables: orphan files and branches."""

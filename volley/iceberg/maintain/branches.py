@@ -1,4 +1,4 @@
-"""Branches: publishes what was written to one."""
+"""Publishes branches: moves main to a branch's last snapshot."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["publish_branch"]
 
 
 def publish_branch(table: TableRef | IcebergSinkConfig) -> int:
-    """Move main forward to the last snapshot of a branch, in one step; no data is written.
+    """Move main forward to the last snapshot of a branch, atomically and without writing data.
 
-    The branch stays, and a job that writes to it goes on: publish again whenever it was audited.
+    The branch stays, and a job can continue to write to it: publish it again after each audit.
 
     Args:
-        table: The table and, set by ``with_branch``, the branch; a `TableRef` or a sink's config.
+        table: The table and its branch (set with ``with_branch``), as a `TableRef` or a sink's config.
 
     Returns:
         The id of the snapshot that is now main's last.
 
     Raises:
         ConfigError: If the branch is main, or the table has no such branch.
-        CommitConflictError: If main has snapshots that the branch has not; nothing was changed then.
+        CommitConflictError: If main has snapshots that the branch lacks; nothing is changed then.
         TableNotFoundError: If there is no such table.
-        CatalogError: If the catalog can't be reached or refuses.
+        CatalogError: If the catalog can't be reached or rejects the request.
 
     Example:
         >>> from volley.iceberg import IcebergStorage, TableRef
@@ -45,7 +45,7 @@ def publish_branch(table: TableRef | IcebergSinkConfig) -> int:
         loaded = ref.load()
         head = _fast_forward(loaded, ref)
         with ref.errors():
-            # The commit requires that main is still at the snapshot that was checked.
+            # The commit fails unless main is still at the snapshot that was checked.
             loaded.manage_snapshots().set_current_snapshot(snapshot_id=head).commit()
     except CommitFailedException as error:
         raise CommitConflictError(
@@ -56,7 +56,7 @@ def publish_branch(table: TableRef | IcebergSinkConfig) -> int:
 
 
 def _fast_forward(table: Table, ref: TableRef) -> int:
-    """The branch's last snapshot, if main's is one of those before it."""
+    """Return the branch's last snapshot; raise CommitConflictError unless main's is one of its ancestors."""
     from pyiceberg.table.snapshots import ancestors_of
 
     main, branch = table.current_snapshot(), table.snapshot_by_name(ref.branch)

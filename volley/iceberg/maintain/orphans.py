@@ -1,4 +1,4 @@
-"""Orphan files: finds and removes the files that no snapshot needs."""
+"""Finds and deletes orphan files: files that no snapshot refers to."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ _THREE_DAYS = timedelta(days=3)
 
 
 def orphan_files(table: TableRef | IcebergSinkConfig, older_than: Duration = _THREE_DAYS) -> list[str]:
-    """The files in a table's folders that no snapshot of any branch needs, such as those of tasks that were killed.
+    """Return the files in a table's folders that no snapshot of any branch refers to, such as files of killed tasks.
 
     Args:
-        table: The table; of a sink's config the table alone counts.
-        older_than: Files younger than this are left out: a job that is running has written them and will commit them.
+        table: A `TableRef`, or a sink's config, of which only the table is used.
+        older_than: The minimum age of a file, three days by default: a timedelta, seconds or a text such as ``"7d"``.
+            A running job may still commit younger files.
 
     Raises:
         ConfigError: If `older_than` is negative.
         TableNotFoundError: If there is no such table.
-        CatalogError: If the catalog can't be reached or refuses.
-        StorageError: If the folders can't be listed, or a manifest can't be read: nothing is an orphan by mistake.
+        CatalogError: If the catalog can't be reached or rejects the request.
+        StorageError: If a folder can't be listed, or a manifest can't be read.
 
     Example:
         >>> from volley.iceberg import IcebergStorage, TableRef
@@ -44,15 +45,20 @@ def orphan_files(table: TableRef | IcebergSinkConfig, older_than: Duration = _TH
 
 
 def remove_orphan_files(table: TableRef | IcebergSinkConfig, older_than: Duration = _THREE_DAYS) -> list[str]:
-    """Delete what `orphan_files` finds, and return it.
+    """Delete the files that `orphan_files` returns, and return them.
 
     Args:
-        table: The table; of a sink's config the table alone counts.
-        older_than: Files younger than this stay. An epoch may take this long from its first file to its commit: below
-            that, the files of a running job are deleted under its hands.
+        table: A `TableRef`, or a sink's config, of which only the table is used.
+        older_than: The minimum age of a file, three days by default. Keep it longer than an epoch takes from its
+            first file to its commit: else files of a running job are deleted.
 
     Raises:
-        VolleyError: As `orphan_files`; what was deleted by then stays deleted.
+        VolleyError: As for `orphan_files`; files that were deleted before the error stay deleted.
+
+    Example:
+        >>> from volley.iceberg import IcebergStorage, TableRef
+        >>> remove_orphan_files(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))  # doctest: +SKIP
+        []
     """
     from volley.iceberg.storage.listing import file_system
 
@@ -74,7 +80,7 @@ def _orphans(table: Table, before: datetime) -> list[str]:
     from volley.iceberg.storage.listing import data_folder, file_system, list_folder, name_of
 
     with storage_errors(table.location(), "listing"):
-        # Listed first: what is committed meanwhile is needed by the snapshots that are read after it.
+        # List the files first: those that are committed meanwhile are in the snapshots that are read afterwards.
         files = file_system(table.io, table.location())
         listed: dict[str, datetime] = {}
         for folder in {table.location(), data_folder(table)}:
@@ -84,7 +90,7 @@ def _orphans(table: Table, before: datetime) -> list[str]:
 
 
 def _needed(table: Table) -> Iterator[str]:
-    """Every file that a snapshot, the metadata or its log names."""
+    """Yield every file that a snapshot, the metadata or its log refers to."""
     metadata = table.metadata
     yield table.metadata_location
     yield "version-hint.text"

@@ -1,1 +1,1 @@
-"""All that stands on pyiceberg's private names: an upgrade of pyiceberg is an affair of this room."""
+"""Everything that uses private names of pyiceberg: an upgrade of pyiceberg changes only this package."""

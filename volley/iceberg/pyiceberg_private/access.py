@@ -31,10 +31,10 @@ def require(transaction: Transaction, requirement: TableRequirement) -> None:
 def commit_once(table: Table, transaction: Transaction, *requirements: TableRequirement) -> None:
     """Commit a transaction, and load the table's new metadata into `table`.
 
-    `Transaction.commit_transaction` retries a conflict by itself, without looking whether the epoch is there by then.
+    `Transaction.commit_transaction` would retry a conflict itself, without checking whether the epoch has landed.
 
     Raises:
-        CommitFailedException: If the table has changed since the transaction began.
+        CommitFailedException: If the table has changed since the transaction started.
     """
     table._do_commit(transaction._updates, (*transaction._requirements, *requirements))
 
@@ -45,6 +45,6 @@ def new_manifests(transaction: Transaction) -> set[str]:
 
 
 def delete_manifests(transaction: Transaction) -> None:
-    """Delete the manifests of a transaction that is not in the table."""
+    """Delete the manifests of a transaction that was not committed."""
     for producer in transaction._snapshot_producers:
         producer._clean_all_uncommitted()

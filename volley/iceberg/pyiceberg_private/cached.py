@@ -1,4 +1,4 @@
-"""pyiceberg's catalogs with what a job that runs for months needs: requests that end, metadata that is parsed once."""
+"""Caches table metadata in pyiceberg's catalogs, and makes it cheap to copy and to write."""
 
 from __future__ import annotations
 
@@ -16,64 +16,68 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 
-__all__ = ["Thrifty", "shared"]
+__all__ = ["CachedMetadata", "share_metadata"]
 
 
-class _Shared(BaseModel):
-    """Table metadata whose copies share their parts: nobody changes a part in place, so no copy has to be deep.
+class _ShallowMetadata(BaseModel):
+    """Table metadata with shallow copies: no part is changed in place, so deep copies are not needed.
 
-    pyiceberg copies all snapshots some fifteen times for one commit; with a thousand of them that is all it does.
+    pyiceberg deep-copies all snapshots some fifteen times per commit; with a thousand of them that is most of the work.
     """
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         return super().model_copy(update=update)
 
     def snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
-        # What a commit asks for is the last one.
+        # A commit needs the last one: search from the end.
         snapshots: list[Snapshot] = self.snapshots  # type: ignore[attr-defined]
-        return next((each for each in reversed(snapshots) if each.snapshot_id == snapshot_id), None)
+        return next((snapshot for snapshot in reversed(snapshots) if snapshot.snapshot_id == snapshot_id), None)
 
 
-class _SharedV1(_Shared, TableMetadataV1):
+class _ShallowMetadataV1(_ShallowMetadata, TableMetadataV1):
     pass
 
 
-class _SharedV2(_Shared, TableMetadataV2):
+class _ShallowMetadataV2(_ShallowMetadata, TableMetadataV2):
     pass
 
 
-class _SharedV3(_Shared, TableMetadataV3):
+class _ShallowMetadataV3(_ShallowMetadata, TableMetadataV3):
     pass
 
 
-_SHARED: dict[type, Any] = {TableMetadataV1: _SharedV1, TableMetadataV2: _SharedV2, TableMetadataV3: _SharedV3}
+_SHALLOW: dict[type, Any] = {
+    TableMetadataV1: _ShallowMetadataV1,
+    TableMetadataV2: _ShallowMetadataV2,
+    TableMetadataV3: _ShallowMetadataV3,
+}
 
 
-def shared(table: Table) -> Table:
-    """The same table, with metadata that costs nothing to copy."""
-    kind = _SHARED.get(type(table.metadata))
-    if kind is not None:
-        table.metadata = kind.model_construct(table.metadata.model_fields_set, **dict(table.metadata))
+def share_metadata(table: Table) -> Table:
+    """Return the same table, with metadata that is copied shallowly."""
+    metadata_type = _SHALLOW.get(type(table.metadata))
+    if metadata_type is not None:
+        table.metadata = metadata_type.model_construct(table.metadata.model_fields_set, **dict(table.metadata))
     return table
 
 
-class Thrifty(MetastoreCatalog):
-    """Keeps each table's latest metadata, for a catalog that stores locations: the file behind one never changes.
+class CachedMetadata(MetastoreCatalog):
+    """Caches each table's latest metadata by its location: a metadata file never changes.
 
-    So does the text of each snapshot; all of them are in every new file.
+    Also caches each snapshot's JSON, since every new metadata file has all snapshots.
     """
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
-        self._kept: dict[Identifier, tuple[str, TableMetadata]] = {}
+        self._cache: dict[Identifier, tuple[str, TableMetadata]] = {}
         self._texts: dict[UUID, dict[int, tuple[Snapshot, str]]] = {}
 
-    def _known(self, identifier: Identifier, location: str | None, read: Callable[[], Table]) -> Table:
-        """The table as it is at `location`; `read` parses the metadata there."""
-        kept, metadata = self._kept.get(identifier, (None, None))
-        if location is None or kept != location or metadata is None:
-            table = shared(read())
-            self._kept[identifier] = table.metadata_location, table.metadata
+    def _cached_table(self, identifier: Identifier, location: str | None, read: Callable[[], Table]) -> Table:
+        """Return the table with the metadata at `location`; `read` parses it if it is not cached."""
+        cached, metadata = self._cache.get(identifier, (None, None))
+        if location is None or cached != location or metadata is None:
+            table = share_metadata(read())
+            self._cache[identifier] = table.metadata_location, table.metadata
             return table
         return Table(identifier, metadata, location, self._load_file_io(metadata.properties, location), self)
 
@@ -83,11 +87,11 @@ class Thrifty(MetastoreCatalog):
         try:
             response = super().commit_table(table, requirements, updates)  # type: ignore[safe-super]
         except ValueError as error:
-            # pyiceberg's word for another branch that was faster; it raises it before it writes anything.
+            # pyiceberg raises this before it writes anything, if a commit to another branch was faster.
             if "older than last sequence number" not in str(error):
                 raise
             raise CommitFailedException(str(error)) from error
-        self._kept[table.name()] = response.metadata_location, response.metadata
+        self._cache[table.name()] = response.metadata_location, response.metadata
         return response
 
     def _write_metadata(  # type: ignore[override]
@@ -100,7 +104,7 @@ class Thrifty(MetastoreCatalog):
             file.write(self._text(metadata).encode())
 
     def _text(self, metadata: TableMetadata) -> str:
-        """The metadata as JSON, with the texts of snapshots that were written before."""
+        """Return the metadata as JSON; snapshots that were written before are taken from the cache."""
         known = self._texts.get(metadata.table_uuid, {})
         texts = {}
         for snapshot in metadata.snapshots:
@@ -108,5 +112,5 @@ class Thrifty(MetastoreCatalog):
             texts[snapshot.snapshot_id] = snapshot, text if old is snapshot else snapshot.model_dump_json()
         self._texts[metadata.table_uuid] = texts
         rest = metadata.model_copy(update={"snapshots": []}).model_dump_json()
-        # Within a JSON string the quotes would have backslashes: it is there once.
+        # The key occurs only once: inside a JSON string its quotes would be escaped.
         return rest.replace('"snapshots":[]', f'"snapshots":[{",".join(text for _, text in texts.values())}]', 1)

@@ -1,4 +1,4 @@
-"""Manifests that keep partition values exactly and that every reader takes; pyiceberg 0.12's own do neither always."""
+"""Writes manifests with exact partition values that every reader accepts; pyiceberg 0.12's own don't always."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ _SUMMARIES = [field.field_id for field in MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_REA
 
 
 def _read_double(self: DoubleReader, decoder: BinaryDecoder) -> float:
-    """A double with all its digits: pyiceberg's compiled decoder returns it as a float of 4 bytes.
+    """Read a double with all its digits: pyiceberg's compiled decoder returns it as a 4-byte float.
 
-    Files are planned, compared and written to other manifests by what is read here: 0.1 would become 0.10000000149
-    and 1e300 infinity, and no reader would find the rows of such a partition again.
+    These values are used to plan and compare files and to write other manifests: 0.1 would become 0.10000000149 and
+    1e300 infinity, and no reader would find the rows of such a partition again.
     """
     (value,) = struct.unpack("<d", decoder.read(8))
     return float(value)
 
 
 def _read_uuid(self: UUIDReader, decoder: BinaryDecoder) -> Any:
-    """A UUID as its bytes, which pyiceberg's literals and bounds are too: its own reader's value equals neither."""
+    """Read a UUID as bytes, like pyiceberg's literals and bounds: its own reader's value equals neither."""
     return decoder.read(16)
 
 
-# pyiceberg has no place to hand in other readers. A version without these faults reads the same by them.
+# pyiceberg has no option for other readers. A version without these faults reads the same values with them.
 DoubleReader.read = _read_double  # type: ignore[method-assign]
 UUIDReader.read = _read_uuid  # type: ignore[method-assign]
 
 
 class _Exact(ManifestWriter):
-    """What the manifests of all kinds have in common."""
+    """The common part of all manifest writers."""
 
     def _with_partition(self, format_version: Any) -> Schema:
-        """As Iceberg's own writer has it: any partition value may be null, also one of a column that may not."""
+        """Return the schema of entries; partition values are nullable, like in Iceberg's own writer."""
         data_file = data_file_with_partition(StructType(*self._partition_fields), format_version)
         return manifest_entry_schema_with_data_file(format_version, data_file)
 
@@ -82,9 +82,9 @@ class _Exact(ManifestWriter):
 
     def to_manifest_file(self) -> ManifestFile:
         partitions, self._partitions = self._partitions, []
-        made = super().to_manifest_file()
-        made[_SUMMARIES] = summaries(self._partition_fields, partitions)
-        return made
+        manifest = super().to_manifest_file()
+        manifest[_SUMMARIES] = summaries(self._partition_fields, partitions)
+        return manifest
 
 
 class _ManifestWriterV1(_Exact, ManifestWriterV1):
@@ -96,7 +96,7 @@ class _ManifestWriterV2(_Exact, ManifestWriterV2):
 
 
 class DeleteManifestWriter(_ManifestWriterV2):
-    """pyiceberg reads manifests of delete files but has no writer for them."""
+    """Writes manifests of delete files; pyiceberg reads them but has no writer."""
 
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
@@ -107,26 +107,26 @@ class DeleteManifestWriter(_ManifestWriterV2):
 
 
 def manifest_writer(format_version: int, *arguments: Any) -> ManifestWriter:
-    """A writer of manifests of data files.
+    """Return a writer of manifests of data files.
 
     Args:
-        format_version: The table's.
-        arguments: What pyiceberg's writers take.
+        format_version: The table's format version.
+        arguments: The arguments of pyiceberg's writers.
     """
     return _ManifestWriterV1(*arguments) if format_version == 1 else _ManifestWriterV2(*arguments)
 
 
 class _ManifestOutput(AvroOutputFile[ManifestEntry]):
-    """An Avro file in whose schema each named type has a name of its own.
+    """An Avro file whose schema gives each named type a unique name.
 
-    pyiceberg gives two partition fields of type ``decimal(9, 2)`` one name: DuckDB's process dies of that, and Java
-    refuses the file.
+    pyiceberg gives two partition fields of type ``decimal(9, 2)`` the same name: DuckDB crashes, and Java rejects the
+    file.
     """
 
     def _write_header(self) -> None:
         schema = AvroSchemaConversion().iceberg_to_avro(self.file_schema, schema_name=self.schema_name)
-        for number, each in enumerate(_named_types(schema)):
-            each["name"] = f"{each['name']}_{number}"
+        for number, named_type in enumerate(_named_types(schema)):
+            named_type["name"] = f"{named_type['name']}_{number}"
         codec = self.metadata[AVRO_CODEC_KEY]
         codec = CODEC_MAPPING_ICEBERG_TO_AVRO.get(codec, codec)
         meta = {**self.metadata, _AVRO_SCHEMA: json.dumps(schema), AVRO_CODEC_KEY: codec}
@@ -134,18 +134,18 @@ class _ManifestOutput(AvroOutputFile[ManifestEntry]):
 
 
 def _named_types(schema: Any) -> Iterator[dict[str, Any]]:
-    """The types of fixed length in an Avro schema."""
+    """Yield the fixed-length types of an Avro schema."""
     if isinstance(schema, dict):
         if schema.get("type") == "fixed":
             yield schema
         schema = list(schema.values())
     if isinstance(schema, list):
-        for each in schema:
-            yield from _named_types(each)
+        for item in schema:
+            yield from _named_types(item)
 
 
 class SummaryCollector(SnapshotSummaryCollector):
-    """Counts what a snapshot changes, by partitions as they are, also such as Python's dates don't reach."""
+    """Counts the changes of a snapshot by partition, also for dates outside the range of Python's."""
 
     def update_partition_metrics(
         self, partition_spec: PartitionSpec, file: Any, is_add_file: bool, schema: Schema

@@ -1,4 +1,4 @@
-"""pyiceberg's REST catalog for Nessie: new schemas with the field it requires, tables with the snapshot it checks."""
+"""pyiceberg's REST catalog with workarounds for Nessie: last column ids of new schemas, a first snapshot of tables."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 
-from volley.iceberg.pyiceberg_private.rest import Limited, LimitedRestCatalog
+from volley.iceberg.pyiceberg_private.rest import TimeoutAdapter, TimeoutRestCatalog
 
-__all__ = ["LimitedNessieCatalog"]
+__all__ = ["TimeoutNessieCatalog"]
 
 
-class _Numbered(Limited):
-    """Tells the highest column id of a new schema: Nessie 0.99 answers 500 without, pyiceberg 0.12 does not say it."""
+class _AddLastColumnId(TimeoutAdapter):
+    """Adds the last column id to requests with a new schema: Nessie 0.99 requires it, pyiceberg 0.12 omits it."""
 
     def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         body = request.body
         if isinstance(body, bytes) and b'"add-schema"' in body:
-            request.prepare_body(_numbered(body), None)
+            request.prepare_body(_with_last_column_ids(body), None)
         return super().send(request, *args, **kwargs)
 
 
-def _numbered(body: bytes) -> bytes:
-    """The body of a commit whose new schemas come with their highest column id."""
+def _with_last_column_ids(body: bytes) -> bytes:
+    """Return the body of a commit with the last column id of each new schema."""
     commit = json.loads(body)
     for update in commit["updates"]:
         if update["action"] == "add-schema":
@@ -34,14 +34,14 @@ def _numbered(body: bytes) -> bytes:
     return json.dumps(commit).encode()
 
 
-class LimitedNessieCatalog(LimitedRestCatalog):
-    """Nessie, whose requests end in time, and whose tables have a snapshot from the beginning.
+class TimeoutNessieCatalog(TimeoutRestCatalog):
+    """A Nessie catalog with timeouts, whose new tables get an empty snapshot.
 
-    Nessie 0.99 does not check that a table still has *no* snapshot: of two clients that write its first one at the same
-    moment, one would replace the other's rows. From the second on it does check.
+    Nessie 0.99 does not check that a table still has *no* snapshot: of two clients that commit the first one at the
+    same time, one would replace the other's rows. It does check from the second snapshot on.
     """
 
-    adapter = _Numbered
+    adapter = _AddLastColumnId
 
     def create_table(self, identifier: str | Identifier, *args: Any, **kwargs: Any) -> Table:
         transaction = self.create_table_transaction(identifier, *args, **kwargs)
@@ -50,5 +50,5 @@ class LimitedNessieCatalog(LimitedRestCatalog):
             transaction.commit_transaction()
         except CommitFailedException as error:
             raise TableAlreadyExistsError(str(error)) from error
-        made: Table = self.load_table(identifier)
-        return made
+        table: Table = self.load_table(identifier)
+        return table

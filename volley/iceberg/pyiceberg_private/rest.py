@@ -1,4 +1,4 @@
-"""pyiceberg's REST catalog with requests that end in time."""
+"""pyiceberg's REST catalog with timeouts."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from pyiceberg.catalog import rest
 from requests import Session
 from requests.adapters import HTTPAdapter
 
-__all__ = ["Limited", "LimitedRestCatalog"]
+__all__ = ["TimeoutAdapter", "TimeoutRestCatalog"]
 
 
-class Limited(HTTPAdapter):
-    """Requests that end in time: pyiceberg's own wait for ever on a server that hangs."""
+class TimeoutAdapter(HTTPAdapter):  # type: ignore[misc]
+    """Sends requests with timeouts: pyiceberg's own requests wait for ever on a server that hangs."""
 
-    def __init__(self, limits: tuple[float, float]) -> None:
+    def __init__(self, timeouts: tuple[float, float]) -> None:
         super().__init__()
-        self._limits = limits
+        self._timeouts = timeouts
 
     def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        return super().send(request, *args, **{**kwargs, "timeout": kwargs.get("timeout") or self._limits})
+        return super().send(request, *args, **{**kwargs, "timeout": kwargs.get("timeout") or self._timeouts})
 
 
-class LimitedRestCatalog(rest.RestCatalog):
-    """A REST catalog whose requests end in time.
+class TimeoutRestCatalog(rest.RestCatalog):
+    """A REST catalog with timeouts.
 
     Args:
         name: The catalog's name.
-        limits: The longest to wait for a connection, and for an answer, in seconds.
-        properties: pyiceberg's.
+        timeouts: The timeouts of a connection and of a response, in seconds.
+        properties: The properties for pyiceberg.
     """
 
-    adapter: type[Limited] = Limited
+    adapter: type[TimeoutAdapter] = TimeoutAdapter
 
-    def __init__(self, name: str, limits: tuple[float, float], **properties: str) -> None:
-        self._limits = limits
+    def __init__(self, name: str, timeouts: tuple[float, float], **properties: str) -> None:
+        self._timeouts = timeouts
         super().__init__(name, **properties)
 
-    def _limited(self, session: Session) -> Session:
+    def _with_timeouts(self, session: Session) -> Session:
         for scheme in ("http://", "https://"):
-            session.mount(scheme, self.adapter(self._limits))
+            session.mount(scheme, self.adapter(self._timeouts))
         return session
 
     def _create_session(self) -> Session:
-        return self._limited(super()._create_session())
+        return self._with_timeouts(super()._create_session())
 
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> Any:
-        # It asks for a token at once, before the session is returned.
-        return super()._create_legacy_oauth2_auth_manager(self._limited(session))
+        # This requests a token before the session is returned.
+        return super()._create_legacy_oauth2_auth_manager(self._with_timeouts(session))

@@ -1,4 +1,4 @@
-"""Snapshots of pyiceberg that keep partition values exactly, with delete files and removed files."""
+"""Extends pyiceberg's snapshots: exact partition values, delete files, removed data files."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def add_snapshot(
     summary: dict[str, str],
     branch: str,
 ) -> None:
-    """Write the manifests of one snapshot and add it to the transaction; nothing is visible before that is committed.
+    """Write the manifests of one snapshot and add it to the transaction; it is visible once that is committed.
 
     Args:
         transaction: The transaction.
         added: New data files.
-        deletes: New files with positions of deleted rows.
-        removed: Data files that are no longer part of the table.
+        deletes: New position-delete files.
+        removed: Data files to remove from the table.
         snapshot_id: The snapshot's id.
         summary: Texts for the snapshot's summary.
-        branch: The branch; a new one begins at main's last snapshot.
+        branch: The branch; a new one starts at main's last snapshot.
     """
     options: dict[str, Any] = {
         **{"transaction": transaction, "io": transaction._table.io},
@@ -67,7 +67,7 @@ def add_snapshot(
         producer = (_MergedAppends if _merges(transaction) else _Appends)(Operation.APPEND, **options)
     producer._snapshot_id = snapshot_id
     if branch not in transaction.table_metadata.refs:
-        # pyiceberg would begin the branch with an empty table.
+        # pyiceberg would start the branch with an empty table.
         producer._parent_snapshot_id = transaction.table_metadata.current_snapshot_id
     for file in added:
         producer.append_data_file(file)
@@ -77,7 +77,7 @@ def add_snapshot(
 
 
 def _only_target(deletes: DataFile) -> str | None:
-    """The one data file whose positions a delete file has, by its bounds; None if it may have those of several."""
+    """Return the only data file that a delete file refers to, by its bounds; None if it may refer to several."""
     low, high = (bounds.get(_PATH_ID) for bounds in (deletes.lower_bounds or {}, deletes.upper_bounds or {}))
     return low.decode() if low is not None and low == high else None
 
@@ -87,7 +87,7 @@ def _merges(transaction: Transaction) -> bool:
 
 
 class _Snapshot(_SnapshotProducer[Any]):
-    """A snapshot whose manifests keep partition values as they are."""
+    """A snapshot whose manifests have exact partition values."""
 
     _delete_files: Sequence[DataFile] = ()
     _dangling: Sequence[DataFile] = ()
@@ -99,7 +99,7 @@ class _Snapshot(_SnapshotProducer[Any]):
         return spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression
 
     def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:
-        """pyiceberg's own knows neither delete files nor more than one partition spec."""
+        """Return the summary; pyiceberg's own counts neither delete files nor files of other partition specs."""
         metadata = self._transaction.table_metadata
         limit = TableProperties.WRITE_PARTITION_SUMMARY_LIMIT
         collector = SummaryCollector(
@@ -117,15 +117,15 @@ class _Snapshot(_SnapshotProducer[Any]):
 
 
 class _Appends(_Snapshot, _FastAppendFiles):
-    """One snapshot that adds data files, in a manifest of its own."""
+    """A snapshot that adds data files in a new manifest."""
 
 
 class _MergedAppends(_Snapshot, _MergeAppendFiles):
-    """One snapshot that adds data files and merges small manifests."""
+    """A snapshot that adds data files and merges small manifests."""
 
 
 class _RowChanges(_Snapshot, _OverwriteFiles):
-    """One snapshot that adds data files and delete files and removes data files; manifests are merged as in appends."""
+    """A snapshot that adds data files and delete files and removes data files; merges manifests like appends."""
 
     def __init__(self, deletes: Sequence[DataFile], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -148,19 +148,19 @@ class _RowChanges(_Snapshot, _OverwriteFiles):
             self._target_branch = branch
 
     def _build_delete_files_partition_predicate(self) -> None:
-        # pyiceberg's own is one deep expression over all partitions, and recursion ends at a thousand of them.
+        # pyiceberg builds a nested expression over all partitions, and hits the recursion limit at a thousand of them.
         for spec_id in {file.spec_id for file in self._deleted_data_files}:
             self.partition_filters[spec_id] = AlwaysTrue()
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        used = [each for each in manifests if self._is_needed(each)]
-        data = self._merged([each for each in used if each.content == ManifestContent.DATA])
+        used = [manifest for manifest in manifests if self._is_needed(manifest)]
+        data = self._merged([manifest for manifest in used if manifest.content == ManifestContent.DATA])
         self._of_deletes = True
-        older = [self._without_dangling(each) for each in used if each.content != ManifestContent.DATA]
-        return [*data, *self._merged([*self._new_delete_manifests(), *older])]
+        deletes = [self._without_dangling(manifest) for manifest in used if manifest.content != ManifestContent.DATA]
+        return [*data, *self._merged([*self._new_delete_manifests(), *deletes])]
 
     def _without_dangling(self, manifest: ManifestFile) -> ManifestFile:
-        """The manifest, in which the position deletes of data files that this snapshot removes are removed too."""
+        """Return the manifest without position deletes of data files that this snapshot removes."""
         removed = {file.file_path for file in self._deleted_data_files}
         entries = manifest.fetch_manifest_entry(self._io, discard_deleted=True) if removed else []
         dangling = {entry.data_file for entry in entries if _only_target(entry.data_file) in removed}
@@ -169,11 +169,11 @@ class _RowChanges(_Snapshot, _OverwriteFiles):
         self._dangling = [*self._dangling, *dangling]
         with self.new_manifest_writer(self.spec(manifest.partition_spec_id)) as writer:
             for entry in entries:
-                gone = entry.data_file in dangling
+                is_dangling = entry.data_file in dangling
                 writer.add_entry(
                     ManifestEntry.from_args(
-                        status=ManifestEntryStatus.DELETED if gone else ManifestEntryStatus.EXISTING,
-                        snapshot_id=self._snapshot_id if gone else entry.snapshot_id,
+                        status=ManifestEntryStatus.DELETED if is_dangling else ManifestEntryStatus.EXISTING,
+                        snapshot_id=self._snapshot_id if is_dangling else entry.snapshot_id,
                         sequence_number=entry.sequence_number,
                         file_sequence_number=entry.file_sequence_number,
                         data_file=entry.data_file,

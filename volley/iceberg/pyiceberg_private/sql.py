@@ -1,4 +1,4 @@
-"""pyiceberg's SQL catalog with metadata that is parsed once, safe to create from several processes."""
+"""pyiceberg's SQL catalog with cached metadata; several processes can create it at the same time."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
-from volley.iceberg.pyiceberg_private.cached import Thrifty
+from volley.iceberg.pyiceberg_private.cached import CachedMetadata
 from volley.iceberg.storage.errors import storage_errors
 
-__all__ = ["ThriftySqlCatalog", "prepare_sqlite"]
+__all__ = ["CachedSqlCatalog", "prepare_sqlite"]
 
 _log = logging.getLogger(__name__)
 
 
-class ThriftySqlCatalog(Thrifty, sql.SqlCatalog):
-    """A SQL catalog that keeps each table's latest metadata, and that several processes can create at once."""
+class CachedSqlCatalog(CachedMetadata, sql.SqlCatalog):
+    """A SQL catalog with cached metadata that several processes can create at the same time."""
 
     def create_tables(self) -> None:
-        # Databases check and create in two steps. Each failure means that another process created one of the tables.
+        # SQLAlchemy checks and creates in two steps. A failure means that another process has created a table.
         for _ in sql.SqlCatalogBaseTable.metadata.tables:
             try:
                 return super().create_tables()
@@ -41,18 +41,18 @@ class ThriftySqlCatalog(Thrifty, sql.SqlCatalog):
     def _convert_orm_to_iceberg(self, orm_table: sql.IcebergTables) -> Table:
         identifier = (*orm_table.table_namespace.split("."), orm_table.table_name)
         read = super()._convert_orm_to_iceberg
-        return self._known(identifier, orm_table.metadata_location, lambda: read(orm_table))
+        return self._cached_table(identifier, orm_table.metadata_location, lambda: read(orm_table))
 
 
 def prepare_sqlite(file: str, seconds: float) -> None:
-    """Make the file and its folder; write-ahead logging lets readers and a writer work side by side.
+    """Create the file and its folder with write-ahead logging, so that readers don't block the writer.
 
-    SQLite does not wait to switch it on. If the file is locked, another process is switching it on now, or the next
-    start will.
+    SQLite fails at once if the file is locked while write-ahead logging is enabled. Then another process is enabling
+    it, or the next start will.
 
     Args:
         file: The file's path.
-        seconds: The longest to wait for its lock.
+        seconds: The timeout for the file's lock.
     """
     with storage_errors(file, "opening the catalog"):
         Path(file).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Reads data files of a table by field id, as its schema is now; pyiceberg's reader loses nulls of nested columns."""
+"""Reads a table's data files by field id under its current schema; pyiceberg's reader loses nulls of nested columns."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _BATCH_ROWS = 65_536
 
 
 def read_data_file(io: FileIO, file: DataFile, table: TableMetadata, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """All rows of a data file in their order, those that delete files name too.
+    """Yield all rows of a data file in their order, including rows that delete files delete.
 
-    A column that the file has not is, as Iceberg's specification has it, the value of its partition, the default that
-    the schema gives it, or null. No value changes but to a wider type.
+    By Iceberg's specification, a column that the file lacks has the value of its partition, the schema's default, or
+    null. Values change only to a wider type.
 
     Args:
-        io: Where the file is read from.
+        io: Opens the file.
         file: A data file of the table.
         table: The table's metadata; its snapshots are not needed.
-        schema: The columns wanted, of the table's schema.
+        schema: The columns to read, of the table's schema.
 
     Raises:
-        StorageError: If it is no Parquet file, or has neither field ids nor a mapping of names to them.
+        StorageError: If the file is not Parquet, or has neither field ids nor a name mapping.
     """
     if file.file_format != FileFormat.PARQUET:
         raise StorageError(
@@ -51,12 +51,12 @@ def read_data_file(io: FileIO, file: DataFile, table: TableMetadata, schema: Sch
     with io.new_input(file.file_path).open() as stream:
         parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
         columns = _identified(parquet.schema_arrow, _mapped_names(table), file.file_path)
-        wanted = [column for column in columns if _has(schema, column.field_id)]
+        selected = [column for column in columns if _has(schema, column.field_id)]
         projection = _Projection(_constants(file, table))
         target = arrow_schema(schema)
-        for batch in parquet.iter_batches(_BATCH_ROWS, columns=[each.name for each in wanted], use_threads=False):
-            found = {each.field_id: (each, batch.column(each.name)) for each in wanted}
-            arrays = projection.fields(schema.fields, target, found, batch.num_rows)
+        for batch in parquet.iter_batches(_BATCH_ROWS, columns=[column.name for column in selected], use_threads=False):
+            present = {column.field_id: (column, batch.column(column.name)) for column in selected}
+            arrays = projection.fields(schema.fields, target, present, batch.num_rows)
             yield pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
@@ -65,9 +65,9 @@ class _FileField:
     """A field of a file.
 
     Args:
-        name: Its name there.
-        field_id: Its id; None = it is none of the table's.
-        fields: Those in it: of a struct its fields, of a list its element, of a map its key and its value.
+        name: Its name in the file.
+        field_id: Its id; None = it is not a field of the table.
+        fields: Its children: a struct's fields, a list's element, a map's key and value.
     """
 
     name: str
@@ -80,13 +80,13 @@ def _has(schema: Schema, field_id: int | None) -> bool:
 
 
 def _mapped_names(table: TableMetadata) -> Sequence[MappedField]:
-    """The table's own word on which names are which fields, for files that were not written for it."""
+    """Return the table's name mapping, for files without field ids."""
     mapping = table.name_mapping()
     return mapping.root if mapping else ()
 
 
 def _identified(schema: pa.Schema, mapped: Sequence[MappedField], path: str) -> list[_FileField]:
-    """The columns of a file; names count only if it has no ids at all."""
+    """Return the columns of a file by their ids; by their names only if no field has an id."""
     by_id = [_by_id(field) for field in schema]
     if any(map(_has_ids, by_id)):
         return by_id
@@ -103,39 +103,39 @@ def _has_ids(field: _FileField) -> bool:
 
 
 def _by_id(field: pa.Field) -> _FileField:
-    given = (field.metadata or {}).get(_FIELD_ID)
-    inner = tuple(_by_id(each) for _, each in _inner(field.type))
-    return _FileField(field.name, None if given is None else int(given), inner)
+    field_id = (field.metadata or {}).get(_FIELD_ID)
+    children = tuple(_by_id(child) for _, child in _children(field.type))
+    return _FileField(field.name, None if field_id is None else int(field_id), children)
 
 
 def _by_name(field: pa.Field, name: str, mapped: Sequence[MappedField]) -> _FileField:
-    match = next((each for each in mapped if name in each.names), MappedField(names=[name]))
-    inner = tuple(_by_name(each, standard, match.fields) for standard, each in _inner(field.type))
-    return _FileField(field.name, match.field_id, inner)
+    match = next((entry for entry in mapped if name in entry.names), MappedField(names=[name]))
+    children = tuple(_by_name(child, standard, match.fields) for standard, child in _children(field.type))
+    return _FileField(field.name, match.field_id, children)
 
 
-def _inner(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
-    """The fields in a type, by the names that mappings have for them."""
-    if pa.types.is_map(kind):
-        return [("key", kind.key_field), ("value", kind.item_field)]
-    if pa.types.is_struct(kind):
-        return [(field.name, field) for field in kind]
-    return [("element", kind.value_field)] if _is_list(kind) else []
+def _children(data_type: pa.DataType) -> list[tuple[str, pa.Field]]:
+    """Return the fields in a type, with their names in name mappings."""
+    if pa.types.is_map(data_type):
+        return [("key", data_type.key_field), ("value", data_type.item_field)]
+    if pa.types.is_struct(data_type):
+        return [(field.name, field) for field in data_type]
+    return [("element", data_type.value_field)] if _is_list(data_type) else []
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def _is_list(data_type: pa.DataType) -> bool:
     t = pa.types
     return bool(
-        t.is_list(kind)
-        or t.is_large_list(kind)
-        or t.is_fixed_size_list(kind)
-        or t.is_list_view(kind)
-        or t.is_large_list_view(kind)
+        t.is_list(data_type)
+        or t.is_large_list(data_type)
+        or t.is_fixed_size_list(data_type)
+        or t.is_list_view(data_type)
+        or t.is_large_list_view(data_type)
     )
 
 
 def _constants(file: DataFile, table: TableMetadata) -> dict[int, Any]:
-    """The values of columns that the file's partition tells."""
+    """Return the values of columns that the file's partition determines."""
     fields = table.specs()[file.spec_id].fields
     return {
         field.source_id: value
@@ -146,10 +146,10 @@ def _constants(file: DataFile, table: TableMetadata) -> dict[int, Any]:
 
 @dataclass(frozen=True)
 class _Projection:
-    """From the columns of a file to those of a table.
+    """Projects the columns of a file to those of a table.
 
     Args:
-        constants: By field id, values of columns that the file may lack.
+        constants: Values of columns that the file may lack, by field id.
     """
 
     constants: Mapping[int, Any]
@@ -158,20 +158,20 @@ class _Projection:
         self,
         wanted: Sequence[NestedField],
         targets: pa.Schema | pa.StructType,
-        found: Mapping[int | None, tuple[_FileField, pa.Array]],
+        present: Mapping[int | None, tuple[_FileField, pa.Array]],
         rows: int,
     ) -> list[pa.Array]:
-        """The arrays of some fields.
+        """Return the arrays of some fields.
 
         Args:
             wanted: The fields.
             targets: Their Arrow fields.
-            found: What the file has of them, by id.
-            rows: How many rows there are.
+            present: The fields that the file has, by id.
+            rows: The number of rows.
         """
         return [
-            self._array(field.field_type, target.type, *found[field.field_id])
-            if field.field_id in found
+            self._array(field.field_type, target.type, *present[field.field_id])
+            if field.field_id in present
             else self._absent(field, target.type, rows)
             for field, target in zip(wanted, targets, strict=True)
         ]
@@ -188,40 +188,40 @@ class _Projection:
             return pa.ExtensionArray.from_storage(target, stored)
         return pa.repeat(pa.scalar(value, target), rows)
 
-    def _array(self, kind: IcebergType, target: pa.DataType, field: _FileField, array: pa.Array) -> pa.Array:
-        if isinstance(kind, StructType):
-            return self._struct(kind, target, field, array)
-        if isinstance(kind, ListType):
-            return self._list(kind, target, field, array)
-        if isinstance(kind, MapType):
-            return self._map(kind, target, field, array)
+    def _array(self, data_type: IcebergType, target: pa.DataType, field: _FileField, array: pa.Array) -> pa.Array:
+        if isinstance(data_type, StructType):
+            return self._struct(data_type, target, field, array)
+        if isinstance(data_type, ListType):
+            return self._list(data_type, target, field, array)
+        if isinstance(data_type, MapType):
+            return self._map(data_type, target, field, array)
         return _cast(array, target)
 
-    def _struct(self, kind: StructType, target: pa.StructType, field: _FileField, array: pa.Array) -> pa.Array:
-        found = {each.field_id: (each, array.field(number)) for number, each in enumerate(field.fields)}
-        children = self.fields(kind.fields, target, found, len(array))
+    def _struct(self, data_type: StructType, target: pa.StructType, field: _FileField, array: pa.Array) -> pa.Array:
+        present = {child.field_id: (child, array.field(number)) for number, child in enumerate(field.fields)}
+        children = self.fields(data_type.fields, target, present, len(array))
         return pa.Array.from_buffers(target, len(array), [_validity(array)], children=children)
 
-    def _list(self, kind: ListType, target: pa.ListType, field: _FileField, array: pa.Array) -> pa.Array:
+    def _list(self, data_type: ListType, target: pa.ListType, field: _FileField, array: pa.Array) -> pa.Array:
         if not pa.types.is_list(array.type):
             array = array.cast(pa.list_(array.type.value_field))
         (element,) = field.fields
-        values = self._array(kind.element_type, target.value_type, element, array.values)
+        values = self._array(data_type.element_type, target.value_type, element, array.values)
         return _with_offsets(target, array, values)
 
-    def _map(self, kind: MapType, target: pa.MapType, field: _FileField, array: pa.Array) -> pa.Array:
+    def _map(self, data_type: MapType, target: pa.MapType, field: _FileField, array: pa.Array) -> pa.Array:
         key, value = field.fields
         entries: pa.StructArray = array.values
         children = [
-            self._array(kind.key_type, target.key_type, key, entries.field(0)),
-            self._array(kind.value_type, target.item_type, value, entries.field(1)),
+            self._array(data_type.key_type, target.key_type, key, entries.field(0)),
+            self._array(data_type.value_type, target.item_type, value, entries.field(1)),
         ]
         of_entries = pa.struct([target.key_field, target.item_field])
         return _with_offsets(target, array, pa.Array.from_buffers(of_entries, len(entries), [None], children=children))
 
 
 def _validity(array: pa.Array) -> pa.Buffer | None:
-    """Which values are not null, from the first one on."""
+    """Return the validity bitmap, starting at the array's first value."""
     if not array.null_count:
         return None
     valid = array.is_valid().to_numpy(zero_copy_only=False)
@@ -229,7 +229,7 @@ def _validity(array: pa.Array) -> pa.Buffer | None:
 
 
 def _with_offsets(target: pa.DataType, array: pa.Array, values: pa.Array) -> pa.Array:
-    """Lists or maps with other values in the same places: which are null and which empty stays as it is."""
+    """Return lists or maps with new values and the same offsets and nulls."""
     validity, offsets = array.buffers()[:2]
     return pa.Array.from_buffers(
         target, len(array), [validity, offsets], null_count=array.null_count, offset=array.offset, children=[values]
@@ -243,6 +243,6 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
         array = array.storage
     if isinstance(target, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(target, _cast(array, target.storage_type))
-    # A table of version 1 or 2 knows no time more exact than a microsecond: Iceberg's own readers cut it off.
-    exact = not pa.types.is_timestamp(array.type) or array.type.unit != "ns"
-    return array.cast(target, safe=exact)
+    # Tables of format version 1 and 2 have no nanoseconds: Iceberg's own readers truncate them too.
+    is_exact = not pa.types.is_timestamp(array.type) or array.type.unit != "ns"
+    return array.cast(target, safe=is_exact)

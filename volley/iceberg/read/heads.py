@@ -1,4 +1,4 @@
-"""The snapshot that a branch stands at."""
+"""Finds the snapshot that the next one of a branch is based on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["head_of"]
 
 
 def head_of(table: Table, branch: str) -> Snapshot | None:
-    """The snapshot that the next one of a branch is made from: a new branch begins where main is."""
+    """Return the snapshot that the next one of a branch is based on; for a new branch, main's last snapshot."""
     if branch in table.metadata.refs:
         return table.metadata.snapshot_by_name(branch)
     return table.current_snapshot()

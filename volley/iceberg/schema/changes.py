@@ -1,4 +1,4 @@
-"""Changes of a table's schema as plain values, and how they become part of a commit."""
+"""Changes of a table's schema as plain values, and their application to a transaction."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from volley.iceberg.pyiceberg_private.access import require
 
 __all__ = ["AddColumn", "Change", "DropColumn", "Evolution", "MakeOptional", "RenameColumn", "WidenColumn", "find"]
 
-# Properties that end in a column's name: they go where it goes.
+# Properties that end in a column's name: rename them with the column.
 _NAMING = ("write.metadata.metrics.column.", f"{TableProperties.PARQUET_BLOOM_FILTER_COLUMN_ENABLED_PREFIX}.")
 
 
 @dataclass(frozen=True)
 class AddColumn:
-    """An optional column more; it gets the next free field id, and the fields inside its type those after it."""
+    """Adds an optional column; it gets the next free field id, and the fields inside its type the following ones."""
 
     path: tuple[str, ...]
-    kind: IcebergType
+    data_type: IcebergType
 
     def apply(self, update: UpdateSchema) -> None:
-        update.add_column(self.path, self.kind)
+        update.add_column(self.path, self.data_type)
 
 
 @dataclass(frozen=True)
 class DropColumn:
-    """A column less; data files keep it, nobody reads it."""
+    """Drops a column; data files keep it, but readers ignore it."""
 
     path: str
 
@@ -43,7 +43,7 @@ class DropColumn:
 
 @dataclass(frozen=True)
 class RenameColumn:
-    """Another name for the same field id."""
+    """Renames a column; its field id stays."""
 
     path: str
     name: str
@@ -54,18 +54,18 @@ class RenameColumn:
 
 @dataclass(frozen=True)
 class WidenColumn:
-    """A wider type, one that Iceberg's readers read old files as."""
+    """Widens a column's type to one as which Iceberg's readers can read old files."""
 
     path: str
-    kind: PrimitiveType
+    data_type: PrimitiveType
 
     def apply(self, update: UpdateSchema) -> None:
-        update.update_column(self.path, self.kind)
+        update.update_column(self.path, self.data_type)
 
 
 @dataclass(frozen=True)
 class MakeOptional:
-    """A column that may have nulls from now on."""
+    """Makes a required column optional."""
 
     path: str
 
@@ -78,39 +78,39 @@ Change = AddColumn | DropColumn | RenameColumn | WidenColumn | MakeOptional
 
 @dataclass(frozen=True)
 class Evolution:
-    """Changes of a table's schema, to be committed together with the first rows that need them."""
+    """Changes of a table's schema that are committed together with the first rows that need them."""
 
     changes: tuple[Change, ...] = ()
 
     def of(self, table: Table) -> Table:
-        """The table as it will be once the changes are committed; files are written for that one."""
+        """Return the table as it will be after the changes; data files are written for it."""
         if not self.changes:
             return table
         transaction = table.transaction()
-        self.stage(transaction)
+        self.add_to(transaction)
         planned = copy(table)
         planned.metadata = transaction.table_metadata
         return planned
 
-    def stage(self, transaction: Transaction) -> None:
-        """Add the changes to a transaction, which the catalog then refuses if the schema is another by now."""
+    def add_to(self, transaction: Transaction) -> None:
+        """Add the changes to a transaction; its commit fails if the schema has changed meanwhile."""
         if not self.changes:
             return
         before = transaction.table_metadata
-        # Field ids are given from this one on: columns that others added and dropped again have used some.
+        # New field ids follow this one: columns that others added and dropped have used some.
         last = AssertLastAssignedFieldId.model_validate({"last-assigned-field-id": before.last_column_id})
         require(transaction, last)
         with transaction.update_schema() as update:
             for change in self.changes:
                 change.apply(update)
-        moved = _moved(before.properties, before.schema(), transaction.table_metadata.schema())
+        moved = _renamed_properties(before.properties, before.schema(), transaction.table_metadata.schema())
         if moved:
             transaction.remove_properties(*moved)
             transaction.set_properties({new: before.properties[old] for old, new in moved.items() if new})
 
 
-def _moved(properties: Mapping[str, str], old: Schema, new: Schema) -> dict[str, str | None]:
-    """Properties whose column has another name now, and what they are called by it; None = the column is gone."""
+def _renamed_properties(properties: Mapping[str, str], old: Schema, new: Schema) -> dict[str, str | None]:
+    """Return the properties whose column was renamed, with their new names; None = the column was dropped."""
     moved: dict[str, str | None] = {}
     for name in properties:
         prefix = next(filter(name.startswith, _NAMING), None)
@@ -123,7 +123,7 @@ def _moved(properties: Mapping[str, str], old: Schema, new: Schema) -> dict[str,
 
 
 def find(schema: Schema, path: str) -> NestedField | None:
-    """The field of this dotted name, if there is one."""
+    """Return the field of this dotted name; None if there is none."""
     try:
         return schema.find_field(path)
     except ValueError:

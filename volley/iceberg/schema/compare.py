@@ -1,4 +1,4 @@
-"""What a stream and a table differ in, and which changes of the table's schema end that."""
+"""Compares a stream's schema with a table's, and plans the changes of the table that make them fit."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _HINT = "cast, rename or drop columns of the stream, or change the table's schem
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing in which a stream does not fit a table.
+    """One difference between a stream and a table.
 
     Args:
         column: The column's dotted name.
-        problem: What is wrong with it.
-        remedy: The change of the table that ends it; None = there is none.
+        problem: The difference, as a clause.
+        remedy: The change of the table that resolves it; None = there is none.
     """
 
     column: str
@@ -57,44 +57,44 @@ class Difference:
 def plan(
     table: Table, stream: pa.Schema, mode: str, renames: Mapping[str, str] | None = None, drops: Sequence[str] = ()
 ) -> Evolution:
-    """The changes after which rows of `stream` fit `table`; none if they fit it as it is.
+    """Return the changes after which rows of `stream` fit `table`; no changes if they fit already.
 
     Args:
-        table: The table as it was just loaded.
-        stream: The schema of the rows that are written.
-        mode: Which changes are allowed: "strict" (none), "add_columns" or "full".
-        renames: Dotted names of columns and their new names; those that are done are passed over.
-        drops: Dotted names of columns that are to go; those that are gone are passed over.
+        table: The freshly loaded table.
+        stream: The schema of the written rows.
+        mode: The allowed changes: "strict" (none), "add_columns" or "full".
+        renames: Dotted names of columns and their new names; renames that are done are skipped.
+        drops: Dotted names of columns to drop; dropped ones are skipped.
 
     Raises:
-        SchemaMismatchError: If a difference is left; lists all of them.
+        SchemaMismatchError: If a difference remains; lists all of them.
     """
     named = _Named(table, renames or {}, drops)
-    asked = [*named.to_rename(), *named.to_drop()]
-    found = [*asked, *_Comparison.after(named, asked).differences(stream)]
-    bad = [each for each in found if not isinstance(each.remedy, _ALLOWED[mode])]
+    configured = [*named.to_rename(), *named.to_drop()]
+    differences = [*configured, *_Comparison.after(named, configured).differences(stream)]
+    bad = [difference for difference in differences if not isinstance(difference.remedy, _ALLOWED[mode])]
     if bad:
-        listed = "\n".join(f"  - {each}" for each in bad)
-        refused = any(each in asked for each in bad)
+        listed = "\n".join(f"  - {difference}" for difference in bad)
+        refused = any(difference in configured for difference in bad)
         hint = "leave out of renames and drops what can't be done" if refused else _way_out(bad)
         raise SchemaMismatchError(f"the stream does not fit table {'.'.join(table.name())}:\n{listed}", hint=hint)
-    return Evolution(tuple(each.remedy for each in found if each.remedy))
+    return Evolution(tuple(difference.remedy for difference in differences if difference.remedy))
 
 
 def _way_out(bad: Sequence[Difference]) -> str:
-    for mode, kinds in _ALLOWED.items():
-        if all(isinstance(each.remedy, kinds) for each in bad):
+    for mode, types in _ALLOWED.items():
+        if all(isinstance(difference.remedy, types) for difference in bad):
             return f'with_schema_evolution("{mode}") changes the table so; or {_HINT}'
     return _HINT
 
 
 class _Named:
-    """The columns that the settings name, looked up in a table.
+    """The columns that the settings rename or drop, looked up in a table.
 
     Args:
         table: The table.
         renames: Dotted names of columns and their new names.
-        drops: Dotted names of columns that are to go.
+        drops: Dotted names of columns to drop.
     """
 
     def __init__(self, table: Table, renames: Mapping[str, str], drops: Sequence[str]) -> None:
@@ -103,65 +103,65 @@ class _Named:
         self._renames = renames
         self._drops = drops
         structs = _structs(self.schema.as_struct())
-        self._siblings = {each.field_id: struct for struct in structs for each in struct.fields}
+        self._siblings = {field.field_id: struct for struct in structs for field in struct.fields}
 
     def to_rename(self) -> Iterator[Difference]:
-        """What is still to be renamed."""
-        for path, name in self._renames.items():
-            column = find(self.schema, path)
+        """Yield the renames that are not done yet."""
+        for old_path, name in self._renames.items():
+            column = find(self.schema, old_path)
             if column:
-                full = self._full(column)
+                path = self._full(column)
                 problem = self._keeps_name(column, name)
-                yield Difference(full, problem or "to be renamed", None if problem else RenameColumn(full, name))
+                yield Difference(path, problem or "to be renamed", None if problem else RenameColumn(path, name))
 
     def _keeps_name(self, column: NestedField, name: str) -> str | None:
         if column.field_id not in self._siblings:
             return "it is part of a list or of a map's key, and can't be renamed"
-        wanted = self._full(column).removesuffix(column.name) + name
-        if find(self.schema, wanted):
+        new_path = self._full(column).removesuffix(column.name) + name
+        if find(self.schema, new_path):
             return f"it can't be renamed to {name!r}, the table has that column"
-        if wanted in self.partition_names(column):
+        if new_path in self.partition_names(column):
             return f"it can't be renamed to {name!r}, the table has a partition field of that name"
         return None
 
     def to_drop(self) -> Iterator[Difference]:
-        """What is still to be dropped."""
-        gone = [each for each in (find(self.schema, path) for path in self._drops) if each]
-        for column in gone:
-            problem = self._stays(column, {each.field_id for each in gone})
-            full = self._full(column)
-            yield Difference(full, problem or "to be dropped", None if problem else DropColumn(full))
+        """Yield the drops that are not done yet."""
+        columns = [column for column in (find(self.schema, path) for path in self._drops) if column]
+        for column in columns:
+            problem = self._stays(column, {dropped.field_id for dropped in columns})
+            path = self._full(column)
+            yield Difference(path, problem or "to be dropped", None if problem else DropColumn(path))
 
-    def _stays(self, column: NestedField, gone: Collection[int]) -> str | None:
+    def _stays(self, column: NestedField, dropped: Collection[int]) -> str | None:
         if column.field_id not in self._siblings:
             return "it is part of a list or of a map's key, and can't be dropped"
-        if all(each.field_id in gone for each in self._siblings[column.field_id].fields):
+        if all(field.field_id in dropped for field in self._siblings[column.field_id].fields):
             return "it can't be dropped, no column would be left beside it: drop the one it is in"
-        for what, ids in self._needed().items():
+        for user, ids in self._needed().items():
             if _within(column) & ids:
-                return f"it can't be dropped, {what} needs it"
+                return f"it can't be dropped, {user} needs it"
         return None
 
     def _needed(self) -> dict[str, set[int]]:
-        fields = (each for spec in self._table.specs().values() for each in spec.fields)
+        fields = (field for spec in self._table.specs().values() for field in spec.fields)
         return {
-            "a partition field": {each.source_id for each in fields if not isinstance(each.transform, VoidTransform)},
-            "the sort order": {each.source_id for each in self._table.sort_order().fields},
+            "a partition field": {f.source_id for f in fields if not isinstance(f.transform, VoidTransform)},
+            "the sort order": {field.source_id for field in self._table.sort_order().fields},
             "the table's identifier": set(self.schema.identifier_field_ids),
         }
 
     def partition_names(self, column: NestedField | None = None) -> set[str]:
-        """The names that partition fields have, in which `column` may have none or only its own."""
-        fields = (each for spec in self._table.specs().values() for each in spec.fields)
+        """Return the names of partition fields, except those that may equal the name of `column`."""
+        fields = (field for spec in self._table.specs().values() for field in spec.fields)
         own = (IdentityTransform, VoidTransform)
         return {
-            each.name
-            for each in fields
-            if not (column and each.source_id == column.field_id and isinstance(each.transform, own))
+            field.name
+            for field in fields
+            if not (column and field.source_id == column.field_id and isinstance(field.transform, own))
         }
 
     def awaited(self) -> dict[str, str]:
-        """New names that should be there, or come about now, by the name before."""
+        """Return the new names of renames that are done or impossible, with the old names."""
         return {
             path.removesuffix(path.rpartition(".")[2]) + name: path
             for path, name in self._renames.items()
@@ -174,14 +174,14 @@ class _Named:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """A stream's columns beside those of a table.
+    """Compares a stream's columns with those of a table.
 
     Args:
         table: The table's schema.
         renamed: New names by field id.
-        dropped: The ids of fields that are to go.
-        awaited: New names that only a renamed column may have, by the name before.
-        partition_names: The names of partition fields, which no new column may have.
+        dropped: The ids of fields to drop.
+        awaited: New names that only a renamed column may have, with the old names.
+        partition_names: The names of partition fields, which a new column must not have.
     """
 
     table: Schema
@@ -191,40 +191,40 @@ class _Comparison:
     partition_names: Collection[str] = ()
 
     @classmethod
-    def after(cls, named: _Named, asked: Iterable[Difference]) -> _Comparison:
-        """With the table as it is after what the settings ask for."""
-        remedies = [each.remedy for each in asked]
-        ids = named.schema.find_field
-        renamed = {ids(each.path).field_id: each.name for each in remedies if isinstance(each, RenameColumn)}
-        dropped = {ids(each.path).field_id for each in remedies if isinstance(each, DropColumn)}
+    def after(cls, named: _Named, configured: Iterable[Difference]) -> _Comparison:
+        """Compare with the table as it will be after the configured renames and drops."""
+        remedies = [difference.remedy for difference in configured]
+        find_field = named.schema.find_field
+        renamed = {find_field(r.path).field_id: r.name for r in remedies if isinstance(r, RenameColumn)}
+        dropped = {find_field(r.path).field_id for r in remedies if isinstance(r, DropColumn)}
         return cls(named.schema, renamed, dropped, named.awaited(), named.partition_names())
 
     def differences(self, stream: pa.Schema) -> Iterator[Difference]:
-        """All of them; the new columns of a struct come last, in the order in which their ids are given."""
+        """Yield all differences; new columns of a struct come last, in the order in which they get ids."""
         return self._struct(stream, self.table.as_struct(), "", ())
 
     def _struct(
         self, stream: pa.Schema | pa.StructType, table: StructType, prefix: str, path: tuple[str, ...]
     ) -> Iterator[Difference]:
-        have = {each.name: each for each in stream}
-        kept = [each for each in table.fields if each.field_id not in self.dropped]
-        want = {self.renamed.get(each.field_id, each.name): each for each in kept}
-        for name in have:
-            if name in want:
-                yield from self._column(have[name], want[name], prefix + name)
-        for name, column in want.items():
-            if column.required and name not in have:
+        theirs = {field.name: field for field in stream}
+        kept = [field for field in table.fields if field.field_id not in self.dropped]
+        ours = {self.renamed.get(field.field_id, field.name): field for field in kept}
+        for name in theirs:
+            if name in ours:
+                yield from self._column(theirs[name], ours[name], prefix + name)
+        for name, column in ours.items():
+            if column.required and name not in theirs:
                 yield Difference(prefix + name, "the table requires it, the stream lacks it", self._optional(column))
-        for name in have:
-            if name not in want:
-                kind = iceberg_type(canonical_type(have[name].type))
+        for name in theirs:
+            if name not in ours:
+                data_type = iceberg_type(canonical_type(theirs[name].type))
                 problem = self._not_new(name, prefix + name, table)
-                remedy = None if problem else AddColumn((*path, name), kind)
-                yield Difference(prefix + name, problem or _unknown(name, want), remedy)
+                remedy = None if problem else AddColumn((*path, name), data_type)
+                yield Difference(prefix + name, problem or _unknown(name, ours), remedy)
 
     def _not_new(self, name: str, full: str, table: StructType) -> str | None:
-        """Why a column that the table has not can't be a new one."""
-        known = [each.name for each in table.fields]
+        """Return the reason why a column that the table lacks can't be added; None if it can."""
+        known = [field.name for field in table.fields]
         if name in known:
             return "it is to be renamed or dropped, and the stream still has it"
         if same := _same_but_case(name, known):
@@ -248,9 +248,9 @@ class _Comparison:
         if pa.types.is_struct(stream) and isinstance(table, StructType):
             yield from self._struct(stream, table, f"{name}.", (self._path(column),))
         elif pa.types.is_map(stream) and isinstance(table, MapType):
-            # What tells the entries of a map apart can't change.
+            # Map keys can't evolve.
             keys = self._type(stream.key_type, table.key_field, f"{name}.key")
-            yield from (replace(each, remedy=None) for each in keys)
+            yield from (replace(difference, remedy=None) for difference in keys)
             yield from self._column(stream.item_field, table.value_field, f"{name}.value")
         elif isinstance(table, ListType) and pa.types.is_list(canonical_type(stream)):
             yield from self._column(stream.value_field, table.element_field, f"{name}.element")
@@ -259,9 +259,9 @@ class _Comparison:
             yield Difference(name, problem, self._wider(canonical_type(stream), column))
 
     def _wider(self, stream: pa.DataType, column: NestedField) -> WidenColumn | None:
-        kind = None if pa.types.is_nested(stream) else iceberg_type(stream)
-        if isinstance(kind, PrimitiveType) and is_widened(column.field_type, kind):
-            return WidenColumn(self._path(column), kind)
+        data_type = None if pa.types.is_nested(stream) else iceberg_type(stream)
+        if isinstance(data_type, PrimitiveType) and is_widened(column.field_type, data_type):
+            return WidenColumn(self._path(column), data_type)
         return None
 
     def _path(self, column: NestedField) -> str:
@@ -273,20 +273,20 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 
 def _same_but_case(name: str, known: Iterable[str]) -> str | None:
-    return next((each for each in known if each.casefold() == name.casefold()), None)
+    return next((other for other in known if other.casefold() == name.casefold()), None)
 
 
-def _structs(kind: IcebergType) -> Iterator[StructType]:
-    """The structs in a type whose fields have names that can change: all but those in keys of maps."""
-    if isinstance(kind, StructType):
-        yield kind
-        for each in kind.fields:
-            yield from _structs(each.field_type)
-    elif isinstance(kind, ListType | MapType):
-        yield from _structs(kind.element_type if isinstance(kind, ListType) else kind.value_type)
+def _structs(data_type: IcebergType) -> Iterator[StructType]:
+    """Yield the structs in a type, except those in map keys: their fields can't be renamed."""
+    if isinstance(data_type, StructType):
+        yield data_type
+        for field in data_type.fields:
+            yield from _structs(field.field_type)
+    elif isinstance(data_type, ListType | MapType):
+        yield from _structs(data_type.element_type if isinstance(data_type, ListType) else data_type.value_type)
 
 
 def _within(column: NestedField) -> set[int]:
-    """The field ids of a column and of the named fields in it."""
-    inner = (each.field_id for struct in _structs(column.field_type) for each in struct.fields)
+    """Return the field ids of a column and of the named fields in it."""
+    inner = (field.field_id for struct in _structs(column.field_type) for field in struct.fields)
     return {column.field_id, *inner}

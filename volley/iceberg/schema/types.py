@@ -1,4 +1,4 @@
-"""Arrow ↔ Iceberg schemas: conversion both ways, and which types fit which."""
+"""Converts schemas between Arrow and Iceberg, and compares their types."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ _WIDENED = ((IntegerType(), LongType()), (FloatType(), DoubleType()))
 
 
 def to_iceberg_schema(schema: pa.Schema) -> Schema:
-    """The Iceberg schema of a new table for rows of an Arrow schema; every column is optional.
+    """Return the Iceberg schema of a new table for rows of an Arrow schema; every column is optional.
 
     Raises:
-        SourceError: If a column's type has no counterpart; names it.
+        SourceError: If a column's type has no Iceberg type; names it.
 
     Example:
         >>> print(to_iceberg_schema(pa.schema({"id": pa.int64(), "tags": pa.list_(pa.string())})))
@@ -80,29 +80,31 @@ def to_iceberg_schema(schema: pa.Schema) -> Schema:
     return assign_fresh_schema_ids(Schema(*fields))
 
 
-def iceberg_type(kind: pa.DataType) -> IcebergType:
-    """The Iceberg type of a canonical Arrow type; ids inside nested types are placeholders."""
-    if kind in _PRIMITIVES:
-        return _PRIMITIVES[kind]
-    if pa.types.is_decimal(kind):
-        return DecimalType(kind.precision, kind.scale)
-    if pa.types.is_fixed_size_binary(kind):
-        return FixedType(kind.byte_width)
-    if pa.types.is_list(kind):
-        return ListType(-1, iceberg_type(kind.value_type), element_required=False)
-    if pa.types.is_map(kind):
-        return MapType(-1, iceberg_type(kind.key_type), -1, iceberg_type(kind.item_type), value_required=False)
-    assert pa.types.is_struct(kind), kind
-    return StructType(*(NestedField(-1, field.name, iceberg_type(field.type), required=False) for field in kind))
+def iceberg_type(data_type: pa.DataType) -> IcebergType:
+    """Return the Iceberg type of a canonical Arrow type; ids inside nested types are placeholders."""
+    if data_type in _PRIMITIVES:
+        return _PRIMITIVES[data_type]
+    if pa.types.is_decimal(data_type):
+        return DecimalType(data_type.precision, data_type.scale)
+    if pa.types.is_fixed_size_binary(data_type):
+        return FixedType(data_type.byte_width)
+    if pa.types.is_list(data_type):
+        return ListType(-1, iceberg_type(data_type.value_type), element_required=False)
+    if pa.types.is_map(data_type):
+        return MapType(
+            -1, iceberg_type(data_type.key_type), -1, iceberg_type(data_type.item_type), value_required=False
+        )
+    assert pa.types.is_struct(data_type), data_type
+    return StructType(*(NestedField(-1, field.name, iceberg_type(field.type), required=False) for field in data_type))
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The Arrow schema of a table's rows: field ids at every level, plain (not large) strings and lists."""
+    """Return the Arrow schema of a table's rows: field ids at every level, plain (not large) strings and lists."""
     return pa.schema([_plain_field(field) for field in schema_to_pyarrow(schema)])
 
 
 def file_schema(schema: Schema) -> pa.Schema:
-    """The Arrow schema of a table's data files: that of its rows, under the names that Avro and Parquet take."""
+    """Return the Arrow schema of a table's data files: that of its rows, with names that are valid in Avro."""
     return arrow_schema(sanitize_column_names(schema))
 
 
@@ -110,22 +112,22 @@ def _plain_field(field: pa.Field) -> pa.Field:
     return field.with_type(_plain(field.type))
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_large_string(kind):
+def _plain(data_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(data_type):
         return pa.string()
-    if pa.types.is_large_binary(kind):
+    if pa.types.is_large_binary(data_type):
         return pa.binary()
-    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
-        return pa.list_(_plain_field(kind.value_field))
-    if pa.types.is_map(kind):
-        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
-    if pa.types.is_struct(kind):
-        return pa.struct([_plain_field(field) for field in kind])
-    return kind
+    if pa.types.is_large_list(data_type) or pa.types.is_list(data_type):
+        return pa.list_(_plain_field(data_type.value_field))
+    if pa.types.is_map(data_type):
+        return pa.map_(_plain_field(data_type.key_field), _plain_field(data_type.item_field))
+    if pa.types.is_struct(data_type):
+        return pa.struct([_plain_field(field) for field in data_type])
+    return data_type
 
 
 def fits(stream: pa.DataType, table: IcebergType) -> bool:
-    """Whether values of a canonical Arrow type can be written to a column of the table as it is."""
+    """Return True if values of a canonical Arrow type can be written to a column of this type."""
     if pa.types.is_nested(stream):
         return False
     own = iceberg_type(stream)
@@ -135,17 +137,17 @@ def fits(stream: pa.DataType, table: IcebergType) -> bool:
 
 
 def is_widened(narrow: IcebergType, wide: IcebergType) -> bool:
-    """Whether the second type has all values of the first, and Iceberg lets a column become of it."""
+    """Return True if Iceberg allows a column of the first type to be widened to the second."""
     if isinstance(narrow, DecimalType) and isinstance(wide, DecimalType):
         return narrow.scale == wide.scale and narrow.precision < wide.precision
     return (narrow, wide) in _WIDENED
 
 
 def table_type_name(kind: IcebergType) -> str:
-    """The name in the words of streams: Iceberg's timestamp is their timestamp_ntz."""
+    """Return the type's name in streams: Iceberg's timestamp is timestamp_ntz there."""
     return str(kind) if isinstance(kind, UUIDType) else type_name(_plain(schema_to_pyarrow(kind)))
 
 
 def fingerprint(schema: Schema) -> str:
-    """A text that two schemas have in common only if files of the one are right under the other."""
+    """Return a hash that is equal only if files written under one schema are valid under the other."""
     return hashlib.sha256(schema.model_dump_json().encode()).hexdigest()[:16]

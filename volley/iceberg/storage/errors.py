@@ -15,9 +15,9 @@ from volley.secrets import redact, redact_uri, redacted
 __all__ = ["storage_error", "storage_errors"]
 
 _STORAGE_CLIENTS = {"aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs", "sqlite3"}
-# gcsfs tells them apart by text only.
+# gcsfs has no codes, only texts.
 _GCS_REFUSALS = ("Forbidden:", "Invalid Credentials")
-# An upload is answered by 404 for this reason only.
+# An upload gets a 404 only for this reason.
 _NO_BUCKET = re.compile(r"NoSuchBucket|bucket does not exist|ContainerNotFound|/upload/storage/v1/b/", re.I)
 _REFUSED = re.compile(
     r"credential|access.?denied|forbidden|unauthori[sz]ed|authentication|expired.?token|\b40[13]\b", re.I
@@ -26,34 +26,35 @@ _REFUSED = re.compile(
 
 @contextmanager
 def storage_errors(path: str, action: str = "writing") -> Iterator[None]:
-    """Turn what files and storage clients raise into our errors; anything else passes.
+    """Translate exceptions of files and storage clients into StorageErrors; others are not caught.
 
     Args:
         path: The file or folder, for the message.
-        action: What is being done with it.
+        action: The operation, for the message, as in "writing".
 
     Raises:
-        StorageAccessError: If the storage refused the credentials, or they lack a permission.
-        StorageError: If it failed otherwise.
+        StorageAccessError: If the storage rejects the credentials, or they lack a permission.
+        StorageError: If it fails otherwise.
     """
     try:
         yield
     except Exception as error:
-        made = storage_error(error, path, action)
-        if made is None:
+        translated = storage_error(error, path, action)
+        if translated is None:
             raise
-        raise made from redacted(error)
+        raise translated from presentable(error)
 
 
 def storage_error(
     error: Exception, path: str, action: str = "writing", secrets: Collection[str] = ()
 ) -> StorageError | None:
-    """Return the StorageError for an exception of a file or storage client; None if it is neither's."""
-    client = next((each for each in (error, error.__cause__) if each is not None and _of_client(each)), None)
+    """Return the StorageError for an exception of a file or storage client; None for any other exception."""
+    chain = (error, error.__cause__)
+    client = next((cause for cause in chain if cause is not None and _of_client(cause)), None)
     if client is None and not isinstance(error, OSError):
         return None
-    # Azure's errors have the answer's whole body on further lines.
-    where, text = redact_uri(path), redact(str(error), secrets).strip().partition("\n")[0] or type(error).__name__
+    # Azure's errors have the whole body of the response on further lines.
+    where, text = mask_uri(path), hide(str(error), secrets).strip().partition("\n")[0] or type(error).__name__
     if _is_refusal(error, client, text):
         return StorageAccessError(
             f"{action} {where} was refused: {text}", hint=permission_hint(client or error, where, action)

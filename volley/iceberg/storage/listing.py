@@ -1,4 +1,4 @@
-"""What the driver asks of a table's storage beside pyiceberg: the sizes of many files, what a folder holds."""
+"""Storage queries that pyiceberg lacks: sizes of many files at once, folder listings."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.table import Table, TableProperties
 
+from volley.storage.listing import modified_time
+
 __all__ = ["data_folder", "file_system", "list_folder", "name_of", "sizes"]
 
 
 def file_system(io: FileIO, location: str) -> AbstractFileSystem:
-    """The fsspec file system that `io` reads and writes this location with."""
+    """Return the fsspec file system with which `io` reads and writes this location."""
     url = urlsplit(location)
     return cast(FsspecFileIO, io).get_fs(url.scheme or "file", url.hostname if url.scheme.startswith("ab") else None)
 
 
 def data_folder(table: Table) -> str:
-    """The URL of the folder in which the table's data files are."""
+    """Return the URL of the folder of the table's data files."""
     return table.properties.get(TableProperties.WRITE_DATA_PATH, f"{table.location().rstrip('/')}/data")
 
 
 def name_of(path: str) -> str:
-    """The last part of a path: Volley's data files and Iceberg's own carry a UUID there."""
+    """Return the last part of a path; it has a UUID in data files of Volley and of other Iceberg writers."""
     return path.rpartition("/")[2]
 
 
 def sizes(files: AbstractFileSystem, paths: Sequence[str]) -> list[int | None]:
-    """The size of each file in bytes; None where there is none."""
+    """Return the size of each file in bytes; None for a file that does not exist."""
     if isinstance(files, AsyncFileSystem):
         return cast(list[int | None], sync(files.loop, _sizes, files, paths))
     return [_size(files, path) for path in paths]
@@ -58,19 +60,19 @@ async def _sizes(files: Any, paths: Sequence[str]) -> list[int | None]:
 
 
 def list_folder(files: AbstractFileSystem, folder: str) -> dict[str, datetime]:
-    """The files in a folder and below: their paths as fsspec writes them, and when each was last written."""
+    """Return the files below a folder: their paths as fsspec writes them, and when each was last written.
+
+    A file without a time counts as written now, so that it is never taken for an old orphan.
+    """
     files.invalidate_cache()
     try:
-        found = files.find(folder, detail=True)
+        details = files.find(folder, detail=True)
     finally:
-        # What is asked next is asked of the storage, not of this listing.
+        # Later calls must query the storage, not the cache of this listing.
         files.invalidate_cache()
-    return {path: _modified(info) for path, info in found.items()}
+    return {path: _written(info) for path, info in details.items()}
 
 
-def _modified(info: dict[str, Any]) -> datetime:
-    # Each file system has a name of its own for it.
-    value = next(info[key] for key in ("mtime", "LastModified", "last_modified", "updated") if info.get(key))
-    if isinstance(value, str):
-        value = datetime.fromisoformat(value)
-    return value if isinstance(value, datetime) else datetime.fromtimestamp(value, UTC)
+def _written(info: dict[str, Any]) -> datetime:
+    seconds = modified_time(info)
+    return datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)

@@ -1,4 +1,4 @@
-"""What to do about a storage's refusal: which permission is missing, or that it was the keys."""
+"""Explains a storage's refusal: which permission is missing, or that the keys are wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _S3_OPERATIONS = {
     "UploadPart": "s3:PutObject",
     "CompleteMultipartUpload": "s3:PutObject",
     "GetObject": "s3:GetObject",
-    # S3 answers 403, not 404, about a file that is not there to whoever may not list.
+    # Without the right to list, S3 returns 403 instead of 404 for a missing file.
     "HeadObject": "s3:GetObject and s3:ListBucket",
     "ListObjectsV2": "s3:ListBucket",
     "HeadBucket": "s3:ListBucket",
@@ -39,12 +39,12 @@ _EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|token.{0,20}expired", 
 
 
 def permission_hint(error: BaseException, url: str, action: str) -> str:
-    """The way out for whoever was refused.
+    """Return the hint for a refused request.
 
     Args:
         error: The client's error.
         url: The file or folder.
-        action: What was being done with it.
+        action: The operation, as in "writing".
 
     Example:
         >>> permission_hint(PermissionError("Access Denied"), "gs://lake/db/events", "listing")
@@ -53,41 +53,41 @@ def permission_hint(error: BaseException, url: str, action: str) -> str:
     where = urlsplit(url)
     if where.scheme in ("", "file"):
         return "check the folder's owner and permissions"
-    said = f"{type(error).__name__} {_code(error)} {error}"
-    if _EXPIRED.search(said):
+    text = f"{type(error).__name__} {_code(error)} {error}"
+    if _EXPIRED.search(text):
         return "the keys have expired: give fresh ones, or let the catalog or the cloud's default chain do so"
     if where.scheme.startswith("ab"):
-        return _azure(said, where.username or where.netloc)
+        return _azure(text, where.username or where.netloc)
     if where.scheme == "gs":
-        return _gcs(said, where.netloc, action)
-    return _s3(said, where.netloc, getattr(error, "operation_name", None))
+        return _gcs(text, where.netloc, action)
+    return _s3(text, where.netloc, getattr(error, "operation_name", None))
 
 
 def _code(error: BaseException) -> str:
-    """The error's code in the words of its cloud."""
+    """Return the cloud's code of the error."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         return str(response.get("Error", {}).get("Code"))
     return str(getattr(error, "error_code", ""))
 
 
-def _s3(said: str, bucket: str, operation: str | None) -> str:
-    if _WRONG_KEYS.search(said):
+def _s3(text: str, bucket: str, operation: str | None) -> str:
+    if _WRONG_KEYS.search(text):
         return "check access_key_id, secret_access_key and session_token; without them, what the default chain finds"
     lacking = _S3_OPERATIONS.get(operation or "", _S3_ALL)
-    # The answer to a HeadObject has no body that would say which of the two it was.
+    # A HeadObject response has no body that says which of the two is missing.
     way_out = "check access_key_id and secret_access_key, or allow it" if operation == "HeadObject" else "allow it"
     return f"{lacking} on bucket {bucket!r} is missing: {way_out} in the policy of the bucket or the user"
 
 
-def _azure(said: str, container: str) -> str:
-    if _WRONG_KEYS.search(said):
+def _azure(text: str, container: str) -> str:
+    if _WRONG_KEYS.search(text):
         return "check access_key; without it, what DefaultAzureCredential finds (environment, managed identity, CLI)"
     return f"access to container {container!r} is missing: grant the role Storage Blob Data Contributor there"
 
 
-def _gcs(said: str, bucket: str, action: str) -> str:
-    if _WRONG_KEYS.search(said):
+def _gcs(text: str, bucket: str, action: str) -> str:
+    if _WRONG_KEYS.search(text):
         return "check service_account_key; without it, what Application Default Credentials find"
     lacking = _GCS_ACTIONS.get(action, _GCS_ALL)
     return f"{lacking} on bucket {bucket!r} is missing: grant the role roles/storage.objectUser there"

@@ -1,4 +1,4 @@
-"""Encoding and uploading at the same time: a remote file is written by a thread of its own, behind its writer."""
+"""Uploads a remote file in a thread of its own, so that encoding and uploading overlap."""
 
 from __future__ import annotations
 
@@ -15,56 +15,57 @@ _WAITING_BYTES = 32 << 20
 
 
 def uploaded(stream: Any) -> Any:
-    """The stream to write a file to: itself if it is local, else one that uploads part by part in the background.
+    """Return the stream to write a file to: a local stream unchanged, else one that uploads parts in the background.
 
     Args:
-        stream: As fsspec has opened it.
+        stream: The file as fsspec opened it.
     """
     if not isinstance(stream, AbstractBufferedFile):
         return stream
-    # Some wait for 50 MB before they send anything, so that a file of the usual size is only sent when it is closed.
+    # Some clients buffer 50 MB before they send anything: a file of usual size would be sent only when it is closed.
     stream.blocksize = _PART_BYTES
     return Upload(stream)
 
 
 class Upload:
-    """What is written goes on to a stream, in order, by a thread of its own.
+    """Writes to a stream in order, in a thread of its own.
 
-    So much may wait: who writes faster than that waits, too. What fails is raised by the next write, or by `close`.
+    At most `waiting` bytes are queued: `write` blocks beyond that. An error is raised by the next `write`, or by
+    `close`.
 
     Args:
-        stream: The stream, of bytes.
-        waiting: The most bytes that wait, beside those of one write.
+        stream: The stream of bytes.
+        waiting: The maximum number of queued bytes, besides those of one write.
     """
 
     def __init__(self, stream: Any, waiting: int = _WAITING_BYTES) -> None:
         self._stream = stream
-        self._most = waiting
+        self._limit = waiting
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="volley-upload")
-        self._ahead: deque[tuple[Future[Any], int]] = deque()
+        self._queue: deque[tuple[Future[Any], int]] = deque()
         self._waiting = 0
         self._written = 0
         self._failed = False
         self.closed = False
 
     def write(self, data: Any) -> int:
-        """Take bytes, or a buffer of them that nobody changes any more; returns how many."""
+        """Queue bytes, or a buffer that is not changed afterwards; return their number."""
         size = memoryview(data).nbytes
-        self._wait(self._most)
-        self._ahead.append((self._thread.submit(self._send, data), size))
+        self._wait(self._limit)
+        self._queue.append((self._thread.submit(self._send, data), size))
         self._waiting += size
         self._written += size
         return size
 
     def tell(self) -> int:
-        """How many bytes it was given."""
+        """Return how many bytes were written so far."""
         return self._written
 
     def close(self) -> None:
-        """Wait until all of it is uploaded.
+        """Wait until all bytes are uploaded.
 
         Raises:
-            Exception: What the stream raised.
+            Exception: The stream's error.
         """
         if self.closed:
             return
@@ -76,7 +77,7 @@ class Upload:
             self._stream.close()
 
     def _send(self, data: Any) -> None:
-        """On its thread: behind a write that failed there are no others."""
+        """Write to the stream, in the thread; skip everything after a failed write."""
         if self._failed:
             return
         try:
@@ -85,9 +86,9 @@ class Upload:
             self._failed = True
             raise
 
-    def _wait(self, most: int) -> None:
-        """Until no more bytes than these are ahead."""
-        while self._ahead and (self._waiting > most or self._ahead[0][0].done()):
-            future, size = self._ahead.popleft()
+    def _wait(self, limit: int) -> None:
+        """Wait until at most so many bytes are queued; raise the error of a failed write."""
+        while self._queue and (self._waiting > limit or self._queue[0][0].done()):
+            future, size = self._queue.popleft()
             self._waiting -= size
             future.result()

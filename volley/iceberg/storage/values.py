@@ -1,4 +1,4 @@
-"""Where a table's files live: S3, Azure, GCS or local, as plain values; fsspec stands behind all of them."""
+"""Storages as plain values: S3, Azure, GCS and local; all of them use fsspec."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["AzureStorage", "GcsStorage", "IcebergStorage", "LocalStorage", "S3St
 
 
 class IcebergStorage(ABC):
-    """Where a table's files live: an `S3Storage`, `AzureStorage`, `GcsStorage` or `LocalStorage`.
+    """The storage of a table's files: an `S3Storage`, `AzureStorage`, `GcsStorage` or `LocalStorage`.
 
-    ``IcebergStorage.S3(…)``, ``.Azure(…)``, ``.Gcs(…)`` and ``.Local(…)`` are other names of these.
+    ``IcebergStorage.S3(…)``, ``.Azure(…)``, ``.Gcs(…)`` and ``.Local(…)`` are aliases of these.
 
-    Credentials that are not given come from the cloud's default chain. None is shown in a repr.
+    Without credentials, the cloud's default chain finds them. A repr shows no credentials.
 
     Example:
         >>> IcebergStorage.S3(region="us-east-1", bucket="lake", access_key_id="id", secret_access_key="hush")
@@ -38,11 +38,11 @@ class IcebergStorage(ABC):
     Local: ClassVar[type[LocalStorage]]
 
     package: ClassVar[str | None] = None
-    """The Python package behind it."""
+    """The Python package that implements it."""
     extra: ClassVar[str | None] = None
     """The extra of volley-stream that installs the package."""
     fsspec_names: ClassVar[Mapping[str, str]] = {}
-    """fsspec's names of pyiceberg's properties."""
+    """Maps pyiceberg's property names to fsspec's options."""
 
     @property
     @abstractmethod
@@ -51,35 +51,35 @@ class IcebergStorage(ABC):
 
     @abstractmethod
     def _settings(self) -> dict[str, Any]:
-        """pyiceberg's names of the settings; None = not set."""
+        """The settings under pyiceberg's property names; None = not set."""
 
     def properties(self) -> dict[str, Any]:
-        """What pyiceberg's FileIO is told; holds the secrets, so it must never be shown.
+        """Return the properties for pyiceberg's FileIO. They contain secrets: never print or log them.
 
         Example:
             >>> IcebergStorage.Local("/tmp/lake").properties()
             {'py-io-impl': 'pyiceberg.io.fsspec.FsspecFileIO'}
         """
-        given = {key: value for key, value in self._settings().items() if value is not None}
-        return {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO", **given}
+        settings = {key: value for key, value in self._settings().items() if value is not None}
+        return {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO", **settings}
 
     def fsspec_options(self, properties: Mapping[str, Any]) -> dict[str, Any]:
-        """What fsspec is told to reach this storage, credentials too; what is not given is looked up by default.
+        """Return the options of the fsspec file system, credentials included.
 
         Args:
-            properties: pyiceberg's, which win over the storage's own settings.
+            properties: pyiceberg's properties; they override the storage's own settings.
         """
-        given = {**self.properties(), **properties}
-        return {option: given[name] for name, option in self.fsspec_names.items() if given.get(name) is not None}
+        settings = {**self.properties(), **properties}
+        return {option: settings[name] for name, option in self.fsspec_names.items() if settings.get(name) is not None}
 
     def location(self, warehouse: str | None = None) -> str:
-        """The URL below which a catalog without a server makes its tables.
+        """Return the URL of the folder where a catalog without a server creates its tables.
 
         Args:
-            warehouse: A folder in the storage, or a URL there; None = the storage's root.
+            warehouse: A folder in the storage, or its URL; None = the storage's root.
 
         Raises:
-            ConfigError: If the URL is of another storage.
+            ConfigError: If the URL is not in this storage.
 
         Example:
             >>> IcebergStorage.S3(region="us-east-1", bucket="lake").location("raw/events")
@@ -101,10 +101,10 @@ class IcebergStorage(ABC):
         return url
 
     def check_installed(self) -> None:
-        """Find out whether the package behind the storage is there.
+        """Check that the storage's Python package is installed.
 
         Raises:
-            MissingDependencyError: If it is not; says how to install it.
+            MissingDependencyError: If it is not; the hint has the command to install it.
         """
         if self.package is not None and importlib.util.find_spec(self.package) is None:
             raise MissingDependencyError(
@@ -121,7 +121,7 @@ def _require(matches: bool, name: str, value: object, hint: str) -> None:
 
 
 def check_secret(name: str, value: str | None) -> None:
-    """Refuse what no header can hold; the client would do so too, but show it."""
+    """Raise ConfigError if a secret can't be an HTTP header; the client would raise too, but show the secret."""
     optional(secret)(name, value)
     if value is not None and not _matches(r"[\x21-\x7e]*", value):
         raise ConfigError(
@@ -136,19 +136,20 @@ def _matches(pattern: str, value: object) -> bool:
 
 @dataclass(frozen=True, repr=False)
 class S3Storage(IcebergStorage):
-    """Amazon S3, or a server that speaks its protocol.
+    """Amazon S3, or a server that is compatible with it.
 
     Args:
         region: The bucket's region, such as ``us-east-1``.
         bucket: The bucket's name.
         endpoint: The URL of another server (MinIO, SeaweedFS, …); None = AWS.
-        path_style_access: Bucket in the path, not in the host name; None = with an endpoint only.
+        path_style_access: True: the bucket is in the URL's path, False: in the host name. None = in the path if there
+            is an endpoint.
         access_key_id: The key's id; None = AWS' default chain (environment, profile, instance role).
-        secret_access_key: The key; together with its id.
-        session_token: The token of temporary keys.
+        secret_access_key: The key; needs `access_key_id`.
+        session_token: The session token of temporary keys.
 
     Raises:
-        ConfigError: If a setting is wrong, or keys are half given.
+        ConfigError: If a setting is wrong, or only a part of the keys is given.
     """
 
     package: ClassVar[str | None] = "s3fs"
@@ -201,16 +202,16 @@ class S3Storage(IcebergStorage):
             "s3.access-key-id": self.access_key_id,
             "s3.secret-access-key": self.secret_access_key,
             "s3.session-token": self.session_token,
-            # botocore's own choice is the host name on AWS and the path on any other endpoint.
+            # botocore's default is the host name on AWS and the path on any other endpoint.
             "s3.force-virtual-addressing": "true" if self.path_style_access is False else None,
         }
 
     def fsspec_options(self, properties: Mapping[str, Any]) -> dict[str, Any]:
-        given = {**self.properties(), **properties}
-        virtual = str(given.get("s3.force-virtual-addressing")).lower() == "true"
+        settings = {**self.properties(), **properties}
+        virtual = str(settings.get("s3.force-virtual-addressing")).lower() == "true"
         return {
             **super().fsspec_options(properties),
-            "client_kwargs": {"region_name": given["s3.region"]},
+            "client_kwargs": {"region_name": settings["s3.region"]},
             "config_kwargs": {"s3": {"addressing_style": "virtual"}} if virtual else {},
         }
 
@@ -225,12 +226,12 @@ class AzureStorage(IcebergStorage):
         access_key: The account's key; None = DefaultAzureCredential (environment, managed identity, Azure CLI).
 
     Raises:
-        ConfigError: If a name is not one that Azure allows.
+        ConfigError: If Azure does not allow a name.
     """
 
     package: ClassVar[str | None] = "adlfs"
     extra: ClassVar[str | None] = "azure"
-    # adlfs has pyiceberg's names, written in Python's way.
+    # adlfs has pyiceberg's names, with underscores.
     fsspec_names: ClassVar[Mapping[str, str]] = {
         f"adls.{name}": name.replace("-", "_")
         for name in (
@@ -255,7 +256,7 @@ class AzureStorage(IcebergStorage):
         return f"abfss://{self.container}@{self.storage_account}.dfs.core.windows.net"
 
     def _settings(self) -> dict[str, Any]:
-        # adlfs looks for credentials only when anonymous access is off, by the value False and no other.
+        # adlfs looks for credentials only if anonymous access is off, which must be the value False.
         return {
             "adls.account-name": self.storage_account,
             "adls.account-key": self.access_key,
@@ -274,7 +275,7 @@ class GcsStorage(IcebergStorage):
             None = Application Default Credentials.
 
     Raises:
-        ConfigError: If a name is wrong, or the key is text that is no JSON object.
+        ConfigError: If a name is wrong, or the key is neither a path nor valid JSON.
     """
 
     package: ClassVar[str | None] = "gcsfs"
@@ -318,13 +319,13 @@ class GcsStorage(IcebergStorage):
 
 @dataclass(frozen=True, repr=False)
 class LocalStorage(IcebergStorage):
-    """A folder of this machine, or one that every machine of a cluster has mounted.
+    """A local folder; on a cluster, a folder that every machine has mounted.
 
     Args:
-        path: The folder, made when it is absent; ``~`` is the home folder.
+        path: The folder; created if it does not exist. ``~`` is the home folder.
 
     Raises:
-        ConfigError: If the path is empty, of another scheme, or has a character that URLs give a meaning to.
+        ConfigError: If the path is empty, has another scheme, or a character that is special in URLs.
     """
 
     path: str | os.PathLike[str]

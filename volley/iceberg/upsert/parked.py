@@ -1,4 +1,4 @@
-"""The executors' side of an upsert, first half: the rows of a task are staged by key, beside the data files."""
+"""First step of an upsert on executors: parks a task's rows by key in a temporary file beside the data files."""
 
 from __future__ import annotations
 
@@ -25,56 +25,56 @@ from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.write.writer import IcebergWriter
 from volley.sink import TaskWriter, Writer
 
-__all__ = ["BUCKETS", "DELETED", "Range", "StagedFile", "UpsertWriter", "check_keys"]
+__all__ = ["BUCKETS", "DELETED", "KeyRange", "ParkedFile", "UpsertWriter", "check_keys"]
 
 BUCKETS = 32
-"""Rows are staged in as many parts, by a hash of their keys: what one merge has in memory is at least one of them."""
+"""The number of parts of a parked file, by a hash of the keys; a merge holds at least one part in memory."""
 
 _BUFFER_BYTES = 64 << 20
 _PIECES = 32
 DELETED = "_volley_deleted"
-"""The column of staged rows that says which only remove a row."""
-Range = tuple[Any, Any]
-"""A lowest and a highest value, as Iceberg has them in its bounds."""
+"""The column of parked rows that marks deletions."""
+KeyRange = tuple[Any, Any]
+"""A lowest and a highest value, in the form of Iceberg's bounds."""
 
 
 @dataclass(frozen=True)
-class StagedFile:
-    """Rows of one task, a row group for each bucket, that no snapshot will ever name.
+class ParkedFile:
+    """A temporary file of one task's rows, one row group per key bucket; never part of a snapshot.
 
     Args:
-        path: Where it is.
+        path: The file's path.
         buckets: The bucket of each row group.
-        sizes: The bytes of each row group.
-        ranges: For each key, between which values the keys are; None = not known.
-        layout: The layout the rows are meant for.
+        sizes: The size of each row group, in bytes.
+        ranges: For each key column, ranges that contain its values; None = unknown.
+        layout: The fingerprint of the layout that the rows will be written for.
     """
 
     path: str
     buckets: tuple[int, ...]
     sizes: tuple[int, ...]
-    ranges: tuple[tuple[Range, ...] | None, ...]
+    ranges: tuple[tuple[KeyRange, ...] | None, ...]
     layout: str
 
 
 @dataclass(frozen=True)
 class UpsertWriter(Writer):
-    """What an executor needs to stage the rows of one epoch.
+    """Parks the rows of one epoch on executors. Picklable.
 
     Args:
         rows: The writer of the table's data files.
-        mode: Keys, order and operations.
+        mode: The key, order and operation columns.
     """
 
     rows: IcebergWriter
     mode: Upsert
 
-    def open(self, task: int) -> _Staging:
-        return _Staging(self, f"{self.rows.file_prefix}{task:05}-{uuid.uuid4()}-staged.parquet")
+    def open(self, task: int) -> _ParkingTaskWriter:
+        return _ParkingTaskWriter(self, f"{self.rows.file_prefix}{task:05}-{uuid.uuid4()}-parked.parquet")
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The schema of staged rows: of a row that removes another only the keys count, the rest may be null."""
+        """The schema of parked rows; all columns are nullable, since a deletion needs only the keys."""
         return pa.schema([*(field.with_nullable(True) for field in self.rows.rows_schema), (DELETED, pa.bool_())])
 
     @property
@@ -83,19 +83,19 @@ class UpsertWriter(Writer):
 
     @cached_property
     def key_schema(self) -> pa.Schema:
-        """The keys under names of their own, so that none is in the way of ours; Arrow joins no UUIDs, but bytes."""
+        """The schema of the keys, with names that can't collide with ours; UUIDs as bytes, which Arrow can join."""
         columns = self.rows.rows_schema
         return pa.schema([(f"k{number}", stored(columns.field(key).type)) for number, key in enumerate(self.keys)])
 
     def location(self, name: str) -> str:
-        """A place among the table's data files, where what is left behind is looked for."""
+        """Return a path among the table's data files, where orphan files are searched."""
         return load_location_provider(self.rows.location, self.rows.table_properties).new_data_location(name)
 
-    def staged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch as it is staged.
+    def to_parked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch in the schema of parked rows.
 
         Raises:
-            SchemaMismatchError: If a key is null, or a column that the table requires.
+            SchemaMismatchError: If a key or a required column of the table is null.
             SourceError: If a value can't be cast without loss.
         """
         deleted = _deletions(batch, self.mode.op_field)
@@ -113,19 +113,19 @@ class UpsertWriter(Writer):
                 )
         return pa.RecordBatch.from_arrays([*rows.columns, deleted], schema=self.schema)
 
-    def all_keys(self, files: Sequence[StagedFile]) -> pa.Table:
-        """The keys of all staged rows, some more than once."""
+    def all_keys(self, files: Sequence[ParkedFile]) -> pa.Table:
+        """Return the keys of all parked rows, with duplicates."""
         tables = [self._read(file, range(len(file.buckets)), self.keys) for file in files]
         return pa.concat_tables(tables).select(self.keys).rename_columns(self.key_schema.names)
 
-    def bucket_rows(self, files: Sequence[StagedFile], buckets: range) -> pa.Table:
-        """The staged rows of some buckets, in the order in which they arrived."""
+    def bucket_rows(self, files: Sequence[ParkedFile], buckets: range) -> pa.Table:
+        """Return the parked rows of some buckets, in order of arrival."""
         return pa.concat_tables(
             self._read(file, [number for number, bucket in enumerate(file.buckets) if bucket in buckets], None)
             for file in files
         )
 
-    def _read(self, file: StagedFile, groups: Sequence[int], columns: list[str] | None) -> pa.Table:
+    def _read(self, file: ParkedFile, groups: Sequence[int], columns: list[str] | None) -> pa.Table:
         with storage_errors(file.path, "reading"), self.rows.io.new_input(file.path).open() as stream:
             return pq.ParquetFile(stream).read_row_groups(list(groups), columns=columns)
 
@@ -134,7 +134,7 @@ class UpsertWriter(Writer):
 
 
 def check_keys(mode: Upsert, stream: pa.Schema) -> None:
-    """Find out, before a row is written, that a stream has the columns that the mode names.
+    """Check, before a row is written, that a stream has the columns of the mode.
 
     Raises:
         ConfigError: If one is missing, or values of a key can't be compared.
@@ -143,32 +143,32 @@ def check_keys(mode: Upsert, stream: pa.Schema) -> None:
         if name is not None and name not in stream.names:
             raise ConfigError(f"upsert by unknown column {name!r}", hint=f"the stream has {', '.join(stream.names)}")
     for key in mode.key_fields:
-        kind = stream.field(key).type
-        if pa.types.is_floating(kind) or pa.types.is_nested(kind):
+        data_type = stream.field(key).type
+        if pa.types.is_floating(data_type) or pa.types.is_nested(data_type):
             raise ConfigError(
-                f"key field {key!r} is of type {kind}, whose values don't tell rows apart",
+                f"key field {key!r} is of type {data_type}, whose values don't tell rows apart",
                 hint="use columns of whole numbers, decimals, texts, dates, times or bytes as keys",
             )
-    if mode.order_by is not None and not _is_ordered(kind := stream.field(mode.order_by).type):
+    if mode.order_by is not None and not _is_ordered(data_type := stream.field(mode.order_by).type):
         raise ConfigError(
-            f"order_by {mode.order_by!r} is of type {kind}, whose values have no order",
+            f"order_by {mode.order_by!r} is of type {data_type}, whose values have no order",
             hint="use a column of numbers, texts, dates, times or bytes, or a struct of such",
         )
-    if mode.op_field is not None and (kind := stream.field(mode.op_field).type) not in (pa.string(), pa.bool_()):
+    if mode.op_field is not None and (data_type := stream.field(mode.op_field).type) not in (pa.string(), pa.bool_()):
         raise ConfigError(
-            f"op_field {mode.op_field!r} is of type {kind}, which can't tell that a row is removed",
+            f"op_field {mode.op_field!r} is of type {data_type}, which can't tell that a row is removed",
             hint='make it a string ("d" or "delete" removes) or a boolean (True removes)',
         )
 
 
-def _is_ordered(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        return all(_is_ordered(field.type) for field in kind)
-    return not pa.types.is_nested(kind)
+def _is_ordered(data_type: pa.DataType) -> bool:
+    if pa.types.is_struct(data_type):
+        return all(_is_ordered(field.type) for field in data_type)
+    return not pa.types.is_nested(data_type)
 
 
 def _deletions(batch: pa.RecordBatch, op_field: str | None) -> pa.BooleanArray:
-    """For each row whether it removes a row."""
+    """Return for each row whether it is a deletion."""
     if op_field is None:
         return pa.repeat(pa.scalar(False), batch.num_rows)
     operations = batch.column(op_field)
@@ -177,8 +177,8 @@ def _deletions(batch: pa.RecordBatch, op_field: str | None) -> pa.BooleanArray:
     return operations.fill_null(False)
 
 
-class _Staging(TaskWriter):
-    """The staged rows of one attempt of one task; as many as fit into the buffer are in memory."""
+class _ParkingTaskWriter(TaskWriter):
+    """Parks the rows of one task attempt; up to 64 MiB of them are in memory."""
 
     def __init__(self, writer: UpsertWriter, name: str) -> None:
         self._writer = writer
@@ -188,16 +188,16 @@ class _Staging(TaskWriter):
         self._stream: Any = None
         self._parquet: pq.ParquetWriter | None = None
         self._buckets: list[int] = []
-        self._ranges: list[list[Range] | None] = [[] for _ in writer.keys]
+        self._ranges: list[list[KeyRange] | None] = [[] for _ in writer.keys]
         self._result = WriteResult()
         self._seconds = 0.0
 
     def check(self, batch: pa.RecordBatch) -> None:
-        self._writer.staged(batch)
+        self._writer.to_parked(batch)
 
     def write(self, batch: pa.RecordBatch) -> None:
         began = time.perf_counter()
-        rows = self._writer.staged(batch)
+        rows = self._writer.to_parked(batch)
         self._held.append(rows)
         self._bytes += rows.nbytes
         if self._bytes >= _BUFFER_BYTES:
@@ -212,7 +212,7 @@ class _Staging(TaskWriter):
         return replace(self._result, seconds=self._seconds + time.perf_counter() - began, committables=files)
 
     def abort(self) -> None:
-        # The attempt has failed already, for a reason of its own.
+        # Ignore errors: the attempt has failed already.
         for part in (self._parquet, self._stream):
             with suppress(Exception):
                 part.close()  # type: ignore[union-attr]
@@ -243,25 +243,25 @@ class _Staging(TaskWriter):
 
     def _note_ranges(self, keys: pa.Table) -> None:
         for number, column in enumerate(keys.columns):
-            known, found = self._ranges[number], _ranges(column)
-            self._ranges[number] = None if known is None or found is None else known + found
+            known, new = self._ranges[number], _ranges(column)
+            self._ranges[number] = None if known is None or new is None else known + new
 
-    def _finished(self, parquet: pq.ParquetWriter) -> StagedFile:
+    def _finished(self, parquet: pq.ParquetWriter) -> ParkedFile:
         with storage_errors(self._path, "closing"):
             parquet.close()
             self._stream.close()
         groups = parquet.writer.metadata
-        return StagedFile(
+        return ParkedFile(
             self._path,
             tuple(self._buckets),
             tuple(groups.row_group(number).total_byte_size for number in range(groups.num_row_groups)),
             tuple(None if ranges is None else tuple(ranges) for ranges in self._ranges),
-            self._writer.rows.layout.mark,
+            self._writer.rows.layout.fingerprint,
         )
 
 
 def _buckets(keys: pa.Table) -> np.ndarray[Any, Any]:
-    """The bucket of each row; equal keys have the same, in every process."""
+    """Return the bucket of each row; equal keys have the same one, in every process."""
     from pandas.util import hash_array
 
     mixed = np.zeros(keys.num_rows, np.uint64)
@@ -280,23 +280,23 @@ def _hashable(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
 
 
 def _as_numbers(column: pa.ChunkedArray) -> np.ndarray[Any, Any] | None:
-    """Whole numbers, dates and times as Iceberg counts them; None for what is no number."""
-    kind = column.type
-    if pa.types.is_date32(kind):
+    """Return whole numbers, dates and times as Iceberg's integers; None for other types."""
+    data_type = column.type
+    if pa.types.is_date32(data_type):
         column = column.cast(pa.int32())
-    elif not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_time64(kind)):
+    elif not (pa.types.is_integer(data_type) or pa.types.is_timestamp(data_type) or pa.types.is_time64(data_type)):
         return None
     return np.asarray(column.cast(pa.int64()).to_numpy())
 
 
-def _ranges(column: pa.ChunkedArray) -> list[Range] | None:
-    """Ranges that have all values; of numbers several, so that the gaps between them are seen."""
+def _ranges(column: pa.ChunkedArray) -> list[KeyRange] | None:
+    """Return ranges that contain all values; several for numbers, so that gaps between them are known."""
     numbers = _as_numbers(column)
     if numbers is not None:
         pieces = np.array_split(np.sort(numbers), min(_PIECES, len(numbers)))
         return [(int(piece[0]), int(piece[-1])) for piece in pieces]
     try:
-        found = pc.min_max(column).as_py()
+        limits = pc.min_max(column).as_py()
     except pa.ArrowNotImplementedError:
         return None
-    return [(found["min"], found["max"])]
+    return [(limits["min"], limits["max"])]

@@ -1,4 +1,4 @@
-"""The driver's side of an upsert: which data files may have rows that are replaced, and what becomes of them."""
+"""Driver side of an upsert: finds data files that may contain the keys, and plans their replacement."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pyiceberg.types import (
 from volley.epoch import WriteResult
 from volley.errors import CommitError
 from volley.iceberg.read.heads import head_of
-from volley.iceberg.upsert.parked import BUCKETS, Range, StagedFile, UpsertWriter
+from volley.iceberg.upsert.parked import BUCKETS, KeyRange, ParkedFile, UpsertWriter
 from volley.iceberg.upsert.replace import Merge, Replace, Replaced
 from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.written import WrittenFile
@@ -40,29 +40,29 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _DAY = 86_400_000_000
 
 _Seen = tuple[str, frozenset[str]]
-"""A data file and the delete files it is read with: while both are the same, so is what is replaced in it."""
+"""A data file and its delete files: while both are unchanged, the rows to replace in it are the same."""
 
 
 class EpochUpsert:
-    """One epoch's upsert, however many attempts its commit takes: what is known of a file is not looked for again.
+    """One epoch's upsert, over all attempts of its commit; remembers the result for each data file.
 
     Args:
-        staged: What the tasks have written, in the order of the tasks.
-        branch: The branch that is written.
-        run: Runs chores on the executors.
-        writer: Makes the writer for a table as it was just loaded.
+        parked: The files that the tasks have written, in the order of the tasks.
+        branch: The branch to write to.
+        run: Runs work on the executors.
+        writer: Returns the writer for a freshly loaded table.
     """
 
     def __init__(
         self,
-        staged: Sequence[StagedFile],
+        parked: Sequence[ParkedFile],
         branch: str,
         run: Callable[[Sequence[ExecutorTask]], list[WriteResult]],
         writer: Callable[[Table], UpsertWriter],
     ) -> None:
-        self._staged = tuple(staged)
-        # The ranges are for the driver; with many tasks and many files they would be most of what is sent.
-        self._sent = tuple(replace(file, ranges=()) for file in staged)
+        self._parked = tuple(parked)
+        # Only the driver needs the ranges; with many tasks and files they would be most of the data sent.
+        self._sent = tuple(replace(file, ranges=()) for file in parked)
         self._branch = branch
         self._run = run
         self._writer = writer
@@ -71,55 +71,57 @@ class EpochUpsert:
 
     @property
     def written(self) -> list[WrittenFile]:
-        """All files that were made so far, whether or not a snapshot has them."""
-        replaced = self._replaced.values()
-        return [*(self._merged or ()), *chain.from_iterable((*each.added, *each.deletes) for each in replaced)]
+        """All files written so far, whether or not they are in a snapshot."""
+        results = self._replaced.values()
+        return [*(self._merged or ()), *chain.from_iterable((*result.added, *result.deletes) for result in results)]
 
     def changes(self, table: Table) -> Changes:
-        """What the epoch changes in the table as it is now; what is not known yet is found by chores.
+        """Return the epoch's changes of the current table; computes missing results on the executors.
 
         Raises:
             CommitError: If the table has files that an upsert can't handle.
-            VolleyError: If a chore fails.
+            VolleyError: If the work on an executor fails.
         """
         writer = self._writer(table)
-        found = {_seen(task): task for task in self._candidates(table, writer)}
+        candidates = {_seen(task): task for task in self._candidates(table, writer)}
         merges = self._merges(writer) if self._merged is None else []
-        new = [each for each in found if each not in self._replaced]
+        new = [seen for seen in candidates if seen not in self._replaced]
         slim, base = _without_history(table.metadata), len(merges) + len(self._replaced)
         replaces = [
-            Replace(writer, base + number, self._sent, slim, found[seen].file, tuple(found[seen].delete_files))
+            Replace(
+                writer, base + number, self._sent, slim, candidates[seen].file, tuple(candidates[seen].delete_files)
+            )
             for number, seen in enumerate(new)
         ]
-        self._take(self._run([*merges, *replaces]) if merges or replaces else [], found)
-        known = [self._replaced[seen] for seen in found]
+        self._take(self._run([*merges, *replaces]) if merges or replaces else [], candidates)
+        results = [self._replaced[seen] for seen in candidates]
         return Changes(
-            added=[*(self._merged or ()), *chain.from_iterable(each.added for each in known)],
-            deletes=list(chain.from_iterable(each.deletes for each in known)),
-            removed=[each.file for each in known if each.removed],
+            added=[*(self._merged or ()), *chain.from_iterable(result.added for result in results)],
+            deletes=list(chain.from_iterable(result.deletes for result in results)),
+            removed=[result.file for result in results if result.removed],
         )
 
-    def _take(self, results: Sequence[WriteResult], found: dict[_Seen, FileScanTask]) -> None:
-        made = [each for result in results for each in result.committables]
-        by_path = {path: (path, deletes) for path, deletes in found}
-        for each in made:
-            if isinstance(each, Replaced):
-                self._replaced[by_path[each.file.file_path]] = each
-        self._merged = [*(self._merged or ()), *(each for each in made if isinstance(each, WrittenFile))]
+    def _take(self, results: Sequence[WriteResult], candidates: dict[_Seen, FileScanTask]) -> None:
+        items = [item for result in results for item in result.committables]
+        by_path = {path: (path, deletes) for path, deletes in candidates}
+        for item in items:
+            if isinstance(item, Replaced):
+                self._replaced[by_path[item.file.file_path]] = item
+        self._merged = [*(self._merged or ()), *(item for item in items if isinstance(item, WrittenFile))]
 
     def _merges(self, writer: UpsertWriter) -> list[Merge]:
         sizes = [0] * BUCKETS
-        for file in self._staged:
+        for file in self._parked:
             for bucket, size in zip(file.buckets, file.sizes, strict=True):
                 sizes[bucket] += size
         return [Merge(writer, number, self._sent, part) for number, part in enumerate(_parts(sizes))]
 
     def _candidates(self, table: Table, writer: UpsertWriter) -> Iterator[FileScanTask]:
-        """The data files whose bounds and partitions don't rule out that they have one of the keys."""
+        """Yield the data files that may contain one of the keys, by their bounds and partitions."""
         head = head_of(table, self._branch)
         if head is None:
             return
-        keys = {key: _together(file.ranges[number] for file in self._staged) for number, key in enumerate(writer.keys)}
+        keys = {key: _union(file.ranges[number] for file in self._parked) for number, key in enumerate(writer.keys)}
         fields = [(table.schema().find_field(key), ranges) for key, ranges in keys.items()]
         scan = table.scan(row_filter=_between(fields), snapshot_id=head.snapshot_id)
         try:
@@ -131,18 +133,18 @@ class EpochUpsert:
             ) from error
         for task in tasks:
             bounds = [(ranges, _bounds(task.file, field)) for field, ranges in fields]
-            if all(_may_meet(ranges, found) for ranges, found in bounds):
+            if all(_may_meet(ranges, limits) for ranges, limits in bounds):
                 yield task
 
 
 def _seen(task: FileScanTask) -> _Seen:
-    return task.file.file_path, frozenset(each.file_path for each in task.delete_files)
+    return task.file.file_path, frozenset(delete.file_path for delete in task.delete_files)
 
 
 def _without_history(metadata: TableMetadata) -> TableMetadata:
-    """What an executor needs of the metadata, which may have thousands of snapshots."""
-    kept = TableProperties.DEFAULT_NAME_MAPPING
-    properties = {name: value for name, value in metadata.properties.items() if name == kept}
+    """Return the part of the metadata that executors need, without its snapshots, of which there may be thousands."""
+    mapping = TableProperties.DEFAULT_NAME_MAPPING
+    properties = {name: value for name, value in metadata.properties.items() if name == mapping}
     return metadata.model_copy(
         update={
             **{"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "statistics": []},
@@ -152,7 +154,7 @@ def _without_history(metadata: TableMetadata) -> TableMetadata:
 
 
 def _parts(sizes: Sequence[int]) -> Iterator[range]:
-    """Neighbouring buckets, as many together as one merge can have in memory; empty ones cost nothing."""
+    """Yield ranges of buckets, each as large as one merge can hold in memory."""
     start, total = 0, 0
     for bucket, size in enumerate(sizes):
         if total and total + size > _MERGE_BYTES:
@@ -162,12 +164,12 @@ def _parts(sizes: Sequence[int]) -> Iterator[range]:
     yield range(start, len(sizes))
 
 
-def _together(parts: Iterable[tuple[Range, ...] | None]) -> list[Range] | None:
-    """The ranges of all parts, sorted, without overlaps; None if one is not known."""
+def _union(parts: Iterable[tuple[KeyRange, ...] | None]) -> list[KeyRange] | None:
+    """Return the ranges of all parts, sorted and without overlaps; None if one is unknown."""
     known = list(parts)
     if any(part is None for part in known):
         return None
-    joined: list[Range] = []
+    joined: list[KeyRange] = []
     for low, high in sorted(chain.from_iterable(part for part in known if part is not None)):
         if joined and low <= joined[-1][1]:
             joined[-1] = joined[-1][0], max(high, joined[-1][1])
@@ -176,36 +178,36 @@ def _together(parts: Iterable[tuple[Range, ...] | None]) -> list[Range] | None:
     return joined
 
 
-def _between(keys: Iterable[tuple[NestedField, list[Range] | None]]) -> BooleanExpression:
-    wanted: BooleanExpression = AlwaysTrue()
+def _between(keys: Iterable[tuple[NestedField, list[KeyRange] | None]]) -> BooleanExpression:
+    row_filter: BooleanExpression = AlwaysTrue()
     for key, ranges in keys:
         if ranges is not None and not isinstance(key.field_type, BooleanType):
             if _is_planned(key.field_type, low := ranges[0][0]):
-                wanted = And(wanted, GreaterThanOrEqual(term=Reference(key.name), value=low))
+                row_filter = And(row_filter, GreaterThanOrEqual(term=Reference(key.name), value=low))
             if _is_planned(key.field_type, high := ranges[-1][1]):
-                wanted = And(wanted, LessThanOrEqual(term=Reference(key.name), value=high))
-    return wanted
+                row_filter = And(row_filter, LessThanOrEqual(term=Reference(key.name), value=high))
+    return row_filter
 
 
-def _is_planned(kind: IcebergType, value: Any) -> bool:
-    """Whether pyiceberg can look for this and its neighbours: years and months it finds by Python's dates."""
-    if isinstance(kind, DateType):
+def _is_planned(data_type: IcebergType, value: Any) -> bool:
+    """Return True if pyiceberg can plan with this value and its neighbours: it computes years with Python's dates."""
+    if isinstance(data_type, DateType):
         return bool(_FIRST_DAY < value < _LAST_DAY)
-    return not isinstance(kind, TimestampType | TimestamptzType) or bool(_FIRST_DAY < value // _DAY < _LAST_DAY)
+    return not isinstance(data_type, TimestampType | TimestamptzType) or bool(_FIRST_DAY < value // _DAY < _LAST_DAY)
 
 
-def _bounds(file: DataFile, field: NestedField) -> Range | None:
-    low, high = (each.get(field.field_id) for each in (file.lower_bounds or {}, file.upper_bounds or {}))
-    kind = field.field_type
-    if low is None or high is None or not isinstance(kind, PrimitiveType):
+def _bounds(file: DataFile, field: NestedField) -> KeyRange | None:
+    low, high = (bounds.get(field.field_id) for bounds in (file.lower_bounds or {}, file.upper_bounds or {}))
+    data_type = field.field_type
+    if low is None or high is None or not isinstance(data_type, PrimitiveType):
         return None
-    return from_bytes(kind, low), from_bytes(kind, high)
+    return from_bytes(data_type, low), from_bytes(data_type, high)
 
 
-def _may_meet(ranges: list[Range] | None, bounds: Range | None) -> bool:
-    """Whether one of the ranges and the bounds have a value in common."""
+def _may_meet(ranges: list[KeyRange] | None, bounds: KeyRange | None) -> bool:
+    """Return True if one of the ranges overlaps the bounds."""
     if ranges is None or bounds is None:
         return True
     low, high = bounds
-    first = bisect_left(ranges, low, key=lambda each: each[1])
+    first = bisect_left(ranges, low, key=lambda key_range: key_range[1])
     return first < len(ranges) and bool(ranges[first][0] <= high)

@@ -1,4 +1,4 @@
-"""The executors' side of an upsert, second half: merges what was staged, finds what it replaces file by file."""
+"""Second step of an upsert on executors: merges parked rows, and replaces their rows in each data file."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from volley.arrow.uuids import comparable
 from volley.epoch import WriteResult
 from volley.iceberg.read.data_files import read_data_file
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.upsert.parked import DELETED, StagedFile, UpsertWriter
+from volley.iceberg.upsert.parked import DELETED, ParkedFile, UpsertWriter
 from volley.iceberg.write.writer import IcebergWriter
 from volley.iceberg.write.written import WrittenFile
 
 __all__ = ["Merge", "Replace", "Replaced"]
 
-# Where this part of a file is replaced, writing it anew costs no more than reading it with its deletes one to three
-# times, by the reader (python -m benchmarks upsert_strategy); where less is, some readers hardly notice the deletes.
+# From this part of a file on, rewriting it costs no more than reading it with its deletes one to three times, depending
+# on the reader (python -m benchmarks upsert_strategy); below it, some readers hardly notice the deletes.
 _REWRITTEN_PART = 0.2
 _AT = "at"
 _PATH_ID, _POSITION_ID = 2147483546, 2147483545
@@ -42,13 +42,13 @@ _POSITIONS = pa.schema(
 
 @dataclass(frozen=True)
 class Replaced:
-    """What comes in the place of one data file.
+    """The replacement of one data file.
 
     Args:
         file: The data file.
-        removed: Whether it is no more.
-        added: The data files with what is left of it.
-        deletes: The file with the positions of the replaced rows.
+        removed: True if it is removed from the table.
+        added: The data files with its remaining rows.
+        deletes: The position-delete file of its replaced rows.
     """
 
     file: DataFile
@@ -59,27 +59,27 @@ class Replaced:
 
 @dataclass(frozen=True)
 class Merge:
-    """A chore: of the staged rows of some buckets, the last one of each key goes into the table's data files.
+    """Executor work: writes the last parked row of each key of some buckets to the table's data files.
 
     Args:
-        writer: Keys, and the writer of the data files.
-        number: Tells this chore's files from those of others.
-        staged: All staged files, in the order in which their rows arrived.
+        writer: The keys, and the writer of the data files.
+        number: A unique number for the names of its files.
+        parked: All parked files, in order of arrival.
         buckets: The buckets to merge.
     """
 
     writer: UpsertWriter
     number: int
-    staged: tuple[StagedFile, ...]
+    parked: tuple[ParkedFile, ...]
     buckets: range
 
     def __call__(self) -> WriteResult:
-        rows = _last_of_each(self.writer.bucket_rows(self.staged, self.buckets), self.writer)
+        rows = _last_of_each(self.writer.bucket_rows(self.parked, self.buckets), self.writer)
         rows = rows.filter(pc.invert(rows[DELETED])).drop_columns([DELETED])
-        return _written(self.writer.rows, self.number, rows.to_batches(max_chunksize=100_000))
+        return _write(self.writer.rows, self.number, rows.to_batches(max_chunksize=100_000))
 
 
-def _written(writer: IcebergWriter, number: int, batches: Iterable[pa.RecordBatch]) -> WriteResult:
+def _write(writer: IcebergWriter, number: int, batches: Iterable[pa.RecordBatch]) -> WriteResult:
     files = writer.open(number)
     try:
         for batch in batches:
@@ -92,7 +92,7 @@ def _written(writer: IcebergWriter, number: int, batches: Iterable[pa.RecordBatc
 
 
 def _last_of_each(rows: pa.Table, writer: UpsertWriter) -> pa.Table:
-    """The row of each key that wins, in the order of arrival."""
+    """Return the winning row of each key, in order of arrival."""
     arrival, mode = pa.array(np.arange(rows.num_rows)), writer.mode
     names = writer.key_schema.names
     keys = comparable(rows.select(writer.keys).rename_columns(names))
@@ -101,7 +101,7 @@ def _last_of_each(rows: pa.Table, writer: UpsertWriter) -> pa.Table:
         return rows.take(last[f"{_AT}_max"].combine_chunks().sort())
     by = comparable(pa.table({"by": rows[mode.order_by], _AT: arrival}))
     if pa.types.is_floating(by["by"].type):
-        # Arrow puts NaN beside nulls; it is greater than all other numbers.
+        # Arrow sorts NaN next to nulls, but it is greater than all other numbers.
         by = by.add_column(0, "nan", pc.is_nan(by["by"]))
     order = pc.sort_indices(by, [(name, "ascending", "at_start") for name in by.column_names])
     ranked = keys.take(order).append_column(_AT, arrival)
@@ -111,92 +111,92 @@ def _last_of_each(rows: pa.Table, writer: UpsertWriter) -> pa.Table:
 
 @dataclass(frozen=True)
 class Replace:
-    """A chore: what comes in the place of one data file, whose rows the staged rows replace.
+    """Executor work: replaces the rows of one data file that have a parked row's key.
 
     Args:
-        writer: Keys, and the writer of the data files.
-        number: Tells this chore's files from those of others.
-        staged: All staged files.
-        metadata: The table's, without its history.
+        writer: The keys, and the writer of the data files.
+        number: A unique number for the names of its files.
+        parked: All parked files.
+        metadata: The table's metadata, without its history.
         file: The data file.
-        deletes: The delete files that it is read with.
+        deletes: Its delete files.
     """
 
     writer: UpsertWriter
     number: int
-    staged: tuple[StagedFile, ...]
+    parked: tuple[ParkedFile, ...]
     metadata: TableMetadata
     file: DataFile
     deletes: tuple[DataFile, ...]
 
     def __call__(self) -> WriteResult:
         with storage_errors(self.file.file_path, "reading"):
-            gone = self._deleted()
-            new = np.setdiff1d(self._matching(), gone)
-        left = self.file.record_count - len(gone) - len(new)
+            deleted = self._deleted()
+            new = np.setdiff1d(self._matching(), deleted)
+        remaining = self.file.record_count - len(deleted) - len(new)
         if len(new) == 0:
             return WriteResult(committables=(Replaced(self.file),))
-        if left == 0:
+        if remaining == 0:
             return WriteResult(committables=(Replaced(self.file, removed=True),))
-        if self._is_rewritten(len(new) / (left + len(new))):
-            return self._rewritten(np.union1d(gone, new))
-        return self._marked(new)
+        if self._should_rewrite(len(new) / (remaining + len(new))):
+            return self._rewrite(np.union1d(deleted, new))
+        return self._write_deletes(new)
 
-    def _is_rewritten(self, part: float) -> bool:
-        # Format version 1 knows no delete files.
+    def _should_rewrite(self, part: float) -> bool:
+        # Format version 1 has no delete files.
         strategy = self.writer.mode.strategy if self.metadata.format_version > 1 else "copy_on_write"
         return strategy == "copy_on_write" or (strategy == "auto" and part >= _REWRITTEN_PART)
 
     def _matching(self) -> np.ndarray[Any, Any]:
-        """The positions of the rows that have one of the staged keys."""
+        """Return the positions of the rows with a parked key."""
         schema = self.writer.key_schema
         columns = (batch.select(self.writer.keys) for batch in self._read(self.writer.keys))
         batches = [conform(batch.rename_columns(schema.names), schema) for batch in columns]
-        found = pa.Table.from_batches(batches, schema)
-        found = found.append_column(_AT, pa.array(np.arange(found.num_rows)))
-        staged = self.writer.all_keys(self.staged).cast(schema)
-        matched = found.join(staged, keys=schema.names, join_type="left semi", use_threads=False)
+        keys = pa.Table.from_batches(batches, schema)
+        keys = keys.append_column(_AT, pa.array(np.arange(keys.num_rows)))
+        parked = self.writer.all_keys(self.parked).cast(schema)
+        matched = keys.join(parked, keys=schema.names, join_type="left semi", use_threads=False)
         return np.sort(matched[_AT].to_numpy())
 
     def _deleted(self) -> np.ndarray[Any, Any]:
-        """The positions of the rows that are no more already."""
-        found = [np.empty(0, np.int64)]
+        """Return the positions of the rows that are already deleted."""
+        positions = [np.empty(0, np.int64)]
         for delete in self.deletes:
             with self.writer.rows.io.new_input(delete.file_path).open() as stream:
                 path = [("file_path", "==", self.file.file_path)]
-                found.append(pq.read_table(stream, columns=["pos"], filters=path)["pos"].to_numpy())
-        return np.unique(np.concatenate(found))
+                positions.append(pq.read_table(stream, columns=["pos"], filters=path)["pos"].to_numpy())
+        return np.unique(np.concatenate(positions))
 
     def _read(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows of the file in order, deleted ones too, as rows of the table's schema."""
+        """Yield all rows of the file in order, deleted ones too, in the table's schema."""
         schema = self.metadata.schema()
         if columns is not None:
             schema = Schema(*(schema.find_field(column) for column in columns))
         return read_data_file(self.writer.rows.io, self.file, self.metadata, schema)
 
-    def _rewritten(self, gone: np.ndarray[Any, Any]) -> WriteResult:
+    def _rewrite(self, deleted: np.ndarray[Any, Any]) -> WriteResult:
         keep = np.ones(self.file.record_count, bool)
-        keep[gone] = False
-        result = _written(self.writer.rows, self.number, _kept(self._read(), keep))
+        keep[deleted] = False
+        result = _write(self.writer.rows, self.number, _filter(self._read(), keep))
         return replace(result, committables=(Replaced(self.file, True, added=result.committables),))
 
-    def _marked(self, positions: np.ndarray[Any, Any]) -> WriteResult:
+    def _write_deletes(self, positions: np.ndarray[Any, Any]) -> WriteResult:
         name = f"{self.writer.rows.file_prefix}{self.number:05}-{uuid.uuid4()}-deletes.parquet"
-        made = _write_positions(self.writer, self.writer.location(name), self.file, positions)
+        deletes = _write_positions(self.writer, self.writer.location(name), self.file, positions)
         return WriteResult(
-            files=1, bytes=made.data_file.file_size_in_bytes, committables=(Replaced(self.file, deletes=(made,)),)
+            files=1, bytes=deletes.data_file.file_size_in_bytes, committables=(Replaced(self.file, deletes=(deletes,)),)
         )
 
 
-def _kept(batches: Iterator[pa.RecordBatch], keep: np.ndarray[Any, Any]) -> Iterator[pa.RecordBatch]:
-    at = 0
+def _filter(batches: Iterator[pa.RecordBatch], keep: np.ndarray[Any, Any]) -> Iterator[pa.RecordBatch]:
+    start = 0
     for batch in batches:
-        yield batch.filter(pa.array(keep[at : at + batch.num_rows]))
-        at += batch.num_rows
+        yield batch.filter(pa.array(keep[start : start + batch.num_rows]))
+        start += batch.num_rows
 
 
 def _write_positions(writer: UpsertWriter, path: str, file: DataFile, positions: np.ndarray[Any, Any]) -> WrittenFile:
-    """A position-delete file for one data file: its bounds name that file exactly, so that readers need no other."""
+    """Write a position-delete file for one data file; its bounds are that file's path: readers of others skip it."""
     paths = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(positions), np.int32)), [file.file_path])
     with storage_errors(path):
         stream: Any = writer.rows.io.new_output(path).create(overwrite=True)
@@ -204,16 +204,16 @@ def _write_positions(writer: UpsertWriter, path: str, file: DataFile, positions:
             parquet.write_table(pa.Table.from_arrays([paths.cast(pa.string()), pa.array(positions)], schema=_POSITIONS))
             parquet.close()
             size = int(stream.tell())
-    named = file.file_path.encode()
-    made = DataFile.from_args(
+    file_path = file.file_path.encode()
+    deletes = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
         file_path=path,
         file_format=FileFormat.PARQUET,
         partition=file.partition,
         record_count=len(positions),
         file_size_in_bytes=size,
-        lower_bounds={_PATH_ID: named, _POSITION_ID: struct.pack("<q", positions[0])},
-        upper_bounds={_PATH_ID: named, _POSITION_ID: struct.pack("<q", positions[-1])},
+        lower_bounds={_PATH_ID: file_path, _POSITION_ID: struct.pack("<q", positions[0])},
+        upper_bounds={_PATH_ID: file_path, _POSITION_ID: struct.pack("<q", positions[-1])},
     )
-    made.spec_id = file.spec_id
-    return WrittenFile(made, writer.rows.layout.mark)
+    deletes.spec_id = file.spec_id
+    return WrittenFile(deletes, writer.rows.layout.fingerprint)

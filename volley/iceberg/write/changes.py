@@ -1,4 +1,4 @@
-"""What a snapshot adds to a table and removes from it."""
+"""The files that a snapshot adds to a table and removes from it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Changes"]
 
 @dataclass(frozen=True)
 class Changes:
-    """What a snapshot adds and removes.
+    """The files that a snapshot adds and removes.
 
     Args:
         added: New data files.
-        deletes: New files with positions of rows that are no more.
-        removed: Data files of the table that are no more.
+        deletes: New position-delete files.
+        removed: Data files to remove from the table.
     """
 
     added: Sequence[WrittenFile] = ()
@@ -31,5 +31,5 @@ class Changes:
 
     @property
     def written(self) -> tuple[WrittenFile, ...]:
-        """The new files of both kinds."""
+        """The new data files and delete files."""
         return (*self.added, *self.deletes)

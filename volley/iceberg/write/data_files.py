@@ -1,4 +1,4 @@
-"""Rolling Parquet files: one is open at a time, cut into row groups such that each file has about its target's size."""
+"""Writes rolling Parquet files: one open file at a time, in row groups that bring each file to its target size."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from volley.iceberg.write.written import WrittenFile
 
 __all__ = ["RollingFiles"]
 
-# What Parquet's footer takes for one column of one row group: places, sizes, statistics.
+# Bytes of Parquet's footer per column of a row group: positions, sizes, statistics.
 _FOOTER_BYTES = 200
 
 
 class _OpenFile:
-    """A Parquet file that is being written, of which the first rows are known."""
+    """An open Parquet file; its first rows determine its options."""
 
     def __init__(self, path: str, table: TableFormat, first: pa.Table) -> None:
         self.path = path
@@ -38,12 +38,12 @@ class _OpenFile:
 
     @property
     def written(self) -> int:
-        """Bytes written so far: the row groups, but not yet the footer."""
+        """The bytes written so far: the row groups without the footer."""
         return int(self._stream.tell())
 
     @property
     def size(self) -> int:
-        """About the size the file would have if it were closed now."""
+        """The estimated size of the file if it were closed now."""
         return self.written + self._footer
 
     def append(self, rows: pa.Table) -> None:
@@ -54,7 +54,7 @@ class _OpenFile:
         self._footer += self._footer_step
 
     def close(self) -> tuple[int, pq.FileMetaData]:
-        """The size and the footer of the whole file."""
+        """Close the file; return its size and its footer."""
         with storage_errors(self.path, "closing"):
             self._parquet.close()
             size = self.written
@@ -62,14 +62,14 @@ class _OpenFile:
         return size, self._parquet.writer.metadata
 
     def discard(self) -> None:
-        """Close what can be closed, before the file is deleted: a stream left open would write when it is collected."""
+        """Close the file before it is deleted: an open stream would write when it is garbage-collected."""
         for part in (self._parquet, self._stream):
             with suppress(Exception):
                 part.close()
 
 
 class _RowGroup:
-    """Slices of batches, not copied, that will be one row group."""
+    """Slices of batches, without copies, that become one row group."""
 
     def __init__(self, rows: int, size: int) -> None:
         self._room = rows
@@ -79,7 +79,7 @@ class _RowGroup:
         self.full = False
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Take what there is room for, at least one row; returns the rest."""
+        """Add as many rows as there is room for, at least one; return the rest."""
         count = min(batch.num_rows, self._room)
         head = batch.slice(0, count)
         if head.nbytes > self._size - self.nbytes:
@@ -94,14 +94,14 @@ class _RowGroup:
 
 
 class RollingFiles:
-    """The files of one attempt of one task, one open at a time, at most one row group in memory.
+    """The files of one task attempt: one open file at a time, at most one row group in memory.
 
     The size of a file is known only up to its last row group. So a row group is cut such that the file stays below
-    110 % of its target even if the rows compress half as well as those before; one at 95 % is closed.
+    110 % of its target even if its rows compress half as well as those before; a file at 95 % is closed.
 
     Args:
         table: The format of the table's files.
-        prefix: What the files' names begin with.
+        prefix: The prefix of the files' names.
     """
 
     def __init__(self, table: TableFormat, prefix: str) -> None:
@@ -112,13 +112,13 @@ class RollingFiles:
         self._partition: PartitionKey | None = None
         self._file: _OpenFile | None = None
         self._group: _RowGroup | None = None
-        # Encoded bytes per Arrow byte. Twice this is the worst there is (short numbers that don't repeat, which
-        # Parquet first tries to put into a dictionary): a good first guess.
+        # Encoded bytes per Arrow byte. The worst case is twice this (distinct short numbers, for which Parquet tries
+        # a dictionary first), so it is a good first guess.
         self._ratio = 0.8
         self.done: list[WrittenFile] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Write rows, in the files' schema, of the partition that was turned to last."""
+        """Write rows, in the files' schema, to the current partition."""
         while rows.num_rows:
             self._group = self._group or self._new_group()
             rows = self._group.take(rows)
@@ -126,19 +126,19 @@ class RollingFiles:
                 self._flush(self._group)
 
     def turn_to(self, partition: PartitionKey) -> None:
-        """Close the open file; the rows to come are those of this partition."""
+        """Close the open file; the following rows belong to this partition."""
         self.finish()
         self._partition = partition
 
     def finish(self) -> None:
-        """Close the open file with all rows so far."""
+        """Write the remaining rows and close the open file."""
         if self._group:
             self._flush(self._group)
         if self._file:
             self._close(self._file)
 
     def discard(self) -> None:
-        """Delete all files. One that stays is an orphan, never a wrong row, so nothing that fails here is raised."""
+        """Delete all files; ignore errors: a file that stays is an orphan, which no snapshot refers to."""
         if self._file:
             self._file.discard()
         for path in self._paths:
@@ -159,11 +159,11 @@ class RollingFiles:
         first = self._file.schema if self._file else None
         rows = row_group(group.slices, self._table.file_schema, first, self._table.bloom_filters)
         file = self._file = self._file or self._new_file(rows)
-        before = file.written
+        size_before = file.written
         file.append(rows)
-        now = (file.written - before) / max(1, group.nbytes)
-        # Up at once, down by and by: a file too large is worse than a row group too small.
-        self._ratio = max(now, (now + self._ratio) / 2)
+        ratio = (file.written - size_before) / max(1, group.nbytes)
+        # Raise the estimate at once, lower it gradually: an oversized file is worse than a small row group.
+        self._ratio = max(ratio, (ratio + self._ratio) / 2)
         self._group = None
         if file.rows == self._table.max_records or file.size >= 0.95 * self._table.target_bytes:
             self._close(file)

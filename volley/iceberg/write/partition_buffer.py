@@ -1,4 +1,4 @@
-"""Rows that wait to be written partition by partition, sorted: in memory while they are few, else on the local disk."""
+"""Buffers a task's rows by partition; spills sorted runs to local disk."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _Numbers = npt.NDArray[np.int64]
 
 @dataclass
 class _Cluster:
-    """One partition, and where its rows are: in which runs, from where to where."""
+    """A partition, and the places of its rows: run, start and end."""
 
     partition: Partition
     places: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 class PartitionBuffer:
-    """The rows of one task by partition, each partition's in the table's sort order, else in the order they came in.
+    """Buffers the rows of one task by partition, in the table's sort order, or else in order of arrival.
 
-    Rows are gathered up to a size, sorted into a run, and from the second run on the runs wait in files that are
-    mapped into memory and have no name: whatever becomes of the task, they are gone with it. So a task holds two runs
-    in memory and one open file, however many partitions it has and however its rows are mixed, and it makes one row
-    of files for each partition. ``benchmarks partitioned_write`` shows it as fast as a hundred files kept open, while
-    partitions are fewer, and 27 times as fast at 300, where those make fifty times the files.
+    Rows are collected up to `size` bytes and sorted into a run; runs are written to memory-mapped files without a
+    name, which disappear with the task, however it ends. So a task holds two runs in memory and one open file,
+    whatever the number of partitions and the order of the rows, and writes one series of files per partition.
+    ``benchmarks partitioned_write``: as fast as keeping a hundred files open, if there are fewer partitions; 27 times
+    as fast with 300 partitions, where open files would make fifty times as many files.
 
-    Rows of a sorted table that are in several runs are merged: each file is sorted.
+    In a sorted table, the runs of a partition are merged: each file is sorted.
 
     Args:
         layout: The partition spec and the sort order.
-        size: The Arrow bytes of a run.
+        size: The size of a run in Arrow bytes.
     """
 
     def __init__(self, layout: Layout, size: int) -> None:
@@ -56,7 +56,7 @@ class PartitionBuffer:
         self._clusters: dict[tuple[Any, ...], _Cluster] = {}
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows in the schema of the files; those of earlier calls may go to the local disk.
+        """Add rows in the schema of the files; may spill rows to local disk.
 
         Raises:
             StorageError: If the local disk is full.
@@ -79,7 +79,7 @@ class PartitionBuffer:
                 files.write(rows)
 
     def _next_run(self) -> pa.RecordBatch:
-        """The waiting rows, sorted by partition and sort order; notes which partition's are where."""
+        """Return the buffered rows, sorted by partition and sort order; record the places of each partition."""
         rows = pa.concat_batches(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
         values = self._layout.partition_values(rows)
@@ -87,20 +87,22 @@ class PartitionBuffer:
         order = self._order(rows, codes)
         ordered = codes[order]
         starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-        self._note([each.take(pa.array(order[starts])) for each in values], [*starts.tolist(), rows.num_rows])
+        self._record([column.take(pa.array(order[starts])) for column in values], [*starts.tolist(), rows.num_rows])
         return rows if len(starts) == 1 and self._layout.order.is_unsorted else rows.take(pa.array(order))
 
     def _order(self, rows: pa.RecordBatch, codes: _Numbers) -> _Numbers:
-        ranks = self._layout.ranks(rows)
-        both = pa.record_batch([pa.array(codes), *ranks.columns], names=["partition", *ranks.schema.names])
-        order: _Numbers = pc.sort_indices(both, [("partition", "ascending"), *self._layout.ways]).to_numpy()
+        sort_columns = self._layout.sort_columns(rows)
+        both = pa.record_batch(
+            [pa.array(codes), *sort_columns.columns], names=["partition", *sort_columns.schema.names]
+        )
+        order: _Numbers = pc.sort_indices(both, [("partition", "ascending"), *self._layout.sort_directions]).to_numpy()
         return order
 
-    def _note(self, values: list[pa.Array], bounds: list[int]) -> None:
-        """One value of each partition field, and the bounds, for each partition of the run that is made."""
+    def _record(self, values: list[pa.Array], bounds: list[int]) -> None:
+        """Record the places of the new run's partitions, given their values by field and the bounds of their rows."""
         count, run = len(bounds) - 1, len(self._runs)
-        keys = _rows([_exact(each) for each in values], count)
-        records = _rows([_as_kept(each) for each in values], count)
+        keys = _rows([_partition_keys(column) for column in values], count)
+        records = _rows([_manifest_values(column) for column in values], count)
         for key, record, start, stop in zip(keys, records, bounds, bounds[1:], strict=False):
             if key not in self._clusters:
                 self._clusters[key] = _Cluster(self._layout.partition(record))
@@ -110,35 +112,35 @@ class PartitionBuffer:
         if len(pieces) == 1 or self._layout.order.is_unsorted:
             yield from pieces
             return
-        ranks = pa.Table.from_batches([self._layout.ranks(piece) for piece in pieces])
-        order = pc.sort_indices(ranks, self._layout.ways).to_numpy().astype(np.int64)
+        sort_columns = pa.Table.from_batches([self._layout.sort_columns(piece) for piece in pieces])
+        order = pc.sort_indices(sort_columns, self._layout.sort_directions).to_numpy().astype(np.int64)
         row_bytes = sum(piece.nbytes for piece in pieces) / len(order)
         yield from _merged(pieces, order, max(1, int(self._size / 2 / row_bytes)))
 
 
 def _merged(pieces: Sequence[pa.RecordBatch], order: _Numbers, window: int) -> Iterator[pa.RecordBatch]:
-    """The rows of sorted pieces in `order`, some at a time: those of each piece stand side by side there."""
+    """Yield the rows of sorted pieces in `order`, in batches of `window` rows; each piece's own order is kept."""
     firsts = np.cumsum([0, *(piece.num_rows for piece in pieces)])
     taken = np.zeros(len(pieces), np.int64)
     for start in range(0, len(order), window):
-        wanted = order[start : start + window]
-        piece_of = np.searchsorted(firsts, wanted, "right") - 1
+        rows_to_take = order[start : start + window]
+        piece_of = np.searchsorted(firsts, rows_to_take, "right") - 1
         counts = np.bincount(piece_of, minlength=len(pieces))
         rows = pa.concat_batches(
             [piece.slice(at, count) for piece, at, count in zip(pieces, taken.tolist(), counts.tolist(), strict=True)]
         )
         before = np.cumsum(counts) - counts
-        yield rows.take(pa.array(wanted - (firsts[:-1] + taken - before)[piece_of]))
+        yield rows.take(pa.array(rows_to_take - (firsts[:-1] + taken - before)[piece_of]))
         taken += counts
 
 
 def _codes(values: Sequence[pa.Array], rows: int) -> _Numbers:
-    """A small number for each row, the same for rows of the same values."""
+    """Return a small number for each row that is equal for rows with equal values."""
     codes = np.zeros(rows, np.int64)
-    for each in values:
-        encoded = _exact(each).dictionary_encode(null_encoding="encode")
+    for column in values:
+        encoded = _partition_keys(column).dictionary_encode(null_encoding="encode")
         both = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
-        # Small again, else the product of many fields would not fit.
+        # Renumber: the product over many fields would overflow.
         codes = pa.array(both).dictionary_encode().indices.to_numpy().astype(np.int64)
     return codes
 
@@ -147,25 +149,25 @@ def _rows(columns: list[pa.Array], count: int) -> list[tuple[Any, ...]]:
     return list(zip(*(column.to_pylist() for column in columns), strict=True)) if columns else [()] * count
 
 
-def _exact(values: pa.Array) -> pa.Array:
-    """The values such that equal means the same bits: -0.0 is a partition of its own, NaN is one whatever its bits."""
+def _partition_keys(values: pa.Array) -> pa.Array:
+    """Return values that are equal for equal partitions: -0.0 differs from 0.0, all NaNs are equal."""
     if not pa.types.is_floating(values.type):
-        return _as_kept(values)
+        return _manifest_values(values)
     nan = pa.scalar(math.nan, values.type)
-    return pc.if_else(pc.is_nan(values), nan, values).view(_whole(values.type))
+    return pc.if_else(pc.is_nan(values), nan, values).view(_integer_type(values.type))
 
 
-def _as_kept(values: pa.Array) -> pa.Array:
-    """The values as manifests keep them: dates and times are integers."""
-    return values.view(_whole(values.type)) if pa.types.is_temporal(values.type) else values
+def _manifest_values(values: pa.Array) -> pa.Array:
+    """Return values in the form of manifests: dates and times are integers."""
+    return values.view(_integer_type(values.type)) if pa.types.is_temporal(values.type) else values
 
 
-def _whole(kind: pa.DataType) -> pa.DataType:
-    return pa.int32() if kind.bit_width == 32 else pa.int64()
+def _integer_type(data_type: pa.DataType) -> pa.DataType:
+    return pa.int32() if data_type.bit_width == 32 else pa.int64()
 
 
 def _on_disk(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows in a mapped file without a name, among Spark's own."""
+    """Return the same rows in a memory-mapped file without a name, in Spark's local folder."""
     folder = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
     with storage_errors(folder), tempfile.NamedTemporaryFile(prefix="volley-rows-", dir=folder) as file:
         with pa.ipc.new_file(file, rows.schema) as run:

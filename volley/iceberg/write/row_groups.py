@@ -1,4 +1,4 @@
-"""The dictionaries of data files: taken over from the rows, or, before Parquet tries and fails, told by a sample."""
+"""Decides which columns get a Parquet dictionary: the source's own, or by estimate from a sample."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from volley.arrow.dictionaries import decode, encoded_schema, is_encoded
 __all__ = ["DICTIONARY_BYTES", "row_group", "without_dictionary"]
 
 DICTIONARY_BYTES = 1 << 20
-"""What Parquet's writer lets a dictionary grow to before it gives it up."""
+"""The size at which Parquet's writer gives up a dictionary."""
 
 _SLICES = 32
 _SLICE_ROWS = 256
 _LENGTH_BYTES = 4
-# Fewer rows for each value of a dictionary are smaller without one.
+# With fewer rows per value, a column is smaller without a dictionary.
 _ROWS_FOR_A_VALUE = 4
 
 
@@ -28,20 +28,20 @@ def row_group(
     first: pa.Schema | None = None,
     plain_columns: Collection[str] = (),
 ) -> pa.Table:
-    """The rows of a row group.
+    """Return batches as one row group.
 
-    A column of which all batches have a dictionary gets one for all of them: Parquet's writer takes that over and has
-    nothing to look up; given two, it writes the values one by one.
+    If all batches have a dictionary for a column, they get a common one: Parquet's writer uses it without looking up
+    values. With different dictionaries, it would write the values one by one.
 
     Args:
         batches: The rows, with the schema's columns.
         schema: The schema of the files.
-        first: The schema of the file's first row group, which the others have to have; None = this is the first.
-        plain_columns: The columns that need their values.
+        first: The schema of the file's first row group, which the others must have too; None = this is the first.
+        plain_columns: The columns to decode.
 
     Example:
-        >>> kinds = [pa.record_batch({"kind": pa.array([each] * 4).dictionary_encode()}) for each in "ab"]
-        >>> row_group(kinds, pa.schema({"kind": pa.string()}))["kind"].chunk(1).dictionary.to_pylist()
+        >>> batches = [pa.record_batch({"kind": pa.array([letter] * 4).dictionary_encode()}) for letter in "ab"]
+        >>> row_group(batches, pa.schema({"kind": pa.string()}))["kind"].chunk(1).dictionary.to_pylist()
         ['a', 'b']
     """
     if first in (None, schema) and all(batch.schema.equals(schema) for batch in batches):
@@ -66,20 +66,20 @@ def _plain(chunks: Sequence[pa.Array], field: pa.Field) -> pa.ChunkedArray:
 
 
 def _encoded(chunks: Sequence[pa.Array]) -> pa.ChunkedArray:
-    each = (chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode() for chunk in chunks)
-    return pa.chunked_array(list(each)).unify_dictionaries()
+    encoded = [chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode() for chunk in chunks]
+    return pa.chunked_array(encoded).unify_dictionaries()
 
 
 def without_dictionary(rows: pa.Table, limit: int = DICTIONARY_BYTES) -> set[str]:
-    """The columns that would outgrow their dictionary, or be no smaller with one.
+    """Return the columns whose dictionary would grow too large, or would not make them smaller.
 
-    The writer would find that out by itself, but only when it has hashed a megabyte of different values, in each row
-    group again. parquet-java asks the same question behind the first page (`DictionaryValuesWriter`,
-    ``isCompressionSatisfying``); rows from all over also tell of values that recur far apart.
+    The writer would find out by itself, but only after hashing a megabyte of distinct values, in every row group.
+    parquet-java decides after the first page (`DictionaryValuesWriter`, ``isCompressionSatisfying``); a sample from
+    the whole row group also shows values that recur far apart.
 
     Args:
         rows: The rows of the first row group.
-        limit: The most bytes of a dictionary.
+        limit: The maximum size of a dictionary in bytes.
 
     Example:
         >>> ids = pa.chunked_array([range(20_000)])
@@ -89,18 +89,18 @@ def without_dictionary(rows: pa.Table, limit: int = DICTIONARY_BYTES) -> set[str
     count = rows.num_rows
     if count <= _SLICES * _SLICE_ROWS:
         return set()
-    asked = [
+    names = [
         field.name
         for field in rows.schema
         if not (pa.types.is_nested(field.type) or pa.types.is_dictionary(field.type))
     ]
-    slices = [rows.select(asked).slice(number * count // _SLICES, _SLICE_ROWS) for number in range(_SLICES)]
+    slices = [rows.select(names).slice(number * count // _SLICES, _SLICE_ROWS) for number in range(_SLICES)]
     sample = pa.concat_tables(slices).combine_chunks()
     return {name for name in sample.schema.names if not _pays(sample[name].drop_null(), count, limit)}
 
 
 def _pays(sample: pa.ChunkedArray, rows: int, limit: int) -> bool:
-    """True if a column of so many rows is smaller with a dictionary, which has room for it."""
+    """Return True if a column of so many rows is smaller with a dictionary, and the dictionary stays in the limit."""
     count, width = len(sample), _width(sample)
     values = _distinct(count, len(pc.unique(sample)))
     indices = rows * math.log2(max(2, values)) / 8
@@ -108,7 +108,7 @@ def _pays(sample: pa.ChunkedArray, rows: int, limit: int) -> bool:
 
 
 def _width(sample: pa.ChunkedArray) -> float:
-    """The bytes of a value in a page."""
+    """Return the bytes of a value in a page."""
     try:
         return float(sample.type.bit_width / 8)
     except ValueError:
@@ -116,9 +116,9 @@ def _width(sample: pa.ChunkedArray) -> float:
 
 
 def _distinct(count: int, seen: int) -> float:
-    """How many different values there are, if `count` values drawn at random have shown `seen` of them.
+    """Estimate the number of distinct values, given `seen` distinct ones among `count` random draws.
 
-    Of D values, `count` draws are expected to show D (1 - exp(-count / D)): solved for D by halving.
+    With D values, `count` draws are expected to show D (1 - exp(-count / D)) of them: solved for D by bisection.
     """
     if seen == count:
         return math.inf if count else 0.0

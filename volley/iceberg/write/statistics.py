@@ -1,4 +1,4 @@
-"""What a manifest says of a data file's columns, from the file's Parquet footer."""
+"""Computes a data file's column statistics for manifests from its Parquet footer."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["statistics"]
 
 @dataclass
 class _Column:
-    """What is known of one column of a file.
+    """The statistics of one column of a file.
 
     Args:
-        plan: What is wanted of it.
-        size: Its bytes.
+        plan: The statistics to collect.
+        size: Its size in bytes.
         values: Its number of values.
-        nulls: How many of them are null; None = not known.
+        nulls: Its number of nulls; None = unknown.
         lows: The lowest value of each row group.
-        highs: The highest of each.
-        bounded: False once a row group has values but does not tell the lowest and highest.
+        highs: The highest value of each row group.
+        bounded: False once a row group has values without a lowest and highest one.
     """
 
     plan: StatisticsCollector
@@ -38,7 +38,7 @@ class _Column:
     bounded: bool = True
 
     def add(self, chunk: pq.ColumnChunkMetaData) -> None:
-        """Take in what one row group says."""
+        """Add the statistics of one row group."""
         self.size += chunk.total_compressed_size
         self.values += chunk.num_values
         known = chunk.statistics if chunk.is_stats_set else None
@@ -48,7 +48,7 @@ class _Column:
             self.lows.append(self._value(known.min_raw))
             self.highs.append(self._value(known.max_raw))
         elif chunk.num_values != nulls and not isinstance(self.plan.iceberg_type, FloatType | DoubleType):
-            # Parquet tells none of more than 4 KiB; only of floats it tells none as well where all are NaN.
+            # Parquet omits bounds above 4 KiB. For floats it also omits them if all values are NaN.
             self.bounded = False
 
     def _value(self, raw: Any) -> Any:
@@ -69,12 +69,12 @@ class _Column:
 def statistics(
     metadata: pq.FileMetaData, plan: Mapping[int, StatisticsCollector], paths: Mapping[str, int]
 ) -> dict[str, Any]:
-    """The statistics of a file, by the names of `DataFile`.
+    """Return the statistics of a file, under the names of `DataFile`.
 
     Args:
         metadata: The footer.
-        plan: What is wanted of each field.
-        paths: The field of each column, by its path in the file.
+        plan: The statistics to collect, by field id.
+        paths: The field id of each column, by its path in the file.
     """
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     columns: dict[int, _Column] = {}
@@ -83,15 +83,15 @@ def statistics(
             field_id = paths[chunk.path_in_schema]
             columns.setdefault(field_id, _Column(plan[field_id])).add(chunk)
     counted = {field_id: column for field_id, column in columns.items() if column.counted}
-    found = {field_id: column.bounds for field_id, column in counted.items()}
+    limits = {field_id: column.bounds for field_id, column in counted.items()}
     return {
         "record_count": metadata.num_rows,
         "column_sizes": {field_id: column.size for field_id, column in columns.items()},
         "value_counts": {field_id: column.values for field_id, column in counted.items()},
         "null_value_counts": {key: column.nulls for key, column in counted.items() if column.nulls is not None},
         "nan_value_counts": {},
-        "lower_bounds": {field_id: low for field_id, (low, _) in found.items() if low is not None},
-        "upper_bounds": {field_id: high for field_id, (_, high) in found.items() if high is not None},
+        "lower_bounds": {field_id: low for field_id, (low, _) in limits.items() if low is not None},
+        "upper_bounds": {field_id: high for field_id, (_, high) in limits.items() if high is not None},
         "split_offsets": sorted(_start(group.column(0)) for group in groups),
     }
 
@@ -102,7 +102,7 @@ def _chunks(group: pq.RowGroupMetaData) -> Iterator[pq.ColumnChunkMetaData]:
 
 
 def _start(chunk: pq.ColumnChunkMetaData) -> int:
-    """Where a column chunk begins: with its dictionary, if it has one."""
+    """Return where a column chunk starts: at its dictionary, if it has one."""
     if chunk.has_dictionary_page:
         return min(int(chunk.dictionary_page_offset), int(chunk.data_page_offset))
     return int(chunk.data_page_offset)

@@ -1,4 +1,4 @@
-"""What the data files of a table look like: schema, layout, Parquet options, statistics."""
+"""The format of a table's data files: schema, layout, Parquet options, statistics."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ROW_GROUP_ROWS = 1_048_576
 _ROW_GROUP_BYTES = 64 * _MIB
 _BLOOM = f"{TableProperties.PARQUET_BLOOM_FILTER_COLUMN_ENABLED_PREFIX}."
 _BLOOM_BYTES = TableProperties.PARQUET_BLOOM_FILTER_MAX_BYTES_DEFAULT
-# A filter that takes one value in a hundred for one that is there, Iceberg's default, has about ten bits a value.
+# With Iceberg's default of one false positive in a hundred, a Bloom filter has about ten bits per value.
 _BLOOM_MISSES = 0.01
 _BLOOM_BITS = 10
 _PARQUET_OPTIONS = {
@@ -46,34 +46,34 @@ _PARQUET_OPTIONS = {
     TableProperties.PARQUET_DICT_SIZE_BYTES: "dictionary_pagesize_limit",
     TableProperties.PARQUET_PAGE_ROW_LIMIT: "max_rows_per_page",
 }
-# A codec's level where none is set. pyarrow's own for gzip is 9, which takes eight times the CPU of zlib's 6, the level
-# of Java's writers, for one byte less in a hundred.
+# A codec's default level. pyarrow's default for gzip is 9: eight times the CPU of zlib's 6, which Java uses, for
+# files 1 % smaller.
 _LEVELS = {"gzip": 6}
-# pyarrow got the option together with a limit of 20,000 rows, which costs a tenth of the writing and, as files have no
-# page index, saves no reader anything; before, it had neither.
+# pyarrow's default page limit (20,000 rows) makes writing 10 % slower and helps no reader without a page index; older
+# versions lack the option and the limit.
 _LIMITS_PAGES = "max_rows_per_page" in inspect.signature(pq.ParquetWriter).parameters
 
 
 @dataclass(frozen=True)
 class TableFormat:
-    """What an executor needs to write data files of one table in one epoch. It pickles and holds no catalog.
+    """The format of the data files that executors write in one epoch. Picklable; contains no catalog.
 
     Args:
         location: The table's location.
         table_properties: The table's properties.
-        io_properties: What the FileIO needs, credentials too; never shown.
+        io_properties: The FileIO's properties, credentials included; never shown.
         schema: The table's schema.
         spec: Its partition spec.
         order: Its sort order.
-        file_prefix: What the names of the files begin with: query and epoch, so that each can be traced.
-        target_bytes: A file is closed when its encoded size reaches this (±10 %).
-        max_records: The most rows of a file; None = no limit.
+        file_prefix: The prefix of the files' names: query and epoch.
+        target_bytes: The encoded size of a file, ±10 %.
+        max_records: The maximum number of rows of a file; None = no limit.
         compression: The Parquet codec.
         compression_level: Its level; None = its default.
-        row_group_rows: The most rows of a row group.
-        row_group_bytes: The most Arrow bytes of a row group: what an open file holds in memory.
-        bloom_filters: By column path in the files, the number of different values its Bloom filters are made for.
-        parquet_options: More that `pyarrow.parquet.ParquetWriter` is told.
+        row_group_rows: The maximum number of rows of a row group.
+        row_group_bytes: The maximum size of a row group in Arrow bytes, which an open file holds in memory.
+        bloom_filters: The number of distinct values that a Bloom filter is sized for, by column path in the files.
+        parquet_options: Further options of `pyarrow.parquet.ParquetWriter`.
     """
 
     location: str
@@ -94,7 +94,7 @@ class TableFormat:
 
     @classmethod
     def for_table(cls, table: Table, config: IcebergSinkConfig, epoch: Epoch) -> Self:
-        """Return the format for a table as it was just loaded.
+        """Return the format of a freshly loaded table.
 
         Raises:
             ConfigError: If a ``write.…`` property of the table has a value that can't be used; names it.
@@ -123,12 +123,12 @@ class TableFormat:
 
     @cached_property
     def layout(self) -> Layout:
-        """Where rows go, and in which order."""
+        """The partition spec and sort order."""
         return Layout(self.schema, self.spec, self.order)
 
     @cached_property
     def rows_schema(self) -> pa.Schema:
-        """The Arrow schema of the table's rows, under its own names."""
+        """The Arrow schema of the table's rows, with the table's column names."""
         return arrow_schema(self.schema)
 
     @cached_property
@@ -138,37 +138,37 @@ class TableFormat:
 
     @cached_property
     def io(self) -> FileIO:
-        """Where files are written to."""
+        """pyiceberg's FileIO of the table."""
         return load_file_io(self.io_properties, self.location)
 
     @cached_property
     def statistics_plan(self) -> dict[int, StatisticsCollector]:
-        """By field id, what is to be known of each column of a file; nested columns count one by one."""
+        """The statistics to collect for each leaf column, by field id."""
         return compute_statistics_plan(sanitize_column_names(self.schema), self.table_properties)
 
     @cached_property
     def paths(self) -> dict[str, int]:
-        """The ids of the fields with values of their own, by their columns' paths in the files."""
+        """The field ids of leaf columns, by their paths in the files."""
         return parquet_path_to_id_mapping(sanitize_column_names(self.schema))
 
     def parquet(self, file: Any, first: pa.Table) -> pq.ParquetWriter:
-        """A Parquet writer on an open file.
+        """Return a Parquet writer for an open file.
 
         Args:
             file: The file.
-            first: The rows of its first row group, for what is to be known of all.
+            first: The rows of its first row group, as a sample of the file.
         """
         plain = without_dictionary(first, self.parquet_options.get("dictionary_pagesize_limit", DICTIONARY_BYTES))
         level = self.compression_level
         return pq.ParquetWriter(
             file,
             first.schema,
-            # It would tell Arrow's readers of dictionaries; all else they need is in Parquet's own schema.
+            # The stored Arrow schema would only add dictionary types; Parquet's own schema has the rest.
             store_schema=False,
             use_dictionary=[path for path in self.paths if path not in plain] if plain else True,
             compression=self.compression,
             compression_level=_LEVELS.get(self.compression) if level is None else level,
-            store_decimal_as_integer=True,  # as Iceberg's specification has it
+            store_decimal_as_integer=True,  # required by Iceberg's specification
             write_statistics=self._paths_with_statistics,
             **self._bloom_options,
             **self._page_options,
@@ -176,9 +176,9 @@ class TableFormat:
 
     @property
     def _paths_with_statistics(self) -> list[str] | bool:
-        """All but UUIDs: Iceberg's Java library orders them in another way than Parquet and would find no row."""
-        kinds = {field_id: each.iceberg_type for field_id, each in self.statistics_plan.items()}
-        known = [path for path, field_id in self.paths.items() if not isinstance(kinds[field_id], UUIDType)]
+        """All paths except UUIDs: Iceberg's Java library orders UUIDs differently and would skip matching rows."""
+        types = {field_id: collector.iceberg_type for field_id, collector in self.statistics_plan.items()}
+        known = [path for path, field_id in self.paths.items() if not isinstance(types[field_id], UUIDType)]
         return len(known) == len(self.paths) or known
 
     @property
@@ -188,14 +188,14 @@ class TableFormat:
 
     @property
     def _bloom_options(self) -> dict[str, Any]:
-        # Left out if there are none: older pyarrow does not know the option.
-        found = {path: {"ndv": values, "fpp": _BLOOM_MISSES} for path, values in self.bloom_filters.items()}
-        return {"bloom_filter_options": found} if found else {}
+        # Left out if there are none: older versions of pyarrow lack the option.
+        filters = {path: {"ndv": values, "fpp": _BLOOM_MISSES} for path, values in self.bloom_filters.items()}
+        return {"bloom_filter_options": filters} if filters else {}
 
     def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in the files' schema: the table's columns in its order; nothing is copied unless types differ.
+        """Return the batch in the files' schema, with the table's columns in its order; copies only to cast.
 
-        A column that is a dictionary stays one.
+        Dictionary arrays stay dictionary arrays.
 
         Raises:
             SchemaMismatchError: If a column that the table requires has nulls.
@@ -211,8 +211,8 @@ class TableFormat:
         return pa.record_batch(_Renamed(rows, encoded_schema(self.file_schema, rows.schema.types)))
 
     def data_file(self, path: str, size: int, metadata: pq.FileMetaData, partition: PartitionKey | None) -> WrittenFile:
-        """What the committer needs of a closed file; its statistics come from the Parquet footer, not from a read."""
-        made = DataFile.from_args(
+        """Return the entry of a closed file for the committer; its statistics come from the Parquet footer."""
+        data_file = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=path,
             file_format=FileFormat.PARQUET,
@@ -223,16 +223,16 @@ class TableFormat:
             key_metadata=None,
             **statistics(metadata, self.statistics_plan, self.paths),
         )
-        made.spec_id = self.spec.spec_id
-        return WrittenFile(made, self.layout.mark)
+        data_file.spec_id = self.spec.spec_id
+        return WrittenFile(data_file, self.layout.fingerprint)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Without the cached properties: they are larger than all the rest, and the FileIO may hold connections.
+        # Without the cached properties: they are large, and the FileIO may hold connections.
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 def file_prefix(epoch: Epoch) -> str:
-    """What the names of an epoch's data files begin with.
+    """Return the prefix of the names of an epoch's data files.
 
     Example:
         >>> file_prefix(Epoch("2b6f8a5e-0000-0000-0000-000000000000", 7))
@@ -242,12 +242,12 @@ def file_prefix(epoch: Epoch) -> str:
 
 
 def query_prefix(query_id: str) -> str:
-    """What the names of a query's data files begin with."""
+    """Return the prefix of the names of a query's data files."""
     return f"{query_id[:8]}-"
 
 
 def _number(properties: Mapping[str, str], name: str) -> int | None:
-    """A table property as a number above 0; None if it is not set."""
+    """Return a table property as a number above 0; None if it is not set."""
     text = properties.get(name)
     if text is None:
         return None
@@ -257,16 +257,16 @@ def _number(properties: Mapping[str, str], name: str) -> int | None:
 
 
 def _bloom_filters(table: Table) -> dict[str, int]:
-    """By column path in the files, for how many different values a filter of a row group is made.
+    """Return the number of distinct values that a row group's Bloom filter is sized for, by column path in the files.
 
-    Iceberg gives a filter's size, pyarrow takes the number of values: as many as that size has room for.
+    Iceberg configures a filter's size, pyarrow takes a number of values: as many as fit into that size.
     """
     properties, names = table.properties, parquet_path_to_id_mapping(sanitize_column_names(table.schema()))
     size = _number(properties, TableProperties.PARQUET_BLOOM_FILTER_MAX_BYTES) or _BLOOM_BYTES
     rows = _number(properties, TableProperties.PARQUET_ROW_GROUP_LIMIT) or _ROW_GROUP_ROWS
     paths = {field_id: path for path, field_id in names.items()}
-    wanted = [name.removeprefix(_BLOOM) for name, on in properties.items() if name.startswith(_BLOOM) and on == "true"]
-    return {_path_of(column, table.schema(), paths): min(rows, size * 8 // _BLOOM_BITS) for column in wanted}
+    columns = [name.removeprefix(_BLOOM) for name, on in properties.items() if name.startswith(_BLOOM) and on == "true"]
+    return {_path_of(column, table.schema(), paths): min(rows, size * 8 // _BLOOM_BITS) for column in columns}
 
 
 def _path_of(column: str, schema: Schema, paths: Mapping[int, str]) -> str:
@@ -280,7 +280,7 @@ def _path_of(column: str, schema: Schema, paths: Mapping[int, str]) -> str:
 
 
 def _check_metrics(schema: Schema, properties: dict[str, str]) -> None:
-    """Find out on the driver, before a row is written, what would fail on the executors when a file is closed."""
+    """Raise ConfigError on the driver for properties that would fail on an executor when it closes a file."""
     try:
         compute_statistics_plan(schema, properties)
     except ValueError as error:
@@ -291,7 +291,7 @@ def _check_metrics(schema: Schema, properties: dict[str, str]) -> None:
 
 @dataclass(frozen=True)
 class _Renamed:
-    """A batch under another schema of the same layout: names and metadata at every level change, no value is moved."""
+    """A batch with another schema of the same layout: only names and metadata change, no value is copied."""
 
     batch: pa.RecordBatch
     schema: pa.Schema

@@ -1,4 +1,4 @@
-"""Writes the rows of a task into data files, and says what the committer needs to know of them."""
+"""Writes the rows of a task to data files."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ __all__ = ["IcebergWriter"]
 
 @dataclass(frozen=True)
 class IcebergWriter(TableFormat, Writer):
-    """Writes data files of one table in one epoch; its arguments are those of `TableFormat`."""
+    """Writes data files of one table in one epoch; has the arguments of `TableFormat`."""
 
     def open(self, task: int) -> _Task:
         return _Task(self, f"{self.file_prefix}{task:05}-{uuid.uuid4()}")
 
 
 class _Task(TaskWriter):
-    """One attempt of one task: writes rows as they come, or through a buffer that sorts them by partition."""
+    """One task attempt: writes rows in order of arrival, or through a buffer that sorts them by partition."""
 
     def __init__(self, format: TableFormat, prefix: str) -> None:
         self._format = format
         self._files = RollingFiles(format, prefix)
-        self._buffer = None if format.layout.plain else PartitionBuffer(format.layout, 2 * format.row_group_bytes)
+        self._buffer = None if format.layout.is_plain else PartitionBuffer(format.layout, 2 * format.row_group_bytes)
         self._result = WriteResult()
         self._seconds = 0.0
 
@@ -69,5 +69,5 @@ class _Task(TaskWriter):
         )
 
     def abort(self) -> None:
-        # The attempt has failed already, for a reason of its own.
+        # Ignores errors: the attempt has failed already.
         self._files.discard()

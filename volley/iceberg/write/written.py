@@ -11,12 +11,12 @@ __all__ = ["WrittenFile"]
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A data file, and the layout it was written for: the committer compares that with the table's by then."""
+    """A data file, and the fingerprint of the layout it was written for, which the commit compares with the table's."""
 
     data_file: DataFile
     layout: str
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """The file's path."""
         return self.data_file.file_path

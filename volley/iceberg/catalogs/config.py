@@ -1,0 +1,46 @@
+"""CatalogConfig: the base class of catalog values."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from volley.iceberg.storage.values import IcebergStorage
+from volley.secrets import show
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+__all__ = ["CatalogConfig"]
+
+
+class CatalogConfig(ABC):
+    """A catalog as a plain value; `open` connects to it."""
+
+    extra: ClassVar[str | None] = None
+    """The extra of volley-stream that installs the client's package."""
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """The catalog's address without secrets, for messages."""
+
+    @abstractmethod
+    def to_properties(self, storage: IcebergStorage, warehouse: str | None = None) -> dict[str, Any]:
+        """Return the properties for pyiceberg's ``load_catalog``. They contain secrets: never print or log them.
+
+        Args:
+            storage: The storage of the tables' files.
+            warehouse: The warehouse of the `TableRef`.
+        """
+
+    @property
+    def file(self) -> str | None:
+        """The path of the catalog's file; None if it has none."""
+        return None
+
+    @abstractmethod
+    def open(self, properties: dict[str, Any]) -> Catalog:
+        """Return pyiceberg's catalog with these properties."""
+
+    __repr__ = show

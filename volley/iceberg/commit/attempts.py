@@ -1,0 +1,110 @@
+"""The attempts to commit one epoch, and what is known of their outcome."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table, Transaction
+
+from volley.epoch import Epoch
+from volley.errors import (
+    CatalogAuthError,
+    CommitConflictError,
+    CommitStateUnknownError,
+    TableNotFoundError,
+    VolleyError,
+)
+from volley.iceberg.catalogs.retry import ATTEMPTS
+from volley.iceberg.pyiceberg_private.access import delete_manifests
+from volley.iceberg.upsert.parked import ParkedFile
+from volley.iceberg.write.changes import Changes
+from volley.iceberg.write.written import WrittenFile
+
+__all__ = ["Attempts", "UnknownOutcome"]
+
+
+class UnknownOutcome(Exception):
+    """Raised if an attempt ended without a response: it may have landed."""
+
+
+@dataclass
+class Attempts:
+    """The state that all attempts to commit one epoch share.
+
+    Args:
+        epoch: The epoch.
+        table: The table's dotted name, for messages.
+        files: The files that its tasks wrote.
+        changes: Returns the changes for the current table; each attempt calls it again.
+        commit_id: Distinguishes our commit from another driver's commit of the same epoch.
+        refused: Attempts that the catalog reported as conflicts. A gateway that repeats a request reports a conflict
+            for a request that has landed, so their manifests are kept until the table shows that it has not.
+        in_doubt: True once an attempt had no clear outcome.
+    """
+
+    epoch: Epoch
+    table: str
+    files: Sequence[WrittenFile | ParkedFile]
+    changes: Callable[[Table], Changes]
+    commit_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    refused: list[Transaction] = field(default_factory=list)
+    in_doubt: bool = False
+
+    @property
+    def may_have_landed(self) -> bool:
+        """True if an attempt may have landed or may still land: no file may be deleted then."""
+        return self.in_doubt or bool(self.refused)
+
+    @contextmanager
+    def before_commit(self) -> Iterator[None]:
+        """Treat an error as an unknown outcome if an earlier attempt may have landed."""
+        try:
+            yield
+        except VolleyError as error:
+            if self.may_have_landed:
+                raise UnknownOutcome(str(error)) from error
+            raise
+
+    @contextmanager
+    def classified(self, errors: AbstractContextManager[None]) -> Iterator[None]:
+        """Classify the errors of a commit: a conflict or a refusal did not land, of any other error it is unknown.
+
+        Args:
+            errors: Translates exceptions of the catalog.
+        """
+        try:
+            with errors:
+                yield
+        except CommitFailedException:
+            raise
+        except Exception as error:
+            is_refusal = isinstance(error, (TableNotFoundError, CatalogAuthError))
+            if is_refusal and not self.may_have_landed:
+                raise
+            self.in_doubt = True
+            raise UnknownOutcome(str(error)) from error
+
+    def clear(self) -> None:
+        """Delete the manifests of refused attempts; call it once none of them is in the table."""
+        while self.refused:
+            delete_manifests(self.refused.pop())
+
+    def unknown(self, error: BaseException) -> CommitStateUnknownError:
+        """Return the error for an epoch whose outcome is unknown after the last attempt."""
+        return CommitStateUnknownError(
+            f"epoch {self.epoch.number} may or may not be in table {self.table}: the catalog gave no clear answer "
+            f"in {ATTEMPTS} attempts: {error}",
+            hint="nothing was deleted; start the job again when the catalog answers, it finds out and goes on",
+        )
+
+    def conflict(self, error: BaseException) -> CommitConflictError:
+        """Return the error for an epoch whose attempts were all conflicts."""
+        return CommitConflictError(
+            f"epoch {self.epoch.number} could not be committed to table {self.table}: other writers changed the table "
+            f"during each of {ATTEMPTS} attempts: {error}",
+            hint="start the job again, it repeats the epoch; if it recurs, let fewer writers commit less often",
+        )
