@@ -17,7 +17,7 @@ from benchmarks.benchmark import benchmark
 from benchmarks.lake import Lake
 from benchmarks.run import Run
 from volley import Environment, IcebergSink, Metrics, Reader, Source, SourceContext
-from volley.iceberg.config import TUNINGS, Tuning
+from volley.iceberg.config import Tuning
 from volley.source import Offset
 
 _ROWS_PER_SECOND = 100_000
@@ -91,7 +91,7 @@ class _SteadyReader(Reader):
 def presets(run: Run) -> None:
     """Low_latency, balanced and high_throughput on a steady stream: interval, latency, files, batches, memory."""
     lake, scale = Lake(run.folder), run.options["scale"]
-    config = lake.config.with_tuning(run.peer)
+    config = lake.config.with_tuning(cast(Tuning, run.peer))
     assert config.flush_interval is not None
     interval = config.flush_interval * scale
     scaled = replace(config, flush_interval=interval, target_file_size_mb=config.target_file_size_mb * scale)
@@ -106,13 +106,9 @@ def presets(run: Run) -> None:
         running.stop()
         return running.metrics
 
-def steady(preset: str, scale: float) -> Result:
-    """A job under one preset, for some of its intervals."""
-    with Lake.temporary() as lake:
-        config = lake.config.with_tuning(cast(Tuning, preset))
-        assert config.flush_interval is not None
-        interval = config.flush_interval * scale
-        scaled = replace(config, flush_interval=interval, target_file_size_mb=config.target_file_size_mb * scale)
+    def work() -> dict[str, Any]:
+        metrics = job("t", _SECONDS, _SKIPPED + 2)
+        return {"batch": metrics.avg_batch_size(), "rows": metrics.records_written, **_seen(lake.table())}
 
     # The session and the workers are there before the first row arrives.
     job("warm", 0.0, 1)

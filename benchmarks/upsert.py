@@ -62,64 +62,15 @@ def upsert(run: Run) -> None:
     _check(lake, run.rows, keys)
 
 
-def ours(strategy: str, rows: int, keys: int) -> Result:
-    """One job of one epoch, in a session that has run a small one before."""
-    with _lake() as lake:
-
-        def job(config: IcebergSinkConfig, folder: Path) -> None:
-            (
-                Environment("local[2]", checkpoint_dir=str(lake / "checkpoints"))
-                .from_source(FileSource(str(folder), format="parquet"))
-                .to_sink(IcebergSink(config.with_commit_mode(Upsert("id", strategy=cast(Strategy, strategy)))))
-                .execute(config.table)
-            )
-
-        job(_made(lake, "small", 1_000), _input(lake, "few", 1_000, 100))
-        config, folder = _made(lake, "large", rows), _input(lake, "many", rows, keys)
-
-        def work() -> dict[str, Any]:
-            job(config, folder)
-            return {}
-
-        result = measured(f"Volley, {strategy}", keys, work)
-        _check(lake, rows, keys)
-    return result
-
-
-def pyiceberg(rows: int, keys: int) -> Result:
-    """pyiceberg's own, in one process."""
-    with _lake() as lake:
-        _made(lake, "large", rows)
-        table, changes = _load(lake), pq.read_table(_input(lake, "many", rows, keys))
-
-        def work() -> dict[str, Any]:
-            table.upsert(changes, join_cols=["id"])
-            return {}
-
-        result = measured("pyiceberg Table.upsert", keys, work)
-        _check(lake, rows, keys)
-    return result
-
-
-def merge_into(rows: int, keys: int) -> Result:
-    """Spark's MERGE INTO with Iceberg's own runtime, merge-on-read, as warm as ours."""
-    with _lake() as lake:
-        _made(lake, "small", 1_000)
-        _input(lake, "few", 1_000, 100)
-        _made(lake, "large", rows)
-        _input(lake, "many", rows, keys)
-        result = runtime("merge", lake=lake, rows=keys)
-        _check(lake, rows, keys)
-    return replace(result, name="Spark MERGE INTO")
-
-
-@contextmanager
-def _lake() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="volley-bench-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
+def _job(lake: Lake, table: str, changes: str, strategy: str) -> None:
+    """One job of one epoch."""
+    config = replace(lake.config, table=table).with_commit_mode(Upsert("id", strategy=cast(Strategy, strategy)))
+    (
+        Environment("local[2]", checkpoint_dir=str(lake.folder / "checkpoints"))
+        .from_source(FileSource(str(lake.folder / changes), format="parquet"))
+        .to_sink(IcebergSink(config))
+        .execute(table)
+    )
 
 
 def _rows(ids: np.ndarray[Any, Any], value: float) -> pa.RecordBatch:

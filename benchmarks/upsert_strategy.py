@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -57,7 +56,7 @@ def _costs(run: Run, share: float, strategy: str) -> list[float]:
         write_epoch(lake.config, 0, [_rows(ids, 0.0)])
         changed = _rows(np.random.default_rng(8).choice(ids, int(rows * share), replace=False), 1.0)
         mode = lake.config.with_commit_mode(Upsert("id", strategy=cast(Strategy, strategy)))
-        upsert = _cpu(lambda: write_epoch(mode, 1, [changed], changed.schema))
+        upsert = _cpu(lambda: write_epoch(mode, 1, [changed]))
         table = lake.table()
         by_pyiceberg = _cpu(lambda: _check(table.scan().to_arrow(), rows, share))
         return [upsert, by_pyiceberg, _cpu(lambda: _by_duckdb(table, rows))]

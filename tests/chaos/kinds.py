@@ -13,7 +13,7 @@ from tests.recovery.rows import SCHEMA, START, Row, nested
 from volley import DataStream, col, lit
 from volley.iceberg import Append, Upsert
 from volley.iceberg.modes import CommitMode, Strategy
-from volley.task.failpoints import CHORE_POINT, TASK_POINTS
+from volley.task.failpoints import EXECUTOR_TASK_POINT, TASK_POINTS
 
 __all__ = ["DEAD", "KINDS", "Kind"]
 

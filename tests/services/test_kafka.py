@@ -25,7 +25,7 @@ from tests.servers.certificates import self_signed
 from tests.servers.kafka import Kafka
 from tests.servers.process import free_ports
 from volley import ConfigError, JobError, KafkaSource, SourceContext, SourceError
-from volley.bad_rows import BadRow, Located
+from volley.bad_rows import BadRow, PositionedBatch
 from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.connectors.kafka.cluster import Cluster
 from volley.source import Offset

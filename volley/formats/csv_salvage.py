@@ -42,7 +42,7 @@ _GROUP = 10_000
 
 def read_tolerant(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
-) -> Iterator[Located | BadRow]:
+) -> Iterator[PositionedBatch | BadRow]:
     """Yield the file's rows with their line numbers, and a `BadRow` for each row that can't be read."""
     file = part_of_rows(file, part, options)
     names = header(file, schema, options)
@@ -90,7 +90,7 @@ class _Record:
 
 def _salvaged(
     file: InputFile, raw_records: Iterator[_Record], names: list[str], schema: pa.Schema, options: Mapping[str, Any]
-) -> Iterator[Located | BadRow]:
+) -> Iterator[PositionedBatch | BadRow]:
     while group := list(islice(raw_records, _GROUP)):
 
         def attempt(start: int, end: int, group: list[_Record] = group) -> PositionedBatch | BadRow:

@@ -66,13 +66,13 @@ def read(
 
 def read_tolerant(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
-) -> Iterator[Located | BadRow]:
+) -> Iterator[PositionedBatch | BadRow]:
     """Yield the same rows with their line numbers, and a `BadRow` for each line that can't be read."""
     file = part_of_lines(file, part, has_header=False)
     with file.open() as stream:
         for before, chunk in _chunks(file, stream):
             try:
-                rows: Iterable[Located | BadRow] = _located(file, chunk, before, parsed(chunk, schema))
+                rows: Iterable[PositionedBatch | BadRow] = _located(file, chunk, before, parsed(chunk, schema))
             except (pa.ArrowException, SourceError):
                 rows = _salvaged(file, chunk, before, schema)
             yield from rows
@@ -90,7 +90,7 @@ def _salvaged(file: InputFile, chunk: bytes, before: int, schema: pa.Schema) -> 
         payload = lines[index].decode(errors="replace").rstrip("\r")
         return [BadRow(payload, reason, file.position(before + index + 1))]
 
-    for rows in halved(len(lines), attempt, single, (pa.ArrowException, SourceError)):
+    for rows in process_or_bisect(len(lines), attempt, single, (pa.ArrowException, SourceError)):
         yield from rows
 
 

@@ -76,7 +76,7 @@ def read_encoded(
     return _strict(_rows(file, schema, part, dictionaries=True))
 
 
-def _strict(rows: Iterator[Located | BadRow]) -> Iterator[pa.RecordBatch]:
+def _strict(rows: Iterator[PositionedBatch | BadRow]) -> Iterator[pa.RecordBatch]:
     for item in rows:
         if isinstance(item, BadRow):
             hint = "mend the file, or declare a schema that fits it"
@@ -86,7 +86,7 @@ def _strict(rows: Iterator[Located | BadRow]) -> Iterator[pa.RecordBatch]:
 
 def read_tolerant(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
-) -> Iterator[Located | BadRow]:
+) -> Iterator[PositionedBatch | BadRow]:
     """Yield the same rows with their places, and a `BadRow` for each row that doesn't fit the schema."""
     return _rows(file, schema, part, dictionaries=False)
 
@@ -269,7 +269,7 @@ def _bytes_of_a_value(chunk: Chunk, pages: Pages) -> float:
 
 def _can_stay_encoded(path: str, values: pa.Array, schema: pa.Schema) -> bool:
     """Return True if the column at this path can keep this dictionary in memory."""
-    from volley.arrow.dictionaries import is_few
+    from volley.arrow.dictionaries import is_small
 
     return path in schema.names and "." not in path and schema.field(path).type == values.type and is_small(values)
 

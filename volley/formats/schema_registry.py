@@ -50,7 +50,7 @@ class Registry:
         """
         response = self.get(f"subjects/{quote(subject, safe='')}/versions/latest")
         if response is None:
-            raise ConfigError(f"{mask_uri(self.url)} has no subject {subject!r}", hint="give the schema: schema=…")
+            raise ConfigError(f"{redact_uri(self.url)} has no subject {subject!r}", hint="give the schema: schema=…")
         return _avro(response, subject)
 
     def get(self, path: str) -> dict[str, Any] | None:

@@ -31,7 +31,7 @@ _FOLDER = "folder.json"
 @contextmanager
 def _storage(path: str, action: str) -> Iterator[None]:
     """Translate exceptions of the storage into StorageErrors."""
-    path = mask_uri(path)
+    path = redact_uri(path)
     try:
         yield
     except VolleyError:

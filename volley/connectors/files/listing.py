@@ -11,7 +11,7 @@ from typing import Any
 
 from volley.connectors.files.log import LoggedFile
 from volley.errors import SourceError, VolleyError
-from volley.secrets import mask_uri, presentable
+from volley.secrets import redact_uri, redacted
 from volley.storage.listing import modified_time
 from volley.storage.paths import filesystem
 
@@ -47,8 +47,8 @@ def check_exists(path: str, options: Mapping[str, Any], known: Collection[str] =
         if files.exists(base) or (known and (base in known or not _is_local(files))):
             return
         hint = f"{_contents(files, base)}an empty folder is fine, a missing one is not"
-    folder = "" if base == root else f": there is no folder {mask_uri(base)}"
-    raise SourceError(f"{mask_uri(path)} does not exist{folder}", hint=hint)
+    folder = "" if base == root else f": there is no folder {redact_uri(base)}"
+    raise SourceError(f"{redact_uri(path)} does not exist{folder}", hint=hint)
 
 
 def check_not_empty(path: str, options: Mapping[str, Any]) -> None:
@@ -68,7 +68,7 @@ def check_not_empty(path: str, options: Mapping[str, Any]) -> None:
         if not globbed and not left_out and files.isdir(root):
             return
         hint = f"there are {_name_list(sorted(left_out))}; " if left_out else _contents(files, _base(root))
-    raise SourceError(f"{mask_uri(path)} matches no file to read", hint=hint + _LEFT_OUT)
+    raise SourceError(f"{redact_uri(path)} matches no file to read", hint=hint + _LEFT_OUT)
 
 
 def list_files(path: str, options: Mapping[str, Any], known: Collection[str] = ()) -> list[LoggedFile]:
@@ -160,11 +160,11 @@ def _contents(files: Any, path: str) -> str:
             path, name = posixpath.split(path)
         names = sorted(posixpath.basename(entry.rstrip("/")) for entry in files.ls(path, detail=False))
         close = difflib.get_close_matches(name, names, n=3)
-        return f"{mask_uri(path)} has {_name_list(names, close)}; " if names else f"{mask_uri(path)} is empty; "
+        return f"{redact_uri(path)} has {_name_list(names, close)}; " if names else f"{redact_uri(path)} is empty; "
     return ""
 
 
 def _name_list(names: list[str], first: list[str] | None = None) -> str:
     shown = first or list(islice(names, _SHOWN))
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    return ", ".join(map(repr, map(mask_uri, shown))) + more
+    return ", ".join(map(repr, map(redact_uri, shown))) + more

@@ -74,7 +74,7 @@ class FileReader(Reader):
         encoded = reader.read_encoded if self.dictionaries else None
         return self._read_files(split, encoded or reader.read)
 
-    def read_tolerant(self, split: FileSplit) -> Iterator[Located | BadRow]:
+    def read_tolerant(self, split: FileSplit) -> Iterator[PositionedBatch | BadRow]:
         return self._read_files(split, self._format.reader.read_tolerant)
 
     @property

@@ -11,7 +11,7 @@ from volley.checks import keep, mapping, one_of, path
 from volley.connectors.files.committer import FileCommitter
 from volley.formats.encoders import ENCODERS, check_columns
 from volley.formats.files import FileFormat
-from volley.secrets import mask_uri, show
+from volley.secrets import redact_uri, redacted_repr
 from volley.sink import Committer, Sink, SinkContext
 from volley.storage.paths import absolute
 

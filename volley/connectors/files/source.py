@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from volley.checks import count, flag, keep, mapping, optional, path
 from volley.errors import ConfigError, near
 from volley.formats.files import FORMATS, FileFormat, Files, format_of
-from volley.secrets import mask_uri, show
+from volley.secrets import redact_uri, redacted_repr
 from volley.source import Reader, Source, SourceContext
 from volley.storage.paths import absolute
 from volley.types.schemas import schema_setting
@@ -74,7 +74,7 @@ class FileSource(Source):
         name: Any = format_of(self._url) if self.format is None else self.format
         if not isinstance(name, str) or name not in FORMATS:
             raise ConfigError(
-                f"FileSource format {name!r} of {mask_uri(self._url)!r} is unknown", hint=near(str(name), FORMATS)
+                f"FileSource format {name!r} of {redact_uri(self._url)!r} is unknown", hint=near(str(name), FORMATS)
             )
         object.__setattr__(self, "format", name)
         _check_options(name, self.options)
@@ -109,7 +109,7 @@ class FileSource(Source):
 
 def _check_url(url: str) -> None:
     """Raise ConfigError for http(s) URLs with secrets: the path, query string included, is stored in the checkpoint."""
-    if re.search("https?://", url) and mask_uri(url) != url:
+    if re.search("https?://", url) and redact_uri(url) != url:
         raise ConfigError(
             f"path {redact_uri(url)!r} holds a secret, which would go into the checkpoint with it",
             hint="give it by storage_options, or use the storage's own scheme (s3://, abfss://, gs://)",

@@ -263,7 +263,7 @@ class Client:
                 "Kafka needs confluent-kafka", hint='pip install "volley-stream[kafka]"'
             ) from error
         client_type = confluent_kafka.admin.AdminClient if name.startswith("admin") else getattr(confluent_kafka, name)
-        ours = {"bootstrap.servers": self.bootstrap, "error_cb": errors, "log_level": 0}
+        ours: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "error_cb": errors, "log_level": 0}
         try:
             return client_type({**settings, **ours, **self.properties, **fixed})
         except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
@@ -273,7 +273,7 @@ class Client:
             ) from None
 
     def _redacted(self, text: str) -> str:
-        return hide(text, secrets_in(self.properties))
+        return redact(text, secrets_in(self.properties))
 
 
 def _text(error: Exception) -> str:

@@ -83,7 +83,7 @@ class KafkaReader(Reader):
     def read(self, split: list[OffsetRange]) -> Iterator[pa.RecordBatch]:
         return self.rows.read(split)
 
-    def read_tolerant(self, split: list[OffsetRange]) -> Iterator[Located | BadRow]:
+    def read_tolerant(self, split: list[OffsetRange]) -> Iterator[PositionedBatch | BadRow]:
         return self.rows.read_tolerant(split)
 
     def committed(self, offset: Offset) -> None:

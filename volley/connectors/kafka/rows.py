@@ -51,7 +51,7 @@ class RowReader:
                 raise self._error_of(messages, error) from error
             yield batch
 
-    def read_tolerant(self, split: Sequence[OffsetRange]) -> Iterator[Located | BadRow]:
+    def read_tolerant(self, split: Sequence[OffsetRange]) -> Iterator[PositionedBatch | BadRow]:
         """Yield the same rows with their positions, and a `BadRow` for each message that can't be decoded."""
         for messages in self._messages(split):
 

@@ -76,4 +76,4 @@ class KafkaSink(Sink):
 
     def __repr__(self) -> str:
         # `key` is a column's name here, not a secret.
-        return show(self).replace("key='***'", f"key={self.key!r}")
+        return redacted_repr(self).replace("key='***'", f"key={self.key!r}")

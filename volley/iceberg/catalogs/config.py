@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.iceberg.storage.values import IcebergStorage
-from volley.secrets import show
+from volley.secrets import redacted_repr
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -43,4 +43,4 @@ class CatalogConfig(ABC):
     def open(self, properties: dict[str, Any]) -> Catalog:
         """Return pyiceberg's catalog with these properties."""
 
-    __repr__ = show
+    __repr__ = redacted_repr

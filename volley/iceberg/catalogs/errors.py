@@ -57,7 +57,7 @@ def catalog_errors(
         translated = _translated(error, _Place(catalog, storage, table), secrets)
         if translated is None:
             raise
-        raise translated from presentable(error, secrets)
+        raise translated from redacted(error, secrets)
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def _missing(error: Exception, source: CatalogConfig) -> MissingDependencyError:
 
 def _sql_error(error: Exception, source: CatalogConfig) -> VolleyError:
     """Translate an error of a database by its text: databases have no common codes."""
-    address, text = source.address, mask_uri(str(error)).strip()
+    address, text = source.address, redact_uri(str(error)).strip()
     if source.file is not None and re.search("unable to open|readonly|I/O", text):
         return StorageError(f"catalog file {source.file} failed: {text}", hint="check the folder and its permissions")
     if "locked" in text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from volley.errors import ConfigError
-from volley.secrets import mask_uri
+from volley.secrets import redact_uri
 
 __all__ = ["check_port", "check_uri"]
 
@@ -17,7 +17,7 @@ def check_uri(uri: object, *schemes: str) -> None:
         ConfigError: If the URI starts with none of the schemes, or has a space or a second @.
     """
     if not isinstance(uri, str) or not uri.startswith(schemes):
-        shown = mask_uri(uri) if isinstance(uri, str) else uri
+        shown = redact_uri(uri) if isinstance(uri, str) else uri
         raise ConfigError(f"catalog uri {shown!r} is not valid", hint=f"it begins with {' or '.join(schemes)}")
     # Don't show the URI: it is unclear where its password ends, and each client decides differently.
     if re.search(r"\s", uri) or uri.partition("?")[0].count("@") > 1:
@@ -35,6 +35,6 @@ def check_port(uri: str) -> None:
     port = re.match(r"[^/?\[\]:]*:([^/?]*)", host)
     if port and not port[1].isdigit():
         raise ConfigError(
-            f"catalog uri {mask_uri(uri)!r} has a port that is no number",
+            f"catalog uri {redact_uri(uri)!r} has a port that is no number",
             hint="postgresql://user:password@host:5432/db",
         )

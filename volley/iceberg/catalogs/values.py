@@ -15,7 +15,7 @@ from volley.errors import ConfigError
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.uris import check_port, check_uri
 from volley.iceberg.storage.values import IcebergStorage, check_secret
-from volley.secrets import mask_uri
+from volley.secrets import redact_uri
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

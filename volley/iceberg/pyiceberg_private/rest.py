@@ -11,7 +11,7 @@ from requests.adapters import HTTPAdapter
 __all__ = ["TimeoutAdapter", "TimeoutRestCatalog"]
 
 
-class TimeoutAdapter(HTTPAdapter):  # type: ignore[misc]
+class TimeoutAdapter(HTTPAdapter):
     """Sends requests with timeouts: pyiceberg's own requests wait for ever on a server that hangs."""
 
     def __init__(self, timeouts: tuple[float, float]) -> None:

@@ -42,7 +42,7 @@ def storage_errors(path: str, action: str = "writing") -> Iterator[None]:
         translated = storage_error(error, path, action)
         if translated is None:
             raise
-        raise translated from presentable(error)
+        raise translated from redacted(error)
 
 
 def storage_error(
@@ -54,7 +54,7 @@ def storage_error(
     if client is None and not isinstance(error, OSError):
         return None
     # Azure's errors have the whole body of the response on further lines.
-    where, text = mask_uri(path), hide(str(error), secrets).strip().partition("\n")[0] or type(error).__name__
+    where, text = redact_uri(path), redact(str(error), secrets).strip().partition("\n")[0] or type(error).__name__
     if _is_refusal(error, client, text):
         return StorageAccessError(
             f"{action} {where} was refused: {text}", hint=permission_hint(client or error, where, action)
