@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from volley.metrics import Metrics
 
 __all__ = ["Committer", "ExecutorTask", "Sink", "SinkContext", "TaskWriter", "Writer"]
+
 ExecutorTask = Callable[[], WriteResult]
 """Picklable, idempotent work that runs on an executor between write and commit."""
 

@@ -14,6 +14,7 @@ from thrift.transport.TTransport import TBufferedTransport, TSaslClientTransport
 from volley.iceberg.pyiceberg_private.cached import CachedMetadata
 
 __all__ = ["TimeoutHiveCatalog"]
+
 # Another writer holds the lock for the time of a commit: check twice a second for ten seconds, instead of pyiceberg's
 # four times with seconds between.
 _LOCKS = {hive.LOCK_CHECK_MAX_WAIT_TIME: "0.5", hive.LOCK_CHECK_RETRIES: "20"}
