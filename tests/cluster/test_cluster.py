@@ -129,7 +129,7 @@ def test_the_terminal_shows_the_jobs_and_nothing_of_spark(done: Done) -> None:
     shown = [re.sub(r" ·.*| \d.*", "", line) for line in done.log.splitlines()]
     finished = [f"{job}: finished" for job in ("recovery", "recovery", "remote")]
     shown = [line for line in shown if not line.endswith(": running")]  # one each 30 seconds
-    assert shown == [*finished, *(["faults: attempts of epoch", "faults: finished"] * 2)]
+    assert shown == [*finished, *(["faults: dead attempts of epoch", "faults: finished"] * 2)]
 
 
 def test_the_copy_of_a_task_that_hangs_wins(cluster: Cluster, tmp_path: Path) -> None:
