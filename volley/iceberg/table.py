@@ -149,7 +149,7 @@ class TableRef:
 
         A conflict (pyiceberg's ``CommitFailedException``) is not translated: the committer handles it.
         """
-        return catalog_errors(self._catalog, self.storage, self.name, self.to_properties())
+        return catalog_errors(self._catalog, self.storage, self.name, self.to_properties)
 
     __repr__ = redacted_repr
 

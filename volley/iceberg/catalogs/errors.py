@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ _CATALOG_CLIENTS = {"hive_metastore", "pydantic_core", "pyiceberg", "requests", 
 
 @contextmanager
 def catalog_errors(
-    catalog: CatalogConfig, storage: IcebergStorage, table: str, properties: Mapping[str, Any]
+    catalog: CatalogConfig, storage: IcebergStorage, table: str, properties: Callable[[], Mapping[str, Any]]
 ) -> Iterator[None]:
     """Translate exceptions of pyiceberg and the clients below it into VolleyErrors.
 
@@ -43,7 +43,7 @@ def catalog_errors(
         catalog: The catalog.
         storage: The storage of its tables.
         table: The table's dotted name.
-        properties: The properties given to pyiceberg; secrets in them are redacted in the errors.
+        properties: Returns the properties given to pyiceberg, whose secrets are redacted; called only on an error.
 
     Raises:
         CatalogError: Or a subclass, if the catalog failed; names the catalog.
@@ -53,7 +53,7 @@ def catalog_errors(
     try:
         yield
     except Exception as error:
-        secrets = _secrets(properties)
+        secrets = _secrets(properties())
         translated = _translated(error, _Place(catalog, storage, table), secrets)
         if translated is None:
             raise
