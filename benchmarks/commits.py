@@ -1,4 +1,4 @@
-"""What the commit of one epoch costs by its data files, and by the table's snapshots, beside plain pyiceberg."""
+"""The cost of one epoch's commit by its data files and by the table's snapshots, beside plain pyiceberg."""
 
 from __future__ import annotations
 

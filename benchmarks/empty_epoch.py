@@ -1,4 +1,4 @@
-"""What an epoch costs apart from its rows: many epochs of ten rows, through warm workers."""
+"""The cost of an epoch apart from its rows, over many epochs of ten rows in warm workers."""
 
 from __future__ import annotations
 

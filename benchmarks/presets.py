@@ -80,7 +80,7 @@ class _SteadyReader(Reader):
 
 @benchmark(
     peers=("low_latency", "balanced", "high_throughput"),
-    # What the presets' intervals and file sizes are multiplied by.
+    # Multiplies the presets' intervals and file sizes.
     options={"scale": 0.1},
     figures=(
         *("interval", "latency", "longest", "files", "mb", "largest", "batch", "rows", "commits"),

@@ -1,17 +1,16 @@
-"""What a run is told and measures: all processes below it, whatever becomes of their parents."""
+"""A run's settings, and its CPU: that of all processes below it, also of those whose parents have ended."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.run import Run, in_own_process
+from tests.waiting import wait_until
 
 
 def told(run: Run) -> None:
@@ -32,7 +31,7 @@ def orphan(run: Run) -> None:
 
     def work() -> None:
         python(START.format(code=f"{BUSY}open({str(done)!r}, 'w')"))
-        wait_for(done)
+        wait_until(done.exists, 60, "the orphan's work")
 
     done = run.folder / "done"
     run.measure(work)
@@ -47,17 +46,12 @@ def orphan_from_before(run: Run) -> None:
     done = run.folder / "done"
     code = START.format(code=f"{BUSY}open({str(done)!r}, 'w')\nimport time; time.sleep(1)") + "; sys.stdin.readline()"
     parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    wait_for(done)
+    wait_until(done.exists, 60, "the orphan's work")
     run.measure(work)
 
 
 def python(code: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def wait_for(file: Path) -> None:
-    while not file.exists():
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("work", [child, orphan])

@@ -1,4 +1,4 @@
-"""What Iceberg's Spark runtime does, in a Python that has PySpark 4.1: each work in a warm session, as for Volley."""
+"""Runs the jobs of Iceberg's Spark runtime, in a Python that has PySpark 4.1 and in a warm session, as Volley's run."""
 
 from __future__ import annotations
 
