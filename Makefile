@@ -78,6 +78,6 @@ oldest: setup.cfg constraints.txt
 	@grep -v '^pyspark==' constraints.txt > .volley-constraints.txt
 	@$(PYTHON) -m venv .venv-oldest
 	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --constraint .volley-constraints.txt \
-		pyspark==4.2.0 pytest hypothesis duckdb --editable ".[s3,jre]"
+		pyspark==4.2.0 --editable ".[dev]"
 	@rm .volley-constraints.txt
 	@.venv-oldest/bin/pytest tests/end_to_end/test_iceberg_append.py
