@@ -12,7 +12,7 @@ from pyiceberg.manifest import ManifestEntry, ManifestFile
 
 from volley.iceberg.pyiceberg_private.access import partition_values
 
-__all__ = ["Content", "FileEntry", "Status", "read_manifest"]
+__all__ = ["Content", "FileEntry", "PlannedFile", "Status", "read_manifest"]
 
 _NONE: Mapping[int, Any] = {}
 
@@ -91,6 +91,19 @@ class FileEntry:
     def without_statistics(self) -> FileEntry:
         """Return the entry without the statistics, which only planning needs."""
         return replace(self, lower=_NONE, upper=_NONE, values=_NONE, nulls=_NONE, nans=_NONE)
+
+
+@dataclass(frozen=True)
+class PlannedFile:
+    """A data file of a snapshot, and the delete files of the snapshot that apply to it.
+
+    Args:
+        file: The data file.
+        deletes: Its delete files.
+    """
+
+    file: FileEntry
+    deletes: tuple[FileEntry, ...] = ()
 
 
 def read_manifest(io: FileIO, manifest: ManifestFile) -> list[FileEntry]:
