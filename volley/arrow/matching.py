@@ -113,7 +113,7 @@ def _values_differ(left: pa.Array, right: pa.Array) -> Bools:
 
 def _lists_differ(left: pa.ListArray, right: pa.ListArray) -> Bools:
     ours, theirs = _lengths(left), _lengths(right)
-    differ = ours != theirs
+    differ: Bools = ours != theirs
     if differ.any():
         # Only lists of one length have their elements at the same places.
         same = pa.array(~differ)
