@@ -5,7 +5,9 @@
     VolleyError                     .hint: what to do about it
     ├── ConfigError (ValueError)    ├── ExpressionError (TypeError)    ├── MissingDependencyError (ImportError)
     ├── PlanError                   the pipeline cannot run as it is built
-    ├── SourceError                 ├── StorageError ─ StorageAccessError
+    ├── SourceError                 a source can't be read
+    │   └── SnapshotNotFoundError · SnapshotExpiredError · SnapshotRolledBackError · TableReplacedError
+    ├── StorageError ─ StorageAccessError
     ├── CatalogError ─ CatalogUnreachableError · CatalogAuthError · TableNotFoundError
     ├── SchemaMismatchError
     ├── JobError                    the job failed for any other reason
@@ -34,10 +36,14 @@ __all__ = [
     "MissingDependencyError",
     "PlanError",
     "SchemaMismatchError",
+    "SnapshotExpiredError",
+    "SnapshotNotFoundError",
+    "SnapshotRolledBackError",
     "SourceError",
     "StorageAccessError",
     "StorageError",
     "TableNotFoundError",
+    "TableReplacedError",
     "VolleyError",
 ]
 
@@ -115,6 +121,22 @@ class PlanError(VolleyError):
 
 class SourceError(VolleyError):
     """A source can't be read: a file, say, is missing, truncated or malformed."""
+
+
+class SnapshotNotFoundError(SourceError):
+    """A table has no such snapshot."""
+
+
+class SnapshotExpiredError(SourceError):
+    """Snapshots that a reader needs have expired: their changes can't be told any more."""
+
+
+class SnapshotRolledBackError(SourceError):
+    """A snapshot is not in the history of the one that is read: the branch was rolled back, or it is another branch."""
+
+
+class TableReplacedError(SourceError):
+    """The table was dropped and made anew since it was last read."""
 
 
 class StorageError(VolleyError):
