@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from volley.bad_rows import BadRow, PositionedBatch, numbered
 from volley.errors import PlanError
-from volley.plan.expressions import ExprNode
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from volley.plan.expressions import ExprNode
 
 __all__ = ["Offset", "Reader", "Source", "SourceContext", "SparkSource", "Split", "SplitReader"]
 

@@ -7,7 +7,7 @@ import json
 import os
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ from volley import (
     SourceError,
     StorageError,
 )
-from volley.connectors.files import reader
 from volley.connectors.files.log import LoggedFile
+from volley.formats import packing
 from volley.formats.files import FORMATS, FileFormat
 from volley.formats.packing import pack
 
@@ -195,9 +195,9 @@ def test_small_files_share_a_split_and_large_parquet_files_are_cut(
         table = pa.table({"id": range(rows)})
         pq.write_table(table, folder / f"{name}.parquet", row_group_size=100, compression="none", use_dictionary=False)
         os.utime(folder / f"{name}.parquet", (1, 1))
-    monkeypatch.setattr(reader, "_SMALLEST_SPLIT", 5_000)
-    monkeypatch.setattr(reader, "_LARGEST_SPLIT", 10_000)
-    monkeypatch.setattr(reader, "_OPENING", 0)
+    monkeypatch.setattr(packing, "_SMALLEST_SPLIT", 5_000)
+    monkeypatch.setattr(packing, "_LARGEST_SPLIT", 10_000)
+    monkeypatch.setattr(packing, "_OPENING", 0)
     source = opened(folder, tmp_path / "state", format="parquet")
     end = source.latest_offset(START, None, None)
     splits = source.splits(START, end)
