@@ -160,9 +160,12 @@ def _tree(text: str) -> ast.Module:
     return ast.parse(text)
 
 
+# Asynchronous methods of fsspec, and what named tuples have.
+_DOCUMENTED = {"_info", "_fields", "_replace"}
+
+
 def _is_private(name: str) -> bool:
-    # fsspec documents its asynchronous methods under names like this one.
-    return name.startswith("_") and not name.endswith("__") and name != "_info"
+    return name.startswith("_") and not name.endswith("__") and name not in _DOCUMENTED
 
 
 def _is_own(value: ast.expr) -> bool:
