@@ -33,10 +33,11 @@ iceberg.pyiceberg_private
 iceberg.catalogs
 iceberg.table
 iceberg.config
+iceberg.source_config
 iceberg.write iceberg.read
 iceberg.upsert
 iceberg.commit
-iceberg.sink iceberg.maintain
+iceberg.sink iceberg.source iceberg.maintain
 iceberg
 engine
 stream
@@ -54,7 +55,15 @@ PACKAGES = {
 }
 VALUES = [
     *("*.source", "*.sink", "source", "sink", "epoch", "bad_rows", "stream", "plan.*", "types.names", "types.schemas"),
-    *("*.values", "*.settings", "iceberg.config", "iceberg.modes", "iceberg.table", "iceberg.layout.partitioning"),
+    *(
+        "*.values",
+        "*.settings",
+        "iceberg.config",
+        "iceberg.source_config",
+        "iceberg.modes",
+        "iceberg.table",
+        "iceberg.layout.partitioning",
+    ),
 ]
 
 
