@@ -1,0 +1,350 @@
+"""Tables become streams: each row of a snapshot, of new snapshots, of a time gone by, once, on both paths."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from volley import (
+    CatalogError,
+    ConfigError,
+    Environment,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergSource,
+    IcebergSourceConfig,
+    IcebergStorage,
+    Job,
+    MemorySink,
+    PlanError,
+    SnapshotExpiredError,
+    SnapshotNotFoundError,
+    SnapshotRolledBackError,
+    SourceError,
+    TableReplacedError,
+    VolleyError,
+    col,
+    lit,
+)
+from volley.iceberg import Incremental, Snapshot
+
+from ..waiting import wait_while_it_runs
+
+SCHEMA = pa.schema({"id": pa.int64(), "kind": pa.string(), "price": pa.float64()})
+
+
+class Written:
+    """A table that pyiceberg writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.storage = IcebergStorage.Local(str(folder / "lake"))
+        (folder / "lake").mkdir()
+        self._catalog = SqlCatalog(
+            "volley", uri=f"sqlite:///{folder}/lake/catalog.db", warehouse=f"file://{folder}/lake"
+        )
+        self._catalog.create_tables()
+        self._catalog.create_namespace("db")
+        self.create()
+
+    def create(self) -> Table:
+        return self._catalog.create_table("db.events", SCHEMA)
+
+    def drop(self) -> None:
+        self._catalog.drop_table("db.events")
+
+    @property
+    def table(self) -> Table:
+        return self._catalog.load_table("db.events")
+
+    def append(self, *ids: int, **options: Any) -> int:
+        rows = [{"id": id, "kind": "odd" if id % 2 else "even", "price": id / 2} for id in ids]
+        self.table.append(pa.Table.from_pylist(rows, schema=SCHEMA), **options)
+        return self.last
+
+    @property
+    def last(self) -> int:
+        snapshot = self.table.metadata.snapshots[-1]
+        return snapshot.snapshot_id
+
+    def expire(self, *snapshots: int) -> None:
+        self.table.maintenance.expire_snapshots().by_ids(list(snapshots)).commit()
+
+    @property
+    def config(self) -> IcebergSourceConfig:
+        return IcebergSourceConfig("events", namespace="db", storage=self.storage)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    return Written(tmp_path)
+
+
+def ids(sink: MemorySink) -> list[int]:
+    return sorted(row["id"] for row in sink.rows())
+
+
+def wait_for(job: Job, sink: MemorySink, expected: list[int]) -> None:
+    wait_while_it_runs(job, lambda: ids(sink) == expected, f"the rows {expected}")
+
+
+@pytest.fixture
+def quick(environment: Environment) -> Environment:
+    """An environment that looks for new rows all the time."""
+    return replace(environment, checkpoint_interval=0)
+
+
+Read = Callable[..., list[int]]
+
+
+@pytest.fixture
+def read(environment: Environment) -> Read:
+    """Run a job that reads a source to its end; returns the new ids in order. Runs of one name go on."""
+    sink = MemorySink(f"ids-{uuid.uuid4()}")
+
+    def run(config: IcebergSourceConfig, name: str = "reading") -> list[int]:
+        before = len(sink.rows())
+        environment.from_source(IcebergSource(config)).select("id").to_sink(sink).execute(name)
+        return sorted(row["id"] for row in sink.rows()[before:])
+
+    return run
+
+
+def test_a_batch_reads_the_table_and_the_next_run_what_came_since(written: Written, read: Read) -> None:
+    written.append(1, 2, 3)
+    written.append(4)
+    assert read(written.config) == [1, 2, 3, 4]
+    assert read(written.config) == []
+    written.append(5)
+    written.append(6, 7)
+    assert read(written.config) == [5, 6, 7]
+
+
+def test_a_table_that_is_empty_at_first(written: Written, read: Read) -> None:
+    assert read(written.config) == []
+    written.append(1)
+    written.append(2)
+    assert read(written.config) == [1, 2]
+
+
+@pytest.mark.parametrize("limit", [{"max_files_per_epoch": 2}, {"max_rows_per_epoch": 3}])
+def test_limits_divide_scans_and_increments(limit: dict[str, int], written: Written, environment: Environment) -> None:
+    for first in range(0, 10, 2):
+        written.append(first, first + 1)
+    sink = MemorySink(f"limited-{limit}-{environment.arrow_native}")
+    config = IcebergSourceConfig(written.config.table, **limit)  # type: ignore[arg-type]
+
+    def run() -> Job:
+        return environment.from_source(IcebergSource(config)).to_sink(sink).execute("limited")
+
+    assert run().progress.epochs == (3 if "max_files_per_epoch" in limit else 5)
+    assert ids(sink) == list(range(10))
+    for first in range(10, 20, 2):
+        written.append(first, first + 1)
+    run()
+    assert ids(sink) == list(range(20))
+
+
+def test_a_job_follows_the_table_until_it_is_stopped(written: Written, quick: Environment) -> None:
+    written.append(0)
+    sink = MemorySink(f"followed-{quick.arrow_native}")
+    source = IcebergSource(written.config.with_mode(Incremental(poll_interval="100ms")))
+    job = quick.from_source(source).to_sink(sink).start("following")
+    try:
+        for number in range(4):
+            wait_for(job, sink, list(range(number + 1)))
+            written.append(number + 1)
+        wait_for(job, sink, [0, 1, 2, 3, 4])
+    finally:
+        job.stop()
+    assert ids(sink) == [0, 1, 2, 3, 4]
+
+
+def test_starts_after_a_snapshot_or_a_time(written: Written, quick: Environment) -> None:
+    first = written.append(1)
+    written.append(2)
+    at = written.table.metadata.snapshots[0].timestamp_ms
+    for name, start in {
+        "snapshot": Incremental("50ms", start_snapshot=first),
+        "time": Incremental("50ms", start_timestamp=datetime.fromtimestamp(at / 1000, UTC)),
+        "before": Incremental("50ms", start_timestamp="2020-01-01"),
+    }.items():
+        sink = MemorySink(f"since-{name}-{quick.arrow_native}")
+        source = IcebergSource(written.config.with_mode(start))
+        job = quick.from_source(source).to_sink(sink).start(f"since-{name}")
+        try:
+            expected = [1, 2] if name == "before" else [2]
+            wait_for(job, sink, expected)
+        finally:
+            job.stop()
+        assert ids(sink) == expected
+
+
+def test_snapshots_branches_tags_and_times(written: Written, read: Read) -> None:
+    first = written.append(1)
+    at = datetime.fromtimestamp(written.table.metadata.snapshots[0].timestamp_ms / 1000, UTC)
+    written.append(2)
+    written.table.manage_snapshots().create_tag(first, "begin").create_branch(first, "audit").commit()
+    written.append(3, branch="audit")
+    config = written.config
+    assert read(config.with_mode(Snapshot(first)), "snapshot") == [1]
+    assert read(config.with_as_of(at), "as of") == [1]
+    assert read(config.with_as_of(datetime.now(UTC) + timedelta(days=1)), "later") == [1, 2]
+    ref = config.ref
+    assert read(IcebergSourceConfig(ref.with_branch("begin")), "tag") == [1]
+    assert read(IcebergSourceConfig(ref.with_branch("audit")), "branch") == [1, 3]
+    with pytest.raises(SnapshotNotFoundError, match=r"no branch or tag 'adit'[\s\S]*did you mean 'audit'"):
+        read(IcebergSourceConfig(ref.with_branch("adit")), "typo")
+    with pytest.raises(SnapshotNotFoundError, match="has no snapshot 12345"):
+        read(config.with_mode(Snapshot(12345)), "unknown")
+    with pytest.raises(SnapshotNotFoundError, match=r"had no snapshot at 2020-01-01.*: its history begins"):
+        read(config.with_as_of("2020-01-01"), "early")
+
+
+def test_after_a_rollback_a_time_means_what_was_current_then(written: Written, read: Read) -> None:
+    first = written.append(1)
+    written.append(2)
+    written.table.manage_snapshots().rollback_to_snapshot(first).commit()
+    at = datetime.fromtimestamp(written.table.history()[-1].timestamp_ms / 1000, UTC)
+    written.append(3)
+    assert read(written.config.with_as_of(at)) == [1]
+
+
+def test_a_time_travel_has_the_columns_of_then(written: Written, environment: Environment) -> None:
+    first = written.append(1)
+    with written.table.update_schema() as update:
+        update.rename_column("kind", "sort").delete_column("price")
+    sink = MemorySink(f"then-{environment.arrow_native}")
+    environment.from_source(IcebergSource(written.config.with_mode(Snapshot(first)))).to_sink(sink).execute("then")
+    assert sink.rows() == [{"id": 1, "kind": "odd", "price": 0.5}]
+    now = MemorySink(f"now-{environment.arrow_native}")
+    environment.from_source(IcebergSource(written.config)).to_sink(now).execute("now")
+    assert now.rows() == [{"id": 1, "sort": "odd"}]
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    ["id >= 4 and kind = 'even'", (col("id") >= 4) & (col("kind") == lit("even")), "price in (2.0, 3.0)"],
+    ids=str,
+)
+def test_a_filter_reads_only_matching_rows(predicate: Any, written: Written, environment: Environment) -> None:
+    written.append(1, 2, 3)
+    written.append(4, 5, 6)
+    sink = MemorySink(f"{uuid.uuid4()}")
+    config = written.config.with_partition_filter(predicate).with_columns(["id"])
+    environment.from_source(IcebergSource(config)).to_sink(sink).execute("filtered")
+    assert sorted(sink.rows(), key=lambda row: row["id"]) == [{"id": 4}, {"id": 6}]
+
+
+def test_files_that_a_later_filter_drops_are_not_opened(written: Written, environment: Environment) -> None:
+    written.append(1, 2, 3)
+    written.append(4, 5, 6)
+    first = next(task.file for task in written.table.scan("id = 1").plan_files())
+    Path(first.file_path.removeprefix("file://")).unlink()
+    source = IcebergSource(written.config)
+    sink = MemorySink(f"{uuid.uuid4()}")
+    stream = environment.from_source(source)
+    late = stream.filter_expr(col("id") > 3).with_column("twice", col("id") * 2).select("twice")
+    late.to_sink(sink).execute("pruned")
+    assert sorted(row["twice"] for row in sink.rows()) == [8, 10, 12]
+    with pytest.raises(SourceError, match="is gone"):
+        stream.select("id").to_sink(MemorySink("x")).execute("not pruned")
+
+
+def test_changed_rows_stop_the_job_unless_it_is_told_what_to_do(written: Written, read: Read) -> None:
+    written.append(1, 2, 3)
+    config = written.config
+    for name in ("fails", "skip", "added_rows"):
+        assert read(config, name) == [1, 2, 3]
+    written.table.delete("id = 2")
+    snapshot = written.last
+    written.append(4)
+    with pytest.raises(SourceError, match=f"snapshot {snapshot} of table db.events changes or deletes rows"):
+        read(config, "fails")
+    assert read(config.with_changes("skip"), "skip") == [4]
+    # A copy-on-write delete carries 1 and 3 over.
+    assert read(config.with_changes("added_rows"), "added_rows") == [1, 3, 4]
+    assert read(config.with_changes("skip"), "fails") == [4]
+
+
+def test_a_stream_that_falls_behind_an_expiry_goes_on_while_all_files_are_there(written: Written, read: Read) -> None:
+    first = written.append(1)
+    assert read(written.config) == [1]
+    second, third = written.append(2), written.append(3)
+    written.append(4)
+    written.expire(first, second, third)
+    assert read(written.config) == [2, 3, 4]
+    assert read(written.config) == []
+
+
+def test_a_stream_stops_where_an_expiry_hides_what_changed(written: Written, read: Read) -> None:
+    first = written.append(1)
+    for name in ("fail", "live_rows", "rescan"):
+        assert read(written.config, name) == [1]
+    second = written.append(2)
+    written.table.delete("id = 1")
+    third = written.last
+    written.append(3)
+    written.expire(first, second, third)
+    with pytest.raises(SnapshotExpiredError, match="are not all there"):
+        read(written.config, "fail")
+    assert read(written.config.with_on_expired("live_rows"), "live_rows") == [2, 3]
+    assert read(written.config.with_on_expired("rescan"), "rescan") == [2, 3]
+    written.append(4)
+    assert read(written.config.with_on_expired("rescan"), "rescan") == [4]
+
+
+def test_a_table_that_was_rolled_back_or_made_anew_is_told_apart(written: Written, read: Read) -> None:
+    first = written.append(1)
+    written.append(2)
+    assert read(written.config) == [1, 2]
+    written.table.manage_snapshots().rollback_to_snapshot(first).commit()
+    written.append(3)
+    with pytest.raises(SnapshotRolledBackError):
+        read(written.config)
+    written.drop()
+    with pytest.raises(CatalogError):
+        read(written.config)
+    written.create()
+    written.append(1)
+    with pytest.raises(TableReplacedError):
+        read(written.config)
+
+
+def test_a_table_is_copied_into_another(written: Written, environment: Environment, tmp_path: Path) -> None:
+    for number in range(5):
+        written.append(*range(number * 1000, number * 1000 + 1000))
+    written.table.delete("id >= 100 and id < 200")
+    copy = IcebergSinkConfig(namespace="db", table="copy", storage=written.storage)
+    source = IcebergSource(written.config.with_max_files_per_epoch(2))
+    job = environment.from_source(source).to_sink(IcebergSink(copy)).execute("copy")
+    rows = copy.ref.load().scan().to_arrow().sort_by("id")
+    assert rows.equals(written.table.scan().to_arrow().sort_by("id"))
+    assert job.progress.epochs == 3
+
+
+def test_settings_that_do_not_fit_the_table_are_refused(written: Written, environment: Environment) -> None:
+    written.append(1)
+    wrong: Sequence[tuple[IcebergSourceConfig, type[VolleyError], str]] = [
+        (written.config.with_columns(["idd"]), ConfigError, "did you mean 'id'"),
+        (written.config.with_partition_filter("nope = 1"), ConfigError, "nope"),
+        (written.config.with_partition_filter("id ="), ConfigError, "is not a predicate"),
+    ]
+    for config, error, text in wrong:
+        with pytest.raises(error, match=text):
+            environment.from_source(IcebergSource(config)).to_sink(MemorySink("wrong")).execute("wrong")
+
+
+def test_another_snapshot_under_one_job_name_is_refused(written: Written, read: Read) -> None:
+    first, second = written.append(1), written.append(2)
+    assert read(written.config.with_mode(Snapshot(first))) == [1]
+    with pytest.raises(PlanError):
+        read(written.config.with_mode(Snapshot(second)))
