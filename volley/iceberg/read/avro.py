@@ -15,6 +15,7 @@ __all__ = ["AvroFile"]
 _MAGIC = b"Obj\x01"
 _SYNC_SIZE = 16
 _JOINED_BYTES = 1 << 20
+_BEHIND = 2
 
 
 class AvroFile:
@@ -39,10 +40,11 @@ class AvroFile:
         self._codec = meta.get("avro.codec", b"null").decode()
         self.schema = meta["avro.schema"].decode()
 
-    def items(self) -> Iterator[tuple[int, BinaryDecoder]]:
-        """Yield numbers of items, and decoders of so many; all of them must be read.
+    def items(self) -> Iterator[tuple[BinaryDecoder, int, int]]:
+        """Yield decoders, each with the size of what it has, and with the number of items there; all must be read.
 
-        Small blocks are joined: pyiceberg writes a block for each item.
+        Small blocks are joined: pyiceberg writes a block for each item. A decoder may read twice its size of zeros
+        behind the end: pyiceberg's compiled one does not check where its memory ends.
 
         Raises:
             ValueError: If the file is damaged.
@@ -86,11 +88,11 @@ class AvroFile:
         return self._decoder.read(size)
 
 
-def _decoders(count: int, blocks: list[bytes]) -> Iterator[tuple[int, BinaryDecoder]]:
-    joined = b"".join(blocks)
-    decoder = new_decoder(joined)
-    yield count, decoder
-    if decoder.tell() != len(joined):
+def _decoders(count: int, blocks: list[bytes]) -> Iterator[tuple[BinaryDecoder, int, int]]:
+    size = sum(map(len, blocks))
+    decoder = new_decoder(b"".join([*blocks, bytes(_BEHIND * size + _SYNC_SIZE)]))
+    yield decoder, size, count
+    if decoder.tell() != size:
         raise ValueError("a block is damaged")
 
 
