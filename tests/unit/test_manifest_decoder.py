@@ -36,7 +36,17 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from tests.unit.manifests import CODECS, IO, avro, data_file, manifest_of, write_manifest
+from tests.unit.manifests import (
+    CODECS,
+    IO,
+    avro,
+    avro_field,
+    data_file,
+    java_record,
+    java_schema,
+    manifest_of,
+    write_manifest,
+)
 from volley.errors import StorageError
 from volley.iceberg.pyiceberg_private.entries import read_entries
 from volley.iceberg.read import avro as volley_avro
@@ -185,98 +195,12 @@ def test_a_manifest_is_read_once(tmp_path: Path) -> None:
 
 # By hand: what other writers may do.
 
-MAP = {"type": "array", "logicalType": "map"}
-_DECIMAL = {"type": "fixed", "size": 4, "logicalType": "decimal", "precision": 9, "scale": 2}
-
-
-def _map(name: str, number: int, value: Any) -> dict[str, Any]:
-    fields = [
-        {"name": "key", "type": "int", "field-id": number + 1000},
-        {"name": "value", "type": value, "field-id": number + 2000},
-    ]
-    items = {"type": "record", "name": f"k{number}", "fields": fields}
-    return {"name": name, "type": ["null", {**MAP, "items": items}], "field-id": number, "default": None}
-
-
-def _list(name: str, number: int, item: str) -> dict[str, Any]:
-    items = {"type": "array", "items": item, "element-id": number + 1000}
-    return {"name": name, "type": ["null", items], "field-id": number, "default": None}
-
-
-def _field(name: str, number: int, data_type: Any) -> dict[str, Any]:
-    return {"name": name, "type": data_type, "field-id": number}
-
-
-def _schema(version: int) -> dict[str, Any]:
-    """As Iceberg's Java library writes it."""
-    partition = {
-        "type": "record",
-        "name": "r102",
-        "fields": [
-            _field("day", 1000, ["null", {"type": "int", "logicalType": "date"}]),
-            _field("money", 1001, ["null", {**_DECIMAL, "name": "d"}]),
-            _field("more", 1002, ["null", {**_DECIMAL, "name": "e"}]),
-        ],
-    }
-    old = [_field("block_size_in_bytes", 105, "long")]
-    file = [
-        *([] if version == 1 else [_field("content", 134, "int")]),
-        _field("file_path", 100, "string"),
-        _field("file_format", 101, "string"),
-        _field("partition", 102, partition),
-        _field("record_count", 103, "long"),
-        _field("file_size_in_bytes", 104, "long"),
-        *(old if version == 1 else []),
-        _map("column_sizes", 108, "long"),
-        _map("value_counts", 109, "long"),
-        _map("null_value_counts", 110, "long"),
-        _map("nan_value_counts", 137, "long"),
-        _map("lower_bounds", 125, "bytes"),
-        _map("upper_bounds", 128, "bytes"),
-        _field("key_metadata", 131, ["null", "bytes"]),
-        _list("split_offsets", 132, "long"),
-        _list("equality_ids", 135, "int"),
-        _field("sort_order_id", 140, ["null", "int"]),
-    ]
-    if version == 3:
-        file += [
-            _field("first_row_id", 142, ["null", "long"]),
-            _field("referenced_data_file", 143, ["null", "string"]),
-            _field("content_offset", 144, ["null", "long"]),
-            _field("content_size_in_bytes", 145, ["null", "long"]),
-        ]
-    numbers = [_field("sequence_number", 3, ["null", "long"]), _field("file_sequence_number", 4, ["null", "long"])]
-    fields = [
-        _field("status", 0, "int"),
-        _field("snapshot_id", 1, "long" if version == 1 else ["null", "long"]),
-        *([] if version == 1 else numbers),
-        _field("data_file", 2, {"type": "record", "name": "r2", "fields": file}),
-    ]
-    return {"type": "record", "name": "manifest_entry", "fields": fields}
-
-
-def _record(version: int, number: int = 0, **changes: Any) -> dict[str, Any]:
-    pairs = [{"key": 1, "value": 3}, {"key": 2, "value": number}]
-    texts = [{"key": 1, "value": b"a"}, {"key": 2, "value": b""}]
-    file = {
-        **{"content": 0, "file_path": f"s3://b/{number}", "file_format": "parquet"},
-        "partition": {"day": number, "money": Decimal("1.23"), "more": None},
-        **{"record_count": 5, "file_size_in_bytes": 600, "block_size_in_bytes": 1, "column_sizes": pairs},
-        **{"value_counts": pairs, "null_value_counts": pairs[:1], "nan_value_counts": []},
-        **{"lower_bounds": texts, "upper_bounds": None, "split_offsets": [4, 8], "equality_ids": None},
-        **{"key_metadata": b"secret", "sort_order_id": 1, "first_row_id": 5},
-        **{"referenced_data_file": "s3://b/data", "content_offset": 4, "content_size_in_bytes": 40},
-    }
-    file.update({name: value for name, value in changes.items() if name in file})
-    entry = {"status": 1, "snapshot_id": 12, "sequence_number": 3, "file_sequence_number": 4, "data_file": file}
-    return {**entry, **{name: value for name, value in changes.items() if name in entry}}
-
 
 @pytest.mark.usefixtures("decoded")
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_every_version_and_compression(version: int, codec: str, tmp_path: Path) -> None:
-    content = avro(_schema(version), [_record(version, number) for number in range(5)], codec)
+    content = avro(java_schema(version), [java_record(version, number) for number in range(5)], codec)
     manifest = manifest_of(tmp_path / "m.avro", content, sequence_number=0 if version == 1 else 7)
     read = read_manifest(IO, manifest)
     if codec != "snappy":
@@ -295,8 +219,8 @@ def test_every_version_and_compression(version: int, codec: str, tmp_path: Path)
     ("status", "numbers"), [(Status.ADDED, (70, 7, 7)), (Status.EXISTING, (70, 0, 0)), (Status.DELETED, (70, 0, 0))]
 )
 def test_added_entries_inherit(status: int, numbers: tuple[int, int, int], tmp_path: Path) -> None:
-    nothing = {"snapshot_id": None, "sequence_number": None, "file_sequence_number": None}
-    manifest = manifest_of(tmp_path / "m.avro", avro(_schema(2), [_record(2, status=int(status), **nothing)]))
+    nothing: dict[str, Any] = {"snapshot_id": None, "sequence_number": None, "file_sequence_number": None}
+    manifest = manifest_of(tmp_path / "m.avro", avro(java_schema(2), [java_record(2, status=int(status), **nothing)]))
     (entry,) = read_manifest(IO, manifest)
     assert (entry.snapshot_id, entry.sequence_number, entry.file_sequence_number) == numbers
     assert [entry] == _by_pyiceberg(manifest)
@@ -305,12 +229,12 @@ def test_added_entries_inherit(status: int, numbers: tuple[int, int, int], tmp_p
 
 @pytest.mark.usefixtures("decoded")
 def test_unknown_fields_of_any_type_are_skipped(tmp_path: Path) -> None:
-    schema = _schema(3)
+    schema = java_schema(3)
     color = {"type": "enum", "name": "color", "symbols": ["RED", "BLUE"]}
     inner = {
         "type": "record",
         "name": "inner",
-        "fields": [_field("x", 901, "double"), _field("y", 902, ["null", "color"])],
+        "fields": [avro_field("x", 901, "double"), avro_field("y", 902, ["null", "color"])],
     }
     extras: list[tuple[Any, Any]] = [
         (color, "BLUE"),
@@ -326,38 +250,38 @@ def test_unknown_fields_of_any_type_are_skipped(tmp_path: Path) -> None:
         ("null", None),
         ({"type": "string", "logicalType": "uuid"}, "5a6b5c2e-0000-0000-0000-000000000000"),
     ]
-    records = [_record(3, number) for number in range(3)]
+    records = [java_record(3, number) for number in range(3)]
     plain = read_manifest(IO, manifest_of(tmp_path / "plain.avro", avro(schema, records)))
     of_file = schema["fields"][-1]["type"]["fields"]
     for number, (data_type, value) in enumerate(extras):
-        of_file.insert(2 * number, _field(f"extra{number}", 5000 + number, data_type))
+        of_file.insert(2 * number, avro_field(f"extra{number}", 5000 + number, data_type))
         for record in records:
             record["data_file"][f"extra{number}"] = value
-    schema["fields"].insert(1, _field("outer", 6000, {"type": "array", "items": "string"}))
+    schema["fields"].insert(1, avro_field("outer", 6000, {"type": "array", "items": "string"}))
     records = [{**record, "outer": ["a", "b"]} for record in records]
     assert read_manifest(IO, manifest_of(tmp_path / "m.avro", avro(schema, records, "deflate"))) == plain
 
 
 @pytest.mark.usefixtures("decoded")
 def test_a_type_that_is_defined_once_and_named_twice(tmp_path: Path) -> None:
-    schema, partition = _schema(2), {"day": 1, "money": Decimal("1.23"), "more": Decimal("-4.56")}
+    schema, partition = java_schema(2), {"day": 1, "money": Decimal("1.23"), "more": Decimal("-4.56")}
     schema["fields"][-1]["type"]["fields"][3]["type"]["fields"][2]["type"][1] = "d"
-    manifest = manifest_of(tmp_path / "m.avro", avro(schema, [_record(2, partition=partition)]))
+    manifest = manifest_of(tmp_path / "m.avro", avro(schema, [java_record(2, partition=partition)]))
     assert read_manifest(IO, manifest)[0].partition == tuple(partition.values())
 
 
 @pytest.mark.usefixtures("decoded")
 def test_names_that_are_no_identifiers(tmp_path: Path) -> None:
-    named = deepcopy(_schema(2))
+    named = deepcopy(java_schema(2))
     for number, field in enumerate(named["fields"][-1]["type"]["fields"][3]["type"]["fields"]):
         field["name"] = ["year day", "'\n); import os #", "日本"][number]
-    manifest = manifest_of(tmp_path / "m.avro", avro(_schema(2), [_record(2)], named=named))
+    manifest = manifest_of(tmp_path / "m.avro", avro(java_schema(2), [java_record(2)], named=named))
     assert read_manifest(IO, manifest)[0].partition == (0, Decimal("1.23"), None)
 
 
 def test_the_decoder_in_python_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = manifest_of(
-        tmp_path / "m.avro", avro(_schema(3), [_record(3, number) for number in range(5)], "deflate")
+        tmp_path / "m.avro", avro(java_schema(3), [java_record(3, number) for number in range(5)], "deflate")
     )
     read = read_manifest(IO, manifest)
     monkeypatch.setattr(volley_avro, "new_decoder", StreamingBinaryDecoder)
@@ -377,7 +301,7 @@ def test_blocks_with_their_length_in_front(tmp_path: Path) -> None:
     entry += number(0) + number(1) + b"p" + number(7) + b"PARQUET" + number(0) * 3 + number(5) + number(6)
     entry += one + counts + one + counts + one + counts + number(0) + one + bounds + one + bounds
     entry += number(0) + one + offsets + number(0) + number(0)
-    empty = avro(_schema(2), [])
+    empty = avro(java_schema(2), [])
     content = empty + number(1) + number(len(entry)) + entry + empty[-16:]
     manifest = manifest_of(tmp_path / "m.avro", content)
     (read,) = read_manifest(IO, manifest)
@@ -396,10 +320,10 @@ def _zigzag(value: int) -> bytes:
 
 
 def test_a_form_that_only_pyiceberg_knows_is_read_by_it(tmp_path: Path) -> None:
-    schema = _schema(3)
+    schema = java_schema(3)
     offsets = next(field for field in schema["fields"][-1]["type"]["fields"] if field["name"] == "split_offsets")
     offsets["type"][1]["items"] = ["null", "long"]
-    content = avro(schema, [_record(3, 4)])
+    content = avro(schema, [java_record(3, 4)])
     with pytest.raises(UnknownSchemaError):
         decode_function(volley_avro.AvroFile(content).schema, tuple(FileEntry.__annotations__), True)
     (entry,) = read_manifest(IO, manifest_of(tmp_path / "m.avro", content))
@@ -408,9 +332,9 @@ def test_a_form_that_only_pyiceberg_knows_is_read_by_it(tmp_path: Path) -> None:
 
 
 def _endless() -> dict[str, Any]:
-    schema = _schema(2)
-    node = {"type": "record", "name": "node", "fields": [_field("next", 900, ["null", "node"])]}
-    schema["fields"].append(_field("list", 901, node))
+    schema = java_schema(2)
+    node = {"type": "record", "name": "node", "fields": [avro_field("next", 900, ["null", "node"])]}
+    schema["fields"].append(avro_field("list", 901, node))
     return schema
 
 
@@ -420,9 +344,9 @@ def _endless() -> dict[str, Any]:
         b"",
         b"Obj\x01",
         b"<html>404</html>",
-        avro(_schema(2), [_record(2)]).replace(b"avro.codec\x08null", b"avro.codec\x08abcd"),
-        avro(_field("x", 1, "long")["type"], [1]),
-        avro({"type": "record", "name": "manifest_file", "fields": [_field("manifest_path", 500, "string")]},
+        avro(java_schema(2), [java_record(2)]).replace(b"avro.codec\x08null", b"avro.codec\x08abcd"),
+        avro(avro_field("x", 1, "long")["type"], [1]),
+        avro({"type": "record", "name": "manifest_file", "fields": [avro_field("manifest_path", 500, "string")]},
              [{"manifest_path": "a"}]),
     ],
     ids=["empty", "cut", "html", "codec", "number", "manifest list"],
@@ -442,7 +366,7 @@ def test_a_type_inside_itself_is_no_endless_loop() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_file_that_ends_too_early_is_named(codec: str, tmp_path: Path) -> None:
-    content = avro(_schema(2), [_record(2, number) for number in range(6)], codec)
+    content = avro(java_schema(2), [java_record(2, number) for number in range(6)], codec)
     for end in random.Random(1).sample(range(len(content)), 30):
         manifest = manifest_of(tmp_path / "m.avro", content[:end], manifest_length=len(content))
         with pytest.raises(StorageError, match=r"m\.avro can't be read"):
@@ -456,14 +380,14 @@ def test_a_file_that_ends_too_early_is_named(codec: str, tmp_path: Path) -> None
 
 
 def test_a_block_that_does_not_end_where_it_should_is_named(tmp_path: Path) -> None:
-    content = bytearray(avro(_schema(2), [_record(2)], "deflate"))
+    content = bytearray(avro(java_schema(2), [java_record(2)], "deflate"))
     content[-3] ^= 1
     with pytest.raises(StorageError, match="a block does not end where it should"):
         read_manifest(IO, manifest_of(tmp_path / "m.avro", bytes(content)))
 
 
 def test_a_wrong_checksum_is_named(tmp_path: Path) -> None:
-    content = bytearray(avro(_schema(2), [_record(2)], "snappy"))
+    content = bytearray(avro(java_schema(2), [java_record(2)], "snappy"))
     content[-17] ^= 1
     with pytest.raises(StorageError, match="checksum"):
         read_manifest(IO, manifest_of(tmp_path / "m.avro", bytes(content)))

@@ -63,13 +63,15 @@ class AvroFile:
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
         if self._codec not in _CODECS:
             raise ValueError(f"unknown compression {self._codec}")
-        decompress, decoder, end = _CODECS[self._codec], self._decoder, len(self._content)
-        while decoder.tell() < end:
-            count = decoder.read_int()
-            block = self._read(decoder.read_int())
-            if self._read(_SYNC_SIZE) != self._sync:
+        decompress, decoder, content, sync = _CODECS[self._codec], self._decoder, self._content, self._sync
+        while decoder.tell() < len(content):
+            count, size = decoder.read_int(), decoder.read_int()
+            start = decoder.tell()
+            end = start + size
+            if size < 0 or not content.startswith(sync, end):
                 raise ValueError("a block does not end where it should")
-            yield count, decompress(block)
+            yield count, decompress(content[start:end])
+            decoder.skip(size + _SYNC_SIZE)
 
     def _meta(self) -> dict[str, bytes]:
         meta = {}
