@@ -15,6 +15,7 @@ __all__ = ["AvroFile"]
 _MAGIC = b"Obj\x01"
 _SYNC_SIZE = 16
 _JOINED_BYTES = 1 << 20
+_BEHIND = 2
 
 
 class AvroFile:
@@ -39,10 +40,11 @@ class AvroFile:
         self._codec = meta.get("avro.codec", b"null").decode()
         self.schema = meta["avro.schema"].decode()
 
-    def items(self) -> Iterator[tuple[int, BinaryDecoder]]:
-        """Yield numbers of items, and decoders of so many; all of them must be read.
+    def items(self) -> Iterator[tuple[BinaryDecoder, int, int]]:
+        """Yield decoders, each with the size of what it has, and with the number of items there; all must be read.
 
-        Small blocks are joined: pyiceberg writes a block for each item.
+        Small blocks are joined: pyiceberg writes a block for each item. A decoder may read twice its size of zeros
+        behind the end: pyiceberg's compiled one does not check where its memory ends.
 
         Raises:
             ValueError: If the file is damaged.
@@ -61,13 +63,15 @@ class AvroFile:
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
         if self._codec not in _CODECS:
             raise ValueError(f"unknown compression {self._codec}")
-        decompress, decoder, end = _CODECS[self._codec], self._decoder, len(self._content)
-        while decoder.tell() < end:
-            count = decoder.read_int()
-            block = self._read(decoder.read_int())
-            if self._read(_SYNC_SIZE) != self._sync:
+        decompress, decoder, content, sync = _CODECS[self._codec], self._decoder, self._content, self._sync
+        while decoder.tell() < len(content):
+            count, size = decoder.read_int(), decoder.read_int()
+            start = decoder.tell()
+            end = start + size
+            if size < 0 or not content.startswith(sync, end):
                 raise ValueError("a block does not end where it should")
-            yield count, decompress(block)
+            yield count, decompress(content[start:end])
+            decoder.skip(size + _SYNC_SIZE)
 
     def _meta(self) -> dict[str, bytes]:
         meta = {}
@@ -86,11 +90,11 @@ class AvroFile:
         return self._decoder.read(size)
 
 
-def _decoders(count: int, blocks: list[bytes]) -> Iterator[tuple[int, BinaryDecoder]]:
-    joined = b"".join(blocks)
-    decoder = new_decoder(joined)
-    yield count, decoder
-    if decoder.tell() != len(joined):
+def _decoders(count: int, blocks: list[bytes]) -> Iterator[tuple[BinaryDecoder, int, int]]:
+    size = sum(map(len, blocks))
+    decoder = new_decoder(b"".join([*blocks, bytes(_BEHIND * size + _SYNC_SIZE)]))
+    yield decoder, size, count
+    if decoder.tell() != size:
         raise ValueError("a block is damaged")
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -17,9 +18,9 @@ from pyiceberg.utils.decimal import bytes_to_decimal
 
 __all__ = ["Decode", "UnknownSchemaError", "decode_function"]
 
-Decode = Callable[[BinaryDecoder, int, Any, int | None, int, int, Collection[int] | None], list[Any]]
-"""Decodes a block: its decoder, its number of entries, their class, what they inherit (snapshot id, sequence number,
-partition spec), and the fields whose statistics are wanted (None = all)."""
+Decode = Callable[[BinaryDecoder, int, int, Any, int | None, int, int, Collection[int] | None], list[Any]]
+"""Decodes a block: its decoder, its size, its number of entries, their class, what they inherit (snapshot id, sequence
+number, partition spec), and the fields whose statistics are wanted (None = all)."""
 
 _FIELDS = {
     **{0: "status", 1: "snapshot_id", 3: "sequence_number", 4: "file_sequence_number", 134: "content", 100: "path"},
@@ -59,7 +60,7 @@ def decode_function(schema: str, names: tuple[str, ...], statistics: bool) -> De
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UnknownSchemaError(str(error)) from error
     scope: dict[str, Any] = {
-        **{"bounds": _bounds, "counts": _counts, "formats": _Formats(), "new": tuple.__new__},
+        **{"counts": _counts, "formats": _Formats(), "new": tuple.__new__, "short": _short},
         **{"decimal": bytes_to_decimal, "double": struct.Struct("<d").unpack, "nothing": {}},
     }
     # No text of the file is in the source, only numbers.
@@ -76,8 +77,8 @@ class _Formats(dict[str, str]):
         return self[name]
 
 
-def _bounds(read: Mapping[int, bytes], wanted: Collection[int] | None) -> Mapping[int, bytes]:
-    return read if wanted is None else {key: read[key] for key in wanted if key in read}
+def _short() -> None:
+    raise EOFError("it has a value that is longer than its block")
 
 
 def _counts(read: Sequence[int], wanted: Collection[int] | None) -> Mapping[int, int]:
@@ -100,13 +101,14 @@ class _Source:
         self._variables = 0
 
     def function(self, schema: Any, names: tuple[str, ...]) -> str:
-        self._line("def decode(decoder, count, entry, snapshot, sequence, spec_id, wanted):")
+        self._line("def decode(decoder, end, count, entry, snapshot, sequence, spec_id, wanted):")
         self._indent += 1
         for method in _METHODS:
             self._line(f"{method} = decoder.{method}")
         for name, default in {name: _default(name) for name in names if name != "spec_id"}.items():
             self._line(f"{name} = {default}")
         self._line("entries = []")
+        self._line("if count > end: short()")
         self._line("for _ in range(count):")
         self._indent += 1
         missing = _REQUIRED - self._entry(schema, set())
@@ -114,8 +116,8 @@ class _Source:
             raise UnknownSchemaError(f"without {', '.join(sorted(missing))}")
         # A version 1 manifest has no sequence numbers, and those of removed or kept files are never inherited.
         self._line("if snapshot_id is None: snapshot_id = snapshot")
-        for name in ("sequence_number", "file_sequence_number"):
-            self._line(f"if {name} is None: {name} = sequence if status == 1 else 0")
+        self._line("if sequence_number is None: sequence_number = sequence if status == 1 else 0")
+        self._line("if file_sequence_number is None: file_sequence_number = sequence if status == 1 else 0")
         self._line(f"entries.append(new(entry, ({', '.join(names)})))")
         self._indent -= 1
         self._line("return entries")
@@ -146,23 +148,18 @@ class _Source:
         return read
 
     def _read_field(self, name: str, data_type: Any) -> None:
-        optional, data_type = self._optional(data_type)
-        if optional is not None:
-            self._line(f"if read_int() == {optional}: {name} = {_default(name)}")
-            self._line("else:")
-            self._indent += 1
-        if name == "partition":
-            self._partition(data_type)
-        elif name in _STATISTICS:
-            self._map(name, data_type)
-        elif name in _LISTS:
-            self._numbers(name, data_type)
-        elif name == "format":
-            self._line(f"{name} = formats[{self._value(data_type)}]")
-        else:
-            self._line(f"{name} = {self._value(data_type)}")
-        if optional is not None:
-            self._indent -= 1
+        """Write the reading of an attribute."""
+        with self._unless_null(name, data_type, _default(name)) as present:
+            if name == "partition":
+                self._partition(present)
+            elif name in _STATISTICS:
+                self._map(name, present)
+            elif name in _LISTS:
+                self._numbers(name, present)
+            else:
+                self._value(name, present)
+                if name == "format":
+                    self._line("format = formats[format]")
 
     def _partition(self, record: Any) -> None:
         if record["type"] != "record":
@@ -170,26 +167,44 @@ class _Source:
         self._define(record)
         values = []
         for field in record["fields"]:
-            optional, data_type = self._optional(field["type"])
-            value = self._value(data_type)
             values.append(self._variable())
-            self._line(
-                f"{values[-1]} = {value if optional is None else f'None if read_int() == {optional} else {value}'}"
-            )
+            with self._unless_null(values[-1], field["type"], "None") as present:
+                self._value(values[-1], present)
         self._line(f"partition = ({''.join(f'{value}, ' for value in values)})")
 
-    def _value(self, data_type: Any) -> str:
-        """Return the expression that reads a value."""
+    @contextmanager
+    def _unless_null(self, target: str, data_type: Any, default: str) -> Iterator[Any]:
+        """Write the branches of an optional value; yield its type."""
+        if not isinstance(data_type, list):
+            yield self._resolved(data_type)
+            return
+        if len(data_type) != 2 or "null" not in data_type:
+            raise UnknownSchemaError("a union of several types")
+        null = data_type.index("null")
+        self._line(f"if read_int() == {null}: {target} = {default}")
+        with self._block("else:"):
+            yield self._resolved(data_type[1 - null])
+
+    def _value(self, target: str, data_type: Any) -> None:
+        """Write the reading of a basic value."""
         data_type = self._resolved(data_type)
         attributes = data_type if isinstance(data_type, dict) else {"type": data_type}
         basic, logical = attributes["type"], attributes.get("logicalType")
-        if basic == "fixed":
-            read = f"read({int(attributes['size'])})"
-        elif basic == "string" and logical is not None:
-            raise UnknownSchemaError(f"a string that is a {logical}")
+        if basic in ("string", "bytes"):
+            self._size()
+            read = "read(length).decode()" if basic == "string" else "read(length)"
         else:
-            read = _READS[basic]
-        return f"decimal({read}, {int(attributes.get('scale', 0))})" if logical == "decimal" else read
+            read = f"read({int(attributes['size'])})" if basic == "fixed" else _READS[basic]
+        if basic == "string" and logical is not None:
+            raise UnknownSchemaError(f"a string that is a {logical}")
+        if logical == "decimal":
+            read = f"decimal({read}, {int(attributes.get('scale', 0))})"
+        self._line(f"{target} = {read}")
+
+    def _size(self) -> None:
+        """Write the reading of a length; pyiceberg's compiled decoder would read on behind the end of its memory."""
+        self._line("length = read_int()")
+        self._line("if not 0 <= length <= end: short()")
 
     def _map(self, name: str, data_type: Any) -> None:
         """Write the reading of a map with numbers as keys: an array of records with a key and a value."""
@@ -198,19 +213,25 @@ class _Source:
             raise UnknownSchemaError(f"a map from {key}")
         if value == "bytes" and _STATISTICS[name] == "bounds":
             self._line(f"{name} = {{}}")
-            self._blocks(f"read_int_bytes_dict(n, {name})")
+            with self._blocks(), self._block("for _ in range(n):"):
+                self._line("key = read_int()")
+                self._size()
+                self._line(f"if wanted is None or key in wanted: {name}[key] = read(length)")
+                self._line("else: skip(length)")
         elif value in _NUMBERS and _STATISTICS[name] == "counts":
             self._line(f"{name} = ()")
-            self._blocks(f"{name} = (*{name}, *read_ints(2 * n)) if {name} else read_ints(2 * n)")
+            with self._blocks():
+                self._line(f"{name} = (*{name}, *read_ints(2 * n)) if {name} else read_ints(2 * n)")
+            self._line(f"{name} = counts({name}, wanted)")
         else:
             raise UnknownSchemaError(f"a map to {value}")
-        self._line(f"{name} = {_STATISTICS[name]}({name}, wanted)")
 
     def _numbers(self, name: str, data_type: Any) -> None:
         if self._items(data_type) not in _NUMBERS:
             raise UnknownSchemaError(f"{name} is not a list of numbers")
         self._line(f"{name} = ()")
-        self._blocks(f"{name} = (*{name}, *read_ints(n))")
+        with self._blocks():
+            self._line(f"{name} = (*{name}, *read_ints(n))")
 
     def _items(self, data_type: Any) -> Any:
         array = self._resolved(data_type)
@@ -218,13 +239,22 @@ class _Source:
             raise UnknownSchemaError("not an array")
         return self._resolved(array["items"])
 
-    def _blocks(self, read: str) -> None:
-        """Write the reading of an array's or a map's blocks of `n` items; a negative number precedes a length."""
-        self._line("n = read_int()")
-        self._line("while n:")
-        self._line("    if n < 0: n = -n; skip_int()")
-        self._line(f"    {read}")
-        self._line("    n = read_int()")
+    @contextmanager
+    def _block(self, head: str) -> Iterator[None]:
+        self._line(head)
+        self._indent += 1
+        yield
+        self._indent -= 1
+
+    @contextmanager
+    def _blocks(self, n: str = "n") -> Iterator[None]:
+        """Write a loop over an array's or a map's blocks of `n` items; a negative number precedes a length."""
+        self._line(f"{n} = read_int()")
+        with self._block(f"while {n}:"):
+            self._line(f"if {n} < 0: {n} = -{n}; read_int()")
+            self._line(f"if {n} > end: short()")
+            yield
+            self._line(f"{n} = read_int()")
 
     def _skip(self, data_type: Any, depth: int = 0) -> None:
         """Write the skipping of a value of any type of Avro."""
@@ -235,7 +265,10 @@ class _Source:
             self._skip_union(data_type, depth)
             return
         basic = data_type["type"] if isinstance(data_type, dict) else data_type
-        if basic in _SKIPS:
+        if basic in ("string", "bytes"):
+            self._size()
+            self._line("skip(length)")
+        elif basic in _SKIPS:
             self._line(_SKIPS[basic])
         elif basic == "fixed":
             self._line(f"skip({int(data_type['size'])})")
@@ -252,44 +285,24 @@ class _Source:
         self._line(f"{branch} = read_int()")
         for number, data_type in enumerate(branches):
             if data_type != "null":
-                self._line(f"if {branch} == {number}:")
-                self._indent += 1
-                self._skip(data_type, depth + 1)
-                self._indent -= 1
+                with self._block(f"if {branch} == {number}:"):
+                    self._skip(data_type, depth + 1)
 
     def _skip_items(self, data_type: Any, depth: int) -> None:
-        items = self._resolved(data_type.get("items"))
+        is_map = data_type["type"] == "map"
+        items = self._resolved(data_type["values" if is_map else "items"])
         fields = items["fields"] if isinstance(items, dict) and items.get("type") == "record" else []
-        types = [self._resolved(field["type"]) for field in fields]
-        # Reading what is not needed by one call takes less time than skipping it item by item.
-        if items in _NUMBERS or (types and all(isinstance(each, str) and each in _NUMBERS for each in types)):
-            self._blocks(f"read_ints({max(len(types), 1)} * n)")
-            return
-        if len(types) == 2 and types[0] in _NUMBERS and types[1] == "bytes":
-            self._blocks("read_int_bytes_dict(n, {})")
-            return
-        count = self._variable()
-        self._line(f"{count} = read_int()")
-        self._line(f"while {count}:")
-        self._indent += 1
-        self._line(f"if {count} < 0: skip(read_int())")
-        self._line(f"for _ in range({count}):")
-        self._indent += 1
-        if data_type["type"] == "map":
-            self._line("skip_bytes()")
-        self._skip(data_type.get("items", data_type.get("values")), depth + 1)
-        self._indent -= 1
-        self._line(f"{count} = read_int()")
-        self._indent -= 1
-
-    def _optional(self, data_type: Any) -> tuple[int | None, Any]:
-        """Return the branch of an optional value's null, and its type; no branch if it is required."""
-        if not isinstance(data_type, list):
-            return None, self._resolved(data_type)
-        if len(data_type) != 2 or "null" not in data_type:
-            raise UnknownSchemaError("a union of several types")
-        null = data_type.index("null")
-        return null, self._resolved(data_type[1 - null])
+        types = [self._resolved(field["type"]) for field in fields] or [items]
+        n = self._variable()
+        with self._blocks(n):
+            if not is_map and all(isinstance(each, str) and each in _NUMBERS for each in types):
+                # Reading all numbers at once takes less time than skipping each.
+                self._line(f"read_ints({len(types)} * {n})")
+                return
+            with self._block(f"for _ in range({n}):"):
+                if is_map:
+                    self._skip("string")
+                self._skip(items, depth + 1)
 
     def _resolved(self, data_type: Any) -> Any:
         """Return the definition of a named type, and a basic type as its name; remember the names of definitions."""
@@ -323,13 +336,11 @@ def _default(name: str) -> str:
 # pyiceberg's compiled decoder reads a double as a float of 4 bytes.
 _READS = {
     **{"int": "read_int()", "long": "read_int()", "boolean": "read_boolean()", "float": "read_float()"},
-    **{"double": "double(read(8))[0]", "string": "read_utf8()", "bytes": "read_bytes()", "null": "None"},
+    **{"double": "double(read(8))[0]", "null": "None"},
 }
+# It checks the end before it reads a number, but not before it skips one.
 _SKIPS = {
-    **{"int": "skip_int()", "long": "skip_int()", "enum": "skip_int()", "boolean": "skip(1)", "float": "skip(4)"},
-    **{"double": "skip(8)", "string": "skip_bytes()", "bytes": "skip_bytes()", "null": "pass"},
+    **{"int": "read_int()", "long": "read_int()", "enum": "read_int()", "boolean": "skip(1)", "float": "skip(4)"},
+    **{"double": "skip(8)", "null": "pass"},
 }
-_METHODS = (
-    *("read", "read_int", "read_ints", "read_int_bytes_dict", "read_boolean", "read_float", "read_utf8", "read_bytes"),
-    *("skip", "skip_int", "skip_bytes"),
-)
+_METHODS = ("read", "read_int", "read_ints", "read_boolean", "read_float", "skip")

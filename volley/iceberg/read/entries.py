@@ -104,7 +104,7 @@ class FileEntry(NamedTuple):
 
     def naming_only(self, path: str) -> FileEntry:
         """Return the position-delete file as one that is known to name no other data file, without statistics."""
-        return self.without_statistics()._replace(referenced_file=path)
+        return self._replace(referenced_file=path).without_statistics()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class PlannedFile:
     deletes: tuple[FileEntry, ...] = ()
 
 
-_NAMES = FileEntry._fields
+_NAMES = tuple(FileEntry.__annotations__)
 # Without statistics and the path's characters; one field's statistics.
 _ENTRY_BYTES, _STATISTIC_BYTES = 600, 500
 
@@ -203,8 +203,8 @@ def _decode(content: bytes, manifest: ManifestFile, wanted: frozenset[int] | Non
     decode = decode_function(file.schema, _NAMES, wanted is None or bool(wanted))
     entries: list[FileEntry] = []
     inherited = manifest.added_snapshot_id, manifest.sequence_number or 0, manifest.partition_spec_id
-    for count, decoder in file.items():
-        entries += decode(decoder, count, FileEntry, *inherited, wanted)
+    for decoder, size, count in file.items():
+        entries += decode(decoder, size, count, FileEntry, *inherited, wanted)
     return entries
 
 

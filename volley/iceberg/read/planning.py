@@ -219,7 +219,8 @@ class _Filters:
     def _filter(self, spec: PartitionSpec) -> _Filter:
         partition_filter = projected(self._schema, spec, self._row_filter)
         by_partition = {part.source_id for part in spec.fields if isinstance(part.transform, IdentityTransform)}
-        statistics = frozenset(self._fields - by_partition)
+        # Partitions decide on a filter of their columns alone; "or" with another column takes the statistics of both.
+        statistics = frozenset(self._fields if self._fields - by_partition else ())
         return _Filter(
             manifest_predicate(self._schema, spec, partition_filter),
             partition_predicate(self._schema, spec, partition_filter),

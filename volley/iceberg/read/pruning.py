@@ -179,14 +179,8 @@ class _Compiler(BoundBooleanExpressionVisitor[Predicate[T]], Generic[T]):
         return self.visit_in(term, {literal.value})
 
     def visit_in(self, term: BoundTerm, literals: set[Any]) -> Predicate[T]:
-        has_nan = any(value != value for value in literals)
-        ranges = [_range(term, value) for value in literals if value == value]
-        return self._by(
-            term,
-            lambda facts: (
-                (has_nan and facts.nans) or (facts.values and any(_meets(facts, low, high) for low, high in ranges))
-            ),
-        )
+        ranges = [_range(term, value) for value in literals]
+        return self._by(term, lambda facts: facts.values and any(_meets(facts, low, high) for low, high in ranges))
 
     def visit_not_equal(self, term: BoundTerm, literal: Literal[Any]) -> Predicate[T]:
         return always
@@ -225,15 +219,11 @@ class _Compiler(BoundBooleanExpressionVisitor[Predicate[T]], Generic[T]):
 
     def below(self, term: BoundTerm, value: Any, compare: Callable[[Any, Any], bool]) -> Predicate[T]:
         """Return whether values below a literal, or equal to it, may be there."""
-        if value != value:
-            return self._by(term, lambda facts: facts.values or facts.nans)
         _, high = _range(term, value)
         return self._by(term, lambda facts: facts.values and (facts.lower is None or compare(facts.lower, high)))
 
     def above(self, term: BoundTerm, value: Any, compare: Callable[[Any, Any], bool]) -> Predicate[T]:
         """Return whether values above a literal, or equal to it, may be there."""
-        if value != value:
-            return self._by(term, lambda facts: facts.nans)
         low, _ = _range(term, value)
         return self._by(
             term, lambda facts: facts.nans or (facts.values and (facts.upper is None or compare(facts.upper, low)))
