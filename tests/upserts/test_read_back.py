@@ -44,7 +44,8 @@ from tests.upserts.nested import tables, told
 from tests.upserts.values import VALUES, make_table
 from volley import Epoch, StorageError
 from volley.iceberg import Append, Upsert
-from volley.iceberg.read.data_files import read_data_file
+from volley.iceberg.read.entries import PlannedFile, entry_of
+from volley.iceberg.read.rows import RowReader, file_task
 
 # Changes of copies
 
@@ -179,8 +180,12 @@ def file_of(rows: pa.Table, path: Path, *partition: Any, **options: Any) -> Data
     return made
 
 
+def batches_of(table: Table, file: DataFile, schema: Schema) -> Iterator[pa.RecordBatch]:
+    return RowReader.of(table.metadata, schema).read(table.io, file_task(PlannedFile(entry_of(file)), table.metadata))
+
+
 def read(table: Table, file: DataFile, schema: Schema) -> list[dict[str, Any]]:
-    batches = list(read_data_file(table.io, file, table.metadata, schema))
+    batches = list(batches_of(table, file, schema))
     found = pa.Table.from_batches(batches)
     found.validate(full=True)
     rows: list[dict[str, Any]] = found.to_pylist()
@@ -239,9 +244,9 @@ def test_a_column_that_only_the_partition_tells(name: str, catalog: Catalog, tmp
     table = lake.table()
     (task,) = table.scan().plan_files()
     path = Path(task.file.file_path.removeprefix("file://"))
-    whole = list(read_data_file(table.io, task.file, table.metadata, table.schema()))
+    whole = list(batches_of(table, task.file, table.schema()))
     pq.write_table(pq.read_table(path).select(["id"]), path)
-    assert list(read_data_file(table.io, task.file, table.metadata, table.schema())) == whole
+    assert list(batches_of(table, task.file, table.schema())) == whole
     lake.close()
 
 
@@ -286,7 +291,7 @@ def test_types_of_other_writers_are_those_of_the_table(
     fields = [pa.field("c", column.type, metadata={"PARQUET:field_id": "2"})]
     rows = pa.Table.from_arrays([column], schema=pa.schema(fields))
     table = table_of(catalog, schema)
-    (batch,) = read_data_file(table.io, file_of(rows, tmp_path / "f.parquet"), table.metadata, schema)
+    (batch,) = batches_of(table, file_of(rows, tmp_path / "f.parquet"), schema)
     found = batch.column("c")
     assert (found.cast(pa.int64()) if pa.types.is_timestamp(found.type) else found).to_pylist() == values
     assert batch.column("id").null_count == len(values)

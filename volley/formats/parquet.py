@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,7 @@ from volley.formats.parquet_footer import (
 )
 from volley.formats.parquet_pages import Pages, Window, pages_of
 
-__all__ = ["FORMAT"]
+__all__ = ["FORMAT", "OpenParquet", "opened"]
 
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 64 << 20
@@ -121,23 +122,69 @@ def _batches(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], dictionaries: bool
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Yield the batches of a part, each with the number of the file's rows before it."""
-    number, parts = part
+    with opened(file) as parquet:
+        present = set(parquet.schema.names)
+        columns = [name for name in schema.names if name in present]
+        yield from parquet.batches(columns, parquet.part(*part), schema if dictionaries else None)
+
+
+@contextmanager
+def opened(file: InputFile) -> Iterator[OpenParquet]:
+    """Open a Parquet file for as long as the context lasts.
+
+    Raises:
+        SourceError: If it is damaged or encrypted.
+    """
     try:
         with file.open() as stream:
             groups = read_footer(file, stream).groups
             source = pq.ParquetFile(stream, coerce_int96_timestamp_unit=_INT96)
-            present = set(source.schema_arrow.names)
-            columns = [name for name in schema.names if name in present]
-            first, last = number * len(groups) // parts, (number + 1) * len(groups) // parts
-            before = sum(group.rows for group in groups[:first])
-            window = Window(stream)
-            for index in range(first, last):
-                group = _RowGroup.open(file, window, source.metadata, index, groups[index], columns)
-                for batch in group.batches(columns, schema if dictionaries else None):
-                    yield batch, before
-                    before += batch.num_rows
+            yield OpenParquet(file, stream, groups, source.metadata, source.schema_arrow)
     except (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError) as error:
         raise damaged(file, error) from error
+
+
+@dataclass(frozen=True)
+class OpenParquet:
+    """An open Parquet file.
+
+    Args:
+        file: The file, for its name in errors.
+        stream: The open file.
+        groups: Its row groups.
+        metadata: Its footer, as pyarrow's object.
+        schema: Its columns, as Arrow reads them.
+    """
+
+    file: InputFile
+    stream: Any
+    groups: Sequence[Group]
+    metadata: pq.FileMetaData
+    schema: pa.Schema
+
+    def part(self, number: int, parts: int) -> range:
+        """Return the row groups of one of several parts of similar size."""
+        count = len(self.groups)
+        return range(number * count // parts, (number + 1) * count // parts)
+
+    def batches(
+        self, columns: Sequence[str], groups: Iterable[int], encoded: pa.Schema | None = None, rows: int = _BATCH_ROWS
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield the rows of some row groups, each batch with the number of the file's rows before it.
+
+        Args:
+            columns: The names of the top-level columns to read.
+            groups: The numbers of the row groups, ascending.
+            encoded: The types of columns that stay dictionary-encoded if their dictionary is small; None = none stays.
+            rows: The most rows of a batch; long values make it smaller.
+        """
+        window = Window(self.stream)
+        for index in groups:
+            before = sum(group.rows for group in self.groups[:index])
+            group = _RowGroup.open(self.file, window, self.metadata, index, self.groups[index], columns)
+            for batch in group.batches(columns, encoded, rows):
+                yield batch, before
+                before += batch.num_rows
 
 
 @dataclass(frozen=True)
@@ -180,14 +227,14 @@ class _RowGroup:
         columns = [(chunk, pages_of(window, chunk)) for chunk in chunks]
         return cls(file, window, metadata, number, group.rows, columns, 0 if fits else _COLUMN_BUFFER)
 
-    def batches(self, names: Sequence[str], encoded: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows; if `encoded` is a schema, its columns with small dictionaries stay dictionary-encoded."""
+    def batches(self, names: Sequence[str], encoded: pa.Schema | None, most: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, at most `most` in a batch; see `OpenParquet.batches`."""
         self._refuse_large_pages()
         stored = self._stored()
         encoded_paths = [
             path for path, values in stored.items() if encoded is not None and _can_stay_encoded(path, values, encoded)
         ]
-        rows = self._rows_of_a_batch(stored)
+        rows = min(most, self._rows_of_a_batch(stored))
         # Free the dictionaries: they can be large, and are no longer needed.
         stored.clear()
         return self._read(encoded_paths, self.buffer, rows, names)

@@ -1,248 +1,93 @@
-"""Reads a table's data files by field id under its current schema; pyiceberg's reader loses nulls of nested columns."""
+"""Reads a data file by field id, with all its rows: those that delete files delete, too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyiceberg.conversions import from_json
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import MappedField
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 
-from volley.errors import StorageError
-from volley.iceberg.pyiceberg_private.access import partition_values
+from volley.arrow.dictionaries import make_batch
+from volley.formats.parquet import OpenParquet, opened
+from volley.iceberg.read.entries import FileEntry
+from volley.iceberg.read.opening import input_file
+from volley.iceberg.read.projection import FileField, Projection, identified
 from volley.iceberg.schema.types import arrow_schema
 
-__all__ = ["read_data_file"]
+__all__ = ["OpenDataFile", "open_data_file"]
 
-_FIELD_ID = b"PARQUET:field_id"
 _BATCH_ROWS = 65_536
 
 
-def read_data_file(io: FileIO, file: DataFile, table: TableMetadata, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of a data file in their order, including rows that delete files delete.
-
-    By Iceberg's specification, a column that the file lacks has the value of its partition, the schema's default, or
-    null. Values change only to a wider type.
+@contextmanager
+def open_data_file(
+    io: FileIO,
+    file: FileEntry,
+    names: Sequence[MappedField],
+    constants: Mapping[int, Any],
+    part: tuple[int, int] = (0, 1),
+) -> Iterator[OpenDataFile]:
+    """Open a data file, or an equality-delete file, for as long as the context lasts.
 
     Args:
         io: Opens the file.
-        file: A data file of the table.
-        table: The table's metadata; its snapshots are not needed.
-        schema: The columns to read, of the table's schema.
+        file: The file.
+        names: The table's name mapping, for files without field ids.
+        constants: The values of the columns that its partition determines, by field id.
+        part: The number of the part to read and the number of parts; parts are row groups.
 
     Raises:
-        StorageError: If the file is not Parquet, or has neither field ids nor a name mapping.
+        SourceError: If the file is gone, damaged, encrypted or not Parquet.
+        StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
     """
-    if file.file_format != FileFormat.PARQUET:
-        raise StorageError(
-            f"data file {file.file_path} is {file.file_format.value}, only Parquet can be read here",
-            hint="rewrite the table's files as Parquet by the engine that wrote them",
-        )
-    with io.new_input(file.file_path).open() as stream:
-        parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
-        columns = _identified(parquet.schema_arrow, _mapped_names(table), file.file_path)
-        selected = [column for column in columns if _has(schema, column.field_id)]
-        projection = _Projection(_constants(file, table))
-        target = arrow_schema(schema)
-        for batch in parquet.iter_batches(_BATCH_ROWS, columns=[column.name for column in selected], use_threads=False):
-            present = {column.field_id: (column, batch.column(column.name)) for column in selected}
-            arrays = projection.fields(schema.fields, target, present, batch.num_rows)
-            yield pa.RecordBatch.from_arrays(arrays, schema=target)
+    with opened(input_file(io, file)) as parquet:
+        fields = identified(parquet.schema, names, file.path)
+        yield OpenDataFile(parquet, fields, parquet.part(*part), constants)
 
 
 @dataclass(frozen=True)
-class _FileField:
-    """A field of a file.
+class OpenDataFile:
+    """An open data file, or a part of it.
 
     Args:
-        name: Its name in the file.
-        field_id: Its id; None = it is not a field of the table.
-        fields: Its children: a struct's fields, a list's element, a map's key and value.
+        parquet: The Parquet file.
+        fields: Its columns.
+        groups: The numbers of the row groups to read.
+        constants: The values of columns that it may lack, by field id.
     """
 
-    name: str
-    field_id: int | None
-    fields: tuple[_FileField, ...] = ()
-
-
-def _has(schema: Schema, field_id: int | None) -> bool:
-    return any(field.field_id == field_id for field in schema.fields)
-
-
-def _mapped_names(table: TableMetadata) -> Sequence[MappedField]:
-    """Return the table's name mapping, for files without field ids."""
-    mapping = table.name_mapping()
-    return mapping.root if mapping else ()
-
-
-def _identified(schema: pa.Schema, mapped: Sequence[MappedField], path: str) -> list[_FileField]:
-    """Return the columns of a file by their ids; by their names only if no field has an id."""
-    by_id = [_by_id(field) for field in schema]
-    if any(map(_has_ids, by_id)):
-        return by_id
-    if not mapped:
-        raise StorageError(
-            f"data file {path} has no field ids, and the table has no property schema.name-mapping.default",
-            hint="set that property, or rewrite the file by the engine that added it",
-        )
-    return [_by_name(field, field.name, mapped) for field in schema]
-
-
-def _has_ids(field: _FileField) -> bool:
-    return field.field_id is not None or any(map(_has_ids, field.fields))
-
-
-def _by_id(field: pa.Field) -> _FileField:
-    field_id = (field.metadata or {}).get(_FIELD_ID)
-    children = tuple(_by_id(child) for _, child in _children(field.type))
-    return _FileField(field.name, None if field_id is None else int(field_id), children)
-
-
-def _by_name(field: pa.Field, name: str, mapped: Sequence[MappedField]) -> _FileField:
-    match = next((entry for entry in mapped if name in entry.names), MappedField(names=[name]))
-    children = tuple(_by_name(child, standard, match.fields) for standard, child in _children(field.type))
-    return _FileField(field.name, match.field_id, children)
-
-
-def _children(data_type: pa.DataType) -> list[tuple[str, pa.Field]]:
-    """Return the fields in a type, with their names in name mappings."""
-    if pa.types.is_map(data_type):
-        return [("key", data_type.key_field), ("value", data_type.item_field)]
-    if pa.types.is_struct(data_type):
-        return [(field.name, field) for field in data_type]
-    return [("element", data_type.value_field)] if _is_list(data_type) else []
-
-
-def _is_list(data_type: pa.DataType) -> bool:
-    t = pa.types
-    return bool(
-        t.is_list(data_type)
-        or t.is_large_list(data_type)
-        or t.is_fixed_size_list(data_type)
-        or t.is_list_view(data_type)
-        or t.is_large_list_view(data_type)
-    )
-
-
-def _constants(file: DataFile, table: TableMetadata) -> dict[int, Any]:
-    """Return the values of columns that the file's partition determines."""
-    fields = table.specs()[file.spec_id].fields
-    return {
-        field.source_id: value
-        for field, value in zip(fields, partition_values(file.partition), strict=True)
-        if isinstance(field.transform, IdentityTransform) and value is not None
-    }
-
-
-@dataclass(frozen=True)
-class _Projection:
-    """Projects the columns of a file to those of a table.
-
-    Args:
-        constants: Values of columns that the file may lack, by field id.
-    """
-
+    parquet: OpenParquet
+    fields: Sequence[FileField]
+    groups: range
     constants: Mapping[int, Any]
 
-    def fields(
-        self,
-        wanted: Sequence[NestedField],
-        targets: pa.Schema | pa.StructType,
-        present: Mapping[int | None, tuple[_FileField, pa.Array]],
-        rows: int,
-    ) -> list[pa.Array]:
-        """Return the arrays of some fields.
+    @property
+    def positions(self) -> range:
+        """The positions of its rows in the whole file."""
+        counts = [group.rows for group in self.parquet.groups]
+        return range(sum(counts[: self.groups.start]), sum(counts[: self.groups.stop]))
+
+    def batches(
+        self, schema: Schema, dictionaries: bool = False, rows: int = _BATCH_ROWS
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield all rows in order, each batch with the position of its first row in the whole file.
 
         Args:
-            wanted: The fields.
-            targets: Their Arrow fields.
-            present: The fields that the file has, by id.
-            rows: The number of rows.
+            schema: The columns to read, of the table's schema.
+            dictionaries: True keeps top-level columns with a small dictionary encoded.
+            rows: The most rows of a batch; long values make it smaller.
         """
-        return [
-            self._array(field.field_type, target.type, *present[field.field_id])
-            if field.field_id in present
-            else self._absent(field, target.type, rows)
-            for field, target in zip(wanted, targets, strict=True)
-        ]
-
-    def _absent(self, field: NestedField, target: pa.DataType, rows: int) -> pa.Array:
-        value = self.constants.get(field.field_id)
-        if value is None and field.initial_default is not None:
-            assert isinstance(field.field_type, PrimitiveType)
-            value = from_json(field.field_type, field.initial_default)
-        if value is None:
-            return pa.nulls(rows, target)
-        if isinstance(target, pa.BaseExtensionType):
-            stored = pa.repeat(pa.scalar(getattr(value, "bytes", value), target.storage_type), rows)
-            return pa.ExtensionArray.from_storage(target, stored)
-        return pa.repeat(pa.scalar(value, target), rows)
-
-    def _array(self, data_type: IcebergType, target: pa.DataType, field: _FileField, array: pa.Array) -> pa.Array:
-        if isinstance(data_type, StructType):
-            return self._struct(data_type, target, field, array)
-        if isinstance(data_type, ListType):
-            return self._list(data_type, target, field, array)
-        if isinstance(data_type, MapType):
-            return self._map(data_type, target, field, array)
-        return _cast(array, target)
-
-    def _struct(self, data_type: StructType, target: pa.StructType, field: _FileField, array: pa.Array) -> pa.Array:
-        present = {child.field_id: (child, array.field(number)) for number, child in enumerate(field.fields)}
-        children = self.fields(data_type.fields, target, present, len(array))
-        return pa.Array.from_buffers(target, len(array), [_validity(array)], children=children)
-
-    def _list(self, data_type: ListType, target: pa.ListType, field: _FileField, array: pa.Array) -> pa.Array:
-        if not pa.types.is_list(array.type):
-            array = array.cast(pa.list_(array.type.value_field))
-        (element,) = field.fields
-        values = self._array(data_type.element_type, target.value_type, element, array.values)
-        return _with_offsets(target, array, values)
-
-    def _map(self, data_type: MapType, target: pa.MapType, field: _FileField, array: pa.Array) -> pa.Array:
-        key, value = field.fields
-        entries: pa.StructArray = array.values
-        children = [
-            self._array(data_type.key_type, target.key_type, key, entries.field(0)),
-            self._array(data_type.value_type, target.item_type, value, entries.field(1)),
-        ]
-        of_entries = pa.struct([target.key_field, target.item_field])
-        return _with_offsets(target, array, pa.Array.from_buffers(of_entries, len(entries), [None], children=children))
-
-
-def _validity(array: pa.Array) -> pa.Buffer | None:
-    """Return the validity bitmap, starting at the array's first value."""
-    if not array.null_count:
-        return None
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
-    return pa.py_buffer(np.packbits(valid, bitorder="little"))
-
-
-def _with_offsets(target: pa.DataType, array: pa.Array, values: pa.Array) -> pa.Array:
-    """Return lists or maps with new values and the same offsets and nulls."""
-    validity, offsets = array.buffers()[:2]
-    return pa.Array.from_buffers(
-        target, len(array), [validity, offsets], null_count=array.null_count, offset=array.offset, children=[values]
-    )
-
-
-def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
-    if array.type == target:
-        return array
-    if isinstance(array.type, pa.BaseExtensionType):
-        array = array.storage
-    if isinstance(target, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(target, _cast(array, target.storage_type))
-    # Tables of format version 1 and 2 have no nanoseconds: Iceberg's own readers truncate them too.
-    is_exact = not pa.types.is_timestamp(array.type) or array.type.unit != "ns"
-    return array.cast(target, safe=is_exact)
+        target, projection = arrow_schema(schema), Projection(self.constants, dictionaries)
+        types = {field.field_id: to.type for field, to in zip(schema.fields, target, strict=True)}
+        columns = [column for column in self.fields if column.field_id in types]
+        names = [column.name for column in columns]
+        stored = zip(names, (types[column.field_id or 0] for column in columns), strict=True)
+        encoded = pa.schema(list(stored)) if dictionaries else None
+        for batch, position in self.parquet.batches(names, self.groups, encoded, rows):
+            present = {column.field_id: (column, batch.column(column.name)) for column in columns}
+            yield make_batch(projection.columns(schema.fields, target, present, batch.num_rows), target), position

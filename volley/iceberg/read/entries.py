@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestEntry, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
 
 from volley.iceberg.pyiceberg_private.access import partition_values
 
-__all__ = ["Content", "FileEntry", "PlannedFile", "Status", "read_manifest"]
-
-_NONE: Mapping[int, Any] = {}
+__all__ = ["Content", "FileEntry", "PlannedFile", "Status", "entry_of", "read_manifest"]
 
 
 class Status(IntEnum):
@@ -72,11 +70,11 @@ class FileEntry:
     partition: tuple[Any, ...]
     rows: int
     size: int
-    lower: Mapping[int, bytes] = _NONE
-    upper: Mapping[int, bytes] = _NONE
-    values: Mapping[int, int] = _NONE
-    nulls: Mapping[int, int] = _NONE
-    nans: Mapping[int, int] = _NONE
+    lower: Mapping[int, bytes] = field(default_factory=dict)
+    upper: Mapping[int, bytes] = field(default_factory=dict)
+    values: Mapping[int, int] = field(default_factory=dict)
+    nulls: Mapping[int, int] = field(default_factory=dict)
+    nans: Mapping[int, int] = field(default_factory=dict)
     equality_ids: tuple[int, ...] = ()
     split_offsets: tuple[int, ...] = ()
     referenced_file: str | None = None
@@ -90,7 +88,7 @@ class FileEntry:
 
     def without_statistics(self) -> FileEntry:
         """Return the entry without the statistics, which only planning needs."""
-        return replace(self, lower=_NONE, upper=_NONE, values=_NONE, nulls=_NONE, nans=_NONE)
+        return replace(self, lower={}, upper={}, values={}, nulls={}, nans={})
 
 
 @dataclass(frozen=True)
@@ -111,25 +109,36 @@ def read_manifest(io: FileIO, manifest: ManifestFile) -> list[FileEntry]:
     return [_entry(entry, manifest) for entry in manifest.fetch_manifest_entry(io, discard_deleted=False)]
 
 
-def _entry(entry: ManifestEntry, manifest: ManifestFile) -> FileEntry:
-    file = entry.data_file
+def entry_of(file: DataFile) -> FileEntry:
+    """Return pyiceberg's description of a live file as an entry; its snapshot and sequence number are unknown: 0."""
     return FileEntry(
-        status=int(entry.status),
-        snapshot_id=entry.snapshot_id or manifest.added_snapshot_id,
-        sequence_number=entry.sequence_number or 0,
-        file_sequence_number=entry.file_sequence_number or 0,
+        status=Status.EXISTING,
+        snapshot_id=0,
+        sequence_number=0,
+        file_sequence_number=0,
         content=int(file.content),
         path=file.file_path,
         format=file.file_format.value,
-        spec_id=manifest.partition_spec_id,
+        spec_id=file.spec_id,
         partition=tuple(partition_values(file.partition)),
         rows=file.record_count,
         size=file.file_size_in_bytes,
-        lower=file.lower_bounds or _NONE,
-        upper=file.upper_bounds or _NONE,
-        values=file.value_counts or _NONE,
-        nulls=file.null_value_counts or _NONE,
-        nans=file.nan_value_counts or _NONE,
+        lower=file.lower_bounds or {},
+        upper=file.upper_bounds or {},
+        values=file.value_counts or {},
+        nulls=file.null_value_counts or {},
+        nans=file.nan_value_counts or {},
         equality_ids=tuple(file.equality_ids or ()),
         split_offsets=tuple(file.split_offsets or ()),
+    )
+
+
+def _entry(entry: ManifestEntry, manifest: ManifestFile) -> FileEntry:
+    return replace(
+        entry_of(entry.data_file),
+        status=int(entry.status),
+        snapshot_id=entry.snapshot_id or manifest.added_snapshot_id or 0,
+        sequence_number=entry.sequence_number or 0,
+        file_sequence_number=entry.file_sequence_number or 0,
+        spec_id=manifest.partition_spec_id,
     )

@@ -19,7 +19,8 @@ from pyiceberg.table.metadata import TableMetadata
 from volley.arrow.batches import conform
 from volley.arrow.uuids import comparable
 from volley.epoch import WriteResult
-from volley.iceberg.read.data_files import read_data_file
+from volley.iceberg.read.entries import PlannedFile, entry_of
+from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.upsert.parked import DELETED, ParkedFile, UpsertWriter
 from volley.iceberg.write.writer import IcebergWriter
@@ -172,7 +173,8 @@ class Replace:
         schema = self.metadata.schema()
         if columns is not None:
             schema = Schema(*(schema.find_field(column) for column in columns))
-        return read_data_file(self.writer.rows.io, self.file, self.metadata, schema)
+        task = file_task(PlannedFile(entry_of(self.file)), self.metadata)
+        return RowReader.of(self.metadata, schema).read(self.writer.rows.io, task)
 
     def _rewrite(self, deleted: np.ndarray[Any, Any]) -> WriteResult:
         keep = np.ones(self.file.record_count, bool)

@@ -1,0 +1,175 @@
+"""Rows of data files without those that delete files delete; the delete files are made as other engines write them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.schema import Schema
+from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, StructType
+from pyroaring import BitMap64
+
+from volley import SourceError, StorageError
+from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, Status
+from volley.iceberg.read.equality_deletes import columns_of
+from volley.iceberg.read.rows import FileTask, RowReader, file_task
+from volley.iceberg.schema.types import arrow_schema
+
+from .conftest import Make
+
+IO = PyArrowFileIO()
+SCHEMA = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "name", StringType()),
+    NestedField(3, "real", DoubleType()),
+    NestedField(4, "place", StructType(NestedField(5, "x", IntegerType()))),
+)
+ROWS: list[dict[str, Any]] = [
+    {"id": 0, "name": "a", "real": 0.0, "place": {"x": 1}},
+    {"id": 1, "name": None, "real": -0.0, "place": {"x": None}},
+    {"id": 2, "name": "c", "real": float("nan"), "place": None},
+    {"id": 3, "name": "", "real": None, "place": {"x": 4}},
+    {"id": None, "name": "e", "real": 1.5, "place": {"x": 5}},
+]
+_PATH_ID = 2147483546
+
+
+def entry(path: Path, content: Content, rows: int, **more: Any) -> FileEntry:
+    size = path.stat().st_size
+    return FileEntry(
+        Status.ADDED, 1, 1, 1, content, str(path), more.pop("format", "PARQUET"), 0, (), rows, size, **more
+    )
+
+
+def data_file(folder: Path, schema: Schema = SCHEMA, rows: Sequence[dict[str, Any]] = ROWS) -> FileEntry:
+    path = folder / "data.parquet"
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=arrow_schema(schema)), path, row_group_size=2)
+    return entry(path, Content.DATA, len(rows))
+
+
+def position_deletes(folder: Path, positions: Sequence[tuple[str, int]], **more: Any) -> FileEntry:
+    path = folder / f"positions{len(list(folder.iterdir()))}.parquet"
+    pq.write_table(pa.table({"file_path": [file for file, _ in positions], "pos": [row for _, row in positions]}), path)
+    return entry(path, Content.POSITION_DELETES, len(positions), **more)
+
+
+def equality_deletes(folder: Path, ids: Sequence[int], schema: Schema, rows: Sequence[dict[str, Any]]) -> FileEntry:
+    path = folder / f"equal{len(list(folder.iterdir()))}.parquet"
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=arrow_schema(schema)), path)
+    return entry(path, Content.EQUALITY_DELETES, len(rows), equality_ids=tuple(ids))
+
+
+def ids(task: FileTask, schema: Schema = SCHEMA) -> list[Any]:
+    return [row["id"] for batch in RowReader(schema).read(IO, task) for row in batch.to_pylist()]
+
+
+def test_position_deletes_of_other_files_do_not_matter(tmp_path: Path) -> None:
+    file = data_file(tmp_path)
+    several = position_deletes(tmp_path, [(file.path, 0), ("/other.parquet", 1), (file.path, 4)])
+    assert ids(FileTask(file, (several,))) == [1, 2, 3]
+    # The same position deleted twice.
+    again = position_deletes(tmp_path, [(file.path, 4), (file.path, 2)])
+    assert ids(FileTask(file, (several, again))) == [1, 3]
+
+
+def test_equal_bounds_name_the_only_data_file(tmp_path: Path, make: Make) -> None:
+    file = data_file(tmp_path)
+    bounds = {_PATH_ID: file.path.encode()}
+    # The paths inside are not read: this file's are wrong.
+    deletes = position_deletes(tmp_path, [("unread", 1)], lower=bounds, upper=bounds)
+    task = file_task(PlannedFile(file, (deletes,)), make(SCHEMA).metadata)
+    assert task.deletes[0].referenced_file == file.path
+    assert ids(task) == [0, 2, 3, None]
+
+
+def test_parts_have_each_remaining_row_once(tmp_path: Path) -> None:
+    file = data_file(tmp_path)
+    deletes = position_deletes(tmp_path, [(file.path, 1), (file.path, 2)])
+    parts = [ids(FileTask(file, (deletes,), part=(number, 3))) for number in range(3)]
+    assert parts == [[0], [3], [None]]
+    by_name = equality_deletes(tmp_path, [2], SCHEMA.select("name"), [{"name": "a"}, {"name": "e"}])
+    keys = {by_name.path: SCHEMA.select("name")}
+    assert [ids(FileTask(file, (by_name,), keys=keys, part=(number, 3))) for number in range(3)] == [[1], [2, 3], []]
+
+
+def deletion_vector(folder: Path, positions: Sequence[int], damage: bool = False) -> FileEntry:
+    content = b"\xd1\xd3\x39\x64" + BitMap64(positions).serialize()
+    checksum = zlib.crc32(content) + damage
+    blob = len(content).to_bytes(4, "big") + content + checksum.to_bytes(4, "big")
+    path = folder / "vectors.puffin"
+    path.write_bytes(b"PFA1" + b"another vector" + blob + b"the footer, which is not read")
+    place = {"blob_offset": 18, "blob_size": len(blob)}
+    return entry(path, Content.POSITION_DELETES, len(positions), format="PUFFIN", **place)
+
+
+def test_deletion_vectors(tmp_path: Path) -> None:
+    file = data_file(tmp_path)
+    assert ids(FileTask(file, (deletion_vector(tmp_path, [0, 3, 4]),))) == [1, 2]
+    assert ids(FileTask(file, (deletion_vector(tmp_path, []),))) == [0, 1, 2, 3, None]
+    far = deletion_vector(tmp_path, [2, 1 << 40])
+    assert ids(FileTask(file, (far,))) == [0, 1, 3, None]
+    with pytest.raises(SourceError, match=r"vectors\.puffin at byte 18 is damaged"):
+        ids(FileTask(file, (deletion_vector(tmp_path, [1], damage=True),)))
+
+
+@pytest.mark.parametrize(
+    ("columns", "deleted", "left"),
+    [
+        (["id"], [{"id": 3}, {"id": 7}], [0, 1, 2, None]),
+        (["id"], [{"id": None}], [0, 1, 2, 3]),
+        (["name"], [{"name": None}, {"name": ""}], [0, 2, None]),
+        (["real"], [{"real": float("nan")}], [0, 1, 3, None]),
+        (["real"], [{"real": 0.0}], [1, 2, 3, None]),
+        (["real"], [{"real": None}], [0, 1, 2, None]),
+        (["id", "name"], [{"id": 0, "name": "b"}, {"id": None, "name": "e"}, {"id": 1, "name": None}], [0, 2, 3]),
+        (["place"], [{"place": {"x": 4}}, {"place": {"x": None}}], [0, None]),
+        (["id"], [], [0, 1, 2, 3, None]),
+    ],
+)
+def test_equality_deletes(columns: list[str], deleted: list[dict[str, Any]], left: list[Any], tmp_path: Path) -> None:
+    file, schema = data_file(tmp_path), SCHEMA.select(*columns)
+    compared = [5] if columns == ["place"] else [SCHEMA.find_field(column).field_id for column in columns]
+    deletes = equality_deletes(tmp_path, compared, schema, deleted)
+    # The compared columns need not be among those that are read.
+    task = FileTask(file, (deletes,), keys={deletes.path: schema})
+    assert ids(task, SCHEMA.select("id")) == left
+
+
+def test_equality_deletes_hold_after_their_column_was_widened_renamed_and_dropped(tmp_path: Path, make: Make) -> None:
+    old = Schema(NestedField(1, "id", LongType()), NestedField(2, "g", IntegerType()))
+    file = data_file(tmp_path, old, [{"id": 1, "g": 10}, {"id": 2, "g": 20}, {"id": 3, "g": None}])
+    deletes = equality_deletes(tmp_path, [2], old.select("g"), [{"g": 10}, {"g": None}])
+    table = make(old)
+    with table.update_schema() as update:
+        update.update_column("g", LongType()).rename_column("g", "h")
+    table.refresh()
+    assert columns_of(table.metadata, deletes) == table.schema().select("h")
+    task = file_task(PlannedFile(file, (deletes,)), table.metadata)
+    assert ids(task, table.schema()) == [2]
+    with table.update_schema() as update:
+        update.delete_column("h")
+    table.refresh()
+    assert ids(file_task(PlannedFile(file, (deletes,)), table.metadata), table.schema()) == [2]
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path, make: Make) -> None:
+    file = data_file(tmp_path)
+    gone = position_deletes(tmp_path, [(file.path, 1)])
+    Path(gone.path).unlink()
+    with pytest.raises(SourceError, match="is gone"):
+        ids(FileTask(file, (gone,)))
+    orc = entry(Path(file.path), Content.DATA, 5, format="ORC")
+    with pytest.raises(SourceError, match="only Parquet"):
+        ids(FileTask(orc))
+    unknown = equality_deletes(tmp_path, [99], SCHEMA.select("id"), [{"id": 1}])
+    with pytest.raises(StorageError, match="compares field 99"):
+        file_task(PlannedFile(file, (unknown,)), make(SCHEMA).metadata)
+    Path(file.path).write_bytes(b"PAR1 cut short")
+    with pytest.raises(SourceError, match=r"data\.parquet is not a whole Parquet file"):
+        ids(FileTask(file))

@@ -1,0 +1,146 @@
+"""Reads the rows of a table's data files on executors: projected to one schema, without deleted rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.name_mapping import MappedField
+from pyiceberg.transforms import IdentityTransform
+
+from volley.iceberg.read.data_files import OpenDataFile, open_data_file
+from volley.iceberg.read.entries import Content, FileEntry, PlannedFile
+from volley.iceberg.read.equality_deletes import columns_of, equal_positions
+from volley.iceberg.read.position_deletes import deleted_positions
+
+__all__ = ["FileTask", "Mask", "RowReader", "file_task"]
+
+_BATCH_ROWS = 65_536
+_FILE_PATH = 2_147_483_546
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+"""A flag for each row, in the file's order."""
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """A data file, or a part of it, for an executor to read; small and picklable.
+
+    Args:
+        file: The data file.
+        deletes: The delete files that apply to it.
+        constants: The values of the columns that its partition determines, by field id.
+        keys: The columns that each equality-delete file compares, by its path.
+        part: The number of the part to read and the number of parts; parts are row groups.
+    """
+
+    file: FileEntry
+    deletes: tuple[FileEntry, ...] = ()
+    constants: Mapping[int, Any] = field(default_factory=dict)
+    keys: Mapping[str, Schema] = field(default_factory=dict)
+    part: tuple[int, int] = (0, 1)
+
+
+def file_task(planned: PlannedFile, table: TableMetadata) -> FileTask:
+    """Return the task that reads a planned file.
+
+    Args:
+        planned: The data file and its delete files.
+        table: The table's metadata.
+
+    Raises:
+        StorageError: If a delete file compares a field that the table never had.
+    """
+    file = planned.file
+    constants = {
+        field.source_id: value
+        for field, value in zip(table.specs()[file.spec_id].fields, file.partition, strict=True)
+        if isinstance(field.transform, IdentityTransform) and value is not None
+    }
+    keys = {delete.path: columns_of(table, delete) for delete in _of(planned.deletes, Content.EQUALITY_DELETES)}
+    deletes = tuple(_with_referenced_file(delete).without_statistics() for delete in planned.deletes)
+    return FileTask(file.without_statistics(), deletes, constants, keys)
+
+
+def _of(deletes: Sequence[FileEntry], content: Content) -> list[FileEntry]:
+    return [delete for delete in deletes if delete.content == content]
+
+
+def _with_referenced_file(delete: FileEntry) -> FileEntry:
+    """Return a position-delete file with its only data file, if equal bounds name it."""
+    low, high = delete.lower.get(_FILE_PATH), delete.upper.get(_FILE_PATH)
+    if delete.content != Content.POSITION_DELETES or delete.referenced_file or low is None or low != high:
+        return delete
+    return replace(delete, referenced_file=low.decode())
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """Reads rows of data files under one schema; picklable.
+
+    Args:
+        schema: The columns to read, of the table's schema.
+        names: The table's name mapping, for files without field ids.
+        dictionaries: True: yield columns that are stored with a small dictionary as dictionary arrays.
+        batch_rows: The most rows of a batch.
+    """
+
+    schema: Schema
+    names: tuple[MappedField, ...] = ()
+    dictionaries: bool = False
+    batch_rows: int = _BATCH_ROWS
+
+    @classmethod
+    def of(cls, table: TableMetadata, schema: Schema | None = None) -> RowReader:
+        """Return the reader of a table; `schema` None = its current one."""
+        mapping = table.name_mapping()
+        return cls(schema or table.schema(), tuple(mapping.root) if mapping else ())
+
+    def read(self, io: FileIO, task: FileTask) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a data file, or of its part, that no delete file deletes, in the file's order.
+
+        Raises:
+            SourceError: If a file is gone, damaged or not Parquet.
+            StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
+        """
+        with self._open(io, task) as file:
+            deleted = self._deleted(io, task, file) if task.deletes else None
+            first = file.positions.start
+            for batch, position in file.batches(self.schema, self.dictionaries, self.batch_rows):
+                rows = batch
+                if deleted is not None:
+                    start = position - first
+                    rows = batch.filter(pa.array(~deleted[start : start + batch.num_rows]))
+                if rows.num_rows:
+                    yield rows
+
+    def deleted(self, io: FileIO, task: FileTask) -> Mask:
+        """Return which rows of a data file, or of its part, the task's delete files delete.
+
+        Raises:
+            SourceError: If a file is gone, damaged or not Parquet.
+            StorageError: If the storage fails.
+        """
+        with self._open(io, task) as file:
+            return self._deleted(io, task, file)
+
+    def _open(self, io: FileIO, task: FileTask) -> AbstractContextManager[OpenDataFile]:
+        return open_data_file(io, task.file, self.names, task.constants, task.part)
+
+    def _deleted(self, io: FileIO, task: FileTask, file: OpenDataFile) -> Mask:
+        rows = file.positions
+        deleted = np.zeros(len(rows), np.bool_)
+        for delete in _of(task.deletes, Content.POSITION_DELETES):
+            positions = deleted_positions(io, task.file.path, delete) - rows.start
+            deleted[positions[(positions >= 0) & (positions < len(rows))]] = True
+        equality = _of(task.deletes, Content.EQUALITY_DELETES)
+        for positions in equal_positions(io, file, self.names, equality, task.keys):
+            deleted[positions - rows.start] = True
+        return deleted
