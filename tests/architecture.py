@@ -36,7 +36,7 @@ iceberg.config
 iceberg.write iceberg.read
 iceberg.upsert
 iceberg.commit
-iceberg.sink iceberg.maintain
+iceberg.sink iceberg.maintain iceberg.changes
 iceberg
 engine
 stream

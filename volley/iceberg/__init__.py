@@ -8,6 +8,7 @@ from volley.iceberg.catalogs.values import (
     RestCatalog,
     SqlCatalog,
 )
+from volley.iceberg.changes import Change, Changes, Delete, Insert, Update, changes_between
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.partitioning import Partitioning
 from volley.iceberg.maintain.branches import publish_branch
@@ -20,12 +21,16 @@ from volley.iceberg.table import TableRef
 __all__ = [
     "Append",
     "AzureStorage",
+    "Change",
+    "Changes",
+    "Delete",
     "GcsStorage",
     "GlueCatalog",
     "HiveCatalog",
     "IcebergSink",
     "IcebergSinkConfig",
     "IcebergStorage",
+    "Insert",
     "LocalStorage",
     "MemoryCatalog",
     "NessieCatalog",
@@ -35,7 +40,9 @@ __all__ = [
     "S3Storage",
     "SqlCatalog",
     "TableRef",
+    "Update",
     "Upsert",
+    "changes_between",
     "orphan_files",
     "publish_branch",
     "remove_orphan_files",
