@@ -20,7 +20,7 @@ secrets
 checks
 types
 epoch bad_rows registry exposition storage
-metrics
+metrics plan.expressions
 source sink
 plan
 arrow

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from volley.errors import ConfigError, near
 
 __all__ = [
     "Duration",
+    "Instant",
     "count",
     "duration",
     "duration_or_zero",
     "flag",
+    "instant",
     "keep",
     "mapping",
     "names",
@@ -32,6 +34,9 @@ T = TypeVar("T")
 Check = Callable[[str, Any], Any]
 Duration = timedelta | float | str
 """A time span: a timedelta, a number of seconds, or a text such as ``"500ms"``, ``"5s"``, ``"2m"``, ``"1h"``."""
+
+Instant = datetime | str
+"""A point in time: a datetime, or a text in ISO 8601 such as ``"2026-11-01T12:00+01:00"``; without a zone, in UTC."""
 
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
 _PRINTABLE = (bool, int, float, str)
@@ -124,6 +129,22 @@ def _span(value: Any) -> timedelta | None:
 
 def _no_duration(name: str, value: Any, least: str) -> ConfigError:
     return _invalid(name, value, f'seconds, a timedelta or a text such as "500ms", "5s", "2m", "1h"; {least}')
+
+
+def instant(name: str, value: Any) -> datetime:
+    """Return an Instant as a datetime in UTC.
+
+    Example:
+        >>> instant("as_of", "2026-11-01T12:00+01:00").isoformat()
+        '2026-11-01T11:00:00+00:00'
+    """
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        at = None
+    if not isinstance(at, datetime):
+        raise _invalid(name, value, 'a datetime, or a text such as "2026-11-01" or "2026-11-01T12:00+01:00"')
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
 def mapping(name: str, value: Any) -> dict[str, Any]:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Offset", "Reader", "Source", "SourceContext", "SparkSource", "Split"]
+    from volley.plan.expressions import ExprNode
+
+__all__ = ["Offset", "Reader", "Source", "SourceContext", "SparkSource", "Split", "SplitReader"]
 
 Offset = dict[str, Any]
 """A position in a source: a small dict of JSON values, which Spark stores in its checkpoint."""
@@ -32,6 +34,9 @@ class SourceContext:
         parallelism: How many splits are read at the same time; an epoch of fewer splits leaves cores idle.
         dictionaries: True if every sink accepts dictionary arrays: `Reader.read` may then yield a column as one, if it
             is stored so. The dictionary must not contain nulls.
+        predicate: The job drops all rows for which this is not true: the reader may leave them out; None = unknown.
+        columns: The only columns of which the job uses the values: the reader may leave out others from its schema.
+            None = all. Some of these may be no columns of the source.
 
     Example:
         >>> SourceContext("/tmp/checkpoints/example/volley/source-0").parallelism
@@ -41,6 +46,8 @@ class SourceContext:
     state: str
     parallelism: int = 1
     dictionaries: bool = False
+    predicate: ExprNode | None = None
+    columns: frozenset[str] | None = None
 
 
 class Source(ABC):
@@ -91,13 +98,37 @@ class Source(ABC):
         return None
 
 
-class Reader(ABC):
+class SplitReader(ABC):
+    """Reads the splits of a source on executors; picklable."""
+
+    @abstractmethod
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one split in batches of this reader's schema; the same rows on every call.
+
+        Runs on an executor.
+
+        Raises:
+            SourceError: If the split can't be read; names the file or position.
+        """
+
+    def read_tolerant(self, split: Split) -> Iterator[PositionedBatch | BadRow]:
+        """Yield the same rows with their positions, and a BadRow for each that can't be read; for dead letters.
+
+        By default every row counts as readable, and its position is its number in the split.
+
+        Raises:
+            SourceError: If the split can't be read at all.
+        """
+        yield from numbered(self.read(split), f"split {split!r:.200}")
+
+
+class Reader(SplitReader):
     """Runs a source: the driver plans the splits between two offsets, the executors read them as Arrow batches.
 
     A split must always return the same rows, so that an epoch can be repeated after a crash.
 
     Spark pickles the reader to its planner process, which calls `latest_offset` (and `splits`, on the general path;
-    on the Arrow-native path the driver calls it), and to the executors, which call `read`. Only the driver's own
+    on the Arrow-native path the driver calls it), and its `split_reader` to the executors. Only the driver's own
     reader gets the calls of `start`, `committed` and `stop`: exclude what they create from pickling
     (``__getstate__``).
 
@@ -151,25 +182,12 @@ class Reader(ABC):
             SourceError: If the source does not have these offsets.
         """
 
-    @abstractmethod
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one split in batches of this reader's schema; the same rows on every call.
+    def split_reader(self) -> SplitReader:
+        """Return what the executors need to read splits; the default is the reader itself.
 
-        Runs on an executor.
-
-        Raises:
-            SourceError: If the split can't be read; names the file or position.
+        Override it if the reader has more than the executors need, such as a catalog's credentials.
         """
-
-    def read_tolerant(self, split: Split) -> Iterator[PositionedBatch | BadRow]:
-        """Yield the same rows with their positions, and a BadRow for each that can't be read; for dead letters.
-
-        By default every row counts as readable, and its position is its number in the split.
-
-        Raises:
-            SourceError: If the split can't be read at all.
-        """
-        yield from numbered(self.read(split), f"split {split!r:.200}")
+        return self
 
     def committed(self, offset: Offset) -> None:
         """Release the rows up to `offset`: every sink has committed them. The default does nothing.

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from volley import FileSource, MemorySource, Reader, Source, SourceContext
-from volley.connectors.files import reader as file_reader
 from volley.connectors.memory import reader as memory_reader
+from volley.formats import packing
 from volley.source import Offset, Split
 
 ROWS = [{"id": i, "name": f"name-{i}" if i % 5 else None} for i in range(60)]
@@ -111,9 +111,9 @@ def small_splits() -> Iterator[None]:
     """Splits of a few rows, so that little data has many of them."""
     patch = pytest.MonkeyPatch()
     patch.setattr(memory_reader, "_ROWS_PER_SPLIT", 4)
-    patch.setattr(file_reader, "_SMALLEST_SPLIT", 100)
-    patch.setattr(file_reader, "_LARGEST_SPLIT", 900)
-    patch.setattr(file_reader, "_OPENING", 10)
+    patch.setattr(packing, "_SMALLEST_SPLIT", 100)
+    patch.setattr(packing, "_LARGEST_SPLIT", 900)
+    patch.setattr(packing, "_OPENING", 10)
     yield
     patch.undo()
 

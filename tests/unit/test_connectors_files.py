@@ -7,7 +7,7 @@ import json
 import os
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,10 @@ from volley import (
     SourceError,
     StorageError,
 )
-from volley.connectors.files import reader
 from volley.connectors.files.log import LoggedFile
+from volley.formats import packing
 from volley.formats.files import FORMATS, FileFormat
+from volley.formats.packing import pack
 
 START = {"files": 0}
 
@@ -194,9 +195,9 @@ def test_small_files_share_a_split_and_large_parquet_files_are_cut(
         table = pa.table({"id": range(rows)})
         pq.write_table(table, folder / f"{name}.parquet", row_group_size=100, compression="none", use_dictionary=False)
         os.utime(folder / f"{name}.parquet", (1, 1))
-    monkeypatch.setattr(reader, "_SMALLEST_SPLIT", 5_000)
-    monkeypatch.setattr(reader, "_LARGEST_SPLIT", 10_000)
-    monkeypatch.setattr(reader, "_OPENING", 0)
+    monkeypatch.setattr(packing, "_SMALLEST_SPLIT", 5_000)
+    monkeypatch.setattr(packing, "_LARGEST_SPLIT", 10_000)
+    monkeypatch.setattr(packing, "_OPENING", 0)
     source = opened(folder, tmp_path / "state", format="parquet")
     end = source.latest_offset(START, None, None)
     splits = source.splits(START, end)
@@ -208,13 +209,19 @@ def test_small_files_share_a_split_and_large_parquet_files_are_cut(
     assert max(sizes) - min(sizes) <= 110
 
 
+def packed(
+    files: list[LoggedFile], divides: Callable[[str], bool], parallelism: int
+) -> list[list[tuple[LoggedFile, tuple[int, int]]]]:
+    return pack([(file, file.size, divides(file.path)) for file in files], parallelism)
+
+
 @given(st.lists(st.integers(0, 300 << 20) | st.integers(0, 1), max_size=30), st.integers(1, 16), st.booleans())
 @example([1, 0], 1, False)
 def test_splits_are_alike_in_size_and_keep_the_order_of_files(
     sizes: list[int], parallelism: int, divisible: bool
 ) -> None:
     logged = [LoggedFile(f"f{number:02}", size) for number, size in enumerate(sizes)]
-    splits = reader._pack(logged, lambda path: divisible, parallelism)
+    splits = packed(logged, lambda path: divisible, parallelism)
     taken = [(file.path, part) for split in splits for file, part in split]
     assert taken == sorted(taken)
     for file in logged:
@@ -232,11 +239,11 @@ def test_splits_are_alike_in_size_and_keep_the_order_of_files(
 
 def test_tens_of_thousands_of_small_files_are_spread_over_all_cores() -> None:
     logged = [LoggedFile(f"f{number:05}", 1_000) for number in range(50_000)]
-    assert [len(split) for split in reader._pack(logged, lambda path: False, 8)] == [6_250] * 8
+    assert [len(split) for split in packed(logged, lambda path: False, 8)] == [6_250] * 8
 
 
 def test_a_few_small_files_are_one_split() -> None:
-    assert len(reader._pack([LoggedFile(f"f{number}", 1_000) for number in range(5)], lambda path: False, 8)) == 1
+    assert len(packed([LoggedFile(f"f{number}", 1_000) for number in range(5)], lambda path: False, 8)) == 1
 
 
 @pytest.mark.parametrize(
@@ -254,7 +261,7 @@ def test_a_few_small_files_are_one_split() -> None:
 )
 def test_large_files_are_cut_where_it_is_safe(name: str, options: dict[str, Any], parts: int) -> None:
     format = FORMATS[str(FileSource(name, options=options).format)]
-    splits = reader._pack([LoggedFile(name, 3 << 30)], lambda path: format.divides(path, options), 2)
+    splits = packed([LoggedFile(name, 3 << 30)], lambda path: format.divides(path, options), 2)
     assert [part for split in splits for _, part in split] == [(number, parts) for number in range(parts)]
     assert len(splits) == parts
 

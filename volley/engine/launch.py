@@ -78,8 +78,8 @@ def launch(
 
     spark = session_for_job(session(), checkpoint.url)
     plan = compile_plan(spark, writes, path, f"{checkpoint.url}/volley", start.name)
-    readers = plan.tasks.readers
-    planned = PlannedEpochs(checkpoint.log, readers) if readers else None
+    readers = [reader for reader in plan.readers if reader is not None]
+    planned = PlannedEpochs(checkpoint.log, readers) if path.arrow_native else None
     counters = EpochCounters(spark.sparkContext, grouped(plan.tasks.trees, len(sinks)))
     metrics.follow(lambda: counters.progress)
     executor_tasks = [ExecutorTasks(spark, start.name, counters, metrics.of_sink(sink.label)) for sink in sinks]
@@ -90,7 +90,7 @@ def launch(
     targets = DeadLetterSinks.open(writes, start.name, metrics, known)
     opened = (*committers, *targets.committers)
     _check_distinct(opened)
-    preload(spark, {type(runner).__module__ for runner in (*readers, *committers)})
+    preload(spark, {type(runner).__module__ for runner in (*plan.tasks.readers, *committers)})
     epochs = Epochs(
         job=start.name,
         plan=plan,

@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from volley.arrow.schemas import Schemas
 from volley.errors import VolleyError
 from volley.plan import nodes
+from volley.plan.pushdown import used_columns, used_rows
 from volley.source import Reader, SourceContext, SparkSource
 from volley.spark import nodes as spark_nodes
 from volley.spark.datasource import data_source
@@ -102,7 +103,8 @@ class _Compiler:
         first, *others = (self._stream(number, reader, None) for number, reader in enumerate(readers))
         for other in others:
             first = first.union(other)
-        return CompiledPlan(first, TaskPlan(readers, trees, self._sinks), readers, stateful=False)
+        tasks = TaskPlan(tuple(reader.split_reader() for reader in readers), trees, self._sinks)
+        return CompiledPlan(first, tasks, readers, stateful=False)
 
     def general(self) -> CompiledPlan:
         """Compile for the general path: Spark runs the steps up to the last wide one, the tasks run the rest."""
@@ -121,8 +123,14 @@ class _Compiler:
         if isinstance(read.source, SparkSource):
             return _Input(read, read.source.load(self._spark))
         dictionaries = self._path.arrow_native and _take_dictionaries(self._writes, read)
-        parallelism = self._spark.sparkContext.defaultParallelism
-        return _Input(read, read.source.open(SourceContext(folder, parallelism, dictionaries)))
+        context = SourceContext(
+            folder,
+            self._spark.sparkContext.defaultParallelism,
+            dictionaries,
+            used_rows(self._writes, read),
+            used_columns(self._writes, read),
+        )
+        return _Input(read, read.source.open(context))
 
     def _size_batches(self, sizes: list[int]) -> None:
         """Set the size of Spark's Arrow batches to the largest batch size of the sinks."""

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from volley.arrow.batches import conform
-from volley.source import Offset, Reader
+from volley.source import Offset, Reader, SplitReader
 from volley.task.errors import carried
 
 __all__ = ["data_source"]
@@ -23,6 +23,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, reader: Reader, rows: pa.Schema | None) -> None:
         self._reader = reader
+        self._split_reader: SplitReader = reader.split_reader()
         self._rows = rows
         self._target: Offset | None = None
 
@@ -53,8 +54,12 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert self._rows is not None
         # Spark has no fixed-size binary type and rejects batches that use one.
         with carried():
-            for batch in self._reader.read(partition.value):
+            for batch in self._split_reader.read(partition.value):
                 yield conform(batch, self._rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What Spark pickles to the executors.
+        return {"_split_reader": self._split_reader, "_rows": self._rows}
 
 
 class _DataSource(DataSource):

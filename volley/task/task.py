@@ -15,7 +15,7 @@ from volley.bad_rows import BadRow
 from volley.epoch import WriteResult
 from volley.errors import VolleyError
 from volley.sink import TaskWriter, Writer
-from volley.source import Reader, Split
+from volley.source import Split, SplitReader
 from volley.task.failpoints import reach
 from volley.task.memory import peak_memory
 from volley.task.sorter import DeadLetters, Sorter, with_bad_row
@@ -34,7 +34,7 @@ class TaskPlan:
         sinks: The last step before each sink.
     """
 
-    readers: tuple[Reader, ...]
+    readers: tuple[SplitReader, ...]
     trees: tuple[Tree, ...]
     sinks: tuple[SinkStep, ...]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from volley.connectors.files.log import FileLog, LoggedFile
 from volley.errors import SourceError, VolleyError
 from volley.formats.files import FORMATS, Files, Format
 from volley.formats.input_file import InputFile
+from volley.formats.packing import pack
 from volley.secrets import redact_uri, redacted
 from volley.source import Offset, Reader, SourceContext
 from volley.storage.paths import filesystem
@@ -24,11 +25,6 @@ from volley.types.arrow import arrow_schema, canonical_schema
 __all__ = ["FileReader", "open_reader", "preview"]
 
 T = TypeVar("T")
-
-_SMALLEST_SPLIT = 4 << 20
-_LARGEST_SPLIT = 128 << 20
-# The cost of opening a file, as bytes to read: 1 ms of CPU on a local disk, some 20 ms of waiting for an object store.
-_OPENING = 1 << 20
 
 FileSplit = list[tuple[LoggedFile, tuple[int, int]]]
 """Files, each with the number of the part to read and the number of parts."""
@@ -67,7 +63,8 @@ class FileReader(Reader):
 
     def splits(self, start: Offset, end: Offset) -> list[FileSplit]:
         self.log.check(end["files"])
-        return _pack(self.log.entries[start["files"] : end["files"]], self._divides, self.parallelism)
+        files = self.log.entries[start["files"] : end["files"]]
+        return pack([(file, file.size, self._divides(file.path)) for file in files], self.parallelism)
 
     def read(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
         reader = self._format.reader
@@ -216,25 +213,3 @@ def _unreadable(path: str, error: Exception) -> SourceError:
         f"{redact_uri(path)} can't be read: {redact_uri(str(error))}",
         hint="it was there when it was found: was it removed or cut?",
     )
-
-
-def _pack(files: Sequence[LoggedFile], divides: Callable[[str], bool], parallelism: int) -> list[FileSplit]:
-    """Pack files into splits of similar cost, in the files' order: small files together, a large file in parts."""
-    total = sum(file.size for file in files)
-    size = min(_LARGEST_SPLIT, max(_SMALLEST_SPLIT, total / parallelism))
-    pieces = [
-        (file, (part, parts))
-        for file in files
-        for parts in [max(1, round(file.size / size)) if divides(file.path) else 1]
-        for part in range(parts)
-    ]
-    weights = [file.size / parts + _OPENING for file, (_, parts) in pieces]
-    # Spread many small files over all cores, but not into more splits: each split writes its own data file.
-    count = max(1, round(total / size), min(parallelism, round(sum(weights) / _SMALLEST_SPLIT)))
-    splits: list[FileSplit] = [[] for _ in range(count)]
-    before, whole = 0.0, sum(weights)
-    for piece, weight in zip(pieces, weights, strict=True):
-        middle = before + weight / 2
-        splits[min(int(middle / whole * count), count - 1)].append(piece)
-        before += weight
-    return [split for split in splits if split]

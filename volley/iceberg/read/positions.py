@@ -1,0 +1,62 @@
+"""How far a table has been read: the offsets of an Iceberg source."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from volley.source import Offset
+
+__all__ = ["Position"]
+
+_TOTAL_FILES = "total-data-files"
+
+
+@dataclass(frozen=True)
+class Position:
+    """A snapshot that has been read, or up to which of its files, in the order of their paths.
+
+    Args:
+        table: The table's uuid.
+        snapshot: The snapshot's id; None = the table had none.
+        sequence: Its sequence number, which orders files even when the snapshot has expired.
+        live: The number of its data files, if known: while all of them are live, none was replaced since.
+        scan: True if all of its files are read, not only those that it added.
+        after: The path of the last file that has been read; None = all of them have been.
+    """
+
+    table: str
+    snapshot: int | None = None
+    sequence: int = 0
+    live: int | None = 0
+    scan: bool = False
+    after: str | None = None
+
+    @classmethod
+    def at_end(cls, table: Table, snapshot: Snapshot | None) -> Position:
+        """Return the position behind all files of a snapshot; None = at the beginning of the table."""
+        uuid = str(table.metadata.table_uuid)
+        if snapshot is None:
+            return cls(uuid)
+        total = (snapshot.summary.additional_properties if snapshot.summary else {}).get(_TOTAL_FILES)
+        live = None if total is None else int(total)
+        return cls(uuid, snapshot.snapshot_id, snapshot.sequence_number or 0, live)
+
+    def scanning(self, after: str | None = "") -> Position:
+        """Return the position behind some files of a scan of the same snapshot; the default is its beginning."""
+        return replace(self, scan=True, after=after)
+
+    @classmethod
+    def from_offset(cls, offset: Offset) -> Position:
+        """Return the position that `to_offset` gave."""
+        return cls(**offset)
+
+    def to_offset(self) -> Offset:
+        """Return the position as JSON values."""
+        return asdict(self)
+
+    def includes(self, snapshot: int, path: str) -> bool:
+        """Return True if a file of a snapshot that is not after this position has been read."""
+        return snapshot != self.snapshot or self.after is None or path <= self.after

@@ -1,0 +1,269 @@
+"""Translates predicates between Volley's expressions and Iceberg's, which prune files."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    BoundIsNaN,
+    BoundIsNull,
+    BoundLiteralPredicate,
+    BoundNotNaN,
+    BoundNotNull,
+    BoundPredicate,
+    BoundSetPredicate,
+    BoundStartsWith,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNaN,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    NotNull,
+    Or,
+    Reference,
+    StartsWith,
+    parser,
+)
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+)
+from pyiceberg.utils import datetime as dates
+
+from volley.errors import ConfigError
+from volley.plan.expressions import Call, Column, Expr, ExprNode, Literal, col, lit
+
+__all__ = ["parse_predicate", "pruning"]
+
+_COMPARISONS: dict[str, Any] = {
+    "eq": EqualTo,
+    "gt": GreaterThan,
+    "gt_eq": GreaterThanOrEqual,
+    "lt": LessThan,
+    "lt_eq": LessThanOrEqual,
+}
+_MIRRORED = {"eq": "eq", "gt": "lt", "gt_eq": "lt_eq", "lt": "gt", "lt_eq": "gt_eq"}
+
+
+def pruning(predicate: ExprNode, schema: Schema) -> BooleanExpression:
+    """Return an Iceberg expression that is true for every row for which the predicate is true.
+
+    It prunes files by their partitions and statistics. A part of the predicate that Iceberg can't express, or would
+    take differently, becomes true: the rows are filtered by the predicate itself.
+
+    Args:
+        predicate: The predicate, over top-level columns.
+        schema: The table's schema.
+
+    Example:
+        >>> from pyiceberg.schema import Schema
+        >>> from pyiceberg.types import LongType, NestedField
+        >>> schema = Schema(NestedField(1, "id", LongType()))
+        >>> pruning(((col("id") > 5) & (col("id") % 2 == 0)).node, schema)
+        GreaterThan(term=Reference(name='id'), literal=literal(5))
+    """
+    if not isinstance(predicate, Call):
+        return AlwaysTrue()
+    left, *rest = predicate.args
+    if predicate.op in ("and_", "or_"):
+        join = And if predicate.op == "and_" else Or
+        return join(pruning(left, schema), pruning(rest[0], schema))
+    if predicate.op in ("is_null", "is_not_null"):
+        field = _column(left, schema)
+        return AlwaysTrue() if field is None else (IsNull if predicate.op == "is_null" else NotNull)(term=_term(field))
+    if predicate.op == "is_in":
+        return _is_in(left, rest, schema)
+    if predicate.op == "starts_with":
+        field, prefix = _column(left, schema), rest[0]
+        assert isinstance(prefix, Literal)
+        is_text = field is not None and isinstance(field.field_type, StringType)
+        return StartsWith(term=_term(field), value=prefix.value) if field is not None and is_text else AlwaysTrue()
+    if predicate.op in _COMPARISONS:
+        op, right = predicate.op, rest[0]
+        if isinstance(left, Literal):
+            op, left, right = _MIRRORED[op], right, left
+        return _comparison(op, left, right, schema)
+    return AlwaysTrue()
+
+
+def _comparison(op: str, column: ExprNode, constant: ExprNode, schema: Schema) -> BooleanExpression:
+    field = _column(column, schema)
+    if field is None or not isinstance(constant, Literal) or not _is_same(field.field_type, constant.value):
+        return AlwaysTrue()
+    term, value = _term(field), constant.value
+    if op == "eq" and _is_zero(value):
+        return And(GreaterThanOrEqual(term=term, value=value), LessThanOrEqual(term=term, value=value))
+    compared: BooleanExpression = _COMPARISONS[op](term=term, value=value)
+    if op in ("gt", "gt_eq") and isinstance(field.field_type, FloatType | DoubleType):
+        # NaN is greater than all other numbers, as in Spark; Iceberg's bounds leave it out.
+        return Or(compared, IsNaN(term=term))
+    return compared
+
+
+def _is_in(column: ExprNode, values: list[ExprNode], schema: Schema) -> BooleanExpression:
+    field = _column(column, schema)
+    constants = [value.value for value in values if isinstance(value, Literal) and value.value is not None]
+    if field is None or not all(_is_same(field.field_type, value) for value in constants):
+        return AlwaysTrue()
+    if any(map(_is_zero, constants)):
+        return AlwaysTrue()
+    return In(term=_term(field), values=set(constants)) if constants else AlwaysFalse()
+
+
+def _is_zero(value: Any) -> bool:
+    """Return True for a float of 0.0 or -0.0, which are equal, but have different buckets."""
+    return isinstance(value, float) and value == 0
+
+
+def _column(node: ExprNode, schema: Schema) -> NestedField | None:
+    """Return the top-level field that an expression is; None if it is computed, or unknown."""
+    if not isinstance(node, Column):
+        return None
+    return next((field for field in schema.fields if field.name == node.name), None)
+
+
+def _term(field: NestedField) -> Reference:
+    return Reference(field.name)
+
+
+def _is_same(data_type: IcebergType, value: Any) -> bool:
+    """Return True if Iceberg compares a column with this constant exactly as Volley does."""
+    if isinstance(value, bool):
+        return isinstance(data_type, BooleanType)
+    if isinstance(value, int):
+        is_exact = isinstance(data_type, IntegerType | LongType | DecimalType)
+        return is_exact or (abs(value) <= 1 << 24 and isinstance(data_type, FloatType | DoubleType))
+    if isinstance(value, float):
+        if isinstance(data_type, FloatType):
+            return not math.isnan(value) and _single(value) == value
+        return isinstance(data_type, DoubleType) and not math.isnan(value)
+    if isinstance(value, datetime):
+        return isinstance(data_type, TimestampType if value.tzinfo is None else TimestamptzType)
+    if isinstance(value, Decimal):
+        return isinstance(data_type, DecimalType) and -int(value.as_tuple().exponent) == data_type.scale
+    types: dict[type, Any] = {str: StringType, date: DateType, time: TimeType, bytes: BinaryType | FixedType}
+    return any(type(value) is kind and isinstance(data_type, to) for kind, to in types.items())
+
+
+def _single(value: float) -> float:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return math.nan
+
+
+def parse_predicate(text: str, schema: Schema) -> ExprNode:
+    """Parse a predicate in SQL, such as ``"year = 2024 and month = 10"``.
+
+    Args:
+        text: Comparisons of columns with constants, ``in``, ``like 'abc%'``, ``is null``, ``is nan``, joined by
+            ``and``, ``or`` and ``not``. Dates and times are texts.
+        schema: The table's schema, which determines the constants' types.
+
+    Raises:
+        ConfigError: If it can't be parsed, or does not fit the schema.
+
+    Example:
+        >>> from pyiceberg.schema import Schema
+        >>> from pyiceberg.types import DateType, NestedField
+        >>> parse_predicate("day >= '2026-11-01'", Schema(NestedField(1, "day", DateType())))
+        col('day') >= lit(datetime.date(2026, 11, 1))
+    """
+    columns = ", ".join(field.name for field in schema.fields)
+    try:
+        parsed = parser.parse(text)
+    except Exception as error:
+        # pyparsing's message lists its whole grammar.
+        raise ConfigError(
+            f"partition_filter {text!r} is not a predicate",
+            hint="for example \"year = 2024 and city in ('Oslo', 'Rome')\", or an expression: col(\"year\") == 2024",
+        ) from error
+    try:
+        return _expression(bind(schema, parsed, case_sensitive=True)).node
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"partition_filter {text!r}: {error}", hint=f"columns: {columns}") from error
+
+
+def _expression(bound: BooleanExpression) -> Expr:
+    match bound:
+        case And():
+            return _expression(bound.left) & _expression(bound.right)
+        case Or():
+            return _expression(bound.left) | _expression(bound.right)
+        case Not():
+            return ~_expression(bound.child)
+        case AlwaysTrue():
+            return lit(True)
+        case AlwaysFalse():
+            return lit(False)
+    assert isinstance(bound, BoundPredicate)
+    field = bound.term.ref().field
+    column = col(field.name)
+    match bound:
+        case BoundIsNull():
+            return column.is_null()
+        case BoundNotNull():
+            return column.is_not_null()
+        case BoundIsNaN():
+            return column.eq(math.nan)
+        case BoundNotNaN():
+            return column.is_null() | column.ne(math.nan)
+        case BoundSetPredicate():
+            values = [_python(field.field_type, value.value) for value in bound.literals]
+            is_in = column.is_in(sorted(values, key=repr))
+            return ~is_in if type(bound).__name__ == "BoundNotIn" else is_in
+    assert isinstance(bound, BoundLiteralPredicate)
+    value = _python(field.field_type, bound.literal.value)
+    if isinstance(bound, BoundStartsWith):
+        return column.starts_with(value)
+    return _OPERATORS[type(bound).__name__](column, value)
+
+
+_OPERATORS: dict[str, Callable[[Expr, Any], Expr]] = {
+    "BoundEqualTo": Expr.eq,
+    "BoundNotEqualTo": Expr.ne,
+    "BoundGreaterThan": Expr.gt,
+    "BoundGreaterThanOrEqual": Expr.gt_eq,
+    "BoundLessThan": Expr.lt,
+    "BoundLessThanOrEqual": Expr.lt_eq,
+    "BoundNotStartsWith": lambda column, prefix: ~column.starts_with(prefix),
+}
+
+
+def _python(data_type: IcebergType, value: Any) -> Any:
+    """Return a constant of Iceberg, which has numbers for dates and times, as a Python value."""
+    if isinstance(data_type, DateType):
+        return dates.days_to_date(value)
+    if isinstance(data_type, TimestamptzType):
+        return dates.micros_to_timestamptz(value)
+    if isinstance(data_type, TimestampType):
+        return dates.micros_to_timestamp(value)
+    return dates.micros_to_time(value) if isinstance(data_type, TimeType) else value

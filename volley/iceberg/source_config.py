@@ -1,0 +1,246 @@
+"""IcebergSourceConfig: all settings of the Iceberg source, checked when it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from volley.checks import Duration, Instant, count, duration, instant, keep, mapping, names, of_type, one_of, optional
+from volley.errors import ConfigError
+from volley.iceberg.catalogs.config import CatalogConfig
+from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.storage.values import IcebergStorage
+from volley.iceberg.table import TableRef
+from volley.plan.expressions import Expr, ExprNode
+from volley.secrets import redacted_repr
+
+__all__ = ["Batch", "Changes", "IcebergSourceConfig", "Incremental", "OnExpired", "ReadMode", "Snapshot"]
+
+Changes = Literal["fail", "skip", "added_rows", "follow"]
+OnExpired = Literal["fail", "live_rows", "rescan"]
+
+_CHANGES = ("fail", "skip", "added_rows", "follow")
+_ON_EXPIRED = ("fail", "live_rows", "rescan")
+_NO_TABLE: Any = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Read the current snapshot, then stop. The next run of the same job reads what was added since.
+
+    Example:
+        >>> Batch()
+        Batch()
+    """
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Read one snapshot, then stop.
+
+    Args:
+        snapshot_id: The snapshot's id.
+
+    Raises:
+        ConfigError: If the id is not a whole number above 0.
+
+    Example:
+        >>> Snapshot(3051729675574597004).snapshot_id
+        3051729675574597004
+    """
+
+    snapshot_id: int
+
+    def __post_init__(self) -> None:
+        keep(self, snapshot_id=count)
+
+
+@dataclass(frozen=True)
+class Incremental:
+    """Follow the table: read each new snapshot, until the job is stopped.
+
+    Without a start, the job reads the whole current snapshot first.
+
+    Args:
+        poll_interval: How often to ask the catalog for new snapshots.
+        start_snapshot: Read only what was added after this snapshot.
+        start_timestamp: Read only what was added after this time; a text such as ``"2026-11-01"`` is in UTC.
+
+    Raises:
+        ConfigError: If a setting is wrong, or both starts are given.
+
+    Example:
+        >>> Incremental(poll_interval="30s").poll_interval
+        datetime.timedelta(seconds=30)
+    """
+
+    poll_interval: Duration = timedelta(seconds=10)
+    start_snapshot: int | None = None
+    start_timestamp: Instant | None = None
+
+    def __post_init__(self) -> None:
+        keep(self, poll_interval=duration, start_snapshot=optional(count), start_timestamp=optional(instant))
+        if self.start_snapshot is not None and self.start_timestamp is not None:
+            raise ConfigError("start_snapshot and start_timestamp are both given", hint="give one of them")
+
+
+ReadMode = Batch | Snapshot | Incremental
+
+
+@dataclass(frozen=True, repr=False)
+class IcebergSourceConfig:
+    """The table that the source reads, and all settings. A frozen value: each ``with_…`` returns a changed copy.
+
+    Args:
+        table: A `TableRef`, an `IcebergSinkConfig`, or the table's name, with the arguments below. Stored as a
+            `TableRef`, whose branch may also be a tag.
+        namespace: A list of names, or one dotted string.
+        storage: The storage of the table's files, an `IcebergStorage`.
+        catalog_uri: As in `IcebergSinkConfig`.
+        warehouse: As in `IcebergSinkConfig`.
+        catalog: A catalog value (`RestCatalog`, `SqlCatalog`, …), in place of `catalog_uri`.
+        properties: Further properties for pyiceberg's catalog and FileIO; they override all other settings.
+
+    Every other setting is described by its ``with_…`` method.
+
+    Raises:
+        ConfigError: If a setting is wrong.
+
+    Example:
+        >>> from volley.iceberg import IcebergSourceConfig, IcebergStorage, Incremental
+        >>> config = IcebergSourceConfig("events", namespace="db", storage=IcebergStorage.Local("/tmp/lake"))
+        >>> config.with_mode(Incremental(poll_interval="30s")).with_columns(["id", "price"]).columns
+        ('id', 'price')
+    """
+
+    table: TableRef | IcebergSinkConfig | str = _NO_TABLE
+    namespace: str | Sequence[str] | None = None
+    storage: IcebergStorage | None = None
+    catalog_uri: str | None = None
+    warehouse: str | None = None
+    catalog: CatalogConfig | None = None
+    properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    mode: ReadMode = Batch()
+    as_of: datetime | None = None
+    partition_filter: str | ExprNode | None = None
+    columns: Sequence[str] | None = None
+    batch_size: int = 10_000
+    changes: Changes = "fail"
+    keys: Sequence[str] = ()
+    on_expired: OnExpired = "fail"
+    max_files_per_epoch: int | None = None
+    max_rows_per_epoch: int | None = None
+
+    def __post_init__(self) -> None:
+        keep(self, properties=mapping)
+        object.__setattr__(self, "table", self._ref())
+        for name in ("namespace", "storage", "catalog_uri", "warehouse", "catalog"):
+            object.__setattr__(self, name, None)
+        object.__setattr__(self, "properties", {})
+        keep(self, mode=of_type(ReadMode, "Batch(), Snapshot(id) or Incremental(…)"), batch_size=count)  # type: ignore[arg-type]
+        keep(self, as_of=optional(instant), columns=optional(names), keys=names)
+        keep(self, changes=one_of(_CHANGES), on_expired=one_of(_ON_EXPIRED))
+        keep(self, max_files_per_epoch=optional(count), max_rows_per_epoch=optional(count))
+        self._check()
+
+    @property
+    def ref(self) -> TableRef:
+        """The table with its catalog and storage."""
+        assert isinstance(self.table, TableRef)
+        return self.table
+
+    def _ref(self) -> TableRef:
+        others = (self.namespace, self.storage, self.catalog_uri, self.warehouse, self.catalog)
+        if not isinstance(self.table, TableRef | IcebergSinkConfig):
+            return IcebergSinkConfig(
+                self.catalog_uri, self.warehouse, self.namespace or (), self.table, self.storage,  # type: ignore[arg-type]
+                self.catalog, properties=self.properties,
+            ).ref  # fmt: skip
+        if any(other is not None for other in others):
+            raise ConfigError(
+                "the table is given twice, as a TableRef and by its settings",
+                hint="IcebergSourceConfig(table_ref), or namespace=…, table=…, storage=…",
+            )
+        ref = self.table.ref if isinstance(self.table, IcebergSinkConfig) else self.table
+        return replace(ref, properties={**ref.properties, **self.properties}) if self.properties else ref
+
+    def _check(self) -> None:
+        if self.as_of is not None and not isinstance(self.mode, Batch):
+            raise ConfigError(f"as_of and {self.mode} contradict each other", hint="give one of them")
+        if not isinstance(self.partition_filter, str | ExprNode | None) or self.partition_filter == "":
+            raise ConfigError(
+                f"partition_filter is of type {type(self.partition_filter).__name__}",
+                hint='"year = 2024 and month = 10", or col("year") == 2024',
+            )
+        if self.keys and self.changes != "follow":
+            raise ConfigError('keys pair the updates of with_changes("follow")', hint='with_changes("follow", keys)')
+
+    def with_mode(self, mode: ReadMode) -> IcebergSourceConfig:
+        """Set what to read: `Batch()` (the default), `Snapshot(id)` or `Incremental(…)`."""
+        return replace(self, mode=mode)
+
+    def with_as_of(self, timestamp: Instant | None) -> IcebergSourceConfig:
+        """Read the snapshot that was current at a time, then stop.
+
+        Args:
+            timestamp: A datetime or a text such as ``"2026-11-01"`` or ``"2026-11-01T12:00+01:00"``; without a zone
+                it is in UTC.
+        """
+        return replace(self, as_of=None if timestamp is None else instant("as_of", timestamp))
+
+    def with_partition_filter(self, predicate: str | Expr | None) -> IcebergSourceConfig:
+        """Read only the rows for which a predicate is true; files that can't have any are not opened.
+
+        Args:
+            predicate: SQL such as ``"year = 2024 and month = 10"``, or an expression. Any column will do; partition
+                columns prune best.
+        """
+        return replace(self, partition_filter=predicate.node if isinstance(predicate, Expr) else predicate)
+
+    def with_columns(self, columns: Sequence[str] | None) -> IcebergSourceConfig:
+        """Read only these columns, in this order; None (the default) = all."""
+        return replace(self, columns=columns)
+
+    def with_batch_size(self, rows: int) -> IcebergSourceConfig:
+        """Set the maximum number of rows per Arrow batch; 10,000 by default."""
+        return replace(self, batch_size=rows)
+
+    def with_changes(self, changes: Changes, keys: str | Sequence[str] = ()) -> IcebergSourceConfig:
+        """Set what to do with a snapshot that changes or deletes rows, such as one of an upsert.
+
+        Compactions, which change no row, are always passed over.
+
+        Args:
+            changes: ``"fail"`` (the default): the job fails and names the snapshot. ``"skip"``: pass over the
+                snapshot. ``"added_rows"``: read the rows of its new data files, also those that it only carried over.
+                ``"follow"``: read all snapshots as changes, with the columns ``_change`` (``insert``,
+                ``update_before``, ``update_after``, ``delete``), ``_snapshot`` (long) and ``_committed_at``.
+            keys: With "follow", the columns that identify a row: a deleted and an inserted row of one key become an
+                update.
+        """
+        return replace(self, changes=changes, keys=names("keys", keys))
+
+    def with_on_expired(self, on_expired: OnExpired) -> IcebergSourceConfig:
+        """Set what to do if snapshots that were not yet read have expired.
+
+        In any case the job goes on if the table's metadata still proves what they added: if no file was removed since.
+
+        Args:
+            on_expired: ``"fail"`` (the default): the job fails and names the snapshots. ``"live_rows"``: read the rows
+                of the files that were written since and are still there; rows that were deleted since are missed, and
+                rows that a compaction rewrote since may be missed or repeated. ``"rescan"``: read the whole current
+                snapshot again.
+        """
+        return replace(self, on_expired=on_expired)
+
+    def with_max_files_per_epoch(self, files: int | None) -> IcebergSourceConfig:
+        """Set the maximum number of data files per epoch; None (the default) = no limit."""
+        return replace(self, max_files_per_epoch=files)
+
+    def with_max_rows_per_epoch(self, rows: int | None) -> IcebergSourceConfig:
+        """Set the maximum number of rows per epoch, at least one data file; None (the default) = no limit."""
+        return replace(self, max_rows_per_epoch=rows)
+
+    __repr__ = redacted_repr

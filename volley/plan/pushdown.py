@@ -1,0 +1,81 @@
+"""What a source may leave out because the job does not use it: rows that every sink's filters drop, and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from volley.plan import nodes
+from volley.plan.expressions import Call, ExprNode, column_names
+
+__all__ = ["used_columns", "used_rows"]
+
+
+def used_rows(roots: Sequence[nodes.Node], read: nodes.Read) -> ExprNode | None:
+    """Return a predicate that is true for each of a source's rows that any step but a leading filter gets.
+
+    Args:
+        roots: The nodes in which the job's graph ends.
+        read: The read of the source.
+
+    Returns:
+        The predicate; None if all rows are used.
+    """
+    followers = _followers(roots)
+    alternatives: list[ExprNode] = []
+    for follower in followers.get(id(read), []):
+        filters: list[ExprNode] = []
+        while isinstance(follower, nodes.Filter):
+            filters.append(follower.predicate)
+            next_nodes = followers.get(id(follower), [])
+            if len(next_nodes) != 1:
+                break
+            (follower,) = next_nodes
+        if not filters:
+            return None
+        alternatives.append(reduce(lambda one, other: Call("and_", (one, other)), filters))
+    return reduce(lambda one, other: Call("or_", (one, other)), alternatives) if alternatives else None
+
+
+def used_columns(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str] | None:
+    """Return the names of the columns that the job uses of a source, or more; None = all of them.
+
+    Args:
+        roots: The nodes in which the job's graph ends.
+        read: The read of the source.
+    """
+    followers = _followers(roots)
+
+    def used_after(node: nodes.Node) -> frozenset[str] | None:
+        """Return the columns used by the steps after a node that passes on the source's columns."""
+        if not (after := followers.get(id(node), [])):
+            return None
+        parts = [used_by(step) for step in after]
+        return frozenset().union(*(part for part in parts if part is not None)) if None not in parts else None
+
+    def used_by(step: nodes.Node) -> frozenset[str] | None:
+        match step:
+            case nodes.Select():
+                return frozenset().union(*map(column_names, step.columns))
+            case nodes.Filter() | nodes.Rest():
+                own = frozenset(column_names(step.predicate))
+            case nodes.WithColumn():
+                further = used_after(step)
+                return None if further is None else further - {step.name} | column_names(step.value)
+            case nodes.Drop():
+                own = frozenset(step.columns)
+            case _:
+                return None
+        further = used_after(step)
+        return None if further is None else own | further
+
+    return used_after(read)
+
+
+def _followers(roots: Sequence[nodes.Node]) -> dict[int, list[nodes.Node]]:
+    """Return the steps that take each node's output."""
+    followers: dict[int, list[nodes.Node]] = {}
+    for node in nodes.walk(roots):
+        for source in node.inputs:
+            followers.setdefault(id(source), []).append(node)
+    return followers
