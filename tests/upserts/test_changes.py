@@ -85,15 +85,12 @@ def check_every_snapshot(lake: Lake, keys: Sequence[str] = ()) -> None:
         assert set(found["_snapshot"].to_pylist()) <= {after}
         assert {int(at.timestamp() * 1000) for at in found["_committed_at"].to_pylist()} <= {snapshot.timestamp_ms}
         if keys:
-            paired = {tuple(old[key] for key in keys) for old, _ in updates}
-            assert not paired & {
-                tuple(change.row[key] for key in keys) for change in changes if isinstance(change, Insert | Delete)
-            } or not _is_unique(was, now)
+            gone, new = (
+                {tuple(each.row[key] for key in keys) for each in changes if isinstance(each, side)}
+                for side in (Delete, Insert)
+            )
+            assert not gone & new
         before = after
-
-
-def _is_unique(*sides: Rows) -> bool:
-    return all(max(side.values(), default=1) == 1 for side in sides)
 
 
 def compact(table: Table) -> None:
@@ -188,8 +185,9 @@ ACTIONS = st.one_of(
 )
 
 
+@pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
 @pytest.mark.parametrize("partitioned", [False, True], ids=["one partition", "partitions"])
-@settings(max_examples=10, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(actions=st.lists(ACTIONS, min_size=2, max_size=8), keys=st.sampled_from([(), ("id",), ("part", "id")]))
 def test_changes_are_the_difference_of_the_rows(
     partitioned: bool, actions: list[tuple[Any, ...]], keys: tuple[str, ...]
