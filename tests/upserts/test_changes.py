@@ -98,8 +98,8 @@ def compact(table: Table) -> None:
     rows = table.scan().to_arrow()
     with table.transaction() as transaction, transaction.update_snapshot().overwrite() as snapshot:
         summarize = snapshot._summary
-        operation = {"operation": Operation.REPLACE}
-        snapshot._summary = lambda properties: summarize(properties).model_copy(update=operation)
+        replace = {"operation": Operation.REPLACE}
+        snapshot.__dict__["_summary"] = lambda properties: summarize(properties).model_copy(update=replace)
         for task in table.scan().plan_files():
             snapshot.delete_data_file(task.file)
         for file in _dataframe_to_data_files(table.metadata, rows, table.io):
