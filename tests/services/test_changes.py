@@ -1,4 +1,4 @@
-"""Changes of tables that Iceberg's Spark runtime has written, and its changelog view, which reads copy-on-write alone."""
+"""Changes of tables that the Spark runtime of Iceberg has written, and its changelog view of copy-on-write tables."""
 
 from __future__ import annotations
 
