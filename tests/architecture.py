@@ -33,10 +33,15 @@ iceberg.pyiceberg_private
 iceberg.catalogs
 iceberg.table
 iceberg.config
+iceberg.source_config
 iceberg.write iceberg.read
 iceberg.upsert
 iceberg.commit
+<<<<<<< HEAD
 iceberg.sink iceberg.maintain iceberg.changes
+=======
+iceberg.sink iceberg.source iceberg.maintain
+>>>>>>> reading
 iceberg
 engine
 stream
@@ -54,7 +59,15 @@ PACKAGES = {
 }
 VALUES = [
     *("*.source", "*.sink", "source", "sink", "epoch", "bad_rows", "stream", "plan.*", "types.names", "types.schemas"),
-    *("*.values", "*.settings", "iceberg.config", "iceberg.modes", "iceberg.table", "iceberg.layout.partitioning"),
+    *(
+        "*.values",
+        "*.settings",
+        "iceberg.config",
+        "iceberg.source_config",
+        "iceberg.modes",
+        "iceberg.table",
+        "iceberg.layout.partitioning",
+    ),
 ]
 
 
@@ -160,9 +173,12 @@ def _tree(text: str) -> ast.Module:
     return ast.parse(text)
 
 
+# Asynchronous methods of fsspec, and what named tuples have.
+_DOCUMENTED = {"_info", "_fields", "_replace"}
+
+
 def _is_private(name: str) -> bool:
-    # fsspec documents its asynchronous methods under names like this one.
-    return name.startswith("_") and not name.endswith("__") and name != "_info"
+    return name.startswith("_") and not name.endswith("__") and name not in _DOCUMENTED
 
 
 def _is_own(value: ast.expr) -> bool:

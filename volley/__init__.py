@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         TableReplacedError,
         VolleyError,
     )
-    from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergStorage
+    from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
     from volley.metrics import EpochProgress, Metrics, MetricsSnapshot
     from volley.plan.expressions import Expr, col, lit
     from volley.sink import Committer, Sink, SinkContext, TaskWriter, Writer
@@ -74,6 +74,8 @@ __all__ = [
     "FunctionSink",
     "IcebergSink",
     "IcebergSinkConfig",
+    "IcebergSource",
+    "IcebergSourceConfig",
     "IcebergStorage",
     "Job",
     "JobError",
@@ -131,7 +133,7 @@ _MODULES = {
     "environment": ["Environment"],
     "epoch": ["Epoch", "WriteResult"],
     "errors": _ERRORS,
-    "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergStorage"],
+    "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergSource", "IcebergSourceConfig", "IcebergStorage"],
     "metrics": ["EpochProgress", "Metrics", "MetricsSnapshot"],
     "plan.expressions": ["Expr", "col", "lit"],
     "sink": ["Committer", "Sink", "SinkContext", "TaskWriter", "Writer"],

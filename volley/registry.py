@@ -11,6 +11,7 @@ __all__ = ["SINKS", "SOURCES", "load"]
 
 SOURCES = {
     "files": "volley.connectors.files.source:FileSource",
+    "iceberg": "volley.iceberg.source:IcebergSource",
     "kafka": "volley.connectors.kafka.source:KafkaSource",
     "memory": "volley.connectors.memory.source:MemorySource",
     "rate": "volley.connectors.rate:RateSource",

@@ -37,7 +37,6 @@ ROWS: list[dict[str, Any]] = [
     {"id": 3, "name": "", "real": None, "place": {"x": 4}},
     {"id": None, "name": "e", "real": 1.5, "place": {"x": 5}},
 ]
-_PATH_ID = 2147483546
 
 
 def entry(path: Path, content: Content, rows: int, **more: Any) -> FileEntry:
@@ -78,14 +77,22 @@ def test_position_deletes_of_other_files_do_not_matter(tmp_path: Path) -> None:
     assert ids(FileTask(file, (several, again))) == [1, 3]
 
 
-def test_equal_bounds_name_the_only_data_file(tmp_path: Path, make: Make) -> None:
+def test_of_a_delete_file_with_one_data_file_only_the_positions_are_read(tmp_path: Path) -> None:
     file = data_file(tmp_path)
-    bounds = {_PATH_ID: file.path.encode()}
-    # The paths inside are not read: this file's are wrong.
-    deletes = position_deletes(tmp_path, [("unread", 1)], lower=bounds, upper=bounds)
-    task = file_task(PlannedFile(file, (deletes,)), make(SCHEMA).metadata)
-    assert task.deletes[0].referenced_file == file.path
-    assert ids(task) == [0, 2, 3, None]
+    # The path inside is wrong.
+    deletes = position_deletes(tmp_path, [("unread", 1)], referenced_file=file.path)
+    assert ids(FileTask(file, (deletes,))) == [0, 2, 3, None]
+
+
+def test_dictionaries_have_no_values_of_deleted_rows(tmp_path: Path) -> None:
+    file = data_file(tmp_path)
+    deletes = position_deletes(tmp_path, [(file.path, 0)])
+    reader = RowReader(SCHEMA.select("name"), dictionaries=True)
+    types = [
+        {str(batch.schema.field("name").type) for batch in reader.read(IO, FileTask(file, part))}
+        for part in [(), (deletes,)]
+    ]
+    assert types == [{"dictionary<values=string, indices=int32, ordered=0>"}, {"string"}]
 
 
 def test_parts_have_each_remaining_row_once(tmp_path: Path) -> None:

@@ -15,12 +15,15 @@ from volley.iceberg.maintain.branches import publish_branch
 from volley.iceberg.maintain.orphans import orphan_files, remove_orphan_files
 from volley.iceberg.modes import Append, Overwrite, Upsert
 from volley.iceberg.sink import IcebergSink
+from volley.iceberg.source import IcebergSource
+from volley.iceberg.source_config import Batch, IcebergSourceConfig, Incremental, Snapshot
 from volley.iceberg.storage.values import AzureStorage, GcsStorage, IcebergStorage, LocalStorage, S3Storage
 from volley.iceberg.table import TableRef
 
 __all__ = [
     "Append",
     "AzureStorage",
+    "Batch",
     "Change",
     "Changes",
     "Delete",
@@ -29,7 +32,10 @@ __all__ = [
     "HiveCatalog",
     "IcebergSink",
     "IcebergSinkConfig",
+    "IcebergSource",
+    "IcebergSourceConfig",
     "IcebergStorage",
+    "Incremental",
     "Insert",
     "LocalStorage",
     "MemoryCatalog",
@@ -38,6 +44,7 @@ __all__ = [
     "Partitioning",
     "RestCatalog",
     "S3Storage",
+    "Snapshot",
     "SqlCatalog",
     "TableRef",
     "Update",

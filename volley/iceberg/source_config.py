@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ OnExpired = Literal["fail", "live_rows", "rescan"]
 
 _CHANGES = ("fail", "skip", "added_rows", "follow")
 _ON_EXPIRED = ("fail", "live_rows", "rescan")
+_OF_TABLE = ("table", "namespace", "storage", "catalog_uri", "warehouse", "catalog", "properties")
 _NO_TABLE: Any = None
 
 
@@ -136,9 +137,8 @@ class IcebergSourceConfig:
     def __post_init__(self) -> None:
         keep(self, properties=mapping)
         object.__setattr__(self, "table", self._ref())
-        for name in ("namespace", "storage", "catalog_uri", "warehouse", "catalog"):
-            object.__setattr__(self, name, None)
-        object.__setattr__(self, "properties", {})
+        for name in _OF_TABLE[1:]:
+            object.__setattr__(self, name, {} if name == "properties" else None)
         keep(self, mode=of_type(ReadMode, "Batch(), Snapshot(id) or Incremental(…)"), batch_size=count)  # type: ignore[arg-type]
         keep(self, as_of=optional(instant), columns=optional(names), keys=names)
         keep(self, changes=one_of(_CHANGES), on_expired=one_of(_ON_EXPIRED))
@@ -150,6 +150,16 @@ class IcebergSourceConfig:
         """The table with its catalog and storage."""
         assert isinstance(self.table, TableRef)
         return self.table
+
+    @property
+    def summary(self) -> str:
+        """The table's name and the settings that differ from their defaults."""
+        settings = [
+            f"{setting.name}={value!r}"
+            for setting in fields(self)
+            if setting.name not in _OF_TABLE and (value := getattr(self, setting.name)) != setting.default
+        ]
+        return ", ".join([repr(self.ref.name), *settings])
 
     def _ref(self) -> TableRef:
         others = (self.namespace, self.storage, self.catalog_uri, self.warehouse, self.catalog)

@@ -25,6 +25,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reader = reader
         self._split_reader: SplitReader = reader.split_reader()
         self._rows = rows
+        self._is_bounded = False
         self._target: Offset | None = None
 
     @carried()
@@ -36,13 +37,14 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limit = self._reader.limit
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
-    @carried()
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._reader.latest_offset(self._reader.initial_offset(), None, None)
+        self._is_bounded = True
 
     @carried()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        if self._is_bounded and self._target is None:
+            self._target = self._reader.latest_offset(start, None, None)
         return self._reader.latest_offset(start, most, self._target)
 
     @carried()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.iceberg.layout.partitions import exact
-from volley.iceberg.read.delete_index import DeleteIndex
-from volley.iceberg.read.entries import FileEntry, PlannedFile, Status, read_manifest
+from volley.iceberg.read.deletes import PATH_ID, DeleteIndex, only_file
+from volley.iceberg.read.entries import FileEntry, PlannedFile, Status, entries_of, manifests_of
 from volley.iceberg.read.history import changes_rows
 from volley.iceberg.read.rows import FileTask, file_task
 
@@ -132,36 +132,35 @@ def _has_partition_columns(keys: Sequence[str], files: Iterable[ChangedFile], ta
 
 
 def _changed_files(io: FileIO, snapshot: Snapshot, table: TableMetadata) -> Iterator[ChangedFile]:
-    manifests = snapshot.manifests(io)
-    deletes = [entry for manifest in manifests if not _has_data(manifest) for entry in read_manifest(io, manifest)]
-    before = DeleteIndex(table, [entry for entry in deletes if _was_live(entry, snapshot)])
-    after = DeleteIndex(table, [entry for entry in deletes if entry.is_live])
+    manifests = manifests_of(io, snapshot)
+    deletes = [entry for each in manifests if not _has_data(each) for entry in entries_of(io, each, {PATH_ID})]
+    everywhere = {spec_id for spec_id, spec in table.specs().items() if spec.is_unpartitioned()}
+    before = DeleteIndex((entry for entry in deletes if _was_live(entry, snapshot)), everywhere)
+    after = DeleteIndex((entry for entry in deletes if entry.is_live), everywhere)
 
     def task(file: FileEntry, index: DeleteIndex) -> FileTask:
         return file_task(PlannedFile(file, index.of(file)), table)
 
     changed: set[str] = set()
-    for entry in _entries(io, manifests, lambda manifest: manifest.added_snapshot_id == snapshot.snapshot_id):
-        if entry.snapshot_id == snapshot.snapshot_id and entry.status != Status.EXISTING:
+    for entry in _entries(io, [each for each in manifests if each.added_snapshot_id == snapshot.snapshot_id]):
+        if _is_new_or_gone(entry, snapshot):
             changed.add(entry.path)
-            is_added = entry.status == Status.ADDED
-            yield ChangedFile(None, task(entry, after)) if is_added else ChangedFile(task(entry, before), None)
-    touching = DeleteIndex(table, [entry for entry in deletes if _is_new_or_gone(entry, snapshot)])
-    if not touching.reaches_beyond(changed):
+            yield ChangedFile(None, task(entry, after)) if entry.is_live else ChangedFile(task(entry, before), None)
+    touching = [entry for entry in deletes if _is_new_or_gone(entry, snapshot) and only_file(entry) not in changed]
+    if not touching:
         return
-    for entry in _entries(io, manifests, lambda _: True):
-        if entry.is_live and entry.path not in changed and touching.of(entry):
+    index = DeleteIndex(touching, everywhere)
+    for entry in _entries(io, manifests):
+        if entry.is_live and entry.path not in changed and index.of(entry):
             file = ChangedFile(task(entry, before), task(entry, after))
             if file.loses_rows or file.gains_rows:
                 yield file
 
 
-def _entries(
-    io: FileIO, manifests: Iterable[ManifestFile], is_needed: Callable[[ManifestFile], bool]
-) -> Iterator[FileEntry]:
+def _entries(io: FileIO, manifests: Iterable[ManifestFile]) -> Iterator[FileEntry]:
     for manifest in manifests:
-        if _has_data(manifest) and is_needed(manifest):
-            yield from read_manifest(io, manifest)
+        if _has_data(manifest):
+            yield from entries_of(io, manifest)
 
 
 def _has_data(manifest: ManifestFile) -> bool:

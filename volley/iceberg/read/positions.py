@@ -57,6 +57,14 @@ class Position:
         """Return the position as JSON values."""
         return asdict(self)
 
-    def includes(self, snapshot: int, path: str) -> bool:
-        """Return True if a file of a snapshot that is not after this position has been read."""
-        return snapshot != self.snapshot or self.after is None or path <= self.after
+    def at_its_end(self) -> Position:
+        """Return the position behind all files of the same snapshot."""
+        return replace(self, after=None)
+
+    def behind(self, path: str) -> Position:
+        """Return the position behind one file of the same snapshot."""
+        return replace(self, after=path)
+
+    def is_with(self, other: Position) -> bool:
+        """Return True if both are in the files of one snapshot, read in the same way."""
+        return (self.snapshot, self.scan) == (other.snapshot, other.scan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from volley.iceberg.read.position_deletes import deleted_positions
 __all__ = ["FileTask", "Mask", "RowReader", "file_task"]
 
 _BATCH_ROWS = 65_536
-_FILE_PATH = 2_147_483_546
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 """A flag for each row, in the file's order."""
@@ -65,20 +64,12 @@ def file_task(planned: PlannedFile, table: TableMetadata) -> FileTask:
         if isinstance(field.transform, IdentityTransform) and value is not None
     }
     keys = {delete.path: columns_of(table, delete) for delete in _of(planned.deletes, Content.EQUALITY_DELETES)}
-    deletes = tuple(_with_referenced_file(delete).without_statistics() for delete in planned.deletes)
+    deletes = tuple(delete.without_statistics() for delete in planned.deletes)
     return FileTask(file.without_statistics(), deletes, constants, keys)
 
 
 def _of(deletes: Sequence[FileEntry], content: Content) -> list[FileEntry]:
     return [delete for delete in deletes if delete.content == content]
-
-
-def _with_referenced_file(delete: FileEntry) -> FileEntry:
-    """Return a position-delete file with its only data file, if equal bounds name it."""
-    low, high = delete.lower.get(_FILE_PATH), delete.upper.get(_FILE_PATH)
-    if delete.content != Content.POSITION_DELETES or delete.referenced_file or low is None or low != high:
-        return delete
-    return replace(delete, referenced_file=low.decode())
 
 
 @dataclass(frozen=True)
@@ -113,7 +104,9 @@ class RowReader:
         with self._open(io, task) as file:
             deleted = self._deleted(io, task, file) if task.deletes else None
             first = file.positions.start
-            for batch, position in file.batches(self.schema, self.dictionaries, self.batch_rows):
+            # A dictionary would keep the values of deleted rows, and so bring them into the files of a sink.
+            dictionaries = self.dictionaries and deleted is None
+            for batch, position in file.batches(self.schema, dictionaries, self.batch_rows):
                 rows = batch
                 if deleted is not None:
                     start = position - first

@@ -1,0 +1,75 @@
+"""Reads manifests by pyiceberg's own reader, for those that Volley's decoder does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    MANIFEST_ENTRY_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    _inherit_from_manifest,
+)
+
+# Importing it mends pyiceberg's readers of doubles and UUIDs.
+from volley.iceberg.pyiceberg_private import manifests
+from volley.iceberg.pyiceberg_private.access import partition_values
+
+__all__ = ["file_attributes", "read_entries"]
+
+assert manifests
+# The version that has all fields.
+_VERSION = 3
+
+
+def read_entries(io: FileIO, manifest: ManifestFile) -> Iterator[dict[str, Any]]:
+    """Yield the attributes of each entry of a manifest, deleted ones too."""
+    with AvroFile[ManifestEntry](
+        io.new_input(manifest.manifest_path),
+        MANIFEST_ENTRY_SCHEMAS[_VERSION],
+        read_types={-1: ManifestEntry, 2: DataFile},
+        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    ) as entries:
+        for entry in entries:
+            yield _attributes(_inherit_from_manifest(entry, manifest))
+
+
+def _attributes(entry: ManifestEntry) -> dict[str, Any]:
+    return {
+        "status": int(entry.status),
+        "snapshot_id": entry.snapshot_id,
+        "sequence_number": entry.sequence_number or 0,
+        "file_sequence_number": entry.file_sequence_number or 0,
+        **file_attributes(entry.data_file),
+    }
+
+
+def file_attributes(file: DataFile) -> dict[str, Any]:
+    """Return the attributes of a data file or a delete file."""
+    referenced_file, blob_offset, blob_size = (*file._data[17:], None, None, None)[:3]
+    return {
+        "content": int(file.content),
+        "path": file.file_path,
+        "format": file.file_format.value,
+        "spec_id": file.spec_id,
+        "partition": tuple(partition_values(file.partition)),
+        "rows": file.record_count,
+        "size": file.file_size_in_bytes,
+        "lower": file.lower_bounds or {},
+        "upper": file.upper_bounds or {},
+        "values": file.value_counts or {},
+        "nulls": file.null_value_counts or {},
+        "nans": file.nan_value_counts or {},
+        "equality_ids": tuple(file.equality_ids or ()),
+        "split_offsets": tuple(file.split_offsets or ()),
+        "referenced_file": referenced_file,
+        "blob_offset": blob_offset,
+        "blob_size": blob_size,
+    }

@@ -1,0 +1,242 @@
+"""Finds what a stream reads next of a table: the rest of a scan, then the files of one snapshot after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, SourceError
+from volley.iceberg.read.entries import FileEntry, PlannedFile, Status, entries_of, manifests_of
+from volley.iceberg.read.history import changes_rows, check_same_table, snapshots_between
+from volley.iceberg.read.planning import plan
+from volley.iceberg.read.positions import Position
+from volley.iceberg.source_config import Changes, OnExpired
+
+__all__ = ["Increment", "Increments"]
+
+
+@dataclass(frozen=True)
+class Increment:
+    """Some files of one snapshot.
+
+    Args:
+        position: The position behind all of them.
+        files: The data files, in the order of their paths.
+        divisible: True if an epoch can end behind any of the files.
+    """
+
+    position: Position
+    files: Sequence[PlannedFile]
+    divisible: bool = True
+
+    def clipped(self, start: Position, end: Position) -> Increment:
+        """Return the increment with its files between two positions."""
+        low = start.after if start.is_with(self.position) else None
+        high = end.after if end.is_with(self.position) else None
+        files = [
+            planned
+            for planned in self.files
+            if (low is None or planned.file.path > low) and (high is None or planned.file.path <= high)
+        ]
+        return replace(self, files=files)
+
+
+@dataclass(frozen=True)
+class Increments:
+    """What can be read of a table, as its metadata have it now.
+
+    Args:
+        table: The table.
+        schema: The schema whose names the filter uses.
+        row_filter: Leaves out files without matching rows.
+        changes: What to do with snapshots that change or delete rows.
+        on_expired: What to do if snapshots that were not read have expired.
+    """
+
+    table: Table
+    schema: Schema
+    row_filter: BooleanExpression
+    changes: Changes = "fail"
+    on_expired: OnExpired = "fail"
+
+    def goal(self, start: Position, end: Position) -> Position:
+        """Return the position to read to: the end, unless a scan has to begin or to go on; checks the way to it.
+
+        Raises:
+            SourceError: If snapshots on the way have expired, change rows, or were rolled back; or if the table was
+                made anew.
+        """
+        check_same_table(self.table, start.table)
+        if end.snapshot is None:
+            return start
+        if start.snapshot == end.snapshot:
+            return start.at_its_end()
+        try:
+            for snapshot in snapshots_between(self.table, start.snapshot, end.snapshot):
+                self._check_allowed(snapshot)
+        except (SnapshotExpiredError, SnapshotNotFoundError) as error:
+            if self.on_expired == "rescan":
+                return end.scanning(None)
+            self._check_proven(start, end, error)
+        return end
+
+    def between(self, start: Position, end: Position) -> Iterator[Increment]:
+        """Yield what stands between two positions; the same on every call.
+
+        Raises:
+            SourceError: As for `goal`.
+        """
+        check_same_table(self.table, end.table)
+        for increment in self._increments(start, end):
+            yield increment.clipped(start, end) if increment.divisible else increment
+
+    def _increments(self, start: Position, end: Position) -> Iterator[Increment]:
+        if end.scan and not (start.scan and start.snapshot == end.snapshot):
+            yield self._scan(end)
+            return
+        if start.after is not None:
+            yield self._scan(start) if start.scan else self._added(start)
+        if end.snapshot is None or end.snapshot == start.snapshot:
+            return
+        try:
+            snapshots = snapshots_between(self.table, start.snapshot, end.snapshot)
+        except (SnapshotExpiredError, SnapshotNotFoundError) as error:
+            self._check_proven(start, end, error)
+            yield self._live_between(start, end)
+            return
+        for snapshot in snapshots:
+            if self._check_allowed(snapshot):
+                yield self._added(Position.at_end(self.table, snapshot))
+
+    def _scan(self, position: Position) -> Increment:
+        """Return all files of a snapshot; if it has expired, its files must all be live still."""
+        snapshot = self._snapshot(position.snapshot)
+        if snapshot is not None:
+            files = self._plan(snapshot)
+        else:
+            self._check_proven(position, position, None)
+            files = [
+                planned
+                for planned in self._plan(self._head())
+                if planned.file.file_sequence_number <= position.sequence
+            ]
+        return Increment(position.at_its_end(), _by_path(files))
+
+    def _added(self, position: Position) -> Increment:
+        """Return the files that a snapshot added; if it has expired, its files must all be live still."""
+        snapshot = self._snapshot(position.snapshot)
+        if snapshot is not None:
+            return Increment(position.at_its_end(), _by_path(self._plan(snapshot, added_only=True)))
+        self._check_proven(position, position, None)
+        files = [
+            planned for planned in self._plan(self._head()) if planned.file.file_sequence_number == position.sequence
+        ]
+        return Increment(position.at_its_end(), _by_path(files))
+
+    def _live_between(self, start: Position, end: Position) -> Increment:
+        files = [
+            planned
+            for planned in self._plan(self._head())
+            if start.sequence < planned.file.file_sequence_number <= end.sequence
+        ]
+        return Increment(end.at_its_end(), _by_path(files), divisible=False)
+
+    def _plan(self, snapshot: Snapshot, added_only: bool = False) -> list[PlannedFile]:
+        return plan(self._io, self.table.metadata, snapshot, self.row_filter, self.schema, added_only).files
+
+    @property
+    def _io(self) -> FileIO:
+        return self.table.io
+
+    def _snapshot(self, snapshot_id: int | None) -> Snapshot | None:
+        return None if snapshot_id is None else self.table.metadata.snapshot_by_id(snapshot_id)
+
+    def _head(self) -> Snapshot:
+        """Return the latest snapshot, whose manifests may still have entries of expired ones."""
+        return max(self.table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
+
+    def _check_allowed(self, snapshot: Snapshot) -> bool:
+        """Return False for a snapshot to pass over.
+
+        Raises:
+            SourceError: If it changes or deletes rows, and the settings do not say what to do then.
+        """
+        if not changes_rows(snapshot):
+            return False
+        if self.changes == "added_rows" or not _removes_rows(self._io, snapshot):
+            return True
+        if self.changes == "skip":
+            return False
+        operation = snapshot.summary.operation.value if snapshot.summary else "an unknown operation"
+        raise SourceError(
+            f"snapshot {snapshot.snapshot_id} of table {'.'.join(self.table.name())} changes or deletes rows "
+            f"({operation})",
+            hint='choose how to read it: with_changes("follow") as changes, with_changes("added_rows") its new files '
+            'only, with_changes("skip") not at all',
+        )
+
+    def _check_proven(self, start: Position, end: Position, error: SourceError | None) -> None:
+        """Check that all files that were live at two positions still are, though snapshots between them have expired.
+
+        Files that are live now and were written before a position were live there; if there are as many as there were,
+        they are all that were. Their sequence numbers tell which were added in between.
+
+        Raises:
+            SnapshotExpiredError: If that is not so, and the settings do not allow to read what is left.
+        """
+        if self.on_expired == "live_rows":
+            return
+        head = self._head()
+        entries = [
+            entry
+            for manifest in manifests_of(self._io, head)
+            for entry in entries_of(self._io, manifest)
+            if entry.is_live
+        ]
+        is_same = all(position.live == _written_until(entries, position) for position in {start, end})
+        if is_same and not any(entry.content and entry.file_sequence_number > start.sequence for entry in entries):
+            return
+        name = ".".join(self.table.name())
+        raise error or SnapshotExpiredError(
+            f"snapshot {start.snapshot} of table {name} has expired while it was read, and some of its files are gone",
+            hint='start over with fresh=True, or with_on_expired("live_rows") or ("rescan"); keep snapshots longer '
+            "than readers need them",
+        )
+
+    def _live_entries(self) -> Iterator[FileEntry]:
+        for manifest in manifests_of(self._io, self._head()):
+            yield from (entry for entry in entries_of(self._io, manifest) if entry.is_live)
+
+
+def _written_until(entries: Sequence[FileEntry], position: Position) -> int:
+    """Return the number of data files among live entries that were written before a position."""
+    return sum(not entry.content and entry.file_sequence_number <= position.sequence for entry in entries)
+
+
+def _by_path(files: Sequence[PlannedFile]) -> list[PlannedFile]:
+    return sorted(files, key=lambda planned: planned.file.path)
+
+
+def _removes_rows(io: FileIO, snapshot: Snapshot) -> bool:
+    """Return True if a snapshot removed data files or added delete files."""
+    own = [manifest for manifest in manifests_of(io, snapshot) if manifest.added_snapshot_id == snapshot.snapshot_id]
+    return any(_has(io, manifest, snapshot) for manifest in own)
+
+
+def _has(io: FileIO, manifest: ManifestFile, snapshot: Snapshot) -> bool:
+    is_data = manifest.content == ManifestContent.DATA
+    count = manifest.deleted_files_count if is_data else manifest.added_files_count
+    if count == 0:
+        return False
+    status = Status.DELETED if is_data else Status.ADDED
+    # A manifest of added delete files may keep older ones; counts are optional in format version 1.
+    return any(
+        entry.status == status and entry.snapshot_id == snapshot.snapshot_id for entry in entries_of(io, manifest)
+    )

@@ -1,0 +1,233 @@
+"""Plans the reading of a snapshot: the data files that may have rows of interest, and the delete files of each."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeVar
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import IdentityTransform, VoidTransform
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from volley.errors import ExpressionError, near
+from volley.iceberg.read.deletes import PATH_ID, DeleteIndex
+from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, Status, entries_of, manifests_of
+from volley.iceberg.read.pruning import (
+    Predicate,
+    always,
+    file_predicate,
+    manifest_predicate,
+    partition_predicate,
+    projected,
+)
+
+__all__ = ["Plan", "plan"]
+
+_ALL_ROWS = AlwaysTrue()
+# Manifests that are read ahead: enough to hide the time of object stores, few enough for the memory.
+_AHEAD = 8
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be read of a snapshot, and what was left out.
+
+    Args:
+        files: The data files, each with the delete files that apply, in the order of the manifests.
+        manifests: The number of manifests that were read.
+        skipped_manifests: The number of manifests that were not.
+        skipped_by_partition: The number of data files left out because of their partition.
+        skipped_by_statistics: The number of data files left out because of the bounds and counts of their columns.
+    """
+
+    files: list[PlannedFile]
+    manifests: int = 0
+    skipped_manifests: int = 0
+    skipped_by_partition: int = 0
+    skipped_by_statistics: int = 0
+
+
+def plan(
+    io: FileIO,
+    metadata: TableMetadata,
+    snapshot: Snapshot,
+    row_filter: BooleanExpression = _ALL_ROWS,
+    schema: Schema | None = None,
+    added_only: bool = False,
+) -> Plan:
+    """Return the data files of a snapshot that may have rows that match a filter; the rows still have to be filtered.
+
+    Args:
+        io: Opens the manifests.
+        metadata: The table's metadata.
+        snapshot: One of its snapshots.
+        row_filter: The filter.
+        schema: The schema whose names the filter uses; None = the table's current one.
+        added_only: True: only the data files that the snapshot itself added, with the delete files that it added.
+
+    Raises:
+        ExpressionError: If the filter does not fit the schema.
+        StorageError: If a manifest can't be read.
+    """
+    filters = _Filters(metadata, schema or metadata.schema(), row_filter, snapshot.snapshot_id if added_only else None)
+    manifests = manifests_of(io, snapshot)
+    if added_only:
+        manifests = [manifest for manifest in manifests if manifest.added_snapshot_id == snapshot.snapshot_id]
+    needed = _with_applying_deletes([manifest for manifest in manifests if filters.of(manifest).may_have(manifest)])
+    skipped = set(manifests).difference(needed)
+    parts = list(_in_turn(lambda manifest: filters.of(manifest).kept(io, manifest), needed))
+    files = chain.from_iterable(part.files for part in parts)
+    deletes = DeleteIndex(chain.from_iterable(part.deletes for part in parts), filters.unpartitioned)
+    return Plan(
+        [PlannedFile(file, deletes.of(file)) for file in files],
+        len(needed),
+        len(skipped),
+        sum(part.skipped_by_partition for part in parts) + sum(map(_files_in, skipped)),
+        sum(part.skipped_by_statistics for part in parts),
+    )
+
+
+def _with_applying_deletes(manifests: list[ManifestFile]) -> list[ManifestFile]:
+    """Return the manifests without those of deletes that are all older than the data."""
+    oldest = min((manifest.min_sequence_number or 0 for manifest in manifests if _is_data(manifest)), default=None)
+    if oldest is None:
+        return []
+    return [
+        manifest for manifest in manifests if _is_data(manifest) or (manifest.sequence_number or 0) >= max(oldest, 0)
+    ]
+
+
+def _is_data(manifest: ManifestFile) -> bool:
+    return manifest.content == ManifestContent.DATA
+
+
+def _files_in(manifest: ManifestFile) -> int:
+    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0) if _is_data(manifest) else 0
+
+
+def _in_turn(work: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
+    """Yield the results of threads in the order of the items, a few of which are worked on at the same time."""
+    threads = ExecutorFactory.get_or_create()
+    running: deque[Future[T]] = deque()
+    for item in items:
+        running.append(threads.submit(work, item))
+        if len(running) > _AHEAD:
+            yield running.popleft().result()
+    while running:
+        yield running.popleft().result()
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What is left of a manifest."""
+
+    files: list[FileEntry]
+    deletes: list[FileEntry]
+    skipped_by_partition: int
+    skipped_by_statistics: int
+
+
+@dataclass(frozen=True)
+class _Filter:
+    """A filter, for the manifests of one partition spec.
+
+    Args:
+        manifest: Whether a manifest may have matching rows.
+        partition: Whether a partition may.
+        file: Whether a file may.
+        statistics: The fields whose statistics `file` needs.
+        added_by: The snapshot that must have added the files; None = any.
+    """
+
+    manifest: Predicate[ManifestFile]
+    partition: Predicate[tuple[Any, ...]]
+    file: Predicate[FileEntry]
+    statistics: frozenset[int]
+    added_by: int | None
+
+    def may_have(self, manifest: ManifestFile) -> bool:
+        """Return True if the manifest may have live files with matching rows."""
+        return (manifest.has_added_files() or manifest.has_existing_files()) and self.manifest(manifest)
+
+    def _is_due(self, entry: FileEntry) -> bool:
+        if self.added_by is None:
+            return entry.is_live
+        return entry.status == Status.ADDED and entry.snapshot_id == self.added_by
+
+    def kept(self, io: FileIO, manifest: ManifestFile) -> _Kept:
+        """Return the files of a manifest that may have matching rows."""
+        statistics = self.statistics if _is_data(manifest) else {PATH_ID}
+        live = [entry for entry in entries_of(io, manifest, statistics) if self._is_due(entry)]
+        partition = self.partition
+        matching = live if partition is always else [entry for entry in live if partition(entry.partition)]
+        if not _is_data(manifest):
+            return _Kept([], [entry for entry in matching if entry.content != Content.DATA], 0, 0)
+        kept = [entry.without_statistics() for entry in matching if entry.rows != 0 and self.file(entry)]
+        return _Kept(kept, [], len(live) - len(matching), len(matching) - len(kept))
+
+
+class _Filters:
+    """A filter, for the manifests of any partition spec of a table.
+
+    Args:
+        metadata: The table's metadata.
+        schema: The schema whose names the filter uses.
+        row_filter: The filter.
+        added_by: The snapshot that must have added the files; None = any.
+    """
+
+    def __init__(
+        self, metadata: TableMetadata, schema: Schema, row_filter: BooleanExpression, added_by: int | None
+    ) -> None:
+        self._schema, self._row_filter, self._added_by = schema, row_filter, added_by
+        self._specs = metadata.specs()
+        self._by_spec: dict[int, _Filter] = {}
+        try:
+            self._fields = extract_field_ids(bind(schema, row_filter, case_sensitive=True))
+            self._file = file_predicate(schema, row_filter)
+        except (ValueError, TypeError) as error:
+            raise ExpressionError(
+                f"the filter {row_filter} does not fit the table: {error}", hint=near("", schema.column_names)
+            ) from error
+
+    @property
+    def unpartitioned(self) -> set[int]:
+        """The ids of the specs without partitions."""
+        return {spec_id for spec_id, spec in self._specs.items() if _is_unpartitioned(spec)}
+
+    def of(self, manifest: ManifestFile) -> _Filter:
+        """Return the filter for a manifest."""
+        spec_id = manifest.partition_spec_id
+        if spec_id not in self._by_spec:
+            self._by_spec[spec_id] = self._filter(self._specs[spec_id])
+        return self._by_spec[spec_id]
+
+    def _filter(self, spec: PartitionSpec) -> _Filter:
+        partition_filter = projected(self._schema, spec, self._row_filter)
+        by_partition = {part.source_id for part in spec.fields if isinstance(part.transform, IdentityTransform)}
+        statistics = frozenset(self._fields - by_partition)
+        return _Filter(
+            manifest_predicate(self._schema, spec, partition_filter),
+            partition_predicate(self._schema, spec, partition_filter),
+            self._file if statistics else always,
+            statistics,
+            self._added_by,
+        )
+
+
+def _is_unpartitioned(spec: PartitionSpec) -> bool:
+    return all(isinstance(part.transform, VoidTransform) for part in spec.fields)

@@ -1,0 +1,69 @@
+"""IcebergSource: reads a table's snapshots, follows it, or reads its changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from volley.checks import keep, of_type
+from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
+from volley.source import Reader, Source, SourceContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["IcebergSource"]
+
+
+@dataclass(frozen=True, repr=False)
+class IcebergSource(Source):
+    """Reads an Iceberg table: one snapshot, or each new one as it is committed, every row once.
+
+    Files are read in parallel by tasks, under the table's schema, whichever engine wrote them: position deletes,
+    deletion vectors and equality deletes are applied. A `filter_expr` or `select` right behind the source prunes files
+    and columns.
+
+    Args:
+        config: The table and all settings.
+
+    Raises:
+        ConfigError: If `config` is not an `IcebergSourceConfig`.
+
+    Example:
+        >>> from volley import Environment, col
+        >>> from volley.iceberg import IcebergSource, IcebergSourceConfig, IcebergStorage
+        >>> config = IcebergSourceConfig("events", namespace="db", storage=IcebergStorage.Local("/tmp/lake"))
+        >>> print(Environment().from_source(IcebergSource(config.with_columns(["id"]))).filter_expr(col("id") > 5))
+        filter col('id') > lit(5)
+          read IcebergSource('db.events', columns=('id',))
+    """
+
+    config: IcebergSourceConfig
+
+    def __post_init__(self) -> None:
+        keep(
+            self, config=of_type(IcebergSourceConfig, "IcebergSourceConfig(table), or namespace=…, table=…, storage=…")
+        )
+
+    @property
+    def bounded(self) -> bool:
+        return not isinstance(self.config.mode, Incremental)
+
+    @property
+    def identity(self) -> str:
+        config = self.config
+        pin = config.as_of or (config.mode.snapshot_id if isinstance(config.mode, Snapshot) else config.ref.branch)
+        return f"iceberg:{config.ref.address}:{config.ref.name}@{pin}"
+
+    def preview(self, context: SourceContext) -> pa.Schema | None:
+        from volley.iceberg.read.reader import table_schema
+
+        return table_schema(self.config)
+
+    def open(self, context: SourceContext) -> Reader:
+        from volley.iceberg.read.reader import open_reader
+
+        return open_reader(self.config, context)
+
+    def __repr__(self) -> str:
+        return f"IcebergSource({self.config.summary})"
