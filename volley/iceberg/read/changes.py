@@ -78,15 +78,17 @@ def _joined(sides: Iterable[_Sides]) -> Iterator[_Sides]:
 
 
 def _paired(removed: pa.Table, added: pa.Table, keys: Sequence[str], label: _Label) -> Batches:
-    before, after = _matching(removed, added, keys) if keys else (np.empty(0, np.int64), np.empty(0, np.int64))
+    before, after = np.empty(0, np.int64), np.empty(0, np.int64)
+    if keys:
+        before, after = matching_rows(removed.select(keys), added.select(keys))
     yield from label.rows("delete", _without(removed, before))
     yield from label.rows("update_before", removed.take(pa.array(before)))
     yield from label.rows("update_after", added.take(pa.array(after)))
     yield from label.rows("insert", _without(added, after))
 
 
-def _matching(removed: pa.Table, added: pa.Table, keys: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    return matching_rows(removed.select(keys), added.select(keys))
+def _is_cheap(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_temporal(data_type))
 
 
 def _without(rows: pa.Table, numbers: np.ndarray) -> pa.Table:
@@ -163,11 +165,10 @@ class _Comparison:
 
     def _cancelled(self, removed: pa.Table, added: pa.Table) -> _Sides:
         """Return two sides without the rows that both have."""
-        if self.keys:
-            # Compares fewer columns than whole rows have; leaves equal rows only where keys are not unique.
-            before, after = _matching(removed, added, self.keys)
-            same = ~differing(removed.take(pa.array(before)), added.take(pa.array(after)))
-            removed, added = _without(removed, before[same]), _without(added, after[same])
+        # Hashing few columns is cheap; it finds all equal rows unless several rows have the same values there.
+        some = list(self.keys) or [field.name for field in removed.schema if _is_cheap(field.type)]
+        before, after = matching_rows(removed, added, some)
+        removed, added = _without(removed, before), _without(added, after)
         before, after = matching_rows(removed, added)
         return _without(removed, before), _without(added, after)
 
@@ -243,14 +244,7 @@ def _difference(io: FileIO, one: FileTask | None, other: FileTask | None, reader
     """Yield the rows of a file that some delete files leave and others do not."""
     assert one is not None
     if other is None:
-        yield from reader.read(io, one)
-        return
-    wanted = reader.deleted(io, other) & ~reader.deleted(io, one)
-    start, stop = 0, int(np.flatnonzero(wanted)[-1]) + 1 if wanted.any() else 0
-    if not stop:
-        return
-    for batch in reader.read(io, replace(one, deletes=())):
-        yield batch.filter(pa.array(wanted[start : start + batch.num_rows]))
-        start += batch.num_rows
-        if start >= stop:
-            return
+        return reader.read(io, one)
+    # Those that both have delete the same rows.
+    only_others = tuple(delete for delete in other.deletes if delete not in one.deletes)
+    return reader.read_deleted(io, one, replace(other, deletes=only_others))
