@@ -37,7 +37,11 @@ iceberg.source_config
 iceberg.write iceberg.read
 iceberg.upsert
 iceberg.commit
+<<<<<<< HEAD
+iceberg.sink iceberg.maintain iceberg.changes
+=======
 iceberg.sink iceberg.source iceberg.maintain
+>>>>>>> reading
 iceberg
 engine
 stream

@@ -15,7 +15,7 @@ from benchmarks.run import Run
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["files", "first_epoch", "follow", "kafka", "merge", "read"]
+__all__ = ["changes", "files", "first_epoch", "follow", "kafka", "merge", "read"]
 
 _WARM_UP_EPOCHS = 4
 _SETTINGS = {
@@ -91,6 +91,27 @@ def read(run: Run) -> None:
         frame = spark.table("volley.b.t")
         frame.limit(1_000).write.format("noop").mode("overwrite").save()
         run.measure(lambda: frame.write.format("noop").mode("overwrite").save())
+
+
+def changes(run: Run) -> None:
+    """The changelog view of a copy-on-write table that Volley has written."""
+    keys, start, rows = run.options["keys"], run.options["start"], run.options["rows"]
+    identifiers = f", identifier_columns => array('{keys}')" if keys else ""
+    with _session(run) as spark:
+
+        def read(first: int, last: int | None) -> None:
+            bounds = {"start-snapshot-id": first, **({"end-snapshot-id": last} if last else {})}
+            options = ", ".join(f"'{name}', '{value}'" for name, value in bounds.items())
+            spark.sql(
+                "call volley.system.create_changelog_view(table => 'b.copy_on_write', changelog_view => 'changes', "
+                f"options => map({options}){identifiers})"
+            )
+            # A count would leave out the columns.
+            frame = spark.table("changes")
+            frame.write.format("noop").mode("overwrite").save()
+
+        read(run.options["first"], start)
+        run.measure(lambda: read(start, None), rows=rows, case=run.options["case"])
 
 
 def merge(run: Run) -> None:

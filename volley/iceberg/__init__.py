@@ -8,6 +8,7 @@ from volley.iceberg.catalogs.values import (
     RestCatalog,
     SqlCatalog,
 )
+from volley.iceberg.changes import Change, Changes, Delete, Insert, Update, changes_between
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.partitioning import Partitioning
 from volley.iceberg.maintain.branches import publish_branch
@@ -23,6 +24,9 @@ __all__ = [
     "Append",
     "AzureStorage",
     "Batch",
+    "Change",
+    "Changes",
+    "Delete",
     "GcsStorage",
     "GlueCatalog",
     "HiveCatalog",
@@ -32,6 +36,7 @@ __all__ = [
     "IcebergSourceConfig",
     "IcebergStorage",
     "Incremental",
+    "Insert",
     "LocalStorage",
     "MemoryCatalog",
     "NessieCatalog",
@@ -42,7 +47,9 @@ __all__ = [
     "Snapshot",
     "SqlCatalog",
     "TableRef",
+    "Update",
     "Upsert",
+    "changes_between",
     "orphan_files",
     "publish_branch",
     "remove_orphan_files",

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable
 from volley.iceberg.layout.partitions import exact
 from volley.iceberg.read.entries import Content, FileEntry
 
-__all__ = ["PATH_ID", "DeleteIndex"]
+__all__ = ["PATH_ID", "DeleteIndex", "only_file"]
 
 PATH_ID = 2147483546
 """The field id of the data file's path in position-delete files."""
@@ -36,7 +36,7 @@ class DeleteIndex:
             everywhere = delete.spec_id in unpartitioned
             same = self._everywhere if everywhere else self._by_keys.setdefault(_partition(delete), _Deletes())
             same.add(delete.without_statistics())
-        elif (path := _only_file(delete)) is not None:
+        elif (path := only_file(delete)) is not None:
             by_path = self._by_path if delete.blob_offset is None else self._vectors
             by_path.setdefault(path, _Deletes()).add(delete.naming_only(path))
         else:
@@ -97,7 +97,7 @@ def _partition(file: FileEntry) -> Hashable:
     return file.spec_id, tuple(map(exact, file.partition))
 
 
-def _only_file(delete: FileEntry) -> str | None:
+def only_file(delete: FileEntry) -> str | None:
     """Return the only data file that a position-delete file or a deletion vector names, if it is known."""
     if delete.referenced_file is not None:
         return delete.referenced_file

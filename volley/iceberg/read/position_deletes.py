@@ -12,6 +12,7 @@ from pyiceberg.io import FileIO
 from pyroaring import BitMap64
 
 from volley.errors import SourceError
+from volley.iceberg.read.cache import Cache
 from volley.iceberg.read.entries import FileEntry
 from volley.iceberg.read.opening import open_input, unreadable
 
@@ -22,6 +23,10 @@ Positions = np.ndarray[Any, np.dtype[np.int64]]
 
 _PATH, _POSITION = "file_path", "pos"
 _MAGIC = b"\xd1\xd3\x39\x64"
+
+
+# The changes of many snapshots need the same files again and again.
+_cache: Cache[Positions] = Cache(32 << 20)
 
 
 def deleted_positions(io: FileIO, path: str, delete: FileEntry) -> Positions:
@@ -35,6 +40,15 @@ def deleted_positions(io: FileIO, path: str, delete: FileEntry) -> Positions:
     Raises:
         SourceError: If the delete file is gone, damaged or in a format that can't be read.
     """
+    key = (delete.path, delete.size, delete.blob_offset, delete.blob_size, path)
+    positions = _cache.get(key)
+    if positions is None:
+        positions = _read(io, path, delete)
+        _cache.put(key, positions, positions.nbytes)
+    return positions
+
+
+def _read(io: FileIO, path: str, delete: FileEntry) -> Positions:
     if delete.format == "PUFFIN":
         return _vector(io, delete)
     if delete.format != "PARQUET":

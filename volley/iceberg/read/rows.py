@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -113,6 +113,28 @@ class RowReader:
                     rows = batch.filter(pa.array(~deleted[start : start + batch.num_rows]))
                 if rows.num_rows:
                     yield rows
+
+    def read_deleted(self, io: FileIO, task: FileTask, by: FileTask) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task that the delete files of another task of the same file delete, in the file's order.
+
+        Row groups without such a row are not read.
+
+        Raises:
+            SourceError: If a file is gone, damaged or not Parquet.
+            StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
+        """
+        with self._open(io, task) as file:
+            deleted = self._deleted(io, by, file)
+            if task.deletes and deleted.any():
+                deleted &= ~self._deleted(io, task, file)
+            first = file.positions.start
+            for group in file.groups:
+                part = replace(file, groups=range(group, group + 1))
+                rows = part.positions
+                if deleted[rows.start - first : rows.stop - first].any():
+                    for batch, position in part.batches(self.schema, self.dictionaries, self.batch_rows):
+                        start = position - first
+                        yield batch.filter(pa.array(deleted[start : start + batch.num_rows]))
 
     def deleted(self, io: FileIO, task: FileTask) -> Mask:
         """Return which rows of a data file, or of its part, the task's delete files delete.

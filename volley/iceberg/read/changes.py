@@ -1,0 +1,250 @@
+"""Reads the rows that a snapshot changed; rows that it only wrote to other files cancel out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+
+from volley.arrow.matching import differing, hashes, matching_rows
+from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit
+from volley.iceberg.read.entries import Content
+from volley.iceberg.read.rows import FileTask, RowReader
+from volley.iceberg.schema.types import arrow_schema
+
+__all__ = ["CHANGE_COLUMNS", "change_schema", "read_changes"]
+
+CHANGE_COLUMNS = pa.schema(
+    [
+        pa.field("_change", pa.string(), nullable=False),
+        pa.field("_snapshot", pa.int64(), nullable=False),
+        pa.field("_committed_at", pa.timestamp("us", "UTC"), nullable=False),
+    ]
+)
+"""The columns that follow the table's: insert, update_before, update_after or delete; the snapshot's id; its time."""
+
+# Rows of files of so many bytes are compared in memory at once; as Arrow they take two to four times as much.
+_PASS_BYTES = 64 << 20
+# Two sides have the same rows in the same order if less than half of these differ, and of all after them.
+_FIRST_ROWS = 65_536
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def change_schema(schema: Schema) -> pa.Schema:
+    """Return the Arrow schema of changes of rows that are read under a schema of the table."""
+    return pa.schema([*arrow_schema(schema), *CHANGE_COLUMNS])
+
+
+def read_changes(io: FileIO, split: ChangeSplit, reader: RowReader, keys: Sequence[str] = ()) -> Batches:
+    """Yield the changed rows of a split with `CHANGE_COLUMNS`: of each part of it deletes and old rows, then new ones.
+
+    The nth row with ``update_before`` and the nth with ``update_after`` are a pair. A file that is only added or
+    removed is read batch by batch. Else memory holds the rows of 64 MB of files and the changed rows; files of more
+    bytes are read several times, each time for a part of the rows. If keys do not determine the partition, it holds
+    all changed rows of the snapshot.
+
+    Args:
+        io: Opens the files.
+        split: A part of a snapshot's changes.
+        reader: Reads rows, under the schema that the changes have.
+        keys: The columns that pair a deleted with an inserted row as an update.
+    """
+    reader = replace(reader, dictionaries=False)
+    label = _Label(split, change_schema(reader.schema), reader.batch_rows)
+    if len(split.groups) == 1 and len(split.groups[0]) == 1:
+        (file,) = split.groups[0]
+        if not (file.loses_rows and file.gains_rows):
+            kind, batches = ("delete", _lost) if file.loses_rows else ("insert", _gained)
+            yield from label.each(kind, batches(io, file, reader))
+            return
+    sides = (side for group in split.groups for side in _Comparison(io, group, reader, keys).sides())
+    for removed, added in _joined(sides) if len(split.groups) > 1 else sides:
+        yield from _paired(removed, added, keys, label)
+
+
+_Sides = tuple[pa.Table, pa.Table]
+"""The rows that were removed and those that were added."""
+
+
+def _joined(sides: Iterable[_Sides]) -> Iterator[_Sides]:
+    removed, added = zip(*sides, strict=True)
+    yield pa.concat_tables(removed), pa.concat_tables(added)
+
+
+def _paired(removed: pa.Table, added: pa.Table, keys: Sequence[str], label: _Label) -> Batches:
+    before, after = np.empty(0, np.int64), np.empty(0, np.int64)
+    if keys:
+        before, after = matching_rows(removed.select(keys), added.select(keys))
+    yield from label.rows("delete", _without(removed, before))
+    yield from label.rows("update_before", removed.take(pa.array(before)))
+    yield from label.rows("update_after", added.take(pa.array(after)))
+    yield from label.rows("insert", _without(added, after))
+
+
+def _is_cheap(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_temporal(data_type))
+
+
+def _without(rows: pa.Table, numbers: np.ndarray) -> pa.Table:
+    keep = np.ones(rows.num_rows, bool)
+    keep[numbers] = False
+    return rows.filter(pa.array(keep))
+
+
+@dataclass(frozen=True)
+class _Label:
+    """Adds the columns of changes to rows.
+
+    Args:
+        split: The part of a snapshot's changes.
+        schema: The result's schema.
+        batch_rows: The most rows of a batch.
+    """
+
+    split: ChangeSplit
+    schema: pa.Schema
+    batch_rows: int
+
+    def each(self, kind: str, batches: Iterable[pa.RecordBatch]) -> Batches:
+        """Yield batches with one kind of change."""
+        committed_at = pa.scalar(self.split.committed_at * 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
+        for batch in batches:
+            values = [pa.scalar(kind), pa.scalar(self.split.snapshot_id, pa.int64()), committed_at]
+            columns = [pa.repeat(value, batch.num_rows) for value in values]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=self.schema)
+
+    def rows(self, kind: str, rows: pa.Table) -> Batches:
+        """Yield rows with one kind of change."""
+        return self.each(kind, rows.to_batches(self.batch_rows))
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """Compares the rows that a group of files loses and gains.
+
+    Args:
+        io: Opens the files.
+        files: The group.
+        reader: Reads rows.
+        keys: The columns that identify a row; () = all do.
+    """
+
+    io: FileIO
+    files: Sequence[ChangedFile]
+    reader: RowReader
+    keys: Sequence[str]
+
+    def sides(self) -> Iterator[_Sides]:
+        """Yield the rows that differ; with keys, all rows of one key at once."""
+        aligned = self._aligned() if _have_equal_lengths(self.files) else None
+        if aligned is not None:
+            yield self._cancelled(*aligned)
+            return
+        passes = -(-sum(map(_size, self.files)) // _PASS_BYTES)
+        for number in range(passes):
+            yield self._cancelled(*(self._part(side, number, passes) for side in (_lost, _gained)))
+
+    def _part(self, side: Callable[[FileIO, ChangedFile, RowReader], Batches], number: int, parts: int) -> pa.Table:
+        """Return a part of the rows on one side, by the hash of the key."""
+        batches = chain.from_iterable(side(self.io, file, self.reader) for file in self.files)
+        if parts == 1:
+            return self._table(batches)
+        return self._table(batch.filter(pa.array(self._parts(batch, parts) == number)) for batch in batches)
+
+    def _parts(self, batch: pa.RecordBatch, parts: int) -> np.ndarray:
+        return hashes(batch.select(self.keys) if self.keys else batch) % np.uint64(parts)
+
+    def _table(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+        return pa.Table.from_batches(batches, arrow_schema(self.reader.schema))
+
+    def _cancelled(self, removed: pa.Table, added: pa.Table) -> _Sides:
+        """Return two sides without the rows that both have."""
+        # Hashing few columns is cheap; it finds all equal rows unless several rows have the same values there.
+        some = list(self.keys) or [field.name for field in removed.schema if _is_cheap(field.type)]
+        before, after = matching_rows(removed, added, some)
+        removed, added = _without(removed, before), _without(added, after)
+        before, after = matching_rows(removed, added)
+        return _without(removed, before), _without(added, after)
+
+    def _aligned(self) -> _Sides | None:
+        """Return the rows that differ from those at the same places; None if the rows have moved."""
+        lost = sorted((file for file in self.files if file.loses_rows), key=lambda file: file.file.rows)
+        gained = sorted((file for file in self.files if file.gains_rows), key=lambda file: file.file.rows)
+        before = chain.from_iterable(_lost(self.io, file, self.reader) for file in lost)
+        after = chain.from_iterable(_gained(self.io, file, self.reader) for file in gained)
+        differ: list[tuple[pa.RecordBatch, pa.RecordBatch]] = []
+        rows = changed = size = 0
+        for old, new in _in_step(before, after):
+            is_changed = differing(old, new)
+            rows, changed = rows + len(is_changed), changed + int(is_changed.sum())
+            keep = pa.array(is_changed)
+            differ.append((old.filter(keep), new.filter(keep)))
+            size += differ[-1][0].nbytes + differ[-1][1].nbytes
+            if (rows >= _FIRST_ROWS and changed * 2 > rows) or size > _PASS_BYTES:
+                return None
+        if changed * 2 > rows or rows < sum(file.file.rows for file in lost):
+            return None
+        return self._table(old for old, _ in differ), self._table(new for _, new in differ)
+
+
+def _have_equal_lengths(files: Iterable[ChangedFile]) -> bool:
+    """Return True if removed and added files have the same numbers of rows, none deleted."""
+    if any((file.before and file.after) or _task(file).deletes for file in files):
+        return False
+    lost, gained = (
+        sorted(file.file.rows for file in files if (file.before is None) == is_new) for is_new in (False, True)
+    )
+    return lost == gained
+
+
+def _size(file: ChangedFile) -> int:
+    """Return about how many bytes of a file have its changed rows, at least one."""
+    if file.before is None or file.after is None:
+        return file.file.size
+    before, after = file.before.deletes, file.after.deletes
+    deletes = [delete for delete in (*before, *after) if (delete in before) != (delete in after)]
+    if any(delete.content == Content.EQUALITY_DELETES for delete in deletes):
+        return file.file.size
+    return 1 + file.file.size * min(sum(delete.rows for delete in deletes), file.file.rows) // max(file.file.rows, 1)
+
+
+def _task(file: ChangedFile) -> FileTask:
+    task = file.before or file.after
+    assert task is not None
+    return task
+
+
+def _in_step(left: Batches, right: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """Yield batches of two sides in pieces of the same length, as long as both have rows."""
+    ours, theirs = next(left, None), next(right, None)
+    while ours is not None and theirs is not None:
+        rows = min(ours.num_rows, theirs.num_rows)
+        yield ours.slice(0, rows), theirs.slice(0, rows)
+        ours = ours.slice(rows) if ours.num_rows > rows else next(left, None)
+        theirs = theirs.slice(rows) if theirs.num_rows > rows else next(right, None)
+
+
+def _lost(io: FileIO, file: ChangedFile, reader: RowReader) -> Batches:
+    """Yield the rows of a file that were there before the snapshot and are not since."""
+    return _difference(io, file.before, file.after, reader) if file.loses_rows else iter(())
+
+
+def _gained(io: FileIO, file: ChangedFile, reader: RowReader) -> Batches:
+    """Yield the rows of a file that are there since the snapshot and were not before."""
+    return _difference(io, file.after, file.before, reader) if file.gains_rows else iter(())
+
+
+def _difference(io: FileIO, one: FileTask | None, other: FileTask | None, reader: RowReader) -> Batches:
+    """Yield the rows of a file that some delete files leave and others do not."""
+    assert one is not None
+    if other is None:
+        return reader.read(io, one)
+    # Those that both have delete the same rows.
+    only_others = tuple(delete for delete in other.deletes if delete not in one.deletes)
+    return reader.read_deleted(io, one, replace(other, deletes=only_others))
