@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -25,6 +25,7 @@ from volley import (
     IcebergStorage,
     Job,
     MemorySink,
+    MemorySource,
     PlanError,
     SnapshotExpiredError,
     SnapshotNotFoundError,
@@ -35,7 +36,7 @@ from volley import (
     col,
     lit,
 )
-from volley.iceberg import Incremental, Snapshot
+from volley.iceberg import Incremental, Snapshot, Upsert
 
 from ..waiting import wait_while_it_runs
 
@@ -74,6 +75,11 @@ class Written:
     def last(self) -> int:
         snapshot = self.table.metadata.snapshots[-1]
         return snapshot.snapshot_id
+
+    def committed_at(self, snapshot_id: int) -> datetime:
+        snapshot = self.table.metadata.snapshot_by_id(snapshot_id)
+        assert snapshot is not None
+        return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
 
     def expire(self, *snapshots: int) -> None:
         self.table.maintenance.expire_snapshots().by_ids(list(snapshots)).commit()
@@ -348,3 +354,56 @@ def test_another_snapshot_under_one_job_name_is_refused(written: Written, read: 
     assert read(written.config.with_mode(Snapshot(first))) == [1]
     with pytest.raises(PlanError):
         read(written.config.with_mode(Snapshot(second)))
+
+
+def test_changes_are_followed(written: Written, environment: Environment) -> None:
+    first = written.append(1, 2, 3)
+    sink = MemorySink(f"{uuid.uuid4()}")
+    config = written.config.with_changes("follow", "id")
+
+    def run() -> list[tuple[Any, ...]]:
+        before = len(sink.rows())
+        environment.from_source(IcebergSource(config)).to_sink(sink).execute("changes")
+        columns = "_snapshot", "_change", "id", "price"
+        return sorted(tuple(row[column] for column in columns) for row in sink.rows()[before:])
+
+    assert run() == [(first, "insert", 1, 0.5), (first, "insert", 2, 1.0), (first, "insert", 3, 1.5)]
+    assert {row["_committed_at"] for row in sink.rows()} == {written.committed_at(first)}
+    written.table.delete("id = 2")
+    second = written.last
+    third = written.append(4)
+    written.table.overwrite(pa.Table.from_pylist([{"id": 3, "kind": "x", "price": 9.0}], SCHEMA), "id = 3")
+    deleted, inserted = written.table.metadata.snapshots[-2:]
+    changes = [
+        (second, "delete", 2, 1.0),
+        (third, "insert", 4, 2.0),
+        (deleted.snapshot_id, "delete", 3, 1.5),
+        (inserted.snapshot_id, "insert", 3, 9.0),
+    ]
+    assert run() == sorted(changes)
+    assert run() == []
+
+
+@pytest.mark.parametrize("strategy", ["copy_on_write", "merge_on_read"])
+def test_a_copy_follows_a_table_that_is_upserted(
+    strategy: Literal["copy_on_write", "merge_on_read"], written: Written, environment: Environment
+) -> None:
+    original = IcebergSinkConfig(namespace="db", table="original", storage=written.storage)
+    original = original.with_commit_mode(Upsert(["id"], op_field="op", strategy=strategy))
+    copy = IcebergSinkConfig(namespace="db", table="copy", storage=written.storage)
+    copy = copy.with_commit_mode(Upsert(["id"], op_field="_change"))
+    rows: list[dict[str, Any]] = [{"id": id, "name": f"a{id}", "op": "u"} for id in range(20)]
+    changes = [
+        [{"id": 3, "name": "b3", "op": "u"}, {"id": 30, "name": "new", "op": "u"}],
+        [{"id": 4, "name": None, "op": "d"}, {"id": 30, "name": "newer", "op": "u"}],
+        [{"id": id, "name": f"c{id}", "op": "u"} for id in range(0, 20, 2)],
+        [{"id": 30, "name": None, "op": "d"}, {"id": 4, "name": "back", "op": "u"}],
+    ]
+    source = IcebergSource(IcebergSourceConfig(original.ref).with_changes("follow", "id"))
+    for number, epoch in enumerate([rows, *changes]):
+        environment.from_source(MemorySource(epoch)).to_sink(IcebergSink(original)).execute(f"write-{number}")
+        if number != 2:
+            followed = environment.from_source(source).drop("_snapshot", "_committed_at")
+            followed.to_sink(IcebergSink(copy)).execute("follow")
+            expected = original.ref.load().scan().to_arrow().sort_by("id")
+            assert copy.ref.load().scan().to_arrow().sort_by("id").equals(expected)

@@ -187,6 +187,12 @@ class IcebergSourceConfig:
         if self.keys and self.changes != "follow":
             raise ConfigError('keys pair the updates of with_changes("follow")', hint='with_changes("follow", keys)')
 
+        if self.changes == "follow" and (self.partition_filter is not None or self.on_expired != "fail"):
+            raise ConfigError(
+                'with_changes("follow") takes no partition_filter, and no on_expired but "fail"',
+                hint="filter the changes behind the source: an update may lead out of a filter",
+            )
+
     def with_mode(self, mode: ReadMode) -> IcebergSourceConfig:
         """Set what to read: `Batch()` (the default), `Snapshot(id)` or `Incremental(…)`."""
         return replace(self, mode=mode)

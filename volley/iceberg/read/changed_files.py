@@ -69,6 +69,26 @@ class ChangeSplit:
     committed_at: int
     groups: tuple[tuple[ChangedFile, ...], ...]
 
+    @classmethod
+    def of_inserted(cls, file: FileTask, snapshot_id: int, committed_at: int) -> ChangeSplit:
+        """Return the split whose changes are the inserts of all rows of a file."""
+        return cls(snapshot_id, committed_at, ((ChangedFile(None, file),),))
+
+    @property
+    def files(self) -> list[FileEntry]:
+        """The data files to read."""
+        return [changed.file for group in self.groups for changed in group]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in its data files."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def size(self) -> int:
+        """The size of its data files in bytes."""
+        return sum(file.size for file in self.files)
+
 
 def change_splits(io: FileIO, snapshot: Snapshot, table: TableMetadata, keys: Sequence[str] = ()) -> list[ChangeSplit]:
     """Return the splits that have all changes of one snapshot, those with deletes alone first.

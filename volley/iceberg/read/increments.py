@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, SourceError
+from volley.iceberg.read.changed_files import ChangeSplit, change_splits
 from volley.iceberg.read.entries import FileEntry, PlannedFile, Status, entries_of, manifests_of
 from volley.iceberg.read.history import changes_rows, check_same_table, snapshots_between
 from volley.iceberg.read.planning import plan
@@ -28,13 +29,20 @@ class Increment:
 
     Args:
         position: The position behind all of them.
-        files: The data files, in the order of their paths.
+        files: The data files with new rows, in the order of their paths.
+        changes: What a snapshot changed, in place of files; see `Changes`.
         divisible: True if an epoch can end behind any of the files.
     """
 
     position: Position
-    files: Sequence[PlannedFile]
+    files: Sequence[PlannedFile] = ()
+    changes: Sequence[ChangeSplit] = ()
     divisible: bool = True
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the changed files, more than are changed."""
+        return sum(split.rows for split in self.changes)
 
     def clipped(self, start: Position, end: Position) -> Increment:
         """Return the increment with its files between two positions."""
@@ -58,6 +66,7 @@ class Increments:
         row_filter: Leaves out files without matching rows.
         changes: What to do with snapshots that change or delete rows.
         on_expired: What to do if snapshots that were not read have expired.
+        keys: The columns that pair a deleted with an inserted row.
     """
 
     table: Table
@@ -65,6 +74,7 @@ class Increments:
     row_filter: BooleanExpression
     changes: Changes = "fail"
     on_expired: OnExpired = "fail"
+    keys: Sequence[str] = ()
 
     def goal(self, start: Position, end: Position) -> Position:
         """Return the position to read to: the end, unless a scan has to begin or to go on; checks the way to it.
@@ -113,7 +123,8 @@ class Increments:
             return
         for snapshot in snapshots:
             if self._check_allowed(snapshot):
-                yield self._added(Position.at_end(self.table, snapshot))
+                position = Position.at_end(self.table, snapshot)
+                yield self._changed(position, snapshot) if self.changes == "follow" else self._added(position)
 
     def _scan(self, position: Position) -> Increment:
         """Return all files of a snapshot; if it has expired, its files must all be live still."""
@@ -139,6 +150,10 @@ class Increments:
             planned for planned in self._plan(self._head()) if planned.file.file_sequence_number == position.sequence
         ]
         return Increment(position.at_its_end(), _by_path(files))
+
+    def _changed(self, position: Position, snapshot: Snapshot) -> Increment:
+        splits = change_splits(self._io, snapshot, self.table.metadata, self.keys)
+        return Increment(position, changes=splits, divisible=False)
 
     def _live_between(self, start: Position, end: Position) -> Increment:
         files = [
@@ -170,7 +185,7 @@ class Increments:
         """
         if not changes_rows(snapshot):
             return False
-        if self.changes == "added_rows" or not _removes_rows(self._io, snapshot):
+        if self.changes in ("added_rows", "follow") or not _removes_rows(self._io, snapshot):
             return True
         if self.changes == "skip":
             return False
@@ -193,6 +208,8 @@ class Increments:
         """
         if self.on_expired == "live_rows":
             return
+        if self.changes == "follow" and error is not None:
+            raise error
         head = self._head()
         entries = [
             entry

@@ -25,6 +25,7 @@ class Position:
         live: The number of its data files, if known: while all of them are live, none was replaced since.
         scan: True if all of its files are read, not only those that it added.
         after: The path of the last file that has been read; None = all of them have been.
+        committed_at: When the snapshot was committed, in milliseconds since 1970.
     """
 
     table: str
@@ -33,6 +34,7 @@ class Position:
     live: int | None = 0
     scan: bool = False
     after: str | None = None
+    committed_at: int = 0
 
     @classmethod
     def at_end(cls, table: Table, snapshot: Snapshot | None) -> Position:
@@ -42,7 +44,8 @@ class Position:
             return cls(uuid)
         total = (snapshot.summary.additional_properties if snapshot.summary else {}).get(_TOTAL_FILES)
         live = None if total is None else int(total)
-        return cls(uuid, snapshot.snapshot_id, snapshot.sequence_number or 0, live)
+        number = snapshot.sequence_number or 0
+        return cls(uuid, snapshot.snapshot_id, number, live, committed_at=snapshot.timestamp_ms)
 
     def scanning(self, after: str | None = "") -> Position:
         """Return the position behind some files of a scan of the same snapshot; the default is its beginning."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -21,9 +23,11 @@ from pyiceberg.table.snapshots import Snapshot as TableSnapshot
 from volley.arrow.nodes import CompiledSteps, lower
 from volley.bad_rows import BadRow, PositionedBatch, numbered
 from volley.errors import CatalogUnreachableError, ConfigError, SnapshotNotFoundError, near
-from volley.formats.packing import pack
+from volley.formats.packing import Part, pack
 from volley.iceberg.catalogs.retry import retry_reads
-from volley.iceberg.read.increments import Increments
+from volley.iceberg.read.changed_files import ChangeSplit
+from volley.iceberg.read.changes import CHANGE_COLUMNS, change_schema, read_changes
+from volley.iceberg.read.increments import Increment, Increments
 from volley.iceberg.read.positions import Position
 from volley.iceberg.read.predicates import parse_predicate, pruning
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
@@ -35,7 +39,7 @@ from volley.source import Offset, Reader, SourceContext, SplitReader
 from volley.storage.remembered import read_or_create
 from volley.types.arrow import canonical_schema
 
-__all__ = ["IcebergReader", "IcebergSplit", "SplitRows", "open_reader", "table_schema"]
+__all__ = ["IcebergReader", "IcebergSplit", "SplitRows", "open_reader", "read_snapshot", "table_schema"]
 
 _log = logging.getLogger(__name__)
 
@@ -46,11 +50,11 @@ class IcebergSplit:
 
     Args:
         io: Opens them, with credentials of the epoch.
-        tasks: The files.
+        parts: The files whose rows to read, or the changes.
     """
 
     io: FileIO
-    tasks: tuple[FileTask, ...]
+    parts: tuple[FileTask | ChangeSplit, ...]
 
 
 @dataclass(frozen=True)
@@ -59,22 +63,28 @@ class SplitRows(SplitReader):
 
     Args:
         rows: Reads the files.
-        steps: Drops rows, and the columns that only the filter needs; None = nothing to drop.
+        steps: Drops rows and columns; None = nothing to drop.
+        keys: The columns that pair a deleted with an inserted row.
     """
 
     rows: RowReader
     steps: CompiledSteps | None
+    keys: tuple[str, ...] = ()
 
     def read(self, split: IcebergSplit) -> Iterator[pa.RecordBatch]:
-        for task in split.tasks:
-            yield from self._read(split.io, task)
+        for part in split.parts:
+            yield from self._read(split.io, part)
 
     def read_tolerant(self, split: IcebergSplit) -> Iterator[PositionedBatch | BadRow]:
-        for task in split.tasks:
-            yield from numbered(self._read(split.io, task), task.file.path)
+        for part in split.parts:
+            place = f"changes of snapshot {part.snapshot_id}" if isinstance(part, ChangeSplit) else part.file.path
+            yield from numbered(self._read(split.io, part), place)
 
-    def _read(self, io: FileIO, task: FileTask) -> Iterator[pa.RecordBatch]:
-        batches = self.rows.read(io, task)
+    def _read(self, io: FileIO, part: FileTask | ChangeSplit) -> Iterator[pa.RecordBatch]:
+        if isinstance(part, ChangeSplit):
+            batches = read_changes(io, part, self.rows, self.keys)
+        else:
+            batches = self.rows.read(io, part)
         return batches if self.steps is None else filter(len, map(self.steps, batches))
 
 
@@ -119,9 +129,23 @@ class IcebergReader(Reader):
     def splits(self, start: Offset, end: Offset) -> list[IcebergSplit]:
         table = retry_reads(self.config.ref.load)
         increments = self._increments(table).between(Position.from_offset(start), Position.from_offset(end))
-        tasks = [file_task(planned, table.metadata) for increment in increments for planned in increment.files]
-        packed = pack([(task, task.file.size, len(task.file.split_offsets) > 1) for task in tasks], self.parallelism)
-        return [IcebergSplit(table.io, tuple(replace(task, part=part) for task, part in split)) for split in packed]
+        parts = [part for increment in increments for part in self._parts(increment, table)]
+        packed = pack(parts, self.parallelism)
+        return [IcebergSplit(table.io, tuple(_divided(part, number) for part, number in split)) for split in packed]
+
+    def _parts(self, increment: Increment, table: Table) -> Iterator[tuple[FileTask | ChangeSplit, int, bool]]:
+        """Yield what to read of an increment, each part with its size in bytes and whether it can be divided."""
+        position = increment.position
+        for planned in increment.files:
+            task = file_task(planned, table.metadata)
+            if self.config.changes == "follow":
+                assert position.snapshot is not None
+                inserted = ChangeSplit.of_inserted(task, position.snapshot, position.committed_at)
+                yield inserted, task.file.size, False
+            else:
+                yield task, task.file.size, len(task.file.split_offsets) > 1
+        for split in increment.changes:
+            yield split, split.size, False
 
     def read(self, split: IcebergSplit) -> Iterator[pa.RecordBatch]:
         return self.rows.read(split)
@@ -136,7 +160,8 @@ class IcebergReader(Reader):
 
     def _increments(self, table: Table) -> Increments:
         config = self.config
-        return Increments(table, self.table_schema, self.row_filter, config.changes, config.on_expired)
+        filtered = self.table_schema, self.row_filter
+        return Increments(table, *filtered, config.changes, config.on_expired, config.keys)
 
     def _limited(self, increments: Increments, start: Position, goal: Position, limit: int | None) -> Position:
         """Return the last position up to the goal that the limits allow; at least one file is read."""
@@ -147,9 +172,12 @@ class IcebergReader(Reader):
         most_rows = self.config.max_rows_per_epoch or float("inf")
         reached = start
         for increment in increments.between(start, goal):
+            if increment.changes and rows and rows + increment.rows > most_rows:
+                return reached
+            rows += increment.rows
             for planned in increment.files:
                 files, rows = files + 1, rows + planned.file.rows
-                if files > 1 and (files > most_files or rows > most_rows):
+                if reached != start and (files > most_files or rows > most_rows):
                     return reached
                 if increment.divisible:
                     reached = increment.position.behind(planned.file.path)
@@ -190,21 +218,58 @@ def open_reader(config: IcebergSourceConfig, context: SourceContext) -> IcebergR
     """
     table = retry_reads(config.ref.load)
     initial = read_or_create(f"{context.state}/start.json", lambda: _encoded(_start(table, config)), json.loads)
+    return _reader(table, config, initial, context)
+
+
+def read_snapshot(config: IcebergSourceConfig, threads: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Return the schema and the rows of a source that is read in this process, as they are now.
+
+    Args:
+        config: The source's settings.
+        threads: The number of splits that are read at the same time.
+
+    Raises:
+        VolleyError: Like `open_reader`.
+    """
+    table = retry_reads(config.ref.load)
+    initial = _start(table, config).to_offset()
+    reader = _reader(table, config, initial, SourceContext("", parallelism=threads))
+    splits = reader.splits(initial, reader.latest_offset(initial, None, None))
+    return reader.schema, _in_parallel(reader.read, splits, threads)
+
+
+def _in_parallel(
+    read: Callable[[IcebergSplit], Iterator[pa.RecordBatch]], splits: Sequence[IcebergSplit], threads: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of all splits in their order; a few splits are read ahead."""
+    with ThreadPoolExecutor(threads) as pool:
+        waiting = deque(splits)
+        running = deque(pool.submit(list, read(waiting.popleft())) for _ in range(min(threads, len(waiting))))
+        while running:
+            batches = running.popleft().result()
+            if waiting:
+                running.append(pool.submit(list, read(waiting.popleft())))
+            yield from batches
+
+
+def _reader(table: Table, config: IcebergSourceConfig, initial: Offset, context: SourceContext) -> IcebergReader:
     schema = _schema(table, config, Position.from_offset(initial).snapshot)
     predicate = _predicate(config, schema)
     names = _names(config, schema)
+    follows = config.changes == "follow"
     if context.columns is not None and context.columns <= set(names):
         # At least one column: batches without columns lose their number of rows on the way.
         names = [name for name in names if name in context.columns] or names[:1]
     needed = names if predicate is None else [*names, *sorted(column_names(predicate) - set(names))]
-    rows = RowReader.of(table.metadata, _selected(schema, needed))
+    # Changes are found by comparing whole rows.
+    rows = RowReader.of(table.metadata, schema if follows else _selected(schema, needed))
     rows = replace(rows, dictionaries=context.dictionaries, batch_rows=config.batch_size)
-    read = canonical_schema(arrow_schema(rows.schema))
+    read = canonical_schema(change_schema(schema) if follows else arrow_schema(rows.schema))
     return IcebergReader(
         config,
         pa.schema([read.field(name) for name in names]),
         initial,
-        SplitRows(rows, _steps(predicate, names, read)),
+        SplitRows(rows, _steps(predicate, names, read), tuple(config.keys)),
         schema,
         pruning(_both(predicate, context.predicate), schema),
         context.parallelism,
@@ -217,7 +282,12 @@ def table_schema(config: IcebergSourceConfig) -> pa.Schema:
     table = retry_reads(config.ref.load)
     schema = _schema(table, config, _start(table, config).snapshot)
     _predicate(config, schema)
-    return canonical_schema(arrow_schema(_selected(schema, _names(config, schema))))
+    read = canonical_schema(change_schema(schema) if config.changes == "follow" else arrow_schema(schema))
+    return pa.schema([read.field(name) for name in _names(config, schema)])
+
+
+def _divided(part: FileTask | ChangeSplit, number: Part) -> FileTask | ChangeSplit:
+    return replace(part, part=number) if isinstance(part, FileTask) else part
 
 
 def _encoded(position: Position) -> bytes:
@@ -298,6 +368,11 @@ def _schema(table: Table, config: IcebergSourceConfig, snapshot_id: int | None) 
 
 def _names(config: IcebergSourceConfig, schema: Schema) -> list[str]:
     known = [field.name for field in schema.fields]
+    for key in config.keys:
+        if key not in known:
+            raise ConfigError(f"table {config.ref.name} has no column {key!r} for a key", hint=near(key, known))
+    if config.changes == "follow":
+        known += CHANGE_COLUMNS.names
     for name in config.columns or ():
         if name not in known:
             raise ConfigError(f"table {config.ref.name} has no column {name!r}", hint=near(name, known))
@@ -324,7 +399,7 @@ def _both(one: ExprNode | None, other: ExprNode | None) -> ExprNode:
 
 
 def _steps(predicate: ExprNode | None, names: Sequence[str], schema: pa.Schema) -> CompiledSteps | None:
-    if predicate is None:
+    if predicate is None and list(names) == schema.names:
         return None
-    rows = nodes.Filter(nodes.Union(()), predicate)
-    return lower([rows, nodes.Select(rows, tuple(map(Column, names)))], schema)
+    steps: list[nodes.Node] = [] if predicate is None else [nodes.Filter(nodes.Union(()), predicate)]
+    return lower([*steps, nodes.Select(nodes.Union(()), tuple(map(Column, names)))], schema)
