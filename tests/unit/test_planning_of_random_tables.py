@@ -223,7 +223,7 @@ def statistics(draw: st.DrawFn, in_file: list[Row]) -> dict[str, Any]:
             found.setdefault("null_value_counts", {})[number] = values.count(None)
             if name == "score" and draw(FLAGS):
                 found.setdefault("nan_value_counts", {})[number] = sum(value != value for value in values)
-        if present and draw(FLAGS):
+        if draw(FLAGS) and present:
             is_short = draw(FLAGS)
             low, high = _bounds(name, min(present), max(present), is_short)
             found.setdefault("lower_bounds", {})[number] = low
