@@ -1,0 +1,202 @@
+"""Reads a table in this process, without Spark: now, as it was, or what changed; for notebooks and scripts."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from volley.checks import Instant
+from volley.errors import ConfigError, MissingDependencyError
+from volley.iceberg.changes import Changes, changes_between
+from volley.iceberg.config import IcebergSinkConfig, table_ref
+from volley.iceberg.maintain.snapshots import SnapshotManager
+from volley.iceberg.maintain.values import SnapshotList
+from volley.iceberg.source import IcebergSource
+from volley.iceberg.source_config import IcebergSourceConfig, Snapshot
+from volley.iceberg.table import TableRef
+from volley.plan.expressions import Expr
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars
+    import pyarrow as pa
+
+__all__ = ["IcebergTable", "TableRows", "TimeTravelQuery"]
+
+_THREADS = min(8, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Rows of a table, read when they are asked for. A frozen value: `select` and `filter` return changed copies.
+
+    `IcebergTable` creates it. Nulls stay nulls, at every level of nested columns.
+
+    Args:
+        config: The table and what to read of it.
+    """
+
+    config: IcebergSourceConfig
+
+    def select(self, *columns: str) -> TableRows:
+        """Return only these columns, in this order."""
+        return TableRows(self.config.with_columns(columns))
+
+    def filter(self, predicate: str | Expr) -> TableRows:
+        """Return only the rows for which a predicate is true; see `IcebergSourceConfig.with_partition_filter`."""
+        if self.config.partition_filter is not None:
+            raise ConfigError("the rows have a filter already", hint='join the conditions: "a = 1 and b = 2"')
+        return TableRows(self.config.with_partition_filter(predicate))
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as Arrow batches; files are read in parallel, and a few of them held in memory.
+
+        Raises:
+            SnapshotNotFoundError: If the table has no such snapshot, branch or tag.
+            ConfigError: If a column or the filter does not fit the table.
+            CatalogError: If the table does not exist, or the catalog can't be reached.
+            SourceError: If a file is gone or damaged.
+        """
+        return self._read()[1]
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table. Raises like `to_batches`."""
+        import pyarrow as pa
+
+        schema, batches = self._read()
+        return pa.Table.from_batches(batches, schema)
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return the rows as a polars DataFrame. Raises like `to_batches`.
+
+        Raises:
+            MissingDependencyError: If polars is not installed.
+        """
+        return _installed("polars").from_arrow(self.to_arrow())
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """Return the rows as a relation of DuckDB, in memory. Raises like `to_batches`.
+
+        Args:
+            connection: The connection to use; None = DuckDB's default.
+
+        Raises:
+            MissingDependencyError: If duckdb is not installed.
+        """
+        return (connection or _installed("duckdb")).from_arrow(self.to_arrow())
+
+    def to_source(self) -> IcebergSource:
+        """Return the source with which a job reads these rows."""
+        return IcebergSource(self.config)
+
+    def _read(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        from volley.iceberg.read.reader import read_snapshot
+
+        return read_snapshot(self.config, _THREADS)
+
+    def __repr__(self) -> str:
+        return f"TableRows({self.config.summary})"
+
+
+@dataclass(frozen=True, init=False)
+class IcebergTable:
+    """A table to look at: its rows now and then, its snapshots, its changes.
+
+    Args:
+        table: A `TableRef`, or the settings of a sink that writes to it.
+
+    Raises:
+        ConfigError: If `table` is neither.
+
+    Example:
+        >>> from volley.iceberg import IcebergStorage, IcebergTable, TableRef
+        >>> events = IcebergTable(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))
+        >>> events.as_of("2026-11-01").select("id", "price").to_arrow()  # doctest: +SKIP
+        >>> events.as_of("2026-11-01")
+        TableRows('db.events', as_of=datetime.datetime(2026, 11, 1, 0, 0, tzinfo=datetime.timezone.utc))
+    """
+
+    ref: TableRef
+
+    def __init__(self, table: TableRef | IcebergSinkConfig) -> None:
+        object.__setattr__(self, "ref", table_ref(table))
+
+    @property
+    def rows(self) -> TableRows:
+        """The rows of the current snapshot, of the branch that the `TableRef` names."""
+        return TableRows(IcebergSourceConfig(self.ref))
+
+    def as_of(self, timestamp: Instant) -> TableRows:
+        """Return the rows that were current at a time, also before a rollback.
+
+        Args:
+            timestamp: A datetime or a text such as ``"2026-11-01"``; without a zone it is in UTC.
+        """
+        return TableRows(IcebergSourceConfig(self.ref).with_as_of(timestamp))
+
+    def at(self, version: int | str) -> TableRows:
+        """Return the rows of a snapshot.
+
+        Args:
+            version: A snapshot's id, or the name of a branch or tag.
+        """
+        if isinstance(version, str):
+            return TableRows(IcebergSourceConfig(self.ref.with_branch(version)))
+        return TableRows(IcebergSourceConfig(self.ref).with_mode(Snapshot(version)))
+
+    def snapshots(self) -> SnapshotList:
+        """Return the table's snapshots, oldest first. Raises like `SnapshotManager.list_snapshots`."""
+        return SnapshotManager(self.ref).list_snapshots()
+
+    def changes(self, start: int | None, end: int | None = None, keys: str | Sequence[str] = ()) -> Changes:
+        """Return the changes of the rows after one snapshot up to another; see `changes_between`."""
+        return changes_between(self.ref, start, end, keys)
+
+    def to_arrow(self) -> pa.Table:
+        """Return all current rows as an Arrow table. Raises like `TableRows.to_batches`."""
+        return self.rows.to_arrow()
+
+
+@dataclass(frozen=True, init=False)
+class TimeTravelQuery:
+    """Sources of earlier states of a table, for jobs, and what changed between them.
+
+    Args:
+        table: A `TableRef`, or the settings of a sink that writes to it.
+
+    Raises:
+        ConfigError: If `table` is neither.
+
+    Example:
+        >>> from volley.iceberg import IcebergStorage, TableRef, TimeTravelQuery
+        >>> query = TimeTravelQuery(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))
+        >>> query.as_of_version(3051729675574597004)
+        IcebergSource('db.events', mode=Snapshot(snapshot_id=3051729675574597004))
+    """
+
+    ref: TableRef
+
+    def __init__(self, table: TableRef | IcebergSinkConfig) -> None:
+        object.__setattr__(self, "ref", table_ref(table))
+
+    def as_of_timestamp(self, timestamp: Instant) -> IcebergSource:
+        """Return the source of the rows that were current at a time; see `IcebergSourceConfig.with_as_of`."""
+        return IcebergTable(self.ref).as_of(timestamp).to_source()
+
+    def as_of_version(self, version: int | str) -> IcebergSource:
+        """Return the source of a snapshot, by its id or by the name of a branch or tag."""
+        return IcebergTable(self.ref).at(version).to_source()
+
+    def changes_between(self, start: int | None, end: int | None = None, keys: str | Sequence[str] = ()) -> Changes:
+        """Return the changes of the rows after one snapshot up to another; see `volley.iceberg.changes_between`."""
+        return changes_between(self.ref, start, end, keys)
+
+
+def _installed(package: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingDependencyError(f"{package} is not installed", hint=f"pip install {package}") from error
