@@ -14,7 +14,7 @@ from volley.errors import ConfigError
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.values import RestCatalog, catalog_from_uri
 from volley.iceberg.layout.partitioning import Partitioning, partitioning
-from volley.iceberg.modes import Append, CommitMode, SchemaEvolution, check_evolution, commit_mode
+from volley.iceberg.modes import Append, CommitMode, EvolutionMode, check_evolution, commit_mode
 from volley.iceberg.storage.values import IcebergStorage
 from volley.iceberg.table import TableRef
 from volley.secrets import redacted_repr
@@ -93,7 +93,7 @@ class IcebergSinkConfig:
     compression_level: int | None = None
     partitioning: Partitioning = _TABLE_DEFAULT
     commit_mode: CommitMode = _APPEND
-    schema_evolution: SchemaEvolution = "add_columns"
+    schema_evolution: EvolutionMode = "add_columns"
     renames: Mapping[str, str] = field(default_factory=dict, hash=False)
     drops: Sequence[str] = ()
     create_table: bool = True
@@ -245,7 +245,7 @@ class IcebergSinkConfig:
         return replace(self, commit_mode=commit_mode(mode))
 
     def with_schema_evolution(
-        self, mode: SchemaEvolution, renames: Mapping[str, str] | None = None, drops: Sequence[str] = ()
+        self, mode: EvolutionMode, renames: Mapping[str, str] | None = None, drops: Sequence[str] = ()
     ) -> IcebergSinkConfig:
         """Set how the schema of an existing table may change.
 
