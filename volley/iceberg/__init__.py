@@ -12,6 +12,8 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.partitioning import Partitioning
 from volley.iceberg.maintain.branches import publish_branch
 from volley.iceberg.maintain.orphans import orphan_files, remove_orphan_files
+from volley.iceberg.maintain.snapshots import SnapshotManager
+from volley.iceberg.maintain.values import Expiry, Ref, SnapshotInfo, SnapshotList
 from volley.iceberg.modes import Append, Overwrite, Upsert
 from volley.iceberg.sink import IcebergSink
 from volley.iceberg.storage.values import AzureStorage, GcsStorage, IcebergStorage, LocalStorage, S3Storage
@@ -20,6 +22,7 @@ from volley.iceberg.table import TableRef
 __all__ = [
     "Append",
     "AzureStorage",
+    "Expiry",
     "GcsStorage",
     "GlueCatalog",
     "HiveCatalog",
@@ -31,8 +34,12 @@ __all__ = [
     "NessieCatalog",
     "Overwrite",
     "Partitioning",
+    "Ref",
     "RestCatalog",
     "S3Storage",
+    "SnapshotInfo",
+    "SnapshotList",
+    "SnapshotManager",
     "SqlCatalog",
     "TableRef",
     "Upsert",

@@ -5,11 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.update import TableRequirement
+from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.transforms import TruncateTransform
 from pyiceberg.typedef import Record
 
-__all__ = ["commit_once", "delete_manifests", "new_manifests", "partition_values", "require", "truncate_width"]
+__all__ = [
+    "commit_once",
+    "delete_manifests",
+    "new_manifests",
+    "partition_values",
+    "require",
+    "stage",
+    "truncate_width",
+]
 
 
 def partition_values(partition: Record) -> list[Any]:
@@ -26,6 +34,11 @@ def truncate_width(transform: TruncateTransform[Any]) -> int:
 def require(transaction: Transaction, requirement: TableRequirement) -> None:
     """Add a requirement that the catalog checks when the transaction is committed."""
     transaction._apply((), (requirement,))
+
+
+def stage(transaction: Transaction, *updates: TableUpdate) -> None:
+    """Add updates of the metadata to a transaction."""
+    transaction._apply(updates)
 
 
 def commit_once(table: Table, transaction: Transaction, *requirements: TableRequirement) -> None:
