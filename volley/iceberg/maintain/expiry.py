@@ -12,15 +12,16 @@ from pyiceberg.table.update import (
     RemovePartitionStatisticsUpdate,
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
+    TableRequirement,
 )
 
-from volley.errors import ConfigError, StorageError
+from volley.errors import ConfigError, StorageError, VolleyError
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change, unchanged
 from volley.iceberg.maintain.refs import snapshot_info
 from volley.iceberg.maintain.retention import Expired
 from volley.iceberg.maintain.unneeded import delete_files, is_inside, unneeded_files
 from volley.iceberg.maintain.values import Expiry, SnapshotList
-from volley.iceberg.pyiceberg_private.access import stage
+from volley.iceberg.pyiceberg_private.access import checks_itself, stage, still
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef
 from volley.task.failpoints import reach
@@ -105,9 +106,21 @@ class _Removal:
                 stage(transaction, RemovePartitionStatisticsUpdate.model_validate({"snapshot-id": file.snapshot_id}))
         if ids:
             stage(transaction, RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids}))
-        # A branch that was rolled back, or a tag that was made anew, may need what is about to expire.
-        refs = metadata.refs.items()
-        return Staged(transaction, [unchanged(name, ref.snapshot_id) for name, ref in refs])
+        return Staged(transaction, self._requirements(table, expired))
+
+    def _requirements(self, table: Table, expired: Expired) -> list[TableRequirement]:
+        """Return requirements that fail if a rollback or a new tag has come to need what is about to expire."""
+        if checks_itself(table.catalog):
+            return [still(lambda metadata: self._may_go(metadata, expired))]
+        return [unchanged(name, ref.snapshot_id) for name, ref in table.metadata.refs.items()]
+
+    def _may_go(self, metadata: TableMetadata, expired: Expired) -> bool:
+        try:
+            now = self._plan(metadata)
+        except VolleyError:
+            return False  # the next attempt raises it
+        ids = {snapshot.snapshot_id for snapshot in now.snapshots}
+        return all(gone.snapshot_id in ids for gone in expired.snapshots) and set(expired.refs) <= set(now.refs)
 
     def has_landed(self, table: Table) -> bool:
         last = self._expired[-1]

@@ -22,7 +22,7 @@ from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
 from volley.iceberg.maintain.values import Ref, SnapshotInfo, SnapshotList
 from volley.iceberg.pyiceberg_private.access import stage
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
-from volley.iceberg.read.lookup import moment_of, snapshot_of
+from volley.iceberg.read.lookup import moment_of, snapshot_of, snapshot_of_ref
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef
 
@@ -173,6 +173,9 @@ def add_empty_snapshot(table: TableRef, properties: Mapping[str, str], tag: str 
     def prepare(loaded: Table) -> Staged:
         if tag is not None and tag in loaded.metadata.refs:
             raise ConfigError(f"table {table.name} has a branch or tag {tag!r} already", hint="choose another name")
+        if table.branch != MAIN_BRANCH:
+            # A branch starts at main's last snapshot.
+            snapshot_of_ref(loaded.metadata, MAIN_BRANCH, table.name)
         transaction = loaded.transaction()
         with storage_errors(loaded.location()):
             add_snapshot(
@@ -187,7 +190,8 @@ def add_empty_snapshot(table: TableRef, properties: Mapping[str, str], tag: str 
         if tag is None:
             return Staged(transaction)
         stage(transaction, _set(Ref(tag, False, snapshot_id)))
-        return Staged(transaction, [unchanged(tag, None)])
+        # pyiceberg refuses the requirement for a table without snapshots, which has no tags either.
+        return Staged(transaction, [unchanged(tag, None)] if loaded.metadata.snapshots else [])
 
     def has_landed(loaded: Table) -> bool:
         return loaded.metadata.snapshot_by_id(snapshot_id) is not None

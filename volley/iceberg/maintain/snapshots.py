@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from volley.checks import Duration, Instant, count, duration, duration_or_zero, flag, instant, keep, optional
+from volley.checks import Duration, Instant, count, duration, duration_or_zero, flag, instant, optional
 from volley.errors import ConfigError
-from volley.iceberg.config import check_snapshot_properties, table_ref
+from volley.iceberg.config import IcebergSinkConfig, check_snapshot_properties, table_ref
 from volley.iceberg.maintain.values import Expiry, Ref, SnapshotInfo, SnapshotList
 from volley.iceberg.table import TableRef, check_name
 
@@ -48,10 +48,10 @@ class SnapshotManager:
         24 snapshots and 310 files of table db.events were removed
     """
 
-    table: TableRef
+    ref: TableRef
 
-    def __post_init__(self) -> None:
-        keep(self, table=lambda _, table: table_ref(table))
+    def __init__(self, table: TableRef | IcebergSinkConfig) -> None:
+        object.__setattr__(self, "ref", table_ref(table))
 
     def current_snapshot(self) -> SnapshotInfo:
         """Return the branch's last snapshot.
@@ -64,7 +64,7 @@ class SnapshotManager:
         """
         from volley.iceberg.read.lookup import snapshot_of_ref
 
-        return self._found(lambda metadata: snapshot_of_ref(metadata, self.table.branch, self.table.name))
+        return self._found(lambda metadata: snapshot_of_ref(metadata, self.ref.branch, self.ref.name))
 
     def snapshot_by_id(self, snapshot_id: int) -> SnapshotInfo:
         """Return the snapshot with this id.
@@ -75,7 +75,7 @@ class SnapshotManager:
         """
         from volley.iceberg.read.lookup import snapshot_of
 
-        return self._found(lambda metadata: snapshot_of(metadata, snapshot_id, self.table.name))
+        return self._found(lambda metadata: snapshot_of(metadata, snapshot_id, self.ref.name))
 
     def snapshot_at_timestamp(self, at: Instant) -> SnapshotInfo:
         """Return the snapshot that was the branch's last one at this time.
@@ -102,7 +102,7 @@ class SnapshotManager:
         """
         from volley.iceberg.maintain.refs import listed
 
-        return listed(self.table.load().metadata)
+        return listed(self.ref.load().metadata)
 
     def create_snapshot(self, properties: Mapping[str, str] | None = None, tag: str | None = None) -> SnapshotInfo:
         """Commit a snapshot without rows to the branch: a mark in the table's history. Return it.
@@ -123,7 +123,7 @@ class SnapshotManager:
         check_snapshot_properties(texts)
         if tag is not None:
             check_name("tag", tag)
-        return add_empty_snapshot(self.table, texts, tag)
+        return add_empty_snapshot(self.ref, texts, tag)
 
     def rollback_to(self, target: int | Instant) -> SnapshotInfo:
         """Move the branch back to an earlier snapshot, and return that.
@@ -145,7 +145,7 @@ class SnapshotManager:
         from volley.iceberg.maintain.refs import move_branch
 
         earlier = target if isinstance(target, int) else instant("target", target)
-        return move_branch(self.table, "the rollback", lambda metadata: self._earlier(metadata, earlier))
+        return move_branch(self.ref, "the rollback", lambda metadata: self._earlier(metadata, earlier))
 
     def branches(self) -> tuple[Ref, ...]:
         """Return the table's branches, by name.
@@ -269,20 +269,20 @@ class SnapshotManager:
             raise ConfigError("both snapshot_ids and an age are given", hint="expire one, then the other")
         now = datetime.now(UTC)
         time = None if older_than is None else _cutoff(older_than, now)
-        rule = Rule(now, time, optional(count)("retain_last", retain_last), frozenset(snapshot_ids), self.table.name)
+        rule = Rule(now, time, optional(count)("retain_last", retain_last), frozenset(snapshot_ids), self.ref.name)
         run = plan_expiry if flag("dry_run", dry_run) else expire
-        return run(self.table, rule.expired, flag("outside", outside))
+        return run(self.ref, rule.expired, flag("outside", outside))
 
     def _found(self, find: Callable[[TableMetadata], Snapshot]) -> SnapshotInfo:
         from volley.iceberg.maintain.refs import snapshot_info
 
-        metadata = self.table.load().metadata
+        metadata = self.ref.load().metadata
         return snapshot_info(find(metadata), metadata)
 
     def _at(self, metadata: TableMetadata, time: datetime) -> Snapshot:
         from volley.iceberg.read.lookup import snapshot_at
 
-        return snapshot_at(metadata, self.table.branch, time, self.table.name)
+        return snapshot_at(metadata, self.ref.branch, time, self.ref.name)
 
     def _earlier(self, metadata: TableMetadata, target: int | datetime) -> Snapshot:
         from volley.iceberg.maintain.refs import was_current
@@ -290,10 +290,10 @@ class SnapshotManager:
 
         if isinstance(target, datetime):
             return self._at(metadata, target)
-        snapshot = snapshot_of(metadata, target, self.table.name)
-        if not was_current(metadata, self.table.branch, snapshot):
+        snapshot = snapshot_of(metadata, target, self.ref.name)
+        if not was_current(metadata, self.ref.branch, snapshot):
             raise ConfigError(
-                f"branch {self.table.branch!r} of table {self.table.name} can't be rolled back to snapshot {target}: "
+                f"branch {self.ref.branch!r} of table {self.ref.name} can't be rolled back to snapshot {target}: "
                 "that has never been its last one",
                 hint="name a snapshot from its history; publish_branch moves main to a branch's last snapshot",
             )
@@ -302,7 +302,7 @@ class SnapshotManager:
     def _refs(self, is_branch: bool) -> tuple[Ref, ...]:
         from volley.iceberg.maintain.refs import ref_values
 
-        return ref_values(self.table.load().metadata, is_branch)
+        return ref_values(self.ref.load().metadata, is_branch)
 
     def _create(self, ref: Ref, snapshot_id: int | None) -> Ref:
         from volley.iceberg.maintain.refs import create_ref
@@ -312,17 +312,17 @@ class SnapshotManager:
 
         def at_snapshot(metadata: TableMetadata) -> Ref:
             if snapshot_id is None:
-                snapshot = snapshot_of_ref(metadata, self.table.branch, self.table.name)
+                snapshot = snapshot_of_ref(metadata, self.ref.branch, self.ref.name)
             else:
-                snapshot = snapshot_of(metadata, snapshot_id, self.table.name)
+                snapshot = snapshot_of(metadata, snapshot_id, self.ref.name)
             return replace(ref, snapshot_id=snapshot.snapshot_id)
 
-        return create_ref(self.table, at_snapshot)
+        return create_ref(self.ref, at_snapshot)
 
     def _drop(self, name: str, is_branch: bool) -> None:
         from volley.iceberg.maintain.refs import drop_ref
 
-        drop_ref(self.table, name, is_branch)
+        drop_ref(self.ref, name, is_branch)
 
 
 def _span(name: str, value: Duration | None) -> timedelta | None:
