@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,15 @@ from volley.iceberg import IcebergStorage, SnapshotManager, TableRef, orphan_fil
 AT_ONCE = timedelta(0)
 
 Commit = Callable[[], Any]
+
+
+@cache
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    for extension in ("avro", "parquet", "iceberg"):
+        import_extension(extension, con=connection)
+        connection.load_extension(extension)
+    return connection
 
 
 class History:
@@ -70,12 +80,8 @@ class History:
     def duckdb_rows(self, snapshot_id: int | None = None) -> list[int]:
         """The ids in a snapshot, as DuckDB reads them."""
         version = f", snapshot_from_id => {snapshot_id}::UBIGINT" if snapshot_id else ""
-        with duckdb.connect() as connection:
-            for extension in ("avro", "parquet", "iceberg"):
-                import_extension(extension, con=connection)
-                connection.load_extension(extension)
-            query = f"select id from iceberg_scan('{self.table().metadata_location}'{version})"
-            return sorted(row[0] for row in connection.sql(query).fetchall())
+        query = f"select id from iceberg_scan('{self.table().metadata_location}'{version})"
+        return sorted(row[0] for row in _duckdb().sql(query).fetchall())
 
     def everything(self) -> dict[int, list[int]]:
         """The rows of each snapshot."""

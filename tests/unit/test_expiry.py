@@ -66,7 +66,7 @@ def test_all_but_the_current_one(history: History) -> None:
     assert history.rows() == history.duckdb_rows() == [10, 11, 12, 13]
 
 
-@pytest.mark.parametrize("middle", range(6))
+@pytest.mark.parametrize("middle", [0, 3, 5])
 def test_one_in_the_middle(history: History, middle: int) -> None:
     ids = write(history)
     before = history.everything()
@@ -107,9 +107,12 @@ def test_tags_and_branches_keep_what_they_need(history: History) -> None:
     tagged = history.append(1)
     manager = history.manager
     manager.create_tag("audited")
-    manager.create_branch("try", min_snapshots=2)
+    manager.create_branch("raw")
     main = [history.append(2), history.overwrite(3)]
-    audit = [history.append(number, branch="try") for number in (20, 21, 22)]
+    audit = [history.append(number, branch="raw") for number in (20, 21, 22)]
+    # pyiceberg's writes drop a branch's settings; Volley's don't.
+    manager.create_branch("try", audit[-1], min_snapshots=2)
+    manager.drop_branch("raw")
     publishable = manager.create_branch("next").snapshot_id
     audited = [history.append(number, branch="next") for number in (30, 31)]
     before = history.everything()
@@ -148,13 +151,15 @@ def test_branches_and_tags_that_are_too_old_by_their_own_setting_are_dropped(pla
 
 
 def test_a_branchs_own_age_comes_before_the_given_one(plain: History) -> None:
-    plain.append(0)
-    plain.manager.create_branch("kept", max_snapshot_age="1d")
-    on_branch = [plain.append(number, branch="kept") for number in (1, 2)]
-    last = plain.append(3)
+    first = plain.append(0)
+    plain.manager.create_branch("raw")
+    on_branch = [plain.append(number, branch="raw") for number in (1, 2)]
+    plain.manager.create_branch("kept", on_branch[-1], max_snapshot_age="1d")
+    plain.manager.drop_branch("raw")
+    last = [plain.append(number) for number in (3, 4)][-1]
     before = plain.everything()
     plain.manager.expire_snapshots(AT_ONCE)
-    assert set(plain.everything()) == {*list(before)[:1], *on_branch, last}
+    assert set(plain.everything()) == {first, *on_branch, last}
     plain.check(before)
 
 
@@ -276,10 +281,12 @@ def test_a_table_whose_files_others_need_is_refused(plain: History) -> None:
 def test_a_name_with_wildcards_is_not_a_pattern(plain: History) -> None:
     folder = plain.table().location().removeprefix("file://") + "/data"
     Path(folder).mkdir(exist_ok=True)
-    for name in ("part*.parquet", "part-1.parquet", "[ab].parquet", "a.parquet"):
+    for name in ("part*.parquet", "[ab].parquet"):
         pq.write_table(pa.table({"id": pa.array([len(name)], pa.int64())}), f"{folder}/{name}")
     plain.table().add_files([f"{folder}/part*.parquet", f"{folder}/[ab].parquet"])
     plain.overwrite(1)
+    for name in ("part-1.parquet", "a.parquet"):
+        Path(folder, name).touch()
     done = plain.manager.expire_snapshots(AT_ONCE)
     assert {Path(path).name for path in done.files if path.endswith(".parquet")} == {"part*.parquet", "[ab].parquet"}
     assert {"part-1.parquet", "a.parquet"} <= plain.files()
@@ -419,7 +426,7 @@ def test_a_manifest_that_can_not_be_read_keeps_all_files(plain: History) -> None
     path = Path(needed.removeprefix("file://"))
     saved, files = path.read_bytes(), plain.files()
     path.write_bytes(b"")
-    with pytest.raises((StorageError, ValueError)):
+    with pytest.raises(StorageError, match=r"snapshots of table db\.events were expired, but none of their files was"):
         plain.manager.expire_snapshots(AT_ONCE)
     assert plain.files() == files
     path.write_bytes(saved)

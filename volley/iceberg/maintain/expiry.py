@@ -22,8 +22,9 @@ from volley.iceberg.maintain.retention import Expired
 from volley.iceberg.maintain.unneeded import delete_files, is_inside, unneeded_files
 from volley.iceberg.maintain.values import Expiry, SnapshotList
 from volley.iceberg.pyiceberg_private.access import checks_itself, stage, still
-from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.storage.errors import storage_error
 from volley.iceberg.table import TableRef
+from volley.secrets import redact, redact_uri, redacted
 from volley.task.failpoints import reach
 
 __all__ = ["expire", "plan_expiry"]
@@ -157,8 +158,16 @@ def _infos(expired: Expired, metadata: TableMetadata) -> SnapshotList:
 
 
 def _unneeded(table: Table, expired: Sequence[Snapshot], kept: Sequence[Snapshot]) -> list[str]:
-    with storage_errors(table.location(), "reading the manifests in"):
+    try:
         return unneeded_files(table.io, expired, kept)
+    except VolleyError:
+        raise
+    except Exception as error:
+        # Of a client, or of the decoder of a damaged file.
+        raise storage_error(error, table.location(), "reading the manifests in") or StorageError(
+            f"a manifest in {redact_uri(table.location())} can't be read: {redact(str(error)) or type(error).__name__}",
+            hint="restore the file; the table can't be read without it either",
+        ) from redacted(error)
 
 
 def _by_folder(table: Table, files: Sequence[str], outside: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
