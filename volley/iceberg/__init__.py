@@ -15,6 +15,7 @@ from volley.iceberg.maintain.orphans import orphan_files, remove_orphan_files
 from volley.iceberg.maintain.snapshots import SnapshotManager
 from volley.iceberg.maintain.values import Expiry, Ref, SnapshotInfo, SnapshotList
 from volley.iceberg.modes import Append, Overwrite, Upsert
+from volley.iceberg.schema.converter import TypeConverter
 from volley.iceberg.sink import IcebergSink
 from volley.iceberg.storage.values import AzureStorage, GcsStorage, IcebergStorage, LocalStorage, S3Storage
 from volley.iceberg.table import TableRef
@@ -42,6 +43,7 @@ __all__ = [
     "SnapshotManager",
     "SqlCatalog",
     "TableRef",
+    "TypeConverter",
     "Upsert",
     "orphan_files",
     "publish_branch",

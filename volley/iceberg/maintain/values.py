@@ -89,16 +89,6 @@ class SnapshotInfo:
         text = self.summary.get(name, "0")
         return int(text) if text.isdecimal() else 0
 
-    def _cells(self) -> tuple[str, ...]:
-        counts = (self.rows_added, self.rows_deleted, self.files_added, self.files_deleted)
-        total = "" if self.total_rows is None else f"{self.total_rows:,}"
-        time = self.committed_at.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
-        return (
-            *(str(self.id), time, self.operation or ""),
-            *(f"{count:,}" if count else "" for count in counts),
-            *(total, ", ".join(self.refs)),
-        )
-
 
 class SnapshotList(Sequence[SnapshotInfo]):
     """The snapshots of a table, in the order of their commits; prints as a table, also in notebooks.
@@ -130,15 +120,26 @@ class SnapshotList(Sequence[SnapshotInfo]):
         return hash(self._snapshots)
 
     def __repr__(self) -> str:
-        rows = [_COLUMNS, *(snapshot._cells() for snapshot in self)]
+        rows = [_COLUMNS, *(_cells(snapshot) for snapshot in self)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(_line(row, widths) for row in rows)
 
     def _repr_html_(self) -> str:
-        head, *body = (_COLUMNS, *(snapshot._cells() for snapshot in self))
+        head, *body = (_COLUMNS, *(_cells(snapshot) for snapshot in self))
         titles = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
         rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in body)
         return f"<table><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _cells(snapshot: SnapshotInfo) -> tuple[str, ...]:
+    counts = (snapshot.rows_added, snapshot.rows_deleted, snapshot.files_added, snapshot.files_deleted)
+    total = "" if snapshot.total_rows is None else f"{snapshot.total_rows:,}"
+    time = snapshot.committed_at.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+    return (
+        *(str(snapshot.id), time, snapshot.operation or ""),
+        *(f"{count:,}" if count else "" for count in counts),
+        *(total, ", ".join(snapshot.refs)),
+    )
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

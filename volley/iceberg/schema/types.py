@@ -33,6 +33,7 @@ from volley.types.arrow import canonical_schema, type_name
 
 __all__ = [
     "arrow_schema",
+    "arrow_type_of",
     "file_schema",
     "fingerprint",
     "fits",
@@ -103,6 +104,11 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     return pa.schema([_plain_field(field) for field in schema_to_pyarrow(schema)])
 
 
+def arrow_type_of(data_type: IcebergType) -> pa.DataType:
+    """Return the Arrow type of a table's type: field ids in nested types, plain (not large) strings and lists."""
+    return _plain(schema_to_pyarrow(data_type))
+
+
 def file_schema(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of a table's data files: that of its rows, with names that are valid in Avro."""
     return arrow_schema(sanitize_column_names(schema))
@@ -145,7 +151,7 @@ def is_widened(narrow: IcebergType, wide: IcebergType) -> bool:
 
 def table_type_name(kind: IcebergType) -> str:
     """Return the type's name in streams: Iceberg's timestamp is timestamp_ntz there."""
-    return str(kind) if isinstance(kind, UUIDType) else type_name(_plain(schema_to_pyarrow(kind)))
+    return str(kind) if isinstance(kind, UUIDType) else type_name(arrow_type_of(kind))
 
 
 def fingerprint(schema: Schema) -> str:
