@@ -11,6 +11,7 @@ from volley.iceberg.catalogs.values import (
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.partitioning import Partitioning
 from volley.iceberg.maintain.branches import publish_branch
+from volley.iceberg.maintain.evolution import SchemaEvolution
 from volley.iceberg.maintain.orphans import orphan_files, remove_orphan_files
 from volley.iceberg.maintain.snapshots import SnapshotManager
 from volley.iceberg.maintain.values import Expiry, Ref, SnapshotInfo, SnapshotList
@@ -38,6 +39,7 @@ __all__ = [
     "Ref",
     "RestCatalog",
     "S3Storage",
+    "SchemaEvolution",
     "SnapshotInfo",
     "SnapshotList",
     "SnapshotManager",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import cast
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from pyiceberg.types import (
 )
 
 from volley.errors import SourceError
-from volley.iceberg.schema.types import arrow_schema, arrow_type_of, iceberg_type
+from volley.iceberg.schema.types import arrow_schema, arrow_type_of, fields_in, iceberg_type
 from volley.types.arrow import canonical_type
 from volley.types.names import check_names
 
@@ -96,22 +95,8 @@ def _nested_field(field: pa.Field, path: str, version: int) -> NestedField:
 
 def _has_ids(data_type: IcebergType) -> bool:
     """Return True if every field in a type has an id of its own."""
-    ids = [field.field_id for _, field in _fields(data_type, "")]
+    ids = [field.field_id for _, field in fields_in(data_type)]
     return _NO_ID not in ids and len(set(ids)) == len(ids)
-
-
-def _fields(data_type: IcebergType, path: str) -> Iterator[tuple[str, NestedField]]:
-    """Yield the fields in a type at every level, with their dotted names."""
-    if isinstance(data_type, StructType):
-        fields: Sequence[NestedField] = data_type.fields
-    elif isinstance(data_type, ListType):
-        fields = [data_type.element_field]
-    else:
-        fields = [data_type.key_field, data_type.value_field] if isinstance(data_type, MapType) else []
-    for field in fields:
-        inner = _inner(path, field.name)
-        yield inner, field
-        yield from _fields(field.field_type, inner)
 
 
 def _inner(path: str, name: str) -> str:
@@ -121,8 +106,10 @@ def _inner(path: str, name: str) -> str:
 def _check_for_arrow(data_type: IcebergType) -> None:
     if isinstance(data_type, _WITHOUT_ARROW):
         raise SourceError(f"type {data_type} has no counterpart in Arrow", hint="leave the column out")
-    for path, field in _fields(data_type, ""):
+    for parts, field in fields_in(data_type):
         is_impossible = isinstance(field.field_type, UnknownType) and field.required
         if is_impossible or isinstance(field.field_type, _WITHOUT_ARROW):
             kind = f"{'required ' if is_impossible else ''}type {field.field_type}"
-            raise SourceError(f"column {path!r}: {kind} has no counterpart in Arrow", hint="leave the column out")
+            raise SourceError(
+                f"column {'.'.join(parts)!r}: {kind} has no counterpart in Arrow", hint="leave the column out"
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -34,6 +35,7 @@ from volley.types.arrow import canonical_schema, type_name
 __all__ = [
     "arrow_schema",
     "arrow_type_of",
+    "fields_in",
     "file_schema",
     "fingerprint",
     "fits",
@@ -130,6 +132,20 @@ def _plain(data_type: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(data_type):
         return pa.struct([_plain_field(field) for field in data_type])
     return data_type
+
+
+def fields_in(data_type: IcebergType, parts: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], NestedField]]:
+    """Yield the fields in a type at every level, with the names that lead to them; lists and maps have named parts."""
+    fields: Sequence[NestedField] = ()
+    if isinstance(data_type, StructType):
+        fields = data_type.fields
+    elif isinstance(data_type, ListType):
+        fields = [data_type.element_field]
+    elif isinstance(data_type, MapType):
+        fields = [data_type.key_field, data_type.value_field]
+    for field in fields:
+        yield (*parts, field.name), field
+        yield from fields_in(field.field_type, (*parts, field.name))
 
 
 def fits(stream: pa.DataType, table: IcebergType) -> bool:
