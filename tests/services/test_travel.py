@@ -12,6 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
+from tests.services import lakes
 from tests.services.readers import Lake, by_duckdb, by_pyiceberg, spark_sql
 from volley.iceberg import SchemaEvolution, SnapshotManager, orphan_files
 
@@ -129,3 +130,44 @@ def test_both_find_the_same_snapshot_at_a_time(lake: Lake) -> None:
     ids = [sorted(row["id"] for row in rows) for rows in spark_sql(lake, *queries)]
     found = [sorted(lake.table("t").scan(snapshot_id=each).to_arrow()["id"].to_pylist()) for each in expected]
     assert ids == found == [[0, 1], [0, 1, 2], [0, 9]]
+
+
+@pytest.fixture(params=lakes.QUICK, ids=lambda lake: lake.__name__)
+def of_catalog(request: pytest.FixtureRequest) -> lakes.Lake:
+    made: lakes.Lake = request.param(request)
+    return made
+
+
+def test_every_catalog_can_do_it_all(of_catalog: lakes.Lake) -> None:
+    config = of_catalog.config()
+    catalog = config.ref.load_catalog()
+    catalog.create_namespace_if_not_exists("db")
+    catalog.create_table(config.identifier, pa.schema({"id": pa.int64()}))
+    manager = SnapshotManager(config)
+    ids = []
+    for number in range(4):
+        of_catalog.table(config).append(pa.table({"id": [number]}))
+        ids.append(manager.current_snapshot().id)
+    times = [snapshot.committed_at for snapshot in manager.list_snapshots()]
+    manager.create_tag("first", ids[0])
+    manager.create_branch("try", ids[1], min_snapshots=2)
+    manager.rollback_to(ids[2])
+    assert of_catalog.ids(config) == [0, 1, 2]
+    assert manager.rollback_to(times[3]).id == ids[3]
+    of_catalog.table(config).overwrite(pa.table({"id": [9]}))
+    SchemaEvolution("id long").add("note", "string").apply(config)
+    made = manager.create_snapshot({"release": "1"}, tag="release")
+    assert made.summary["release"] == "1"
+    planned = manager.expire_snapshots(AT_ONCE, dry_run=True)
+    done = manager.expire_snapshots(AT_ONCE)
+    assert (done.files, done.failed, done.outside) == (planned.files, (), ())
+    assert {snapshot.id for snapshot in manager.list_snapshots()} == {ids[0], ids[1], made.id}
+    assert of_catalog.rows(config) == [{"id": 9, "note": None}]
+    for name, rows in (("first", [0]), ("try", [0, 1])):
+        assert sorted(of_catalog.table(config).scan().use_ref(name).to_arrow()["id"].to_pylist()) == rows
+    left = [path for path in orphan_files(config, AT_ONCE) if not path.endswith(".crc")]
+    assert left == []
+    manager.drop_tag("first")
+    manager.drop_branch("try")
+    assert [snapshot.id for snapshot in manager.expire_snapshots(AT_ONCE).snapshots] == ids[:2]
+    assert [path for path in orphan_files(config, AT_ONCE) if not path.endswith(".crc")] == []
