@@ -37,11 +37,8 @@ iceberg.source_config
 iceberg.write iceberg.read
 iceberg.upsert
 iceberg.commit
-<<<<<<< HEAD
-iceberg.sink iceberg.maintain iceberg.changes
-=======
-iceberg.sink iceberg.source iceberg.maintain
->>>>>>> reading
+iceberg.sink iceberg.source iceberg.maintain iceberg.changes
+iceberg.time_travel
 iceberg
 engine
 stream

@@ -17,7 +17,7 @@ from tests.services import lakes
 from tests.services.every_type import ROWS, SCHEMA, in_order, with_uuid
 from tests.services.lakes import Lake
 from volley import Environment, IcebergSink, IcebergSinkConfig, MemorySource
-from volley.iceberg import Partitioning, Upsert
+from volley.iceberg import Partitioning, SchemaEvolution, Upsert
 from volley.iceberg.schema.types import to_iceberg_schema
 
 pytestmark = pytest.mark.slow
@@ -94,3 +94,22 @@ def test_trino_reads_a_partitioned_table_without_the_rows_that_upserts_replaced(
     assert in_order(read(trino, config, schema)) == in_order(list(expected.values()))
     of_one = trino.query(f"select count(*) from db.{config.table} where city = 'c1'")
     assert of_one == [(sum(row["city"] == "c1" for row in expected.values()),)]
+
+
+def test_trino_makes_the_schema_of_the_sql(trino: Trino, lake: Lake) -> None:
+    config = lake.config()
+    evolution = SchemaEvolution("id int, name string, place struct<city: string, zip: int>")
+    catalog = lake.open_plain()
+    catalog.create_namespace_if_not_exists("db")
+    catalog.create_table(config.identifier, evolution.apply())
+    evolution = (
+        evolution.update_type("id", "long")
+        .rename("name", "full name")
+        .add("at", "timestamp")
+        .add("tags", "array<map<string, struct<a: date>>>")
+        .add("place.land", "string")
+        .drop("place.city")
+    )
+    for statement in evolution.statements(f"lake.db.{config.table}", "trino"):
+        trino.query(statement)
+    assert str(lake.table(config).schema().as_struct()) == str(evolution.apply().as_struct())

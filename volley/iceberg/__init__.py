@@ -12,13 +12,18 @@ from volley.iceberg.changes import Change, Changes, Delete, Insert, Update, chan
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.partitioning import Partitioning
 from volley.iceberg.maintain.branches import publish_branch
+from volley.iceberg.maintain.evolution import SchemaEvolution
 from volley.iceberg.maintain.orphans import orphan_files, remove_orphan_files
+from volley.iceberg.maintain.snapshots import SnapshotManager
+from volley.iceberg.maintain.values import Expiry, Ref, SnapshotInfo, SnapshotList
 from volley.iceberg.modes import Append, Overwrite, Upsert
+from volley.iceberg.schema.converter import TypeConverter
 from volley.iceberg.sink import IcebergSink
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import Batch, IcebergSourceConfig, Incremental, Snapshot
 from volley.iceberg.storage.values import AzureStorage, GcsStorage, IcebergStorage, LocalStorage, S3Storage
 from volley.iceberg.table import TableRef
+from volley.iceberg.time_travel import IcebergTable, TableRows, TimeTravelQuery
 
 __all__ = [
     "Append",
@@ -27,6 +32,7 @@ __all__ = [
     "Change",
     "Changes",
     "Delete",
+    "Expiry",
     "GcsStorage",
     "GlueCatalog",
     "HiveCatalog",
@@ -35,6 +41,7 @@ __all__ = [
     "IcebergSource",
     "IcebergSourceConfig",
     "IcebergStorage",
+    "IcebergTable",
     "Incremental",
     "Insert",
     "LocalStorage",
@@ -42,11 +49,19 @@ __all__ = [
     "NessieCatalog",
     "Overwrite",
     "Partitioning",
+    "Ref",
     "RestCatalog",
     "S3Storage",
+    "SchemaEvolution",
     "Snapshot",
+    "SnapshotInfo",
+    "SnapshotList",
+    "SnapshotManager",
     "SqlCatalog",
     "TableRef",
+    "TableRows",
+    "TimeTravelQuery",
+    "TypeConverter",
     "Update",
     "Upsert",
     "changes_between",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from volley.checks import names
-from volley.errors import ConfigError, SnapshotNotFoundError, near
+from volley.errors import ConfigError, near
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,12 +106,11 @@ def changes_between(
 
 def _head(table: Table, ref: TableRef) -> int | None:
     """Return the branch's last snapshot; None for an empty table."""
-    snapshot = table.snapshot_by_name(ref.branch)
-    if snapshot is None and (ref.branch != "main" or table.metadata.snapshots):
-        raise SnapshotNotFoundError(
-            f"table {ref.name} has no branch {ref.branch!r}", hint=near(ref.branch, table.metadata.refs)
-        )
-    return snapshot.snapshot_id if snapshot else None
+    from volley.iceberg.read.lookup import snapshot_of_ref
+
+    if table.current_snapshot() is None and ref.branch == "main":
+        return None
+    return snapshot_of_ref(table.metadata, ref.branch, ref.name).snapshot_id
 
 
 def _check_columns(table: Table, keys: Sequence[str]) -> None:

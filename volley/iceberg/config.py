@@ -14,12 +14,20 @@ from volley.errors import ConfigError
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.values import RestCatalog, catalog_from_uri
 from volley.iceberg.layout.partitioning import Partitioning, partitioning
-from volley.iceberg.modes import Append, CommitMode, SchemaEvolution, check_evolution, commit_mode
+from volley.iceberg.modes import Append, CommitMode, EvolutionMode, check_evolution, commit_mode
 from volley.iceberg.storage.values import IcebergStorage
 from volley.iceberg.table import TableRef
 from volley.secrets import redacted_repr
 
-__all__ = ["COMPRESSIONS", "TUNINGS", "Compression", "IcebergSinkConfig", "Tuning", "table_ref"]
+__all__ = [
+    "COMPRESSIONS",
+    "TUNINGS",
+    "Compression",
+    "IcebergSinkConfig",
+    "Tuning",
+    "check_snapshot_properties",
+    "table_ref",
+]
 
 COMPRESSIONS: dict[str, range | None] = {
     "none": None,
@@ -93,7 +101,7 @@ class IcebergSinkConfig:
     compression_level: int | None = None
     partitioning: Partitioning = _TABLE_DEFAULT
     commit_mode: CommitMode = _APPEND
-    schema_evolution: SchemaEvolution = "add_columns"
+    schema_evolution: EvolutionMode = "add_columns"
     renames: Mapping[str, str] = field(default_factory=dict, hash=False)
     drops: Sequence[str] = ()
     create_table: bool = True
@@ -111,9 +119,8 @@ class IcebergSinkConfig:
         _check_numbers(self)
         _check_compression(self.compression, self.compression_level)
         check_evolution(self.schema_evolution, self.renames, self.drops)
-        _check_texts("snapshot", self.snapshot_properties)
+        check_snapshot_properties(self.snapshot_properties)
         _check_texts("table", self.table_properties)
-        _check_snapshot_properties(self.snapshot_properties)
         _check_dead_letter(self)
 
     def _keep(self, name: str, value: Any) -> None:
@@ -245,7 +252,7 @@ class IcebergSinkConfig:
         return replace(self, commit_mode=commit_mode(mode))
 
     def with_schema_evolution(
-        self, mode: SchemaEvolution, renames: Mapping[str, str] | None = None, drops: Sequence[str] = ()
+        self, mode: EvolutionMode, renames: Mapping[str, str] | None = None, drops: Sequence[str] = ()
     ) -> IcebergSinkConfig:
         """Set how the schema of an existing table may change.
 
@@ -390,7 +397,9 @@ def _check_texts(what: str, properties: Mapping[str, str]) -> None:
             raise ConfigError(f"{what} property {key!r}: {value!r} is not text", hint="both are strings")
 
 
-def _check_snapshot_properties(properties: Mapping[str, str]) -> None:
+def check_snapshot_properties(properties: Mapping[str, str]) -> None:
+    """Raise ConfigError unless all are texts, and none has a key that Iceberg or Volley writes."""
+    _check_texts("snapshot", properties)
     for key in properties:
         if _RESERVED.fullmatch(key):
             raise ConfigError(

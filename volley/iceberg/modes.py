@@ -12,8 +12,8 @@ from volley.errors import ConfigError, near
 __all__ = [
     "Append",
     "CommitMode",
+    "EvolutionMode",
     "Overwrite",
-    "SchemaEvolution",
     "Strategy",
     "Upsert",
     "check_evolution",
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 Strategy = Literal["auto", "merge_on_read", "copy_on_write"]
-SchemaEvolution = Literal["strict", "add_columns", "full"]
+EvolutionMode = Literal["strict", "add_columns", "full"]
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def check_evolution(mode: str, renames: Mapping[str, str], drops: Sequence[str])
         renames: Dotted names of columns and their new names.
         drops: Dotted names of columns.
     """
-    one_of(get_args(SchemaEvolution))("schema_evolution", mode)
+    one_of(get_args(EvolutionMode))("schema_evolution", mode)
     if mode != "full" and (renames or drops):
         raise ConfigError(
             f"renames and drops are not for schema_evolution {mode!r}", hint='with_schema_evolution("full", …)'

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-__all__ = ["TableRef"]
+__all__ = ["TableRef", "check_name"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,8 +69,8 @@ class TableRef:
         object.__setattr__(self, "namespace", _namespace(self.namespace, self._catalog))
         if self.table is None:
             raise ConfigError("table is missing", hint='table="events"')
-        _check_name("table", self.table)
-        _check_name("branch", self.branch)
+        check_name("table", self.table)
+        check_name("branch", self.branch)
 
     @property
     def identifier(self) -> tuple[str, ...]:
@@ -169,13 +169,14 @@ def _namespace(namespace: str | Sequence[str] | None, catalog: CatalogConfig) ->
     if not parts:
         raise ConfigError("namespace is missing", hint='namespace=["db"], or "db.schema"')
     for part in parts:
-        _check_name("namespace", part)
+        check_name("namespace", part)
     if database and parts != (database,):
         raise ConfigError(f"namespace {'.'.join(parts)!r} is not Glue's database {database!r}", hint="give one of them")
     return parts
 
 
-def _check_name(what: str, name: object) -> None:
+def check_name(what: str, name: object) -> None:
+    """Raise ConfigError unless `name` can be a name of a table, namespace, branch or tag."""
     # Catalogs use the names in folders and URLs.
     if not isinstance(name, str) or not re.fullmatch(r"[^./\\?#%\x00-\x1f]+", name) or name != name.strip():
         raise ConfigError(

@@ -75,7 +75,8 @@ class TableRows:
         Raises:
             MissingDependencyError: If polars is not installed.
         """
-        return _installed("polars").from_arrow(self.to_arrow())
+        frame: polars.DataFrame = _installed("polars").from_arrow(self.to_arrow())
+        return frame
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """Return the rows as a relation of DuckDB, in memory. Raises like `to_batches`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-__all__ = ["EXECUTOR_TASK_POINT", "LOG", "POINTS", "TASK_POINTS", "VARIABLE", "VICTIM", "reach"]
+__all__ = ["EXECUTOR_TASK_POINT", "EXPIRY_POINTS", "LOG", "POINTS", "TASK_POINTS", "VARIABLE", "VICTIM", "reach"]
 
 VARIABLE = "VOLLEY_FAILPOINT"
 """Environment variable that arms failpoints: ``point@epoch``, comma-separated."""
@@ -29,6 +29,10 @@ TASK_POINTS = ("in-task", "after-task")
 
 EXECUTOR_TASK_POINT = "after-chore"
 """An executor's failpoint: the last ExecutorTask of a commit has closed its files. Only its first attempt is killed."""
+
+EXPIRY_POINTS = ("after-expiry", "in-deletion")
+"""The failpoints of an expiry: snapshots are gone, and their files are there; the first files are deleted. The number
+after the @ is the number of files deleted so far."""
 
 
 def reach(point: str, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""The attempts to commit one epoch, and what is known of their outcome."""
+"""The attempts of one commit, and what is known of their outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from volley.iceberg.upsert.parked import ParkedFile
 from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.written import WrittenFile
 
-__all__ = ["Attempts", "UnknownOutcome"]
+__all__ = ["Attempts", "Outcome", "UnknownOutcome"]
 
 
 class UnknownOutcome(Exception):
@@ -32,27 +32,17 @@ class UnknownOutcome(Exception):
 
 
 @dataclass
-class Attempts:
-    """The state that all attempts to commit one epoch share.
+class Outcome:
+    """What is known of the attempts of one commit.
 
     Args:
-        epoch: The epoch.
-        table: The table's dotted name, for messages.
-        files: The files that its tasks wrote.
-        changes: Returns the changes for the current table; each attempt calls it again.
-        commit_id: Distinguishes our commit from another driver's commit of the same epoch.
         refused: Attempts that the catalog reported as conflicts. A gateway that repeats a request reports a conflict
             for a request that has landed, so their manifests are kept until the table shows that it has not.
         in_doubt: True once an attempt had no clear outcome.
     """
 
-    epoch: Epoch
-    table: str
-    files: Sequence[WrittenFile | ParkedFile]
-    changes: Callable[[Table], Changes]
-    commit_id: str = field(default_factory=lambda: str(uuid.uuid4()))
-    refused: list[Transaction] = field(default_factory=list)
-    in_doubt: bool = False
+    refused: list[Transaction] = field(default_factory=list, kw_only=True)
+    in_doubt: bool = field(default=False, kw_only=True)
 
     @property
     def may_have_landed(self) -> bool:
@@ -92,6 +82,25 @@ class Attempts:
         """Delete the manifests of refused attempts; call it once none of them is in the table."""
         while self.refused:
             delete_manifests(self.refused.pop())
+
+
+@dataclass
+class Attempts(Outcome):
+    """The state that all attempts to commit one epoch share.
+
+    Args:
+        epoch: The epoch.
+        table: The table's dotted name, for messages.
+        files: The files that its tasks wrote.
+        changes: Returns the changes for the current table; each attempt calls it again.
+        commit_id: Distinguishes our commit from another driver's commit of the same epoch.
+    """
+
+    epoch: Epoch
+    table: str
+    files: Sequence[WrittenFile | ParkedFile]
+    changes: Callable[[Table], Changes]
+    commit_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def unknown(self, error: BaseException) -> CommitStateUnknownError:
         """Return the error for an epoch whose outcome is unknown after the last attempt."""

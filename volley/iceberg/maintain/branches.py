@@ -8,7 +8,8 @@ from volley.errors import CommitConflictError, ConfigError
 from volley.iceberg.config import IcebergSinkConfig, table_ref
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
 
     from volley.iceberg.table import TableRef
 
@@ -38,37 +39,27 @@ def publish_branch(table: TableRef | IcebergSinkConfig) -> int:
         >>> publish_branch(events.with_branch("audit"))  # doctest: +SKIP
         6301935263872612342
     """
-    from pyiceberg.exceptions import CommitFailedException
+    from volley.iceberg.maintain.refs import move_branch
 
     ref = table_ref(table)
-    try:
-        loaded = ref.load()
-        head = _fast_forward(loaded, ref)
-        with ref.errors():
-            # The commit fails unless main is still at the snapshot that was checked.
-            loaded.manage_snapshots().set_current_snapshot(snapshot_id=head).commit()
-    except CommitFailedException as error:
-        raise CommitConflictError(
-            f"branch {ref.branch!r} of table {ref.name} was not published: main was changed meanwhile",
-            hint="publish again; if main has new snapshots by then, that will say so",
-        ) from error
-    return head
+    action = f"publishing branch {ref.branch!r}"
+    return move_branch(ref.with_branch("main"), action, lambda metadata: _fast_forward(metadata, ref)).id
 
 
-def _fast_forward(table: Table, ref: TableRef) -> int:
+def _fast_forward(metadata: TableMetadata, ref: TableRef) -> Snapshot:
     """Return the branch's last snapshot; raise CommitConflictError unless main's is one of its ancestors."""
     from pyiceberg.table.snapshots import ancestors_of
 
-    main, branch = table.current_snapshot(), table.snapshot_by_name(ref.branch)
+    main, branch = metadata.current_snapshot(), metadata.snapshot_by_name(ref.branch)
     if branch is None or ref.branch == "main":
         raise ConfigError(
             f"branch {ref.branch!r} of table {ref.name} can't be published",
-            hint=f"name a branch of the table that is not main: {', '.join(sorted(table.refs())) or 'it has none'}",
+            hint=f"name a branch of the table that is not main: {', '.join(sorted(metadata.refs)) or 'it has none'}",
         )
-    if main and main not in list(ancestors_of(branch, table.metadata)):
+    if main and main not in list(ancestors_of(branch, metadata)):
         raise CommitConflictError(
             f"branch {ref.branch!r} of table {ref.name} was not published: main is at snapshot "
             f"{main.snapshot_id}, which is not before the branch's {branch.snapshot_id}",
             hint="write the branch anew from main: remove it and start the job with a new checkpoint",
         )
-    return branch.snapshot_id
+    return branch

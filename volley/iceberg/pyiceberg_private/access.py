@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal, cast
 
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.update import TableRequirement
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableRequirement, TableUpdate, ValidatableTableRequirement
 from pyiceberg.transforms import TruncateTransform
 from pyiceberg.typedef import Record
 
-__all__ = ["commit_once", "delete_manifests", "new_manifests", "partition_values", "require", "truncate_width"]
+__all__ = [
+    "checks_itself",
+    "commit_once",
+    "delete_manifests",
+    "new_manifests",
+    "partition_values",
+    "require",
+    "stage",
+    "still",
+    "truncate_width",
+]
 
 
 def partition_values(partition: Record) -> list[Any]:
@@ -26,6 +40,32 @@ def truncate_width(transform: TruncateTransform[Any]) -> int:
 def require(transaction: Transaction, requirement: TableRequirement) -> None:
     """Add a requirement that the catalog checks when the transaction is committed."""
     transaction._apply((), (requirement,))
+
+
+class _Still(ValidatableTableRequirement):
+    """A requirement that is a function: it can't be sent to a catalog."""
+
+    type: Literal["volley-still"] = "volley-still"
+    holds: Callable[[TableMetadata], bool]
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        if base_metadata is None or not self.holds(base_metadata):
+            raise CommitFailedException("Requirement failed: the table has changed")
+
+
+def still(holds: Callable[[TableMetadata], bool]) -> TableRequirement:
+    """Return the requirement that this is true of the metadata the commit replaces; see `checks_itself`."""
+    return cast(TableRequirement, _Still(holds=holds))
+
+
+def checks_itself(catalog: Catalog) -> bool:
+    """Return True if pyiceberg checks a catalog's requirements in this process, so that `still` can be one of them."""
+    return isinstance(catalog, MetastoreCatalog)
+
+
+def stage(transaction: Transaction, *updates: TableUpdate) -> None:
+    """Add updates of the metadata to a transaction."""
+    transaction._apply(updates)
 
 
 def commit_once(table: Table, transaction: Transaction, *requirements: TableRequirement) -> None:

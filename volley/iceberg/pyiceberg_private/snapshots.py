@@ -18,6 +18,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import TableProperties, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
+from pyiceberg.table.update import SetSnapshotRefUpdate, UpdatesAndRequirements
 from pyiceberg.table.update.snapshot import (
     _FastAppendFiles,
     _ManifestMergeManager,
@@ -31,6 +32,7 @@ from volley.iceberg.pyiceberg_private.manifests import DeleteManifestWriter, Sum
 
 __all__ = ["add_snapshot"]
 
+_REF_SETTINGS = ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
 _PATH_ID = 2147483546
 """The field id of ``file_path`` in position deletes."""
 
@@ -97,6 +99,17 @@ class _Snapshot(_SnapshotProducer[Any]):
 
     def _manifest_arguments(self, spec: PartitionSpec) -> tuple[Any, ...]:
         return spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression
+
+    def _commit(self) -> UpdatesAndRequirements:
+        """Return the updates; pyiceberg's own would drop the branch's settings for the expiry of snapshots."""
+        updates, requirements = super()._commit()
+        ref = self._transaction.table_metadata.refs.get(str(self._target_branch))
+        settings = {name: getattr(ref, name) for name in _REF_SETTINGS} if ref else {}
+        kept = (
+            update.model_copy(update=settings) if isinstance(update, SetSnapshotRefUpdate) else update
+            for update in updates
+        )
+        return tuple(kept), requirements
 
     def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:
         """Return the summary; pyiceberg's own counts neither delete files nor files of other partition specs."""

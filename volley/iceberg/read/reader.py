@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot as TableSnapshot
 
 from volley.arrow.nodes import CompiledSteps, lower
@@ -28,6 +28,7 @@ from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.read.changed_files import ChangeSplit
 from volley.iceberg.read.changes import CHANGE_COLUMNS, change_schema, read_changes
 from volley.iceberg.read.increments import Increment, Increments
+from volley.iceberg.read.lookup import snapshot_at, snapshot_of, snapshot_of_ref
 from volley.iceberg.read.positions import Position
 from volley.iceberg.read.predicates import parse_predicate, pruning
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
@@ -303,57 +304,36 @@ def _start(table: Table, config: IcebergSourceConfig) -> Position:
     """Return the position where a new job starts."""
     mode = config.mode
     if isinstance(mode, Incremental) and mode.start_snapshot is not None:
-        return Position.at_end(table, _by_id(table, mode.start_snapshot))
+        return Position.at_end(table, snapshot_of(table.metadata, mode.start_snapshot, config.ref.name))
     if isinstance(mode, Incremental) and isinstance(mode.start_timestamp, datetime):
-        return Position.at_end(table, table.snapshot_as_of_timestamp(_millis(mode.start_timestamp)))
+        return Position.at_end(table, _before(table, config, mode.start_timestamp))
     snapshot = _pinned(table, config) if _is_pinned(config) else _head(table, config)
     position = Position.at_end(table, snapshot)
     return position if snapshot is None else position.scanning()
 
 
+def _before(table: Table, config: IcebergSourceConfig, at: datetime) -> TableSnapshot | None:
+    """Return the snapshot after which a stream starts that reads what came after a time; None = the first one."""
+    if _head(table, config) is None:
+        return None
+    try:
+        return snapshot_at(table.metadata, config.ref.branch, at, config.ref.name)
+    except SnapshotNotFoundError:
+        return None
+
+
 def _pinned(table: Table, config: IcebergSourceConfig) -> TableSnapshot:
     if isinstance(config.mode, Snapshot):
-        return _by_id(table, config.mode.snapshot_id)
+        return snapshot_of(table.metadata, config.mode.snapshot_id, config.ref.name)
     assert config.as_of is not None
-    # From the log: after a rollback, the newest snapshot before that time need not have been current then.
-    snapshot = table.snapshot_as_of_timestamp(_millis(config.as_of))
-    if snapshot is None:
-        first = min((entry.timestamp_ms for entry in table.history()), default=None)
-        began = "it has no snapshot" if first is None else f"its history begins at {_instant(first)}"
-        raise SnapshotNotFoundError(
-            f"table {config.ref.name} had no snapshot at {config.as_of.isoformat()}: {began}",
-            hint="a later time, or Snapshot(id) of one that is still there",
-        )
-    return snapshot
-
-
-def _by_id(table: Table, snapshot_id: int) -> TableSnapshot:
-    snapshot = table.metadata.snapshot_by_id(snapshot_id)
-    if snapshot is None:
-        known = [str(known.snapshot_id) for known in table.metadata.snapshots]
-        raise SnapshotNotFoundError(
-            f"table {'.'.join(table.name())} has no snapshot {snapshot_id}: it has expired, or never existed",
-            hint=f"the last of its {len(known)} snapshots: {', '.join(known[-5:])}",
-        )
-    return snapshot
+    return snapshot_at(table.metadata, config.ref.branch, config.as_of, config.ref.name)
 
 
 def _head(table: Table, config: IcebergSourceConfig) -> TableSnapshot | None:
-    """Return the current snapshot of the source's branch or tag."""
-    name, refs = config.ref.branch, table.metadata.refs
-    if name in refs:
-        return table.metadata.snapshot_by_name(name)
-    if name != "main":
-        raise SnapshotNotFoundError(f"table {config.ref.name} has no branch or tag {name!r}", hint=near(name, refs))
-    return table.current_snapshot()
-
-
-def _millis(at: datetime) -> int:
-    return int(at.timestamp() * 1000)
-
-
-def _instant(millis: int) -> str:
-    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")
+    """Return the current snapshot of the source's branch or tag; None for a table without snapshots."""
+    if table.current_snapshot() is None and config.ref.branch == MAIN_BRANCH:
+        return None
+    return snapshot_of_ref(table.metadata, config.ref.branch, config.ref.name)
 
 
 def _schema(table: Table, config: IcebergSourceConfig, snapshot_id: int | None) -> Schema:

@@ -10,11 +10,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.update import AssertLastAssignedFieldId
 from pyiceberg.table.update.schema import UpdateSchema
-from pyiceberg.types import IcebergType, NestedField, PrimitiveType
+from pyiceberg.types import IcebergType, NestedField
 
 from volley.iceberg.pyiceberg_private.access import require
 
-__all__ = ["AddColumn", "Change", "DropColumn", "Evolution", "MakeOptional", "RenameColumn", "WidenColumn", "find"]
+__all__ = ["AddColumn", "Change", "DropColumn", "Evolution", "MakeOptional", "RenameColumn", "UpdateType", "find"]
 
 # Properties that end in a column's name: rename them with the column.
 _NAMING = ("write.metadata.metrics.column.", f"{TableProperties.PARQUET_BLOOM_FILTER_COLUMN_ENABLED_PREFIX}.")
@@ -53,11 +53,11 @@ class RenameColumn:
 
 
 @dataclass(frozen=True)
-class WidenColumn:
+class UpdateType:
     """Widens a column's type to one as which Iceberg's readers can read old files."""
 
     path: str
-    data_type: PrimitiveType
+    data_type: IcebergType
 
     def apply(self, update: UpdateSchema) -> None:
         update.update_column(self.path, self.data_type)
@@ -73,7 +73,7 @@ class MakeOptional:
         update.make_column_optional(self.path)
 
 
-Change = AddColumn | DropColumn | RenameColumn | WidenColumn | MakeOptional
+Change = AddColumn | DropColumn | RenameColumn | UpdateType | MakeOptional
 
 
 @dataclass(frozen=True)

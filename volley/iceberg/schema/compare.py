@@ -20,18 +20,18 @@ from volley.iceberg.schema.changes import (
     Evolution,
     MakeOptional,
     RenameColumn,
-    WidenColumn,
+    UpdateType,
     find,
 )
 from volley.iceberg.schema.types import fits, iceberg_type, is_widened, table_type_name
 from volley.types.arrow import canonical_type, type_name
 
-__all__ = ["plan"]
+__all__ = ["TableColumns", "plan", "same_but_case"]
 
 _ALLOWED: dict[str, tuple[type[Change], ...]] = {
     "strict": (),
     "add_columns": (AddColumn,),
-    "full": (AddColumn, DropColumn, RenameColumn, WidenColumn, MakeOptional),
+    "full": (AddColumn, DropColumn, RenameColumn, UpdateType, MakeOptional),
 }
 _HINT = "cast, rename or drop columns of the stream, or change the table's schema"
 
@@ -69,7 +69,7 @@ def plan(
     Raises:
         SchemaMismatchError: If a difference remains; lists all of them.
     """
-    named = _Named(table, renames or {}, drops)
+    named = TableColumns(table, renames or {}, drops)
     configured = [*named.to_rename(), *named.to_drop()]
     differences = [*configured, *_Comparison.after(named, configured).differences(stream)]
     bad = [difference for difference in differences if not isinstance(difference.remedy, _ALLOWED[mode])]
@@ -88,7 +88,7 @@ def _way_out(bad: Sequence[Difference]) -> str:
     return _HINT
 
 
-class _Named:
+class TableColumns:
     """The columns that the settings rename or drop, looked up in a table.
 
     Args:
@@ -111,10 +111,11 @@ class _Named:
             column = find(self.schema, old_path)
             if column:
                 path = self._full(column)
-                problem = self._keeps_name(column, name)
+                problem = self.not_renamed(column, name)
                 yield Difference(path, problem or "to be renamed", None if problem else RenameColumn(path, name))
 
-    def _keeps_name(self, column: NestedField, name: str) -> str | None:
+    def not_renamed(self, column: NestedField, name: str) -> str | None:
+        """Return the reason why a column can't get this name; None if it can."""
         if column.field_id not in self._siblings:
             return "it is part of a list or of a map's key, and can't be renamed"
         new_path = self._full(column).removesuffix(column.name) + name
@@ -128,11 +129,12 @@ class _Named:
         """Yield the drops that are not done yet."""
         columns = [column for column in (find(self.schema, path) for path in self._drops) if column]
         for column in columns:
-            problem = self._stays(column, {dropped.field_id for dropped in columns})
+            problem = self.not_dropped(column, {dropped.field_id for dropped in columns})
             path = self._full(column)
             yield Difference(path, problem or "to be dropped", None if problem else DropColumn(path))
 
-    def _stays(self, column: NestedField, dropped: Collection[int]) -> str | None:
+    def not_dropped(self, column: NestedField, dropped: Collection[int]) -> str | None:
+        """Return the reason why a column can't be dropped, together with the others in `dropped`; None if it can."""
         if column.field_id not in self._siblings:
             return "it is part of a list or of a map's key, and can't be dropped"
         if all(field.field_id in dropped for field in self._siblings[column.field_id].fields):
@@ -191,7 +193,7 @@ class _Comparison:
     partition_names: Collection[str] = ()
 
     @classmethod
-    def after(cls, named: _Named, configured: Iterable[Difference]) -> _Comparison:
+    def after(cls, named: TableColumns, configured: Iterable[Difference]) -> _Comparison:
         """Compare with the table as it will be after the configured renames and drops."""
         remedies = [difference.remedy for difference in configured]
         find_field = named.schema.find_field
@@ -227,7 +229,7 @@ class _Comparison:
         known = [field.name for field in table.fields]
         if name in known:
             return "it is to be renamed or dropped, and the stream still has it"
-        if same := _same_but_case(name, known):
+        if same := same_but_case(name, known):
             return f"the table has {same!r}, names are case-sensitive"
         if full in self.awaited:
             return f"it should be the renamed {self.awaited[full]!r}, and the table has no such column"
@@ -258,10 +260,10 @@ class _Comparison:
             problem = f"the stream has {type_name(stream)}, the table {table_type_name(table)}"
             yield Difference(name, problem, self._wider(canonical_type(stream), column))
 
-    def _wider(self, stream: pa.DataType, column: NestedField) -> WidenColumn | None:
+    def _wider(self, stream: pa.DataType, column: NestedField) -> UpdateType | None:
         data_type = None if pa.types.is_nested(stream) else iceberg_type(stream)
         if isinstance(data_type, PrimitiveType) and is_widened(column.field_type, data_type):
-            return WidenColumn(self._path(column), data_type)
+            return UpdateType(self._path(column), data_type)
         return None
 
     def _path(self, column: NestedField) -> str:
@@ -272,7 +274,8 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     return f"the table has no such column ({near(name, known)})"
 
 
-def _same_but_case(name: str, known: Iterable[str]) -> str | None:
+def same_but_case(name: str, known: Iterable[str]) -> str | None:
+    """Return the name that differs from this one in case only, or not at all."""
     return next((other for other in known if other.casefold() == name.casefold()), None)
 
 

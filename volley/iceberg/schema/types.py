@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -33,6 +34,8 @@ from volley.types.arrow import canonical_schema, type_name
 
 __all__ = [
     "arrow_schema",
+    "arrow_type_of",
+    "fields_in",
     "file_schema",
     "fingerprint",
     "fits",
@@ -103,6 +106,11 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     return pa.schema([_plain_field(field) for field in schema_to_pyarrow(schema)])
 
 
+def arrow_type_of(data_type: IcebergType) -> pa.DataType:
+    """Return the Arrow type of a table's type: field ids in nested types, plain (not large) strings and lists."""
+    return _plain(schema_to_pyarrow(data_type))
+
+
 def file_schema(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of a table's data files: that of its rows, with names that are valid in Avro."""
     return arrow_schema(sanitize_column_names(schema))
@@ -126,6 +134,20 @@ def _plain(data_type: pa.DataType) -> pa.DataType:
     return data_type
 
 
+def fields_in(data_type: IcebergType, parts: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], NestedField]]:
+    """Yield the fields in a type at every level, with the names that lead to them; lists and maps have named parts."""
+    fields: Sequence[NestedField] = ()
+    if isinstance(data_type, StructType):
+        fields = data_type.fields
+    elif isinstance(data_type, ListType):
+        fields = [data_type.element_field]
+    elif isinstance(data_type, MapType):
+        fields = [data_type.key_field, data_type.value_field]
+    for field in fields:
+        yield (*parts, field.name), field
+        yield from fields_in(field.field_type, (*parts, field.name))
+
+
 def fits(stream: pa.DataType, table: IcebergType) -> bool:
     """Return True if values of a canonical Arrow type can be written to a column of this type."""
     if pa.types.is_nested(stream):
@@ -145,7 +167,7 @@ def is_widened(narrow: IcebergType, wide: IcebergType) -> bool:
 
 def table_type_name(kind: IcebergType) -> str:
     """Return the type's name in streams: Iceberg's timestamp is timestamp_ntz there."""
-    return str(kind) if isinstance(kind, UUIDType) else type_name(_plain(schema_to_pyarrow(kind)))
+    return str(kind) if isinstance(kind, UUIDType) else type_name(arrow_type_of(kind))
 
 
 def fingerprint(schema: Schema) -> str:

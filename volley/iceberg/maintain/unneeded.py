@@ -1,0 +1,115 @@
+"""Finds the files that only expired snapshots need, and deletes them."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from itertools import count
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from volley.iceberg.read.entries import read_manifest
+from volley.iceberg.storage.errors import storage_error
+from volley.iceberg.storage.listing import data_folder, file_system
+from volley.secrets import redact
+from volley.task.failpoints import reach
+
+__all__ = ["delete_files", "is_inside", "unneeded_files"]
+
+_THREADS = 16
+_SCHEMES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
+
+
+def unneeded_files(io: FileIO, expired: Sequence[Snapshot], kept: Sequence[Snapshot]) -> list[str]:
+    """Return the files that expired snapshots need and kept ones don't.
+
+    Data and delete files come first, then manifests, then manifest lists: what a crash leaves of them still leads to
+    the files that are left.
+
+    Args:
+        io: The table's storage.
+        expired: The expired snapshots. Their files may be gone: another expiry has deleted them.
+        kept: All snapshots that the table keeps.
+
+    Raises:
+        Exception: If a manifest or a manifest list can't be read.
+    """
+    lists = {snapshot.manifest_list for snapshot in expired} - {snapshot.manifest_list for snapshot in kept}
+    gone = [snapshot for snapshot in expired if snapshot.manifest_list in lists]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        manifests = _manifests(pool.map(partial(_listed, io, may_be_gone=True), gone))
+        if manifests:
+            still_needed = _manifests(pool.map(partial(_listed, io), kept))
+            manifests = {path: manifest for path, manifest in manifests.items() if path not in still_needed}
+        files: dict[str, str] = {}
+        for paths in pool.map(partial(_live, io, may_be_gone=True), manifests.values()):
+            files |= paths
+        if files:
+            needed: set[str] = set().union(*pool.map(partial(_live, io, among=files), still_needed.values()))
+            files = {place: path for place, path in files.items() if place not in needed}
+    return [*sorted(files.values()), *sorted(manifests), *sorted(lists)]
+
+
+def _listed(io: FileIO, snapshot: Snapshot, may_be_gone: bool = False) -> list[ManifestFile]:
+    with suppress(*([FileNotFoundError] if may_be_gone else [])):
+        return snapshot.manifests(io)
+    return []
+
+
+def _manifests(lists: Iterable[Sequence[ManifestFile]]) -> dict[str, ManifestFile]:
+    return {manifest.manifest_path: manifest for manifests in lists for manifest in manifests}
+
+
+def _live(
+    io: FileIO, manifest: ManifestFile, may_be_gone: bool = False, among: Collection[str] | None = None
+) -> dict[str, str]:
+    """Return the paths of a manifest's live files, by their places; only those `among` these places if given."""
+    with suppress(*([FileNotFoundError] if may_be_gone else [])):
+        live = {_place(entry.path): entry.path for entry in read_manifest(io, manifest) if entry.is_live}
+        return live if among is None else {place: path for place, path in live.items() if place in among}
+    return {}
+
+
+def is_inside(table: Table) -> Callable[[str], bool]:
+    """Return a function that tells whether a file is in one of the table's own folders."""
+    metadata = table.properties.get("write.metadata.path", table.location())
+    folders = tuple(_place(folder).rstrip("/") + "/" for folder in (table.location(), data_folder(table), metadata))
+    return lambda path: _place(path).startswith(folders) and ".." not in path.split("/")
+
+
+def _place(path: str) -> str:
+    """Return the same text for every spelling of a path: file:/a, file:///a and /a are one file."""
+    url = re.match("([a-z][a-z0-9+.-]*):/+", path)
+    rest = path[url.end() :] if url else path
+    if url is None or url[1] == "file":
+        return posixpath.normpath("/" + rest.lstrip("/"))
+    return f"{_SCHEMES.get(url[1], url[1])}://{rest}"
+
+
+def delete_files(io: FileIO, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Delete files; yield those that can't be deleted, and why. A file that is gone counts as deleted."""
+    done = count(1)
+
+    def delete(path: str) -> str | None:
+        try:
+            # Not `rm`: it would take * and [ in a path for a pattern.
+            file_system(io, path).rm_file(path)
+        except FileNotFoundError:
+            pass
+        except Exception as error:
+            translated = storage_error(error, path, "deleting")
+            return translated.message if translated else redact(str(error)) or type(error).__name__
+        reach("in-deletion", next(done))
+        return None
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for path, failure in zip(paths, pool.map(delete, paths), strict=True):
+            if failure:
+                yield path, failure

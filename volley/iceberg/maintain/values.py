@@ -1,0 +1,184 @@
+"""Snapshots, branches, tags and the outcome of an expiry as plain values."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import overload
+
+__all__ = ["Expiry", "Ref", "SnapshotInfo", "SnapshotList"]
+
+_COLUMNS = ("snapshot", "committed at", "operation", "rows +", "rows -", "files +", "files -", "rows", "refs")
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A branch or a tag of a table.
+
+    Args:
+        name: Its name.
+        is_branch: True for a branch, False for a tag.
+        snapshot_id: The branch's last snapshot, or the tag's.
+        min_snapshots: The number of a branch's snapshots that every expiry keeps; None = the table's setting.
+        max_snapshot_age: The age up to which expiry keeps a branch's snapshots; None = the table's setting.
+        max_age: The age of its snapshot at which expiry drops the branch or tag; None = the table's setting.
+    """
+
+    name: str
+    is_branch: bool
+    snapshot_id: int
+    min_snapshots: int | None = None
+    max_snapshot_age: timedelta | None = None
+    max_age: timedelta | None = None
+
+
+@dataclass(frozen=True)
+class SnapshotInfo:
+    """A snapshot of a table.
+
+    Args:
+        id: Its id.
+        parent_id: The id of the snapshot that it is based on; None for the first one, or if that was expired.
+        committed_at: When it was committed, in UTC.
+        operation: ``"append"``, ``"overwrite"``, ``"delete"`` or ``"replace"``.
+        summary: What its writer noted: counts, and for a Volley job the job's name and epoch.
+        refs: The names of the branches whose last snapshot it is, and of its tags.
+        sequence_number: Its place in the order of commits to all branches; 0 in tables of format version 1.
+        schema_id: The id of the schema it was written with.
+        manifest_list: The location of its manifest list.
+    """
+
+    id: int
+    parent_id: int | None
+    committed_at: datetime
+    operation: str | None
+    summary: Mapping[str, str] = field(repr=False, hash=False)
+    refs: tuple[str, ...] = ()
+    sequence_number: int = 0
+    schema_id: int | None = field(default=None, repr=False)
+    manifest_list: str = field(default="", repr=False)
+
+    @property
+    def rows_added(self) -> int:
+        """The number of rows in data files that it added."""
+        return self._count("added-records")
+
+    @property
+    def rows_deleted(self) -> int:
+        """The number of rows in data files that it removed; rows that delete files mark are not among them."""
+        return self._count("deleted-records")
+
+    @property
+    def files_added(self) -> int:
+        """The number of data files that it added."""
+        return self._count("added-data-files")
+
+    @property
+    def files_deleted(self) -> int:
+        """The number of data files that it removed."""
+        return self._count("deleted-data-files")
+
+    @property
+    def total_rows(self) -> int | None:
+        """The number of rows in its data files, before position deletes; None if its writer did not count them."""
+        return self._count("total-records") if "total-records" in self.summary else None
+
+    def _count(self, name: str) -> int:
+        text = self.summary.get(name, "0")
+        return int(text) if text.isdecimal() else 0
+
+
+class SnapshotList(Sequence[SnapshotInfo]):
+    """The snapshots of a table, in the order of their commits; prints as a table, also in notebooks.
+
+    Args:
+        snapshots: The snapshots.
+    """
+
+    def __init__(self, snapshots: Sequence[SnapshotInfo]) -> None:
+        self._snapshots = tuple(snapshots)
+
+    @overload
+    def __getitem__(self, index: int) -> SnapshotInfo: ...
+    @overload
+    def __getitem__(self, index: slice) -> SnapshotList: ...
+    def __getitem__(self, index: int | slice) -> SnapshotInfo | SnapshotList:
+        return SnapshotList(self._snapshots[index]) if isinstance(index, slice) else self._snapshots[index]
+
+    def __len__(self) -> int:
+        return len(self._snapshots)
+
+    def __iter__(self) -> Iterator[SnapshotInfo]:
+        return iter(self._snapshots)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SnapshotList) and other._snapshots == self._snapshots
+
+    def __hash__(self) -> int:
+        return hash(self._snapshots)
+
+    def __repr__(self) -> str:
+        rows = [_COLUMNS, *(_cells(snapshot) for snapshot in self)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(_line(row, widths) for row in rows)
+
+    def _repr_html_(self) -> str:
+        head, *body = (_COLUMNS, *(_cells(snapshot) for snapshot in self))
+        titles = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+        rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in body)
+        return f"<table><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _cells(snapshot: SnapshotInfo) -> tuple[str, ...]:
+    counts = (snapshot.rows_added, snapshot.rows_deleted, snapshot.files_added, snapshot.files_deleted)
+    total = "" if snapshot.total_rows is None else f"{snapshot.total_rows:,}"
+    time = snapshot.committed_at.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+    return (
+        *(str(snapshot.id), time, snapshot.operation or ""),
+        *(f"{count:,}" if count else "" for count in counts),
+        *(total, ", ".join(snapshot.refs)),
+    )
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    numbers = range(3, 8)
+    cells = (
+        cell.rjust(width) if column in numbers else cell.ljust(width)
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+    )
+    return "  ".join(cells).rstrip()
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """What an expiry of snapshots has done, or would do.
+
+    Args:
+        table: The table's dotted name.
+        snapshots: The expired snapshots.
+        refs: Branches and tags that were dropped, since they are older than their own setting allows.
+        files: The deleted files.
+        outside: Files that are not needed any more and were not deleted: they are not in the table's own folders.
+        failed: Files that could not be deleted, and why; `remove_orphan_files` deletes them later.
+        dry_run: True if nothing was done.
+    """
+
+    table: str
+    snapshots: SnapshotList
+    refs: tuple[str, ...] = ()
+    files: tuple[str, ...] = field(default=(), repr=False)
+    outside: tuple[str, ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+    dry_run: bool = False
+
+    def __str__(self) -> str:
+        counted = f"{len(self.snapshots)} snapshots and {len(self.files)} files of table {self.table}"
+        lines = [f"{counted} {'would be' if self.dry_run else 'were'} removed"]
+        if self.refs:
+            lines.append(f"too old, and dropped: {', '.join(self.refs)}")
+        if self.outside:
+            lines.append(f"{len(self.outside)} files outside of the table's folders stay")
+        lines += [f"not deleted: {path}: {reason}" for path, reason in self.failed]
+        return "\n".join(lines)
