@@ -15,11 +15,22 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyiceberg.table import Table
 from pyspark import cloudpickle
 
-from volley import FileSource, MemorySource, Reader, Source, SourceContext
+from volley import (
+    FileSource,
+    IcebergSource,
+    IcebergSourceConfig,
+    IcebergStorage,
+    MemorySource,
+    Reader,
+    Source,
+    SourceContext,
+)
 from volley.connectors.memory import reader as memory_reader
 from volley.formats import packing
+from volley.iceberg import Incremental, TableRef
 from volley.source import Offset, Split
 
 ROWS = [{"id": i, "name": f"name-{i}" if i % 5 else None} for i in range(60)]
@@ -71,7 +82,30 @@ def parquet_files(folder: Path) -> Source:
     return FileSource(folder, format="parquet", bounded=False)
 
 
+def table(folder: Path) -> tuple[TableRef, Table]:
+    """A table with a snapshot of one file for each piece, after one without rows."""
+    ref = TableRef("db", "events", IcebergStorage.Local(str(folder)))
+    catalog = ref.load_catalog()
+    catalog.create_namespace("db")
+    written = catalog.create_table("db.events", SCHEMA)
+    for piece in [[], *PIECES]:
+        written.append(pa.Table.from_pylist(piece, SCHEMA))
+    return ref, written
+
+
+def iceberg_scan(folder: Path) -> Source:
+    return IcebergSource(IcebergSourceConfig(table(folder)[0]))
+
+
+def iceberg_increments(folder: Path) -> Source:
+    ref, written = table(folder)
+    first = written.metadata.snapshots[0].snapshot_id
+    return IcebergSource(IcebergSourceConfig(ref).with_mode(Incremental("1ms", start_snapshot=first)))
+
+
 CASES = {
+    "iceberg-scan": Case(iceberg_scan, len(PIECES)),
+    "iceberg-increments": Case(iceberg_increments, len(PIECES)),
     "memory-rows": Case(memory_of_rows, len(ROWS)),
     "memory-arrow": Case(memory_of_arrow, len(ROWS)),
     "json": Case(json_files, len(PIECES)),

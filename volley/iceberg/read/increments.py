@@ -87,7 +87,7 @@ class Increments:
         if end.snapshot is None:
             return start
         if start.snapshot == end.snapshot:
-            return start.at_its_end()
+            return start.at_its_end() if end.after is None else end
         try:
             for snapshot in snapshots_between(self.table, start.snapshot, end.snapshot):
                 self._check_allowed(snapshot)

@@ -88,7 +88,7 @@ def pruning(predicate: ExprNode, schema: Schema) -> BooleanExpression:
         >>> from pyiceberg.types import LongType, NestedField
         >>> schema = Schema(NestedField(1, "id", LongType()))
         >>> pruning(((col("id") > 5) & (col("id") % 2 == 0)).node, schema)
-        GreaterThan(term=Reference(name='id'), literal=literal(5))
+        GreaterThan(term=Reference(name='id'), literal=LongLiteral(5))
     """
     if not isinstance(predicate, Call):
         return AlwaysTrue()

@@ -43,6 +43,7 @@ from volley.types.arrow import canonical_schema
 __all__ = ["IcebergReader", "IcebergSplit", "SplitRows", "open_reader", "read_snapshot", "table_schema"]
 
 _log = logging.getLogger(__name__)
+_NO_LIMIT = float("inf")
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class IcebergSplit:
         parts: The files whose rows to read, or the changes.
     """
 
-    io: FileIO
+    io: FileIO = field(compare=False)
     parts: tuple[FileTask | ChangeSplit, ...]
 
 
@@ -169,8 +170,9 @@ class IcebergReader(Reader):
         if limit is None or start == goal:
             return goal
         files, rows = 0, 0
-        most_files = self.config.max_files_per_epoch or float("inf")
-        most_rows = self.config.max_rows_per_epoch or float("inf")
+        by_rows = self.config.max_files_per_epoch is None and self.config.max_rows_per_epoch is not None
+        most_files = _NO_LIMIT if by_rows else limit
+        most_rows = limit if by_rows else self.config.max_rows_per_epoch or _NO_LIMIT
         reached = start
         for increment in increments.between(start, goal):
             if increment.changes and rows and rows + increment.rows > most_rows:
