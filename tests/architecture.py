@@ -147,27 +147,29 @@ def _may_use(module: str, package: str) -> bool:
 def private_names(modules: Mapping[str, str]) -> Iterator[str]:
     """Where private names of pyiceberg are used outside their room: imported, read from an object, or overridden."""
     for module, text in modules.items():
-        if not module.startswith("iceberg.") or module.startswith("iceberg.pyiceberg_private"):
-            continue
-        tree = _tree(text)
-        theirs = {
-            alias.asname or alias.name
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyiceberg")
-            for alias in node.names
-        }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and _is_private(node.attr) and not _is_own(node.value):
-                yield f"{module}, line {node.lineno}: {ast.unparse(node)}"
-            if isinstance(node, ast.ClassDef) and {ast.unparse(base) for base in node.bases} & theirs:
-                methods = [part.name for part in node.body if isinstance(part, ast.FunctionDef)]
-                yield from (f"{module}: {node.name}.{name}" for name in methods if _is_private(name))
-        yield from (f"{module}: {name}" for name in theirs if _is_private(name))
+        if module.startswith("iceberg.") and not module.startswith("iceberg.pyiceberg_private"):
+            yield from (f"{module}: {use}" for use in _private_names_of(text))
 
 
 @cache
-def _tree(text: str) -> ast.Module:
-    return ast.parse(text)
+def _private_names_of(text: str) -> list[str]:
+    return list(_private_names(ast.parse(text)))
+
+
+def _private_names(tree: ast.Module) -> Iterator[str]:
+    theirs = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyiceberg")
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and _is_private(node.attr) and not _is_own(node.value):
+            yield f"line {node.lineno}: {ast.unparse(node)}"
+        if isinstance(node, ast.ClassDef) and {ast.unparse(base) for base in node.bases} & theirs:
+            methods = [part.name for part in node.body if isinstance(part, ast.FunctionDef)]
+            yield from (f"{node.name}.{name}" for name in methods if _is_private(name))
+    yield from (name for name in theirs if _is_private(name))
 
 
 # Asynchronous methods of fsspec, and what named tuples have.

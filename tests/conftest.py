@@ -15,6 +15,8 @@ from tests.classes import java_options
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.drivers import Drivers
+
 pytest_plugins = ["tests.servers.fixtures"]
 
 settings.register_profile("quick", max_examples=25, deadline=None)
@@ -45,3 +47,12 @@ def job_session(spark: SparkSession) -> SparkSession:
         "spark.sql.optimizer.excludedRules", "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
     )
     return session
+
+
+@pytest.fixture(scope="session")
+def drivers(spark: SparkSession) -> Iterator[Drivers]:
+    """Runs jobs in drivers that may die, on one JVM that outlives them; it is not the one of `spark`."""
+    from tests.drivers import Drivers, start_jvm
+
+    with start_jvm() as jvm:
+        yield Drivers(jvm)

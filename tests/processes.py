@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+RUN_SECONDS = 240
+"""The longest that the run of a job may take."""
 
 
 def plain_environment(**more: str) -> dict[str, str]:

@@ -16,10 +16,10 @@ import pytest
 
 from tests.cluster.faults import config
 from tests.cluster.standalone import HOSTS, Cluster
-from tests.processes import plain_environment
+from tests.processes import RUN_SECONDS, plain_environment
 from tests.recovery import remote_pipeline
 from tests.recovery.remote import RemoteLake
-from tests.recovery.runs import ROWS_PER_FILE, RUN_SECONDS, check_exactly_once, load, write_input
+from tests.recovery.runs import ROWS_PER_FILE, check_exactly_once, load, write_input
 from tests.servers.seaweed import Seaweed
 from volley.iceberg import orphan_files, remove_orphan_files
 

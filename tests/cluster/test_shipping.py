@@ -16,8 +16,8 @@ from nbclient import NotebookClient
 
 import volley
 from tests.cluster.standalone import SPARK_HOME, Cluster
-from tests.processes import ROOT
-from tests.recovery.runs import RUN_SECONDS, check_exactly_once, write_input
+from tests.processes import ROOT, RUN_SECONDS
+from tests.recovery.runs import check_exactly_once, write_input
 from volley.spark.java import find_java
 
 SCRIPT = Path(__file__).with_name("submitted.py")

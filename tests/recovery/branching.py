@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 from pathlib import Path
 
 from volley import DataStream, Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, col
-from volley.task.failpoints import VICTIM
 
 __all__ = ["SCHEMA", "SOURCES", "main"]
 
@@ -36,14 +33,3 @@ def main(folder: Path, path: str, master: str = "local[2]") -> Job:
         rest.to_sink(table("rest"), letters),
         left.select("id").to_sink(table("ids"), letters),
     )
-
-
-if __name__ == "__main__":
-    asked = argparse.ArgumentParser()
-    asked.add_argument("folder", type=Path)
-    asked.add_argument("path", choices=["arrow-native", "general"])
-    asked.add_argument("--kill-driver", action="store_true", help="also where a task reaches the failpoint")
-    given = asked.parse_args()
-    if given.kill_driver:
-        os.environ[VICTIM] = str(os.getpid())
-    main(given.folder, given.path, "local[2,4]")

@@ -73,7 +73,7 @@ class MemoryJob:
         shutil.rmtree(self.checkpoint)
 
 
-def backfill(folder: str) -> None:
+def backfill(folder: Path) -> None:
     """The run, in a process of its own, that fills table "b" with the rows which "a" has."""
-    job = MemoryJob(open_session("local[2]"), Path(folder))
+    job = MemoryJob(open_session("local[2]"), folder)
     job.run(4, job.table("a"), job.table("b"), backfill=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tests.recovery.lake import EVENTS
 from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, KafkaSource, col, lit
 from volley.iceberg import Append, Overwrite, Upsert
 from volley.iceberg.modes import CommitMode
-from volley.task.failpoints import VICTIM
 
 MODES: dict[str, CommitMode] = {
     "append": Append(),
@@ -69,20 +67,6 @@ def _of_kafka(brokers: str, topic: str) -> KafkaSource:
     return replace(source, min_rows_per_split=100, max_rows_per_split=200)
 
 
-if __name__ == "__main__":
-    asked = argparse.ArgumentParser()
-    asked.add_argument("folder", type=Path)
-    asked.add_argument("path", choices=["arrow-native", "general"])
-    asked.add_argument("--master", default="local[2]")
-    asked.add_argument("--kill-driver", action="store_true", help="also where a task reaches the failpoint")
-    asked.add_argument("--dead-letter")
-    asked.add_argument("--kafka", nargs=2, default=(), metavar=("BROKERS", "TOPIC"))
-    asked.add_argument("--mode", choices=MODES, default="append")
-    asked.add_argument("--evolve", action="store_true")
-    given = asked.parse_args()
-    if given.kill_driver:
-        os.environ[VICTIM] = str(os.getpid())
-    native = given.path == "arrow-native"
-    job = main(given.folder, native, given.master, given.dead_letter, given.mode, given.evolve, given.kafka)
-    for orphan in job.orphans:
-        print(orphan)
+def write_orphans(folder: Path, *args: Any, **more: Any) -> None:
+    """One run as of `main`, which writes the files that its dead attempts left to the file ``orphans``."""
+    (folder / "orphans").write_text("\n".join(main(folder, *args, **more).orphans))

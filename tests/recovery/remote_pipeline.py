@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
-from tests.recovery.remote import RemoteLake
-from tests.servers.seaweed import Seaweed
 from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, col
 
 ROWS_PER_FILE = 50
@@ -41,8 +38,3 @@ def check_exactly_once(table: Table, files: int) -> None:
     assert table.scan().to_arrow().sort_by("id").to_pylist() == expected
     epochs = [snapshot.summary["volley.epoch"] for snapshot in table.snapshots() if snapshot.summary]
     assert epochs == [str(epoch) for epoch in range(files)]
-
-
-if __name__ == "__main__":
-    folder, s3_endpoint, catalog_uri, name = sys.argv[1:]
-    run(Path(folder), RemoteLake(Seaweed(catalog_uri, s3_endpoint), catalog_uri, name).config)

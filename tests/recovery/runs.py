@@ -1,10 +1,7 @@
-"""Runs of the recovery job in processes of their own, and the comparison of what went in with what is in the table."""
+"""What the recovery job reads, and the comparison of that with what is in the table."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,26 +9,8 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from tests.processes import plain_environment
-from volley.task.failpoints import VARIABLE
-
 ROWS_PER_FILE = 500
 FILES = 4
-RUN_SECONDS = 240
-
-
-def run(folder: Path, path: str, *options: str, failpoint: str = "") -> subprocess.CompletedProcess[str]:
-    """One run of the job in a process of its own."""
-    command = [sys.executable, "-m", "tests.recovery.pipeline", str(folder), path, *options]
-    environment = plain_environment(**{VARIABLE: failpoint})
-    return subprocess.run(command, env=environment, timeout=RUN_SECONDS, stdout=subprocess.PIPE, text=True)
-
-
-def run_and_die(folder: Path, path: str, failpoint: str, *options: str) -> None:
-    """One run that the failpoint kills."""
-    # An epoch has one task: a second core would only start a Python worker more.
-    died = run(folder, path, "--master", "local[1]", *options, failpoint=failpoint)
-    assert died.returncode == -signal.SIGKILL
 
 
 def write_input(folder: Path, files: int = FILES) -> None:

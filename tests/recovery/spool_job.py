@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from tests.spool import Spool
@@ -21,7 +20,3 @@ def main(folder: Path, form: str, dies_at: int | None = None) -> Job:
     stream = environment.from_source(Spool(folder / "in", dies_at))
     stream = stream.deduplicate("id") if form == "stateful" else stream
     return stream.to_sink(FileSink(folder / "out")).execute("spool")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 from datetime import timedelta
 from pathlib import Path
 
 from volley import DataStream, Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, col, lit
 from volley.iceberg import Upsert
-from volley.task.failpoints import VICTIM
 
 __all__ = ["SLOTS", "main"]
 
@@ -37,13 +34,3 @@ def main(folder: Path, master: str = "local[2]") -> Job:
         both.to_sink(IcebergSink(sink("first"))),
         both.with_column("slot", col("id") % SLOTS).to_sink(IcebergSink(sink("last").with_commit_mode(last))),
     )
-
-
-if __name__ == "__main__":
-    asked = argparse.ArgumentParser()
-    asked.add_argument("folder", type=Path)
-    asked.add_argument("--kill-driver", action="store_true", help="also where a task reaches the failpoint")
-    given = asked.parse_args()
-    if given.kill_driver:
-        os.environ[VICTIM] = str(os.getpid())
-    main(given.folder, "local[2,4]")

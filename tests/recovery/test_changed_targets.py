@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +10,10 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
-from tests.processes import plain_environment
-from tests.recovery.memory_job import MemoryJob
+from tests.drivers import Drivers
+from tests.recovery.memory_job import MemoryJob, backfill
 from volley import ConfigError, IcebergSink, MemorySink, PlanError, StorageError, VolleyError
 from volley.iceberg import Overwrite, Upsert
-from volley.task.failpoints import VARIABLE
 
 
 @pytest.fixture(params=[True, False], ids=["arrow-native", "general"])
@@ -100,12 +96,9 @@ def test_dead_letters_come_and_go(native: MemoryJob) -> None:
 
 
 @pytest.mark.parametrize("point", ["after-files", "before-commit", "after-commit"])
-def test_a_backfill_that_is_killed_fills_the_sink_once(point: str, native: MemoryJob) -> None:
+def test_a_backfill_that_is_killed_fills_the_sink_once(drivers: Drivers, point: str, native: MemoryJob) -> None:
     native.run(4, native.table("a"))
-    script = "import sys; from tests.recovery.memory_job import backfill; backfill(sys.argv[1])"
-    environment = plain_environment(**{VARIABLE: f"{point}@1"})
-    done = subprocess.run([sys.executable, "-c", script, str(native.folder)], env=environment, timeout=240)
-    assert done.returncode == -signal.SIGKILL
+    drivers.die(f"{point}@1", backfill, native.folder)
     native.run(6, native.table("a"), native.table("b"), backfill=True)
     assert native.ids("a") == native.ids("b") == [0, 1, 2, 3, 4, 5]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.drivers import Drivers
 from tests.recovery import pipeline
-from tests.recovery.runs import check_exactly_once, load, run, write_input
+from tests.recovery.runs import check_exactly_once, load, write_input
 from volley import IcebergSinkConfig, IcebergStorage
 from volley.iceberg import orphan_files, remove_orphan_files
 
@@ -28,13 +30,14 @@ def referenced(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", ["arrow-native", "general"])
-def test_python_workers_are_killed_and_their_tasks_repeated(path: str, tmp_path: Path) -> None:
+def test_python_workers_are_killed_and_their_tasks_repeated(drivers: Drivers, path: str, tmp_path: Path) -> None:
     write_input(tmp_path)
-    done = run(tmp_path, path, "--master", "local[2,4]", failpoint="in-task@1,after-task@3")
-    assert done.returncode == 0
+    native = path == "arrow-native"
+    run = partial(drivers.run, pipeline.write_orphans, tmp_path, native, "local[2,4]")
+    assert run(failpoint="in-task@1,after-task@3") == 0
     check_exactly_once(tmp_path)
     left = data_files(tmp_path) - referenced(tmp_path)
-    assert {Path(path).name for path in done.stdout.split()} == left
+    assert {Path(path).name for path in (tmp_path / "orphans").read_text().split()} == left
     assert len(left) == 4  # two of each of the two attempts, in one case half a file
     assert {Path(path).name for path in remove_orphan_files(config(tmp_path), AT_ONCE)} >= left
     check_exactly_once(tmp_path)

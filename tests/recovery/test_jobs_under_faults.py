@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 
-from tests.processes import plain_environment
+from tests.drivers import Drivers
 from tests.recovery.full_disk import ROOM
 from tests.recovery.lake import Lake
 from tests.recovery.remote import RemoteLake
@@ -102,15 +101,13 @@ def test_a_fault_in_every_epoch(
 
 
 def test_killed_after_the_catalog_accepted_and_before_its_answer(
-    remote: RemoteLake, proxy: FaultProxy, tmp_path: Path
+    drivers: Drivers, remote: RemoteLake, proxy: FaultProxy, tmp_path: Path
 ) -> None:
     write_input(tmp_path, 3)
-    where = [str(tmp_path), remote.server.s3_endpoint, proxy.uri, remote.table_name]
-    command = [sys.executable, "-m", "tests.recovery.remote_pipeline", *where]
-    started: list[subprocess.Popen[bytes]] = []
-    proxy.arm(kill(lambda: started[0].pid), "POST", remote.path, skip=1)
-    started.append(subprocess.Popen(command, env=plain_environment()))
-    assert started[0].wait(240) == -signal.SIGKILL
+    started: list[BaseProcess] = []
+    proxy.arm(kill(lambda: started[0].pid or 0), "POST", remote.path, skip=1)
+    started.append(drivers.start(run, tmp_path, remote.config))
+    assert drivers.wait(started[0]) == -signal.SIGKILL
     assert len(remote.table().snapshots()) == 2
     run(tmp_path, remote.config)
     check_exactly_once(remote.table(), 3)

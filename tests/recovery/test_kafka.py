@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.drivers import Drivers
 from tests.recovery import pipeline
-from tests.recovery.runs import FILES, ROWS_PER_FILE, load, run_and_die
+from tests.recovery.runs import FILES, ROWS_PER_FILE, load
 from tests.servers.kafka import Kafka
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -26,11 +28,12 @@ def topic(kafka: Kafka) -> str:
     return topic
 
 
-def test_killed_in_every_epoch_and_on_the_way_changing_the_path(kafka: Kafka, topic: str, tmp_path: Path) -> None:
+def test_killed_in_every_epoch_and_on_the_way_changing_the_path(
+    drivers: Drivers, kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
     for epoch, point in enumerate(("after-commit", "before-checkpoint", "after-files", "after-task")):
-        path = "general" if epoch == 1 else "arrow-native"
-        options = ["--kill-driver"] if point == "after-task" else []
-        run_and_die(tmp_path, path, f"{point}@{epoch}", "--kafka", kafka.bootstrap, topic, *options)
+        job = partial(pipeline.main, tmp_path, epoch != 1, "local[1]", kafka=(kafka.bootstrap, topic))
+        drivers.die(f"{point}@{epoch}", job, kill_driver=point == "after-task")
         # What comes meanwhile is read in its turn.
         kafka.produce(topic, [{"value": json.dumps({"id": 7 * (ROWS + epoch), "name": "filtered out"})}])
     pipeline.main(tmp_path, False, kafka=(kafka.bootstrap, topic))
@@ -39,13 +42,13 @@ def test_killed_in_every_epoch_and_on_the_way_changing_the_path(kafka: Kafka, to
     check_rows(tmp_path, [row["id"] for row in rows])
 
 
-def test_with_dead_letters(kafka: Kafka, tmp_path: Path) -> None:
+def test_with_dead_letters(drivers: Drivers, kafka: Kafka, tmp_path: Path) -> None:
     topic = kafka.topic(partitions=2)
     values = ["{" if i in BROKEN else json.dumps({"id": i}) for i in range(ROWS)]
     kafka.produce(topic, [{"value": value, "partition": i % 2} for i, value in enumerate(values)])
-    options = ["--kafka", kafka.bootstrap, topic, "--dead-letter", "dead"]
-    run_and_die(tmp_path, "arrow-native", "between-commits@1", *options)
-    pipeline.main(tmp_path, True, dead_letter="dead", kafka=(kafka.bootstrap, topic))
+    job = partial(pipeline.main, tmp_path, True, dead_letter="dead", kafka=(kafka.bootstrap, topic))
+    drivers.die("between-commits@1", job, "local[1]")
+    job()
     check_rows(tmp_path, [i for i in range(ROWS) if i % 7 and i % 10 != 3 and i not in BROKEN])
     letters = load(tmp_path, "db.dead").scan().to_arrow().to_pylist()
     found = sorted((row["epoch"], int(row["position"].rpartition("/")[2])) for row in letters if row["payload"] == "{")

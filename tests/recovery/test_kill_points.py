@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 
+from tests.drivers import Drivers
 from tests.recovery import pipeline
 from tests.recovery.lake import EVENTS
-from tests.recovery.runs import FILES, ROWS_PER_FILE, load, run_and_die, write_input
+from tests.recovery.runs import FILES, ROWS_PER_FILE, load, write_input
 from volley import IcebergSinkConfig, IcebergStorage
 from volley.iceberg import Partitioning, orphan_files, remove_orphan_files
 from volley.iceberg.layout.partitioning import partitioning
@@ -57,6 +59,7 @@ class Case:
         letters: What takes bad rows; the general path has no dead letter.
         partitioned: Whether the table has partitions and an order, which win over the job's own settings.
         evolving: Whether epoch 0 changes the schema of a table that has a row.
+        with_jvm: Whether the first driver takes its JVM along, as one that a machine takes along.
     """
 
     kills: tuple[Kill, ...]
@@ -64,6 +67,7 @@ class Case:
     letters: str | None = None
     partitioned: bool = False
     evolving: bool = False
+    with_jvm: bool = False
 
 
 CHANGING_THE_PATH = (Kill("after-commit", 0), Kill("before-checkpoint", 1, GENERAL), Kill("before-commit", 2))
@@ -84,9 +88,9 @@ def first(path: str, *points: str) -> tuple[Kill, ...]:
 
 
 CASES = [
-    Case(CHANGING_THE_PATH),
+    Case(CHANGING_THE_PATH, with_jvm=True),
     Case(IN_ONE_EPOCH_AND_WHILE_IT_RECOVERS),
-    Case(on(NATIVE, *TASK_POINTS)),
+    Case(on(NATIVE, *TASK_POINTS), with_jvm=True),
     Case(on(NATIVE, "between-commits", "before-commit"), letters="table", partitioned=True),
     Case(first(NATIVE, "before-files", "after-commit"), letters="folder", evolving=True),
     Case(
@@ -94,13 +98,14 @@ CASES = [
         mode="overwrite",
         partitioned=True,
         evolving=True,
+        with_jvm=True,
     ),
     Case(first(NATIVE, "before-planning", "before-checkpoint"), mode="overwrite", letters="table", evolving=True),
     Case(on(NATIVE, "before-files", "after-files"), mode="overwrite", letters="folder", partitioned=True),
-    Case(CHANGING_THE_PATH, mode="merge_on_read"),
+    Case(CHANGING_THE_PATH, mode="merge_on_read", with_jvm=True),
     Case(first(NATIVE, "before-files", "after-files"), mode="merge_on_read", letters="table", evolving=True),
     Case(on(NATIVE, "before-planning", "between-commits"), mode="merge_on_read", letters="folder", partitioned=True),
-    Case(on(GENERAL, "before-planning", "before-files", "after-files"), mode="copy_on_write"),
+    Case(on(GENERAL, "before-planning", "before-files", "after-files"), mode="copy_on_write", with_jvm=True),
     Case(first(NATIVE, "between-commits", "after-commit"), mode="copy_on_write", letters="table", evolving=True),
     Case(
         first(NATIVE, "before-commit", "before-checkpoint"),
@@ -118,25 +123,25 @@ def name(case: Case) -> str:
         f"letters to a {case.letters}": case.letters,
         "partitioned": case.partitioned,
         "evolving": case.evolving,
+        "with the JVM": case.with_jvm,
     }
     kills = (f"{kill.point}@{kill.epoch}" for kill in case.kills)
     return ", ".join([*(trait for trait, there in traits.items() if there), *kills])
 
 
-@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("case", CASES, ids=name)
-def test_killed(case: Case, tmp_path: Path) -> None:
+def test_killed(drivers: Drivers, case: Case, tmp_path: Path) -> None:
     write_input(tmp_path)
     make_table(case, tmp_path)
     letters = {"table": "dead", "folder": f"{tmp_path}/dead"}.get(case.letters or "")
-    options = ["--mode", case.mode, *(["--dead-letter", letters] if letters else [])]
-    options += ["--evolve"] if case.evolving else []
-    for kill in case.kills:
-        in_task = ["--kill-driver"] if kill.point in TASK_POINTS else []
-        run_and_die(tmp_path, kill.path, f"{kill.point}@{kill.epoch}", *options, *in_task)
+    job = partial(pipeline.main, tmp_path, dead_letter=letters, mode=case.mode, evolve=case.evolving)
+    for number, kill in enumerate(case.kills):
+        driver = Drivers() if case.with_jvm and number == 0 else drivers
+        in_task = kill.point in TASK_POINTS
+        # An epoch has one task: a second core would only start a Python worker more.
+        driver.die(f"{kill.point}@{kill.epoch}", job, kill.path == NATIVE, "local[1]", kill_driver=in_task)
         check_schemas(case, kill, tmp_path)
-    native = case.kills[-1].path == NATIVE
-    pipeline.main(tmp_path, native, dead_letter=letters, mode=case.mode, evolve=case.evolving)
+    job(case.kills[-1].path == NATIVE)
     check_table(case, load(tmp_path))
     if case.letters:
         check_letters(list(read_letters(case, tmp_path)))

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.processes import plain_environment
+from tests.drivers import Drivers
 from tests.recovery import branching
-from tests.recovery.runs import RUN_SECONDS, load
-from volley.task.failpoints import POINTS, TASK_POINTS, VARIABLE
+from tests.recovery.runs import load
+from volley.task.failpoints import POINTS, TASK_POINTS
 
 pytestmark = pytest.mark.usefixtures("spark")
 
 FILES = 5
 ROWS_PER_FILE = 120
 
+# A task may be done four times.
+MASTER = "local[2,4]"
 # First only some of the tables have epoch 1; later all have epoch 2, but Spark has not logged it as done.
 BEFORE_COMMITS = ["in-task@0,before-planning@1", "after-task@1,before-files@1", "after-files@1"]
 AT_COMMITS = ["between-commits@1", "before-commit@2", "after-commit@2", "before-checkpoint@2", "in-recovery@2"]
@@ -52,13 +51,6 @@ def write_input(folder: Path, with_bad_rows: bool) -> None:
             (folder / source / f"{number}.json").write_text("".join(lines))
 
 
-def die(folder: Path, path: str, points: str, *options: str) -> None:
-    """One run in a process of its own, whose driver dies."""
-    command = [sys.executable, "-m", "tests.recovery.branching", str(folder), path, *options]
-    ended = subprocess.run(command, env=plain_environment(**{VARIABLE: points}), timeout=RUN_SECONDS)
-    assert ended.returncode == -signal.SIGKILL
-
-
 def check(folder: Path, with_bad_rows: bool) -> None:
     """Compare each table with the input, row by row and value by value."""
     left, right = (
@@ -84,19 +76,20 @@ def read(folder: Path, table: str) -> list[dict[str, Any]]:
     [("arrow-native", BEFORE_COMMITS), ("arrow-native", AT_COMMITS), ("general", AT_COMMITS)],
     ids=["arrow-native, before commits", "arrow-native, at commits", "general, at commits"],
 )
-def test_killed(path: str, points: list[str], tmp_path: Path) -> None:
+def test_killed(drivers: Drivers, path: str, points: list[str], tmp_path: Path) -> None:
     with_bad_rows = path == "arrow-native"
     write_input(tmp_path, with_bad_rows)
     for each in points:
-        die(tmp_path, path, each)
+        # One takes its JVM along.
+        (Drivers() if each == "after-commit@2" else drivers).die(each, branching.main, tmp_path, path, MASTER)
     branching.main(tmp_path, path)
     check(tmp_path, with_bad_rows)
 
 
-def test_killed_in_tasks(tmp_path: Path) -> None:
+def test_killed_in_tasks(drivers: Drivers, tmp_path: Path) -> None:
     write_input(tmp_path, with_bad_rows=True)
     for epoch, point in enumerate(TASK_POINTS):
-        die(tmp_path, "arrow-native", f"{point}@{epoch}", "--kill-driver")
+        drivers.die(f"{point}@{epoch}", branching.main, tmp_path, "arrow-native", MASTER, kill_driver=True)
     branching.main(tmp_path, "arrow-native")
     check(tmp_path, with_bad_rows=True)
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import random
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.kinds import KINDS
-from tests.processes import plain_environment
+from tests.drivers import Drivers
 from tests.recovery import stateful
 from tests.recovery.rows import SCHEMA, Row, compare, read_back, write_file
-from tests.recovery.runs import RUN_SECONDS, load
-from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, TASK_POINTS, VARIABLE
+from tests.recovery.runs import load
+from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, TASK_POINTS
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -36,13 +33,6 @@ def write_input(folder: Path, files: range = range(FILES)) -> None:
             write_file(folder / kind / f"{number}.parquet", files_of(kind)[number])
 
 
-def die(folder: Path, points: str, *options: str) -> None:
-    """One run in a process of its own, whose driver dies."""
-    command = [sys.executable, "-m", "tests.recovery.stateful", str(folder), *options]
-    ended = subprocess.run(command, env=plain_environment(**{VARIABLE: points}), timeout=RUN_SECONDS)
-    assert ended.returncode == -signal.SIGKILL
-
-
 def check(folder: Path) -> None:
     """Compare both tables with the input, row by row and value by value."""
     first = [row | {"kind": kind} for kind in DEDUPLICATED for row in KINDS[kind].expected(files_of(kind))]
@@ -58,6 +48,8 @@ BEFORE_COMMITS = [
     "after-task@1,before-files@2",
     "in-task@2,after-task@3,after-files@4",
 ]
+# A task may be done four times.
+MASTER = "local[2,4]"
 # The first of two sinks has epoch 3, then both have it; both have epoch 4, which Spark does not know.
 AT_COMMITS = [
     *("after-chore@0,between-commits@1", "before-commit@2", "after-commit@3", "after-commit@3"),
@@ -65,26 +57,27 @@ AT_COMMITS = [
 ]
 
 
-def test_killed_before_commits(tmp_path: Path) -> None:
+def test_killed_before_commits(drivers: Drivers, tmp_path: Path) -> None:
     write_input(tmp_path)
     for points in BEFORE_COMMITS:
-        die(tmp_path, points)
+        drivers.die(points, stateful.main, tmp_path, MASTER)
     stateful.main(tmp_path)
     check(tmp_path)
 
 
-def test_killed_at_commits(tmp_path: Path) -> None:
+def test_killed_at_commits(drivers: Drivers, tmp_path: Path) -> None:
     write_input(tmp_path)
-    for point in AT_COMMITS:
-        die(tmp_path, point)
+    for points in AT_COMMITS:
+        # One takes its JVM along, with what that knows of the state.
+        (Drivers() if points == "before-commit@2" else drivers).die(points, stateful.main, tmp_path, MASTER)
     stateful.main(tmp_path)
     check(tmp_path)
 
 
-def test_killed_in_tasks(tmp_path: Path) -> None:
+def test_killed_in_tasks(drivers: Drivers, tmp_path: Path) -> None:
     write_input(tmp_path)
     for epoch, point in enumerate((*TASK_POINTS, EXECUTOR_TASK_POINT), start=1):
-        die(tmp_path, f"{point}@{epoch}", "--kill-driver")
+        drivers.die(f"{point}@{epoch}", stateful.main, tmp_path, MASTER, kill_driver=True)
     stateful.main(tmp_path)
     check(tmp_path)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, col
-from volley.iceberg import RestCatalog
+from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, col
 
 
 def write_file(folder: Path, number: int) -> None:
@@ -32,14 +30,4 @@ def run(folder: Path, config: IcebergSinkConfig, *, arrow_native: bool = True) -
         .filter_expr(col("id") % 7 != 0)
         .to_sink(IcebergSink(config))
         .execute("catalogs")
-    )
-
-
-if __name__ == "__main__":
-    folder, uri, lake, table = sys.argv[1:]
-    run(
-        Path(folder),
-        IcebergSinkConfig(
-            namespace="db", table=table, storage=IcebergStorage.Local(lake), catalog=RestCatalog(uri, timeout=10)
-        ),
     )

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,7 +21,7 @@ from pyiceberg.catalog.sql import SqlCatalog as PlainSql
 from requests.adapters import HTTPAdapter
 from sqlalchemy import text
 
-from tests.processes import plain_environment
+from tests.drivers import Drivers
 from tests.recovery.lake import QUERY, write
 from tests.servers.nessie import Nessie
 from tests.servers.postgres import Postgres
@@ -46,7 +43,6 @@ from volley import (
 from volley.iceberg import GlueCatalog, HiveCatalog, NessieCatalog, RestCatalog, SqlCatalog
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.pyiceberg_private.rest import TimeoutRestCatalog
-from volley.task.failpoints import VARIABLE
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -302,15 +298,12 @@ def test_a_server_that_restarts_within_a_request_is_survived(fixture: RestFixtur
     assert lake.ids(given) == wanted(3)
 
 
-def test_a_driver_that_is_killed_and_the_next_run(rest_fixture: RestFixture, tmp_path: Path) -> None:
+def test_a_driver_that_is_killed_and_the_next_run(drivers: Drivers, rest_fixture: RestFixture, tmp_path: Path) -> None:
     lake = lakes.on_rest(rest_fixture)
     given = lake.config()
     for number in range(3):
         write_file(tmp_path, number)
-    arguments = [str(tmp_path), rest_fixture.uri, str(rest_fixture.lake), given.table]
-    command = [sys.executable, "-m", "tests.services.pipeline", *arguments]
-    died = subprocess.run(command, env=plain_environment(**{VARIABLE: "after-commit@1"}), timeout=240)
-    assert died.returncode == -signal.SIGKILL
+    drivers.die("after-commit@1", run, tmp_path, given)
     run(tmp_path, given)
     assert lake.ids(given) == wanted(3)
 

@@ -1,0 +1,145 @@
+"""Drivers that die: each runs a job in a process of its own, most of them on one JVM that outlives them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing import forkserver, get_context
+from multiprocessing.process import BaseProcess
+from typing import Any
+from unittest.mock import patch
+
+from py4j.clientserver import ClientServer
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+
+from tests.processes import RUN_SECONDS, plain_environment
+from tests.waiting import wait_until
+from volley.spark.session import log_file
+from volley.task.failpoints import VARIABLE, VICTIM
+
+__all__ = ["Drivers", "start_jvm"]
+
+# Drivers are forked from a process that has imported what a job needs, two CPU-seconds' worth, and started nothing.
+_processes = get_context("forkserver")
+_processes.set_forkserver_preload(["__main__", "tests.recovery.pipeline", "volley.iceberg.pyiceberg_private.sql"])
+
+
+@dataclass(frozen=True)
+class Drivers:
+    """Runs jobs in drivers, each a new process with a Spark context of its own.
+
+    Args:
+        jvm: The JVM that the drivers use one after the other: it costs a run 10 CPU-seconds less than a JVM of its own,
+            and keeps nothing of an earlier driver but loaded classes. None = each driver starts its own, as a user's
+            does, and takes it along when it dies.
+    """
+
+    jvm: ClientServer | None = None
+
+    def die(self, failpoint: str, job: Callable[..., object], *args: Any, **more: Any) -> None:
+        """Run a job in a driver that the failpoint kills; `more` as for `start`."""
+        assert self.run(job, *args, failpoint=failpoint, **more) == -signal.SIGKILL
+
+    def run(self, job: Callable[..., object], *args: Any, **more: Any) -> int:
+        """Run a job in a driver, and return its exit code; `more` as for `start`."""
+        return self.wait(self.start(job, *args, **more))
+
+    def start(
+        self, job: Callable[..., object], *args: Any, failpoint: str = "", kill_driver: bool = False, **more: Any
+    ) -> BaseProcess:
+        """Start a driver; wait for it before the next one starts.
+
+        Args:
+            job: What it calls; a function of a module.
+            args: The job's arguments.
+            failpoint: The failpoints to arm.
+            kill_driver: Also where a task reaches the failpoint, the driver dies.
+            more: The job's arguments by name.
+        """
+        _start_fork_server()
+        environment = plain_environment(**{VARIABLE: failpoint}, **self._address())
+        driver = _processes.Process(target=_drive, args=(environment, kill_driver, job, args, more))
+        driver.start()
+        return driver
+
+    def wait(self, driver: BaseProcess) -> int:
+        """Wait until the driver ends, stop what it leaves in the JVM, and return its exit code."""
+        driver.join(RUN_SECONDS)
+        exit_code = driver.exitcode
+        driver.kill()
+        if self.jvm is not None:
+            _stop_context(self.jvm.jvm)
+        if exit_code is None:
+            raise TimeoutError(f"{driver} has not ended in {RUN_SECONDS} s")
+        return exit_code
+
+    def _address(self) -> dict[str, str]:
+        """The variables that tell PySpark of a JVM."""
+        if self.jvm is None:
+            return {}
+        where = self.jvm.java_parameters
+        return {"PYSPARK_GATEWAY_PORT": str(where.port), "PYSPARK_GATEWAY_SECRET": where.auth_token}
+
+
+@contextmanager
+def start_jvm() -> Iterator[ClientServer]:
+    """A JVM for drivers, with the settings that Volley gives it; it ends with this process at the latest."""
+    conf = SparkConf(loadDefaults=False).set("spark.app.name", "volley").set("spark.ui.showConsoleProgress", "false")
+    with log_file().with_suffix(".drivers.log").open("ab") as log:
+        gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
+    yield gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)
+
+
+def _stop_context(jvm: Any) -> None:
+    """Stop the context of a driver that was killed, which stops its Python workers, too; its query ends by itself."""
+    context = getattr(getattr(jvm.org.apache.spark, "SparkContext$"), "MODULE$").getActive()
+    if context.isDefined():
+        context.get().stop()
+
+    def ended() -> bool:
+        return not any(
+            thread.getName().startswith("stream execution thread") for thread in jvm.Thread.getAllStackTraces().keySet()
+        )
+
+    wait_until(ended, 60, "the end of the query")
+
+
+@cache
+def _start_fork_server() -> None:
+    """Start the process from which drivers are forked, with an environment in which it finds this checkout."""
+    with patch.dict(os.environ, plain_environment(), clear=True):
+        forkserver.ensure_running()
+
+
+def _drive(
+    environment: dict[str, str], kill_driver: bool, job: Callable[..., object], args: Any, more: dict[str, Any]
+) -> None:
+    """Run a job in this process, the driver."""
+    os.environ.clear()
+    os.environ.update(environment)
+    if kill_driver:
+        os.environ[VICTIM] = str(os.getpid())
+    if "PYSPARK_GATEWAY_PORT" in environment:
+        _arm_workers()
+    job(*args, **more)
+
+
+def _arm_workers() -> None:
+    """Give the failpoints to Python workers: they inherit the environment of the JVM, which is not this process'."""
+    SparkContext._ensure_initialized()
+    assert SparkContext._jvm is not None
+    system = SparkContext._jvm.System
+    for name in (VARIABLE, VICTIM):
+        setting = f"spark.executorEnv.{name}"
+        if name in os.environ:
+            system.setProperty(setting, os.environ[name])
+        else:
+            system.clearProperty(setting)
