@@ -1,11 +1,16 @@
-"""Reading so many rows of a table that Volley has written: pyiceberg, DuckDB and Iceberg's Spark runtime."""
+"""Reading so many rows of a table that Volley has written: Volley, pyiceberg, DuckDB, Iceberg's Spark runtime."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.table import Table
 
 from benchmarks.benchmark import Benchmark, benchmark
 from benchmarks.events import FILES, batches, events_folder
@@ -14,17 +19,32 @@ from benchmarks.peers import runtime_job
 from benchmarks.peers.runtime import runtime
 from benchmarks.rows import RUNTIME, Bound, Row
 from benchmarks.run import Run
+from volley import IcebergSourceConfig
+from volley.iceberg import Upsert
+from volley.iceberg.read.reader import read_snapshot
 
-_PEERS = {"pyiceberg": "pyiceberg", "duckdb": "DuckDB", "runtime": RUNTIME}
+_PEERS = {
+    "volley": "Volley, one thread",
+    "pyarrow": "pyarrow over the planned files",
+    "pyiceberg": "pyiceberg",
+    "duckdb": "DuckDB",
+    "runtime": RUNTIME,
+}
+_DELETED = 20
+_BATCH_ROWS = 10_000
 
 
 @contextmanager
 def _table(asked: Benchmark) -> Iterator[dict[str, Any]]:
-    """Make one table for all runs."""
+    """Make one table for all runs; with deletes, each 20th row is deleted by its position."""
     rows = asked.rows or 0
-    folder = events_folder(rows, rows // FILES)
     with tempfile.TemporaryDirectory(prefix="volley-bench-") as lake:
-        write_epoch(Lake(lake).config, 0, batches(folder))
+        config = Lake(lake).config
+        write_epoch(config, 0, batches(events_folder(rows, rows // FILES)))
+        if asked.options["deletes"]:
+            deletes = config.with_commit_mode(Upsert("id", op_field="op", strategy="merge_on_read"))
+            ids = np.arange(0, rows, _DELETED)
+            write_epoch(deletes, 1, [pa.record_batch({"id": ids, "op": pa.repeat("d", len(ids))})])
         yield {"lake": lake}
 
 
@@ -36,6 +56,11 @@ def _bounds(row: Row) -> list[Bound]:
 def read(run: Run) -> None:
     """A scan of all rows and columns of a table that Volley has written, by pyiceberg, DuckDB and Spark."""
     match run.peer:
+        case "volley":
+            config = IcebergSourceConfig(Lake(run.options["lake"]).config.ref)
+            _scan(run, lambda: read_snapshot(config, threads=1)[1])
+        case "pyarrow":
+            _scan(run, lambda: _plain(Lake(run.options["lake"]).table()))
         case "pyiceberg":
             table = Lake(run.options["lake"]).table()
             _scan(run, lambda: table.scan().to_arrow_batch_reader())
@@ -46,14 +71,25 @@ def read(run: Run) -> None:
             run.results.extend(runtime(run, runtime_job.read, **run.options))
 
 
-for _size, _rows in {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "10m": 10_000_000}.items():
-    benchmark(f"read_{_size}", rows=_rows, repeat=5, peers=_PEERS, prepare=_table, bounds=_bounds)(read)
+_SETTINGS: dict[str, Any] = {"repeat": 5, "prepare": _table, "bounds": _bounds}
+for _size, _rows in {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "8m": 8_000_000}.items():
+    benchmark(f"read_{_size}", rows=_rows, peers=_PEERS, options={"deletes": False}, **_SETTINGS)(read)
+_applying = {peer: label for peer, label in _PEERS.items() if peer not in ("pyarrow", "runtime")}
+benchmark("read_deletes", rows=8_000_000, peers=_applying, options={"deletes": True}, **_SETTINGS)(read)
 
 
-def _scan(run: Run, scan: Any) -> None:
+def _plain(table: Table) -> Iterator[pa.RecordBatch]:
+    """Read the files by pyarrow alone."""
+    for task in table.scan().plan_files():
+        path = task.file.file_path.removeprefix("file://")
+        yield from pq.ParquetFile(path).iter_batches(_BATCH_ROWS, use_threads=False)
+
+
+def _scan(run: Run, scan: Callable[[], Iterable[pa.RecordBatch]]) -> None:
     """Measure a scan, batch by batch."""
+    rows = run.rows - (run.rows // _DELETED if run.options["deletes"] else 0)
 
     def work() -> None:
-        assert sum(batch.num_rows for batch in scan()) == run.rows
+        assert sum(batch.num_rows for batch in scan()) == rows
 
-    run.measure(work)
+    run.measure(work, rows=rows)

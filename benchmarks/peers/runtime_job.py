@@ -15,7 +15,7 @@ from benchmarks.run import Run
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["changes", "files", "first_epoch", "follow", "kafka", "merge", "read"]
+__all__ = ["changes", "files", "first_epoch", "follow", "kafka", "merge", "read", "table"]
 
 _WARM_UP_EPOCHS = 4
 _SETTINGS = {
@@ -53,6 +53,24 @@ def files(run: Run) -> None:
             start=after(run.folder / "checkpoints", epochs_before),
         )
         figures.update(_written(spark, "benchmark", rows))
+
+
+def table(run: Run) -> None:
+    """A table that Volley has written, so many files an epoch, from its second snapshot on."""
+    per_epoch = run.options["files_per_epoch"]
+    with _session(run) as spark:
+
+        def copy(name: str, source: str) -> None:
+            reader = spark.readStream.format("iceberg").option("streaming-max-files-per-micro-batch", per_epoch)
+            # The lake is shared by all runs.
+            spark.sql(f"drop table if exists volley.b.{name}")
+            _stream(reader.load(f"volley.b.{source}"), name, run.folder)
+
+        copy("warm_up", "small")
+        figures = run.measure(
+            lambda: copy("benchmark", "t"), start=after(run.folder / "checkpoints", run.options["epochs_before"])
+        )
+        figures.update(_written(spark, "benchmark", run.rows + run.options["before"]))
 
 
 def kafka(run: Run) -> None:

@@ -19,9 +19,17 @@ from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, TASK_POINTS
 pytestmark = pytest.mark.usefixtures("spark")
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "tags": pa.list_(pa.string()), "op": pa.string()})
+# After the first death behind a commit one sink has epoch 5, after the second both have it.
 KILLS = [
     *("in-task@0,before-planning@1", "after-task@1,before-files@2", "after-files@2", "between-commits@3"),
-    *("before-commit@4", "after-commit@5", "in-recovery@5", "before-checkpoint@6", f"{EXECUTOR_TASK_POINT}@7"),
+    *(
+        "before-commit@4",
+        "after-commit@5",
+        "after-commit@5",
+        "in-recovery@5",
+        "before-checkpoint@6",
+        f"{EXECUTOR_TASK_POINT}@7",
+    ),
 ]
 
 

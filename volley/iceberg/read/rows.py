@@ -102,15 +102,12 @@ class RowReader:
             StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
         """
         with self._open(io, task) as file:
-            deleted = self._deleted(io, task, file) if task.deletes else None
+            kept = pa.array(~self._deleted(io, task, file)) if task.deletes else None
             first = file.positions.start
             # A dictionary would keep the values of deleted rows, and so bring them into the files of a sink.
-            dictionaries = self.dictionaries and deleted is None
+            dictionaries = self.dictionaries and kept is None
             for batch, position in file.batches(self.schema, dictionaries, self.batch_rows):
-                rows = batch
-                if deleted is not None:
-                    start = position - first
-                    rows = batch.filter(pa.array(~deleted[start : start + batch.num_rows]))
+                rows = batch if kept is None else batch.filter(kept.slice(position - first, batch.num_rows))
                 if rows.num_rows:
                     yield rows
 

@@ -1,0 +1,98 @@
+"""A table that is followed, snapshot by snapshot, into another one, beside Iceberg's Spark runtime."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from benchmarks.benchmark import RATES, Benchmark, benchmark
+from benchmarks.events import FILES, events_folder
+from benchmarks.lake import QUERY, Lake, open_sink, write
+from benchmarks.measure import after
+from benchmarks.peers import runtime_job
+from benchmarks.peers.runtime import runtime
+from benchmarks.rows import NATIVE, RUNTIME, Bound, Row
+from benchmarks.run import Run
+from volley import Environment, Epoch, IcebergSink, IcebergSource, IcebergSourceConfig, Progress
+from volley.iceberg import Incremental
+
+_PEERS = {"volley": NATIVE, "runtime": RUNTIME}
+_ROWS_PER_FILE = 500_000
+_FILES_PER_SNAPSHOT = 2
+_WARM_UP_SNAPSHOTS = 2
+_LEAST = 2.5
+
+
+@contextmanager
+def _tables(asked: Benchmark) -> Iterator[dict[str, Any]]:
+    """Make a table with a snapshot for each epoch, and a small one, once for all runs."""
+    files = sorted(events_folder(FILES * _ROWS_PER_FILE, _ROWS_PER_FILE).glob("*.parquet"))
+    snapshots = ((asked.rows or 0) + asked.options["before"]) // (_ROWS_PER_FILE * _FILES_PER_SNAPSHOT)
+    with tempfile.TemporaryDirectory(prefix="volley-bench-") as lake:
+        _fill(Lake(lake), "t", files, 1 + snapshots)
+        _fill(Lake(lake), "small", files, 1 + _WARM_UP_SNAPSHOTS)
+        yield {"lake": lake}
+
+
+def _fill(lake: Lake, name: str, files: list[Path], snapshots: int) -> None:
+    committer = open_sink(replace(lake.config, table=name), pq.read_schema(files[0]))
+    for epoch in range(snapshots):
+        # The first snapshot, after which the stream starts, has no rows.
+        chosen = [files[(epoch * _FILES_PER_SNAPSHOT + task) % len(files)] for task in range(_FILES_PER_SNAPSHOT)]
+        written = [
+            write(committer, epoch, pq.ParquetFile(file).iter_batches() if epoch else [], task)
+            for task, file in enumerate(chosen)
+        ]
+        committer.commit(Epoch(QUERY, epoch), written)
+
+
+def _bounds(row: Row) -> Iterator[Bound]:
+    ratio = row.times_runtime("rows_per_cpu_second")
+    if row.peer != RUNTIME and ratio is not None:
+        yield Bound(f"{row.what}: rows per CPU-second", ratio, _LEAST, "× the runtime's", ratio >= _LEAST)
+
+
+@benchmark(
+    rows=40_000_000,
+    repeat=5,
+    peers=_PEERS,
+    options={"before": 4_000_000},
+    figures=(*RATES, "epochs"),
+    prepare=_tables,
+    bounds=_bounds,
+)
+def table_to_table(run: Run) -> None:
+    """Iceberg → Iceberg as a stream, a snapshot of 1 M rows an epoch."""
+    before = run.options["before"]
+    epochs_before = before // (_ROWS_PER_FILE * _FILES_PER_SNAPSHOT)
+    if run.peer == "runtime":
+        settings = {**run.options, "epochs_before": epochs_before, "files_per_epoch": _FILES_PER_SNAPSHOT}
+        run.results.extend(runtime(run, runtime_job.table, **settings))
+        return
+    checkpoints = run.folder / "checkpoints"
+
+    def copy(name: str, table: str, rows: int) -> Progress:
+        ref = replace(Lake(run.options["lake"]).config.ref, table=table)
+        first = ref.load().metadata.snapshots[0].snapshot_id
+        follow = Incremental(poll_interval="1s", start_snapshot=first)
+        source = IcebergSourceConfig(ref).with_mode(follow).with_max_files_per_epoch(_FILES_PER_SNAPSHOT)
+        sink = IcebergSink(replace(Lake(run.folder).config, table=name))
+        environment = Environment(checkpoint_dir=str(checkpoints), checkpoint_interval=0)
+        job = environment.from_source(IcebergSource(source)).to_sink(sink).start(name)
+        while job.progress.rows < rows and not job.wait(0.02):
+            pass
+        job.stop()
+        assert job.progress.rows == rows
+        return job.progress
+
+    def work() -> dict[str, Any]:
+        return {"epochs": copy("benchmark", "t", run.rows + before).epochs}
+
+    copy("warm_up", "small", _WARM_UP_SNAPSHOTS * _FILES_PER_SNAPSHOT * _ROWS_PER_FILE)
+    run.measure(work, start=after(checkpoints, epochs_before))
