@@ -22,7 +22,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from volley.errors import ExpressionError, near
 from volley.iceberg.read.deletes import PATH_ID, DeleteIndex
-from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, entries_of, manifests_of
+from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, Status, entries_of, manifests_of
 from volley.iceberg.read.pruning import (
     Predicate,
     always,
@@ -37,6 +37,9 @@ __all__ = ["Plan", "plan"]
 _ALL_ROWS = AlwaysTrue()
 # Manifests that are read ahead: enough to hide the time of object stores, few enough for the memory.
 _AHEAD = 8
+
+# A plain number: comparing with an enumeration takes a third of the time of a cached plan.
+_DELETED = int(Status.DELETED)
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -160,7 +163,7 @@ class _Filter:
     def kept(self, io: FileIO, manifest: ManifestFile) -> _Kept:
         """Return the files of a manifest that may have matching rows."""
         statistics = self.statistics if _is_data(manifest) else {PATH_ID}
-        live = [entry for entry in entries_of(io, manifest, statistics) if entry.is_live]
+        live = [entry for entry in entries_of(io, manifest, statistics) if entry.status != _DELETED]
         partition = self.partition
         matching = live if partition is always else [entry for entry in live if partition(entry.partition)]
         if not _is_data(manifest):
