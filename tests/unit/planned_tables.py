@@ -99,10 +99,15 @@ class PlannedTable:
         """The delete files of each data file that the plan has."""
         return {file.file.path: {delete.path for delete in file.deletes} for file in self.plan(row_filter).files}
 
-    def by_pyiceberg(self, row_filter: BooleanExpression) -> dict[str, set[str]]:
-        """As pyiceberg plans it."""
+    def by_pyiceberg(self, row_filter: BooleanExpression) -> dict[str, set[str]] | None:
+        """As pyiceberg plans it; None if it fails because a partition is null, which it compares with a number."""
         table = Table(("db", "t"), self.metadata, f"{self.folder}/metadata.json", IO, NoopCatalog("none"))
-        tasks = table.scan(row_filter=row_filter).plan_files()
+        try:
+            tasks = list(table.scan(row_filter=row_filter).plan_files())
+        except TypeError as error:
+            if "'NoneType'" not in str(error):
+                raise
+            return None
         return {
             task.file.file_path: {delete.file_path for delete in task.delete_files}
             for task in tasks

@@ -224,15 +224,16 @@ def statistics(draw: st.DrawFn, in_file: list[Row]) -> dict[str, Any]:
             if name == "score" and draw(FLAGS):
                 found.setdefault("nan_value_counts", {})[number] = sum(value != value for value in values)
         if draw(FLAGS) and present:
-            is_short = draw(FLAGS)
-            low, high = _bounds(name, min(present), max(present), is_short)
+            low, high = draw(bounds(name, min(present), max(present)))
             found.setdefault("lower_bounds", {})[number] = low
             found.setdefault("upper_bounds", {})[number] = high
     return found
 
 
-def _bounds(name: str, low: Any, high: Any, is_short: bool) -> tuple[bytes, bytes]:
+@st.composite
+def bounds(draw: st.DrawFn, name: str, low: Any, high: Any) -> tuple[bytes, bytes]:
     """Serialized bounds; short ones are those of a column before its promotion, or of text that is cut off."""
+    is_short = draw(FLAGS)
     if is_short and name == "long" and max(abs(low), abs(high)) < 2**31:
         return struct.pack("<i", low), struct.pack("<i", high)
     if is_short and name == "text" and high:
@@ -272,15 +273,15 @@ def cases(draw: st.DrawFn) -> Case:
     deletes = []
     for path in draw(st.lists(st.sampled_from(sorted(in_files)), max_size=4)):
         spec_id = next(attributes["spec_id"] for files in manifests for name, attributes in files if name == path)
-        bounds = draw(st.sampled_from([None, (path, path), ("file 0", "file 2"), ("file 1", "file 99")]))
-        deletes.append((path, spec_id, bounds, draw(st.integers(1, 4))))
+        paths = draw(st.sampled_from([None, (path, path), ("file 0", "file 2"), ("file 1", "file 99")]))
+        deletes.append((path, spec_id, paths, draw(st.integers(1, 4))))
 
     def fill(table: PlannedTable) -> None:
         for files in manifests:
             table.add(*(table.entry(path, partitions[path], **attributes) for path, attributes in files))
-        for number, (path, spec_id, bounds, sequence) in enumerate(deletes):
+        for number, (path, spec_id, paths, sequence) in enumerate(deletes):
             options = {"number": sequence, "spec_id": spec_id}
-            table.add(table.positions(f"delete {number}", bounds, partitions[path], **options))
+            table.add(table.positions(f"delete {number}", paths, partitions[path], **options))
 
     return Case(fill, parts, in_files, partitions)
 
@@ -299,6 +300,8 @@ def test_no_file_too_few(case: Case, filters: list[Filter], folders: Callable[[]
         matching = {path for path, rows in case.rows.items() if any(map(row_filter.matches, rows))}
         assert matching <= planned.keys(), row_filter
         theirs = table.by_pyiceberg(row_filter.expression)
+        if theirs is None:
+            continue
         text = repr(row_filter)
         if "StartsWith" not in text:
             # pyiceberg keeps files all of whose texts start so, if it knows that there are no nulls.

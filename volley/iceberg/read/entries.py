@@ -19,7 +19,17 @@ from volley.iceberg.read.decoder import UnknownSchemaError, decode_function
 from volley.iceberg.storage.errors import storage_errors
 from volley.secrets import redact_uri, redacted
 
-__all__ = ["Content", "FileEntry", "PlannedFile", "Status", "entries_of", "entry_of", "manifests_of", "read_manifest"]
+__all__ = [
+    "Content",
+    "FileEntry",
+    "PlannedFile",
+    "Status",
+    "entries_of",
+    "entry_of",
+    "forget_manifests",
+    "manifests_of",
+    "read_manifest",
+]
 
 _NONE: Mapping[int, Any] = {}
 
@@ -159,6 +169,11 @@ def entries_of(io: FileIO, manifest: ManifestFile, statistics: Collection[int] =
     size = sum(len(entry.path) for entry in entries) + len(entries) * (_ENTRY_BYTES + len(wanted) * _STATISTIC_BYTES)
     _cache.put(key, (entries, wanted), size)
     return entries
+
+
+def forget_manifests() -> None:
+    """Drop all cached manifests: the next plan reads them again."""
+    _cache.clear()
 
 
 def manifests_of(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:

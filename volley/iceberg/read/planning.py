@@ -38,6 +38,9 @@ _ALL_ROWS = AlwaysTrue()
 # Manifests that are read ahead: enough to hide the time of object stores, few enough for the memory.
 _AHEAD = 8
 
+# A plain number: comparing with an enumeration takes a third of the time of a cached plan.
+_ADDED, _DELETED = int(Status.ADDED), int(Status.DELETED)
+
 T = TypeVar("T")
 S = TypeVar("S")
 
@@ -163,15 +166,15 @@ class _Filter:
         """Return True if the manifest may have live files with matching rows."""
         return (manifest.has_added_files() or manifest.has_existing_files()) and self.manifest(manifest)
 
-    def _is_due(self, entry: FileEntry) -> bool:
+    def _due(self, entries: list[FileEntry]) -> list[FileEntry]:
         if self.added_by is None:
-            return entry.is_live
-        return entry.status == Status.ADDED and entry.snapshot_id == self.added_by
+            return [entry for entry in entries if entry.status != _DELETED]
+        return [entry for entry in entries if entry.status == _ADDED and entry.snapshot_id == self.added_by]
 
     def kept(self, io: FileIO, manifest: ManifestFile) -> _Kept:
         """Return the files of a manifest that may have matching rows."""
         statistics = self.statistics if _is_data(manifest) else {PATH_ID}
-        live = [entry for entry in entries_of(io, manifest, statistics) if self._is_due(entry)]
+        live = self._due(entries_of(io, manifest, statistics))
         partition = self.partition
         matching = live if partition is always else [entry for entry in live if partition(entry.partition)]
         if not _is_data(manifest):
