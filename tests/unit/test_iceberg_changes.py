@@ -323,7 +323,7 @@ def test_splits_are_independent_and_travel_to_executors(files: Make) -> None:
     found = loaded(table, snapshot)
     # Partitions by themselves: unless keys pair rows of different ones.
     for keys, count in (((), 4), (("id", "part"), 4), (("id",), 1)):
-        splits = change_splits(io, found, metadata, keys)
+        splits = change_splits(io, found, metadata, [SCHEMA.get_field_index(key) + 1 for key in keys])
         assert len(splits) == count
         copies = pickle.loads(pickle.dumps(splits))
         assert copies == splits

@@ -80,7 +80,7 @@ def _joined(sides: Iterable[_Sides]) -> Iterator[_Sides]:
 def _paired(removed: pa.Table, added: pa.Table, keys: Sequence[str], label: _Label) -> Batches:
     before, after = np.empty(0, np.int64), np.empty(0, np.int64)
     if keys:
-        before, after = matching_rows(removed.select(keys), added.select(keys))
+        before, after = matching_rows(removed.select(keys), added.select(keys), keys)
     yield from label.rows("delete", _without(removed, before))
     yield from label.rows("update_before", removed.take(pa.array(before)))
     yield from label.rows("update_after", added.take(pa.array(after)))
@@ -167,10 +167,10 @@ class _Comparison:
         """Return two sides without the rows that both have."""
         # Hashing few columns is cheap; it finds all equal rows unless several rows have the same values there.
         some = list(self.keys) or [field.name for field in removed.schema if _is_cheap(field.type)]
-        before, after = matching_rows(removed, added, some)
-        removed, added = _without(removed, before), _without(added, after)
-        before, after = matching_rows(removed, added)
-        return _without(removed, before), _without(added, after)
+        for hashed in (some, removed.column_names) if some else (removed.column_names,):
+            before, after = matching_rows(removed, added, hashed)
+            removed, added = _without(removed, before), _without(added, after)
+        return removed, added
 
     def _aligned(self) -> _Sides | None:
         """Return the rows that differ from those at the same places; None if the rows have moved."""
