@@ -297,7 +297,9 @@ def changed(table: Files, snapshot: int) -> list[Row]:
 
 
 @pytest.mark.parametrize("keys", [(), "id"])
-def test_more_rows_than_memory_holds_are_compared_in_parts(keys: Any, files: Make, monkeypatch: Any) -> None:
+def test_more_rows_than_memory_holds_are_compared_in_parts(
+    keys: Any, files: Make, tmp_path: Path, monkeypatch: Any
+) -> None:
     table = files(SCHEMA)
     before = [row(number) for number in range(1000)]
     after = [row(number, int(number % 10 == 0)) for number in range(5, 1005)][::-1]
@@ -306,8 +308,11 @@ def test_more_rows_than_memory_holds_are_compared_in_parts(keys: Any, files: Mak
     table.commit([table.data(after)], removed=[first])
     whole = told(table, keys=keys)
     assert len(whole) == 10 + (99 if keys else 99 * 2)
-    monkeypatch.setattr(reading, "_PASS_BYTES", 1000)
+    monkeypatch.setattr(reading, "_PART_BYTES", 1000)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "spilled"))
+    (tmp_path / "spilled").mkdir()
     assert told(table, keys=keys) == whole
+    assert not list((tmp_path / "spilled").iterdir())
 
 
 def test_splits_are_independent_and_travel_to_executors(files: Make) -> None:
@@ -323,7 +328,7 @@ def test_splits_are_independent_and_travel_to_executors(files: Make) -> None:
     found = loaded(table, snapshot)
     # Partitions by themselves: unless keys pair rows of different ones.
     for keys, count in (((), 4), (("id", "part"), 4), (("id",), 1)):
-        splits = change_splits(io, found, metadata, keys)
+        splits = change_splits(io, found, metadata, [SCHEMA.get_field_index(key) + 1 for key in keys])
         assert len(splits) == count
         copies = pickle.loads(pickle.dumps(splits))
         assert copies == splits

@@ -16,6 +16,7 @@ from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, Stri
 from pyroaring import BitMap64
 
 from volley import SourceError, StorageError
+from volley.iceberg.read.data_files import OpenDataFile
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, Status
 from volley.iceberg.read.equality_deletes import columns_of
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
@@ -103,6 +104,25 @@ def test_parts_have_each_remaining_row_once(tmp_path: Path) -> None:
     by_name = equality_deletes(tmp_path, [2], SCHEMA.select("name"), [{"name": "a"}, {"name": "e"}])
     keys = {by_name.path: SCHEMA.select("name")}
     assert [ids(FileTask(file, (by_name,), keys=keys, part=(number, 3))) for number in range(3)] == [[1], [2, 3], []]
+
+
+def test_rows_that_are_newly_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = data_file(tmp_path)
+    before = position_deletes(tmp_path, [(file.path, 1)])
+    after = position_deletes(tmp_path, [(file.path, 0), (file.path, 1), (file.path, 4)])
+    groups: list[range] = []
+    batches = OpenDataFile.batches
+
+    def recorded(file: OpenDataFile, *arguments: Any) -> Any:
+        groups.append(file.groups)
+        return batches(file, *arguments)
+
+    monkeypatch.setattr(OpenDataFile, "batches", recorded)
+    rows = RowReader(SCHEMA).read_deleted(IO, FileTask(file, (before,)), FileTask(file, (after,)))
+    assert [row["id"] for batch in rows for row in batch.to_pylist()] == [0, None]
+    # Two rows are in each row group: the second has none of them.
+    assert groups == [range(1), range(2, 3)]
+    assert not list(RowReader(SCHEMA).read_deleted(IO, FileTask(file, (after,)), FileTask(file, (before,))))
 
 
 def deletion_vector(folder: Path, positions: Sequence[int], damage: bool = False) -> FileEntry:

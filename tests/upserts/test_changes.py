@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
+from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import Lake
 from volley.iceberg import (
     Append,
@@ -204,3 +206,19 @@ def test_changes_are_the_difference_of_the_rows(
         (last,) = [lake.table().current_snapshot()]
         assert last is not None
         assert rows_at(lake.table(), last.snapshot_id) == Counter(map(frozen, lake.duckdb_rows()))
+
+
+@pytest.mark.parametrize("strategy", ["merge_on_read", "copy_on_write"])
+def test_changes_into_an_upsert_keep_a_copy(strategy: Strategy, make_lake: MakeLake) -> None:
+    fields = pa.schema({"id": pa.int64(), "value": pa.int64()})
+    lake = make_lake(Upsert("id", op_field="op", strategy=strategy), fields.append(pa.field("op", pa.string())))
+    copy = make_lake(Upsert("id", op_field="_change"), fields.append(pa.field("_change", pa.string())))
+    numbers = random.Random(7)
+    last = None
+    for epoch in range(8):
+        written = numbers.sample(range(60), 15)
+        lake.epoch([{"id": each, "value": epoch, "op": numbers.choice("uud")} for each in written])
+        changes = changes_between(lake.config.ref, last, keys="id")
+        last = changes.end
+        copy.epoch(changes.to_arrow().select([*fields.names, "_change"]).to_pylist())
+        assert copy.rows() == lake.rows()

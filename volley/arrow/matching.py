@@ -27,7 +27,7 @@ _BYTES = 32 << 10
 _BATCH_ROWS = 65_536
 
 
-def matching_rows(left: pa.Table, right: pa.Table, hashed: Sequence[str] | None = None) -> tuple[Indices, Indices]:
+def matching_rows(left: pa.Table, right: pa.Table, hashed: Sequence[str]) -> tuple[Indices, Indices]:
     """Return the rows of two tables that are equal, as two arrays of row numbers; a row is matched at most once.
 
     Different rows are never matched. Equal ones may stay without a match where different rows have the same hash:
@@ -36,14 +36,14 @@ def matching_rows(left: pa.Table, right: pa.Table, hashed: Sequence[str] | None 
     Args:
         left: A table.
         right: A table with columns of the same types.
-        hashed: The columns that find candidates for a match; None = all.
+        hashed: The columns whose hashes find candidates for a match.
 
     Example:
         >>> left, right = pa.table({"id": [1, 2, 2, 3]}), pa.table({"id": [2, 4, 1]})
-        >>> [rows.tolist() for rows in matching_rows(left, right)]
+        >>> [rows.tolist() for rows in matching_rows(left, right, ["id"])]
         [[0, 1], [2, 0]]
     """
-    columns = left.column_names if hashed is None else list(hashed)
+    columns = list(hashed)
     ours, theirs = _equal_hashes(_hash_rows(left.select(columns)), _hash_rows(right.select(columns)))
     same = np.zeros(len(ours), bool)
     for start in range(0, len(ours), _BATCH_ROWS):

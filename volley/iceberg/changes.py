@@ -193,8 +193,9 @@ class Changes:
 
         table, io = self._loaded.metadata, self._loaded.io
         reader = RowReader.of(table)
+        key_ids = [reader.schema.find_field(key).field_id for key in self.keys]
         for snapshot in self._snapshots:
-            for split in change_splits(io, snapshot, table, self.keys):
+            for split in change_splits(io, snapshot, table, key_ids):
                 yield from read_changes(io, split, reader, self.keys)
 
     def to_arrow(self) -> pa.Table:

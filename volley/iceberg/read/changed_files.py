@@ -90,7 +90,7 @@ class ChangeSplit:
         return sum(file.size for file in self.files)
 
 
-def change_splits(io: FileIO, snapshot: Snapshot, table: TableMetadata, keys: Sequence[str] = ()) -> list[ChangeSplit]:
+def change_splits(io: FileIO, snapshot: Snapshot, table: TableMetadata, keys: Sequence[int] = ()) -> list[ChangeSplit]:
     """Return the splits that have all changes of one snapshot, those with deletes alone first.
 
     Everything is in the snapshot's own manifests; its parent may have expired.
@@ -99,7 +99,7 @@ def change_splits(io: FileIO, snapshot: Snapshot, table: TableMetadata, keys: Se
         io: Opens manifests.
         snapshot: The snapshot; one that does not change rows has no splits.
         table: The table's metadata.
-        keys: The columns that pair a deleted with an inserted row: splits have all rows of a key.
+        keys: The ids of the columns that pair a deleted with an inserted row: splits have all rows of a key.
     """
     if not changes_rows(snapshot):
         return []
@@ -145,10 +145,8 @@ def _identity(field: Any) -> tuple[int, int, str]:
     return field.field_id, field.source_id, str(field.transform)
 
 
-def _has_partition_columns(keys: Sequence[str], files: Iterable[ChangedFile], table: TableMetadata) -> bool:
-    schema = table.schema()
-    key_ids = {schema.find_field(key).field_id for key in keys}
-    return {source_id for _, source_id, _ in _common_fields(files, table)} <= key_ids
+def _has_partition_columns(keys: Sequence[int], files: Iterable[ChangedFile], table: TableMetadata) -> bool:
+    return {source_id for _, source_id, _ in _common_fields(files, table)} <= {*keys}
 
 
 def _changed_files(io: FileIO, snapshot: Snapshot, table: TableMetadata) -> Iterator[ChangedFile]:

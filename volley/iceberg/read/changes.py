@@ -11,10 +11,11 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 
-from volley.arrow.matching import differing, hashes, matching_rows
+from volley.arrow.matching import differing, matching_rows
 from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit
 from volley.iceberg.read.entries import Content
 from volley.iceberg.read.rows import FileTask, RowReader
+from volley.iceberg.read.spill import spilled
 from volley.iceberg.schema.types import arrow_schema
 
 __all__ = ["CHANGE_COLUMNS", "change_schema", "read_changes"]
@@ -29,7 +30,7 @@ CHANGE_COLUMNS = pa.schema(
 """The columns that follow the table's: insert, update_before, update_after or delete; the snapshot's id; its time."""
 
 # Rows of files of so many bytes are compared in memory at once; as Arrow they take two to four times as much.
-_PASS_BYTES = 64 << 20
+_PART_BYTES = 32 << 20
 # Two sides have the same rows in the same order if less than half of these differ, and of all after them.
 _FIRST_ROWS = 65_536
 
@@ -45,9 +46,9 @@ def read_changes(io: FileIO, split: ChangeSplit, reader: RowReader, keys: Sequen
     """Yield the changed rows of a split with `CHANGE_COLUMNS`: of each part of it deletes and old rows, then new ones.
 
     The nth row with ``update_before`` and the nth with ``update_after`` are a pair. A file that is only added or
-    removed is read batch by batch. Else memory holds the rows of 64 MB of files and the changed rows; files of more
-    bytes are read several times, each time for a part of the rows. If keys do not determine the partition, it holds
-    all changed rows of the snapshot.
+    removed is read batch by batch. Else memory holds the rows of 32 MB of files and the changed rows among them: the
+    rows of more are divided on the local disk first, into 256 parts at most. If keys do not determine the partition,
+    memory holds all changed rows of the snapshot.
 
     Args:
         io: Opens the files.
@@ -80,7 +81,7 @@ def _joined(sides: Iterable[_Sides]) -> Iterator[_Sides]:
 def _paired(removed: pa.Table, added: pa.Table, keys: Sequence[str], label: _Label) -> Batches:
     before, after = np.empty(0, np.int64), np.empty(0, np.int64)
     if keys:
-        before, after = matching_rows(removed.select(keys), added.select(keys))
+        before, after = matching_rows(removed.select(keys), added.select(keys), keys)
     yield from label.rows("delete", _without(removed, before))
     yield from label.rows("update_before", removed.take(pa.array(before)))
     yield from label.rows("update_after", added.take(pa.array(after)))
@@ -146,19 +147,21 @@ class _Comparison:
         if aligned is not None:
             yield self._cancelled(*aligned)
             return
-        passes = -(-sum(map(_size, self.files)) // _PASS_BYTES)
-        for number in range(passes):
-            yield self._cancelled(*(self._part(side, number, passes) for side in (_lost, _gained)))
-
-    def _part(self, side: Callable[[FileIO, ChangedFile, RowReader], Batches], number: int, parts: int) -> pa.Table:
-        """Return a part of the rows on one side, by the hash of the key."""
-        batches = chain.from_iterable(side(self.io, file, self.reader) for file in self.files)
+        parts = -(-sum(map(_size, self.files)) // _PART_BYTES)
         if parts == 1:
-            return self._table(batches)
-        return self._table(batch.filter(pa.array(self._parts(batch, parts) == number)) for batch in batches)
+            yield self._cancelled(self._table(self._rows(_lost)), self._table(self._rows(_gained)))
+            return
+        schema = arrow_schema(self.reader.schema)
+        columns = self.keys or schema.names
+        with (
+            spilled(self._rows(_lost), schema, columns, parts) as removed,
+            spilled(self._rows(_gained), schema, columns, parts) as added,
+        ):
+            for side in zip(removed, added, strict=True):
+                yield self._cancelled(*side)
 
-    def _parts(self, batch: pa.RecordBatch, parts: int) -> np.ndarray:
-        return hashes(batch.select(self.keys) if self.keys else batch) % np.uint64(parts)
+    def _rows(self, side: Callable[[FileIO, ChangedFile, RowReader], Batches]) -> Batches:
+        return chain.from_iterable(side(self.io, file, self.reader) for file in self.files)
 
     def _table(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
         return pa.Table.from_batches(batches, arrow_schema(self.reader.schema))
@@ -167,10 +170,10 @@ class _Comparison:
         """Return two sides without the rows that both have."""
         # Hashing few columns is cheap; it finds all equal rows unless several rows have the same values there.
         some = list(self.keys) or [field.name for field in removed.schema if _is_cheap(field.type)]
-        before, after = matching_rows(removed, added, some)
-        removed, added = _without(removed, before), _without(added, after)
-        before, after = matching_rows(removed, added)
-        return _without(removed, before), _without(added, after)
+        for hashed in (some, removed.column_names) if some else (removed.column_names,):
+            before, after = matching_rows(removed, added, hashed)
+            removed, added = _without(removed, before), _without(added, after)
+        return removed, added
 
     def _aligned(self) -> _Sides | None:
         """Return the rows that differ from those at the same places; None if the rows have moved."""
@@ -186,7 +189,7 @@ class _Comparison:
             keep = pa.array(is_changed)
             differ.append((old.filter(keep), new.filter(keep)))
             size += differ[-1][0].nbytes + differ[-1][1].nbytes
-            if (rows >= _FIRST_ROWS and changed * 2 > rows) or size > _PASS_BYTES:
+            if (rows >= _FIRST_ROWS and changed * 2 > rows) or size > _PART_BYTES:
                 return None
         if changed * 2 > rows or rows < sum(file.file.rows for file in lost):
             return None

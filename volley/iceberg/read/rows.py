@@ -133,16 +133,6 @@ class RowReader:
                         start = position - first
                         yield batch.filter(pa.array(deleted[start : start + batch.num_rows]))
 
-    def deleted(self, io: FileIO, task: FileTask) -> Mask:
-        """Return which rows of a data file, or of its part, the task's delete files delete.
-
-        Raises:
-            SourceError: If a file is gone, damaged or not Parquet.
-            StorageError: If the storage fails.
-        """
-        with self._open(io, task) as file:
-            return self._deleted(io, task, file)
-
     def _open(self, io: FileIO, task: FileTask) -> AbstractContextManager[OpenDataFile]:
         return open_data_file(io, task.file, self.names, task.constants, task.part)
 

@@ -1,0 +1,67 @@
+"""Divides rows that memory can't hold at once into parts on the local disk, by the hash of some columns."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from volley.arrow.matching import hashes
+from volley.iceberg.storage.errors import storage_errors
+
+__all__ = ["spilled"]
+
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+# Each part is an open file.
+_MOST_PARTS = 256
+
+
+@contextmanager
+def spilled(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, columns: Sequence[str], parts: int
+) -> Iterator[Iterator[pa.Table]]:
+    """Divide rows; the context has the parts, each with all rows of the same values in some columns.
+
+    Args:
+        batches: The rows.
+        schema: Their schema.
+        columns: The columns.
+        parts: The number of parts.
+
+    Raises:
+        StorageError: If the local disk is full.
+    """
+    folder = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
+    with tempfile.TemporaryDirectory(prefix="volley-rows-", dir=folder) as place:
+        paths = [Path(place, str(number)) for number in range(min(parts, _MOST_PARTS))]
+        with ExitStack() as stack:
+            writers = [_opened(stack, path, schema) for path in paths]
+            for batch in batches:
+                _divide(batch, columns, writers, folder)
+        yield (_read(path) for path in paths)
+
+
+def _opened(stack: ExitStack, path: Path, schema: pa.Schema) -> pa.RecordBatchWriter:
+    stream = stack.enter_context(path.open("wb"))
+    return stack.enter_context(pa.ipc.new_stream(stream, schema, options=_COMPRESSED))
+
+
+def _divide(batch: pa.RecordBatch, columns: Sequence[str], writers: Sequence[pa.RecordBatchWriter], to: str) -> None:
+    numbers = hashes(batch.select(list(columns))) % np.uint64(len(writers))
+    order = np.argsort(numbers, kind="stable")
+    ends = np.cumsum(np.bincount(numbers.astype(np.int64), minlength=len(writers)))
+    batch = batch.take(pa.array(order))
+    with storage_errors(to):
+        for writer, start, end in zip(writers, [0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+            if end > start:
+                writer.write_batch(batch.slice(start, end - start))
+
+
+def _read(path: Path) -> pa.Table:
+    with path.open("rb") as stream, pa.ipc.open_stream(stream) as reader:
+        return reader.read_all()
