@@ -188,6 +188,9 @@ def test_what_a_branch_or_a_tag_stands_at_can_not_be_expired_by_its_id(plain: Hi
             plain.manager.expire_snapshots(snapshot_ids=[snapshot_id])
     with pytest.raises(SnapshotNotFoundError, match="no snapshot 5"):
         plain.manager.expire_snapshots(snapshot_ids=[5])
+    # No ids are no snapshots, and not those that are old.
+    plain.manager.drop_tag("audited")
+    assert len(plain.manager.expire_snapshots(snapshot_ids=[]).snapshots) == 0
     assert plain.everything() == before
 
 

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType
 
 import volley
 import volley.iceberg
@@ -39,8 +42,11 @@ from volley.iceberg import (
     Overwrite,
     Partitioning,
     RestCatalog,
+    SchemaEvolution,
+    SnapshotManager,
     SqlCatalog,
     TableRef,
+    TypeConverter,
     Upsert,
     orphan_files,
     publish_branch,
@@ -70,6 +76,7 @@ STREAM = ENVIRONMENT.from_source(MemorySource([{"id": 1}]))
 WRITTEN = STREAM.to_sink(MemorySink())
 CONFIG = IcebergSinkConfig(namespace="db", table="t", storage=IcebergStorage.Local("/tmp/lake"))
 REST = IcebergSinkConfig("http://catalog", None, "db", "t", IcebergStorage.Local("/tmp/lake"))
+MANAGER, EVOLUTION = SnapshotManager(CONFIG), SchemaEvolution("id int")
 KAFKA = {"bootstrap_servers": "host:9092", "topics": "t", "schema": "id long"}
 S3, AZURE, GCS, LOCAL = IcebergStorage.S3, IcebergStorage.Azure, IcebergStorage.Gcs, IcebergStorage.Local
 
@@ -258,6 +265,37 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (orphan_files, {"table": CONFIG}, {"table": "", "older_than": ""}),
     (remove_orphan_files, {"table": CONFIG}, {"table": "", "older_than": ""}),
     (publish_branch, {"table": CONFIG}, {"table": ""}),
+    (SnapshotManager, {"table": CONFIG}, {"table": ""}),
+    # There is no such table: what is right fails too.
+    (MANAGER.snapshot_by_id, {"snapshot_id": 5}, {"snapshot_id": ""}),
+    (MANAGER.snapshot_at_timestamp, {"at": "2026-01-01"}, {"at": ""}),
+    (MANAGER.create_snapshot, {}, {"properties": "", "tag": ""}),
+    (MANAGER.rollback_to, {"target": 5}, {"target": ""}),
+    (MANAGER.create_tag, {"name": "x"}, {"name": "", "snapshot_id": "", "max_age": ""}),
+    (MANAGER.drop_tag, {"name": "x"}, {"name": ""}),
+    (MANAGER.drop_branch, {"name": "x"}, {"name": ""}),
+    (
+        MANAGER.create_branch,
+        {"name": "x"},
+        {"name": "", "snapshot_id": "", "min_snapshots": "", "max_snapshot_age": "", "max_age": ""},
+    ),
+    (
+        MANAGER.expire_snapshots,
+        {},
+        {"older_than": "", "retain_last": "", "snapshot_ids": "", "outside": "", "dry_run": ""},
+    ),
+    (SchemaEvolution, {"current": "id int"}, {"current": "", "changes": "list"}),
+    (EVOLUTION.add, {"column": "x", "data_type": "int"}, {"column": "x", "data_type": "type"}),
+    (EVOLUTION.drop, {"column": "x"}, {"column": "x"}),
+    (EVOLUTION.rename, {"column": "id", "name": "x"}, {"column": "x", "name": "x"}),
+    (EVOLUTION.update_type, {"column": "id", "data_type": "long"}, {"column": "x", "data_type": "type"}),
+    (EVOLUTION.apply, {"table": CONFIG}, {"table": "None"}),
+    (EVOLUTION.to_sql, {"table": "x"}, {"table": "x", "dialect": ""}),
+    (EVOLUTION.statements, {"table": "x"}, {"table": "x", "dialect": ""}),
+    (TypeConverter.arrow_to_iceberg, {"arrow_type": pa.int32()}, {"arrow_type": "", "format_version": ""}),
+    (TypeConverter.iceberg_to_arrow, {"iceberg_type": LongType()}, {"iceberg_type": ""}),
+    (TypeConverter.arrow_to_iceberg_schema, {"schema": pa.schema({})}, {"schema": "", "format_version": ""}),
+    (TypeConverter.iceberg_to_arrow_schema, {"schema": Schema()}, {"schema": ""}),
 ]
 
 
@@ -317,6 +355,10 @@ TAKE_NOTHING = {
     "IcebergStorage",
     "Append",
     "MemoryCatalog",
+    "Expiry",
+    "Ref",
+    "SnapshotInfo",
+    "SnapshotList",
     "ABORT",
     "EOF",
 }

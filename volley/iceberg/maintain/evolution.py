@@ -69,6 +69,8 @@ class SchemaEvolution:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "current", _schema(self.current))
+        if not isinstance(self.changes, tuple | list) or not all(map(_is_change, self.changes)):
+            raise ConfigError(f"changes are {self.changes!r}", hint='SchemaEvolution(schema).add("email", "string")')
         object.__setattr__(self, "changes", tuple(self.changes))
 
     def add(self, column: str | Sequence[str], data_type: TypeLike | pa.DataType | IcebergType) -> SchemaEvolution:
@@ -84,8 +86,9 @@ class SchemaEvolution:
         """
         from volley.iceberg.schema.changes import AddColumn
 
-        path = _name(column).split(".") if isinstance(column, str) else names("column", column)
-        return self._with(AddColumn(tuple(path), _type(data_type)))
+        several = isinstance(column, list | tuple) and len(column) > 0
+        path = names("column", column) if several else tuple(_name(column).split("."))
+        return self._with(AddColumn(path, _type(data_type)))
 
     def drop(self, column: str) -> SchemaEvolution:
         """Drop a column.
@@ -261,6 +264,12 @@ def _type(data_type: Any) -> IcebergType:
     return iceberg_of(data_type if isinstance(data_type, pa.DataType) else arrow_type(data_type), 3)
 
 
+def _is_change(change: object) -> bool:
+    from volley.iceberg.schema.changes import Change
+
+    return isinstance(change, Change)
+
+
 def _verb(change: Change) -> str:
     from volley.iceberg.schema.changes import AddColumn, DropColumn, RenameColumn, UpdateType
 
@@ -277,7 +286,7 @@ def _verb(change: Change) -> str:
 
 
 def _name(name: Any) -> str:
-    if not isinstance(name, str) or not all(name.split(".")):
+    if not isinstance(name, str) or not all(part.strip() for part in name.split(".")):
         raise ConfigError(
             f"{name!r} is not a name", hint='the dotted name of a column or table, such as "address.city"'
         )

@@ -45,14 +45,14 @@ class Rule:
         now: The time from which ages count.
         older_than: Snapshots of this time and later ones are kept; None = the table's setting.
         retain_last: The number of snapshots that each branch keeps in any case; None = the table's setting.
-        ids: The ids of the snapshots to remove instead, whatever their age.
+        ids: The ids of the snapshots to remove instead, whatever their age; None = by age.
         table: The table's dotted name, for messages.
     """
 
     now: datetime
     older_than: datetime | None = None
     retain_last: int | None = None
-    ids: frozenset[int] = frozenset()
+    ids: frozenset[int] | None = None
     table: str = ""
 
     def expired(self, metadata: TableMetadata) -> Expired:
@@ -62,7 +62,7 @@ class Rule:
             ConfigError: If one of the ids is a branch's last snapshot, or a tag's.
             SnapshotNotFoundError: If the table lacks one of them.
         """
-        return _by_id(metadata, self.ids, self.table) if self.ids else _by_age(metadata, self)
+        return _by_age(metadata, self) if self.ids is None else _by_id(metadata, self.ids, self.table)
 
     def cutoff(self, metadata: TableMetadata, ref: SnapshotRef | None = None) -> int:
         """Return the time, in milliseconds, from which on snapshots are kept; a branch's own setting comes first."""

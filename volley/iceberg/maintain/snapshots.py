@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from volley.checks import Duration, Instant, count, duration, duration_or_zero, flag, instant, optional
+from volley.checks import Duration, Instant, count, duration, duration_or_zero, flag, instant, mapping, optional
 from volley.errors import ConfigError
 from volley.iceberg.config import IcebergSinkConfig, check_snapshot_properties, table_ref
 from volley.iceberg.maintain.values import Expiry, Ref, SnapshotInfo, SnapshotList
@@ -119,7 +119,7 @@ class SnapshotManager:
         """
         from volley.iceberg.maintain.refs import add_empty_snapshot
 
-        texts = dict(properties or {})
+        texts = {} if properties is None else mapping("properties", properties)
         check_snapshot_properties(texts)
         if tag is not None:
             check_name("tag", tag)
@@ -230,7 +230,7 @@ class SnapshotManager:
         older_than: Instant | Duration | None = None,
         retain_last: int | None = None,
         *,
-        snapshot_ids: Collection[int] = (),
+        snapshot_ids: Collection[int] | None = None,
         outside: bool = False,
         dry_run: bool = False,
     ) -> Expiry:
@@ -247,7 +247,7 @@ class SnapshotManager:
                 ``history.expire.max-snapshot-age-ms``, five days by default.
             retain_last: The number of snapshots that each branch keeps even if they are older. None = the table's
                 ``history.expire.min-snapshots-to-keep``, one by default.
-            snapshot_ids: Expire exactly these snapshots, instead of those that are old.
+            snapshot_ids: Expire exactly these snapshots, instead of those that are old; none if it is empty.
             outside: Delete files outside of the table's own folders too, such as files that were added to the table
                 where they were. Make sure that nobody else needs them.
             dry_run: Change nothing, and return what would be done.
@@ -265,11 +265,12 @@ class SnapshotManager:
         from volley.iceberg.maintain.expiry import expire, plan_expiry
         from volley.iceberg.maintain.retention import Rule
 
-        if snapshot_ids and not (older_than is None and retain_last is None):
+        ids = _ids(snapshot_ids)
+        if ids is not None and not (older_than is None and retain_last is None):
             raise ConfigError("both snapshot_ids and an age are given", hint="expire one, then the other")
         now = datetime.now(UTC)
         time = None if older_than is None else _cutoff(older_than, now)
-        rule = Rule(now, time, optional(count)("retain_last", retain_last), frozenset(snapshot_ids), self.ref.name)
+        rule = Rule(now, time, optional(count)("retain_last", retain_last), ids, self.ref.name)
         run = plan_expiry if flag("dry_run", dry_run) else expire
         return run(self.ref, rule.expired, flag("outside", outside))
 
@@ -323,6 +324,14 @@ class SnapshotManager:
         from volley.iceberg.maintain.refs import drop_ref
 
         drop_ref(self.ref, name, is_branch)
+
+
+def _ids(snapshot_ids: Collection[int] | None) -> frozenset[int] | None:
+    if snapshot_ids is None:
+        return None
+    if not isinstance(snapshot_ids, Collection) or not all(isinstance(each, int) for each in snapshot_ids):
+        raise ConfigError(f"snapshot_ids are {snapshot_ids!r}", hint="a list of the ids of snapshots")
+    return frozenset(snapshot_ids)
 
 
 def _span(name: str, value: Duration | None) -> timedelta | None:

@@ -20,6 +20,7 @@ from pyiceberg.types import (
     UnknownType,
 )
 
+from volley.checks import of_type
 from volley.errors import SourceError
 from volley.iceberg.schema.types import arrow_schema, arrow_type_of, fields_in, iceberg_type
 from volley.types.arrow import canonical_type
@@ -34,6 +35,7 @@ _WITHOUT_ARROW = (GeometryType, GeographyType)
 
 def iceberg_schema_of(schema: pa.Schema, format_version: int) -> Schema:
     """Return the Iceberg schema of an Arrow schema. See `TypeConverter`."""
+    of_type(pa.Schema, "pa.schema({…})")("schema", schema)
     check_names(schema.names, "the schema")
     fields = [_nested_field(field, field.name, format_version) for field in schema]
     return Schema(*fields) if _has_ids(StructType(*fields)) else assign_fresh_schema_ids(Schema(*fields))
@@ -41,18 +43,21 @@ def iceberg_schema_of(schema: pa.Schema, format_version: int) -> Schema:
 
 def iceberg_of(data_type: pa.DataType, format_version: int) -> IcebergType:
     """Return the Iceberg type of an Arrow type. See `TypeConverter`."""
+    of_type(pa.DataType, "an Arrow type such as pa.int64()")("arrow_type", data_type)
     converted = _iceberg(data_type, "", format_version)
     return converted if _has_ids(converted) else cast(IcebergType, assign_fresh_schema_ids(converted))
 
 
 def arrow_schema_of(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of an Iceberg schema. See `TypeConverter`."""
+    of_type(Schema, "pyiceberg's Schema")("schema", schema)
     _check_for_arrow(schema.as_struct())
     return arrow_schema(schema)
 
 
 def arrow_of(data_type: IcebergType) -> pa.DataType:
     """Return the Arrow type of an Iceberg type. See `TypeConverter`."""
+    of_type(IcebergType, "an Iceberg type such as LongType()")("iceberg_type", data_type)
     _check_for_arrow(data_type)
     return arrow_type_of(data_type)
 

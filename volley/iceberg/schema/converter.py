@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from volley.errors import ConfigError
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.schema import Schema
@@ -45,6 +47,7 @@ class TypeConverter:
         """
         from volley.iceberg.schema.conversion import iceberg_of
 
+        _check_version(format_version)
         return iceberg_of(arrow_type, format_version)
 
     @staticmethod
@@ -74,6 +77,7 @@ class TypeConverter:
         """
         from volley.iceberg.schema.conversion import iceberg_schema_of
 
+        _check_version(format_version)
         return iceberg_schema_of(schema, format_version)
 
     @staticmethod
@@ -86,3 +90,8 @@ class TypeConverter:
         from volley.iceberg.schema.conversion import arrow_schema_of
 
         return arrow_schema_of(schema)
+
+
+def _check_version(format_version: int) -> None:
+    if isinstance(format_version, bool) or format_version not in (1, 2, 3):
+        raise ConfigError(f"format_version {format_version!r} is unknown", hint="1, 2 or 3")
