@@ -152,7 +152,8 @@ class Increments:
         return Increment(position.at_its_end(), _by_path(files))
 
     def _changed(self, position: Position, snapshot: Snapshot) -> Increment:
-        splits = change_splits(self._io, snapshot, self.table.metadata, self.keys)
+        keys = [field.field_id for field in self.schema.fields if field.name in self.keys]
+        splits = change_splits(self._io, snapshot, self.table.metadata, keys)
         return Increment(position, changes=splits, divisible=False)
 
     def _live_between(self, start: Position, end: Position) -> Increment:
