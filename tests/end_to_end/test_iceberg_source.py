@@ -207,7 +207,7 @@ def test_snapshots_branches_tags_and_times(written: Written, read: Read) -> None
     ref = config.ref
     assert read(IcebergSourceConfig(ref.with_branch("begin")), "tag") == [1]
     assert read(IcebergSourceConfig(ref.with_branch("audit")), "branch") == [1, 3]
-    with pytest.raises(ConfigError, match=r"no branch or tag 'adit'[\s\S]*did you mean 'audit'"):
+    with pytest.raises(SnapshotNotFoundError, match=r"no branch or tag 'adit'[\s\S]*did you mean 'audit'"):
         read(IcebergSourceConfig(ref.with_branch("adit")), "typo")
     with pytest.raises(SnapshotNotFoundError, match="has no snapshot 12345"):
         read(config.with_mode(Snapshot(12345)), "unknown")

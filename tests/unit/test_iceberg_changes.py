@@ -360,7 +360,7 @@ def test_arrow_has_all_snapshots_in_order(files: Make) -> None:
 def test_an_empty_table_has_no_changes(files: Make) -> None:
     table = files(SCHEMA)
     assert list(changes_between(table.ref, None)) == []
-    with pytest.raises(SnapshotNotFoundError, match="no branch 'audit'"):
+    with pytest.raises(SnapshotNotFoundError, match="no branch or tag 'audit'"):
         changes_between(table.ref.with_branch("audit"), None)
 
 

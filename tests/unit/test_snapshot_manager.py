@@ -131,7 +131,7 @@ def test_a_time_on_a_branch_is_answered_by_its_ancestors(history: History) -> No
     assert audit.snapshot_at_timestamp(manager.snapshot_by_id(first).committed_at).id == first
     with pytest.raises(SnapshotNotFoundError, match="before the first snapshot"):
         audit.snapshot_at_timestamp("2020-01-01")
-    with pytest.raises(ConfigError, match="no branch or tag 'audti'") as error:
+    with pytest.raises(SnapshotNotFoundError, match="no branch or tag 'audti'") as error:
         SnapshotManager(history.ref.with_branch("audti")).current_snapshot()
     assert "did you mean 'audit'" in str(error.value)
 

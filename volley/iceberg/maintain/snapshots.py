@@ -58,7 +58,6 @@ class SnapshotManager:
 
         Raises:
             SnapshotNotFoundError: If the table has no snapshot yet.
-            ConfigError: If it has no such branch.
             TableNotFoundError: If there is no such table.
             CatalogError: If the catalog can't be reached or rejects the request.
         """

@@ -9,7 +9,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry, ancestors_of
 
-from volley.errors import ConfigError, SnapshotExpiredError, SnapshotNotFoundError, near
+from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, near
 
 __all__ = ["moment_of", "snapshot_at", "snapshot_of", "snapshot_of_ref"]
 
@@ -36,15 +36,14 @@ def snapshot_of_ref(metadata: TableMetadata, name: str, table: str) -> Snapshot:
     """Return the last snapshot of a branch, or the snapshot of a tag.
 
     Raises:
-        ConfigError: If there is no such branch or tag.
-        SnapshotNotFoundError: If the table has no snapshot yet.
+        SnapshotNotFoundError: If there is no such branch or tag, or the table has no snapshot yet.
     """
     snapshot = metadata.snapshot_by_name(name)
     if snapshot is not None:
         return snapshot
     if name == MAIN_BRANCH:
         raise SnapshotNotFoundError(f"table {table} has no snapshot yet", hint="write to it first")
-    raise ConfigError(f"table {table} has no branch or tag {name!r}", hint=near(name, metadata.refs))
+    raise SnapshotNotFoundError(f"table {table} has no branch or tag {name!r}", hint=near(name, metadata.refs))
 
 
 def snapshot_at(metadata: TableMetadata, name: str, at: datetime, table: str) -> Snapshot:
@@ -60,9 +59,8 @@ def snapshot_at(metadata: TableMetadata, name: str, at: datetime, table: str) ->
         table: The table's dotted name, for messages.
 
     Raises:
-        SnapshotNotFoundError: If the time is before the first snapshot.
+        SnapshotNotFoundError: If the time is before the first snapshot, or there is no such branch or tag.
         SnapshotExpiredError: If the snapshot of that time was expired.
-        ConfigError: If there is no such branch or tag.
     """
     head = snapshot_of_ref(metadata, name, table)
     # Iceberg has milliseconds: a commit in the same millisecond counts.
