@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import volley
-from volley import IcebergSinkConfig, IcebergStorage
+from volley import IcebergSinkConfig, IcebergSourceConfig, IcebergStorage
 
 ROOT = Path(__file__).parents[2]
 REQUIRED = {"catalog_uri", "warehouse", "namespace", "table", "storage", "catalog"}
@@ -20,15 +20,25 @@ REQUIRED = {"catalog_uri", "warehouse", "namespace", "table", "storage", "catalo
 WITH_ANOTHER = {"compression_level", "renames", "drops"}
 
 
-def settings_of_the_readme() -> dict[str, str]:
-    """Setting → default, from the table."""
+def settings_of_the_readme(marked: str) -> dict[str, str]:
+    """Setting → default, from the table behind a comment."""
     text = (ROOT / "README.md").read_text()
-    table = text.partition("<!-- settings:")[2].partition("`with_tuning")[0]
+    table = text.partition(f"<!-- {marked}:")[2].partition("\n\n")[2].partition("\n\n")[0]
     return dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.M))
 
 
+def test_the_table_of_the_sources_settings_is_the_codes() -> None:
+    listed = settings_of_the_readme("source settings")
+    assert set(listed) == {field.name for field in fields(IcebergSourceConfig)} - REQUIRED - {"properties", "keys"}
+    config = IcebergSourceConfig("t", namespace="db", storage=IcebergStorage.Local("lake"))
+    for name, text in listed.items():
+        value = getattr(config, name)
+        assert (value if isinstance(value, str) else repr(value)) == text
+        assert getattr(config, f"with_{name}")(value) == config, name
+
+
 def test_the_table_of_settings_is_the_codes() -> None:
-    listed = settings_of_the_readme()
+    listed = settings_of_the_readme("settings")
     assert set(listed) == {field.name for field in fields(IcebergSinkConfig)} - REQUIRED - WITH_ANOTHER
     config = IcebergSinkConfig(namespace="db", table="t", storage=IcebergStorage.Local("lake"))
     for name, text in listed.items():

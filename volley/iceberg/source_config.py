@@ -16,9 +16,9 @@ from volley.iceberg.table import TableRef
 from volley.plan.expressions import Expr, ExprNode
 from volley.secrets import redacted_repr
 
-__all__ = ["Batch", "Changes", "IcebergSourceConfig", "Incremental", "OnExpired", "ReadMode", "Snapshot"]
+__all__ = ["Batch", "IcebergSourceConfig", "Incremental", "OnChanges", "OnExpired", "ReadMode", "Snapshot"]
 
-Changes = Literal["fail", "skip", "added_rows", "follow"]
+OnChanges = Literal["fail", "skip", "added_rows", "follow"]
 OnExpired = Literal["fail", "live_rows", "rescan"]
 
 _CHANGES = ("fail", "skip", "added_rows", "follow")
@@ -128,7 +128,7 @@ class IcebergSourceConfig:
     partition_filter: str | ExprNode | None = None
     columns: Sequence[str] | None = None
     batch_size: int = 10_000
-    changes: Changes = "fail"
+    changes: OnChanges = "fail"
     keys: Sequence[str] = ()
     on_expired: OnExpired = "fail"
     max_files_per_epoch: int | None = None
@@ -223,7 +223,7 @@ class IcebergSourceConfig:
         """Set the maximum number of rows per Arrow batch; 10,000 by default."""
         return replace(self, batch_size=rows)
 
-    def with_changes(self, changes: Changes, keys: str | Sequence[str] = ()) -> IcebergSourceConfig:
+    def with_changes(self, changes: OnChanges, keys: str | Sequence[str] = ()) -> IcebergSourceConfig:
         """Set what to do with a snapshot that changes or deletes rows, such as one of an upsert.
 
         Compactions, which change no row, are always passed over.

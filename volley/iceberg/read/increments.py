@@ -18,7 +18,7 @@ from volley.iceberg.read.entries import FileEntry, PlannedFile, Status, entries_
 from volley.iceberg.read.history import changes_rows, check_same_table, snapshots_between
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.positions import Position
-from volley.iceberg.source_config import Changes, OnExpired
+from volley.iceberg.source_config import OnChanges, OnExpired
 
 __all__ = ["Increment", "Increments"]
 
@@ -30,7 +30,7 @@ class Increment:
     Args:
         position: The position behind all of them.
         files: The data files with new rows, in the order of their paths.
-        changes: What a snapshot changed, in place of files; see `Changes`.
+        changes: What a snapshot changed, in place of files; with "follow".
         divisible: True if an epoch can end behind any of the files.
     """
 
@@ -72,7 +72,7 @@ class Increments:
     table: Table
     schema: Schema
     row_filter: BooleanExpression
-    changes: Changes = "fail"
+    changes: OnChanges = "fail"
     on_expired: OnExpired = "fail"
     keys: Sequence[str] = ()
 

@@ -157,7 +157,7 @@ class IcebergReader(Reader):
 
     def _end(self, table: Table) -> Position:
         if _is_pinned(self.config):
-            return Position.from_offset(self.initial)
+            return Position.from_offset(self.initial).at_its_end()
         return Position.at_end(table, _head(table, self.config))
 
     def _increments(self, table: Table) -> Increments:

@@ -1,0 +1,158 @@
+"""What a source may leave out: only what no step of the job could need."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyiceberg.expressions import AlwaysTrue, parser
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestamptzType,
+)
+
+from volley import ConfigError, DataStream, Environment, Expr, MemorySink, MemorySource, Pipeline, col, lit
+from volley.iceberg.read.predicates import parse_predicate, pruning
+from volley.plan import nodes
+from volley.plan.pushdown import used_columns, used_rows
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "real", DoubleType()),
+    NestedField(3, "small", FloatType()),
+    NestedField(4, "name", StringType()),
+    NestedField(5, "day", DateType()),
+    NestedField(6, "at", TimestamptzType()),
+    NestedField(7, "money", DecimalType(9, 2)),
+)
+
+
+@pytest.fixture
+def stream() -> DataStream:
+    return Environment().from_source(MemorySource([{"a": 1, "b": 2, "c": "x"}]))
+
+
+def used(*pipelines: Pipeline) -> tuple[str, set[str] | None]:
+    """The rows and columns that a job uses of its only source."""
+    writes = [write for pipeline in pipelines for write in pipeline._writes]
+    (read,) = {id(node): node for node in nodes.walk(writes) if isinstance(node, nodes.Read)}.values()
+    columns = used_columns(writes, read)
+    return repr(used_rows(writes, read)), None if columns is None else set(columns)
+
+
+def sink(name: str = "out") -> MemorySink:
+    return MemorySink(name)
+
+
+def test_filters_and_columns_of_one_sink(stream: DataStream) -> None:
+    rows = stream.filter_expr(col("a") > 1).filter_expr(col("b") == 2)
+    both = "(col('a') > lit(1)) & (col('b') == lit(2))"
+    assert used(rows.to_sink(sink())) == (both, None)
+    assert used(rows.select("c").to_sink(sink())) == (both, {"a", "b", "c"})
+    assert used(stream.with_column("d", col("a") + 1).select("d").to_sink(sink())) == ("None", {"a"})
+    assert used(stream.with_column("a", col("b")).filter_expr(col("a") > 1).select("c").to_sink(sink()))[1] == {
+        "b",
+        "c",
+    }
+    assert used(stream.drop("b").select("a").to_sink(sink()))[1] == {"a", "b"}
+    assert used(stream.select("a").map(lambda row: row).to_sink(sink()))[1] == {"a"}
+    assert used(stream.map(lambda row: row).select("a").to_sink(sink())) == ("None", None)
+
+
+def test_several_sinks_use_what_any_of_them_uses(stream: DataStream) -> None:
+    one, other = stream.filter_expr(col("a") > 1), stream.filter_expr(col("b") == 2)
+    either = "(col('a') > lit(1)) | (col('b') == lit(2))"
+    assert used(one.select("a").to_sink(sink("1")), other.select("c").to_sink(sink("2"))) == (either, {"a", "b", "c"})
+    assert used(one.select("a").to_sink(sink("1")), other.to_sink(sink("2"))) == (either, None)
+    assert used(one.to_sink(sink("1")), stream.to_sink(sink("2"))) == ("None", None)
+    good, rest = stream.split(col("a") > 1)
+    assert used(good.to_sink(sink("1")), rest.to_sink(sink("2"))) == ("None", None)
+    # What two sinks share is used by both.
+    assert used(one.filter_expr(col("c") == "x").to_sink(sink("1")), one.to_sink(sink("2")))[0] == "col('a') > lit(1)"
+
+
+EXACT: list[tuple[Expr, str]] = [
+    (col("id") == 5, "id = 5"),
+    (lit(5) < col("id"), "id > 5"),
+    (col("id") <= 5, "id <= 5"),
+    (col("id").is_in(1, 2, None), "id in (1, 2)"),
+    (col("name").starts_with("ab"), "name like 'ab%'"),
+    (col("name").is_null(), "name is null"),
+    (col("day") >= date(2026, 1, 1), "day >= '2026-01-01'"),
+    (col("at") < datetime(2026, 1, 1, tzinfo=UTC), "at < '2026-01-01T00:00:00+00:00'"),
+    (col("money") == Decimal("1.25"), "money = 1.25"),
+    # NaN is greater than all numbers, and in no bounds.
+    (col("real") > 1.5, "real > 1.5 or real is nan"),
+    (col("real") < 1.5, "real < 1.5"),
+    # 0.0 equals -0.0, whose bucket is another one.
+    (col("real") == 0.0, "real >= 0.0 and real <= 0.0"),
+    ((col("id") == 5) | (col("name") == "a"), "id = 5 or name = 'a'"),
+    ((col("id") == 5) & (col("id") % 2 == 1), "id = 5"),
+]
+UNKNOWN = [
+    col("id") % 2 == 1,
+    ~(col("id") == 5),
+    col("id") != 5,
+    (col("id") == 5) | (col("id") % 2 == 1),
+    col("real") == math.nan,
+    col("real").is_in(0.0, 1.0),
+    col("small") > 0.1,
+    col("id") > 1.5,
+    col("money") == Decimal("1.255"),
+    col("at") < datetime(2026, 1, 1),
+    col("unknown") == 1,
+    col("name").contains("a"),
+    lit(True),
+]
+
+
+@pytest.mark.parametrize(("predicate", "expected"), EXACT, ids=repr)
+def test_what_iceberg_can_prune_by(predicate: Expr, expected: str) -> None:
+    found = bind(SCHEMA, pruning(predicate.node, SCHEMA), case_sensitive=True)
+    assert found == bind(SCHEMA, parser.parse(expected), case_sensitive=True)
+
+
+@pytest.mark.parametrize("predicate", UNKNOWN, ids=repr)
+def test_what_iceberg_takes_differently_prunes_nothing(predicate: Expr) -> None:
+    assert pruning(predicate.node, SCHEMA) == AlwaysTrue()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("id = 5", col("id") == 5),
+        ("id in (1, 2) and name like 'a%'", col("id").is_in(1, 2) & col("name").starts_with("a")),
+        ("day >= '2026-11-01'", col("day") >= date(2026, 11, 1)),
+        ("at < '2026-11-01T00:00:00+00:00'", col("at") < datetime(2026, 11, 1, tzinfo=UTC)),
+        ("not (id = 5)", col("id") != 5),
+        (
+            "name is null or real is not nan",
+            col("name").is_null() | (col("real").is_null() | (col("real") != math.nan)),
+        ),
+        ("id not in (1, 2)", ~col("id").is_in(1, 2)),
+        ("money > 1.25", col("money") > Decimal("1.25")),
+    ],
+)
+def test_predicates_in_sql(text: str, expected: Expr) -> None:
+    parsed = parse_predicate(text, SCHEMA)
+    assert repr(parsed).replace("~(col('id') == lit(5))", "col('id') != lit(5)") == repr(expected.node)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("id =", "is not a predicate"), ("nope = 1", "nope"), ("id = 'a'", "'a'|Could not convert a"), ("day = 'x'", "x")],
+)
+def test_wrong_predicates_are_named(text: str, told: Any) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse_predicate(text, SCHEMA)
