@@ -97,6 +97,20 @@ class Source(ABC):
         """
         return None
 
+    def explain(self, context: SourceContext) -> str | None:
+        """Return one line about what a job would read, such as what is left out of it, for `DataStream.explain`.
+
+        Args:
+            context: What the job uses of the source; its folder and parallelism are not known.
+
+        Returns:
+            The line; None (default) = nothing more than the source's repr says.
+
+        Raises:
+            VolleyError: If the source can't be read; `explain` then prints the error in its place.
+        """
+        return None
+
 
 class SplitReader(ABC):
     """Reads the splits of a source on executors; picklable."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from volley.checks import Duration, duration
 from volley.engine.options import StartOptions
-from volley.errors import ConfigError, ExpressionError, PlanError, near
+from volley.errors import ConfigError, ExpressionError, PlanError, VolleyError, near
 from volley.plan import nodes
 from volley.plan.expressions import Column, Expr, as_node, output_name
+from volley.plan.pushdown import used_columns, used_rows
 from volley.sink import Sink
+from volley.source import SourceContext
 from volley.types.schemas import check_schema
 
 if TYPE_CHECKING:
@@ -224,7 +226,7 @@ class DataStream:
         return Pipeline((), self._environment)._with(self._node, sink, dead_letter)
 
     def explain(self) -> None:
-        """Print the logical plan, and the execution path with the reason for it."""
+        """Print the logical plan, the execution path with the reason for it, and what the sources leave out."""
         print(_explained([self._node], self._environment))
 
     if not TYPE_CHECKING:
@@ -283,7 +285,7 @@ class Pipeline:
         return self._environment.execute(name, self, **options)
 
     def explain(self) -> None:
-        """Print the logical plan, and the execution path with the reason for it."""
+        """Print the logical plan, the execution path with the reason for it, and what the sources leave out."""
         print(_explained(self._writes, self._environment))
 
     if not TYPE_CHECKING:
@@ -321,8 +323,20 @@ class Pipeline:
 
 
 def _explained(roots: Sequence[nodes.Node], environment: _Runner) -> str:
-    plans = "\n".join(map(nodes.describe, roots))
-    return f"path: {nodes.choose_path(roots, environment.arrow_native)}\n{plans}"
+    path = f"path: {nodes.choose_path(roots, environment.arrow_native)}"
+    return "\n".join([path, *map(nodes.describe, roots), *_of_sources(roots)])
+
+
+def _of_sources(roots: Sequence[nodes.Node]) -> Iterator[str]:
+    """Yield what each source would read, if it tells more than its repr."""
+    for read in (node for node in nodes.walk(roots) if isinstance(node, nodes.Read)):
+        context = SourceContext("", predicate=used_rows(roots, read), columns=used_columns(roots, read))
+        try:
+            line = read.source.explain(context)
+        except VolleyError as error:
+            line = f"not known yet: {error.message}"
+        if line is not None:
+            yield f"{read.source!r}: {line}"
 
 
 def _html(title: str, roots: Sequence[nodes.Node], environment: _Runner) -> str:

@@ -265,6 +265,23 @@ def test_files_that_a_later_filter_drops_are_not_opened(written: Written, enviro
         stream.select("id").to_sink(MemorySink("x")).execute("not pruned")
 
 
+def test_explain_shows_what_is_left_out(
+    written: Written, environment: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = environment.from_source(IcebergSource(written.config))
+    stream.explain()
+    assert "IcebergSource('db.events'): no snapshot yet" in capsys.readouterr().out
+    written.append(1, 2, 3)
+    snapshot = written.append(4, 5, 6)
+    stream.filter_expr(col("id") > 3).select("price").to_sink(MemorySink("out")).explain()
+    shown = capsys.readouterr().out.splitlines()[-1]
+    assert f"snapshot {snapshot}: 1 of 2 data files (0 left out by partition, 1 by statistics)" in shown
+    assert "columns id, price; files pruned by GreaterThan(term=Reference(name='id'), literal=LongLiteral(3))" in shown
+    written.drop()
+    stream.explain()
+    assert "not known yet: table db.events" in capsys.readouterr().out
+
+
 def test_changed_rows_stop_the_job_unless_it_is_told_what_to_do(written: Written, read: Read) -> None:
     written.append(1, 2, 3)
     config = written.config

@@ -60,6 +60,11 @@ class IcebergSource(Source):
 
         return table_schema(self.config)
 
+    def explain(self, context: SourceContext) -> str | None:
+        from volley.iceberg.read.reader import explain
+
+        return explain(self.config, context)
+
     def open(self, context: SourceContext) -> Reader:
         from volley.iceberg.read.reader import open_reader
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -29,6 +29,7 @@ from volley.iceberg.read.changed_files import ChangeSplit
 from volley.iceberg.read.changes import CHANGE_COLUMNS, change_schema, read_changes
 from volley.iceberg.read.increments import Increment, Increments
 from volley.iceberg.read.lookup import snapshot_at, snapshot_of, snapshot_of_ref
+from volley.iceberg.read.planning import plan
 from volley.iceberg.read.positions import Position
 from volley.iceberg.read.predicates import parse_predicate, pruning
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
@@ -40,7 +41,7 @@ from volley.source import Offset, Reader, SourceContext, SplitReader
 from volley.storage.remembered import read_or_create
 from volley.types.arrow import canonical_schema
 
-__all__ = ["IcebergReader", "IcebergSplit", "SplitRows", "open_reader", "read_snapshot", "table_schema"]
+__all__ = ["IcebergReader", "IcebergSplit", "SplitRows", "explain", "open_reader", "read_snapshot", "table_schema"]
 
 _log = logging.getLogger(__name__)
 _NO_LIMIT = float("inf")
@@ -287,6 +288,24 @@ def table_schema(config: IcebergSourceConfig) -> pa.Schema:
     _predicate(config, schema)
     read = canonical_schema(change_schema(schema) if config.changes == "follow" else arrow_schema(schema))
     return pa.schema([read.field(name) for name in _names(config, schema)])
+
+
+def explain(config: IcebergSourceConfig, context: SourceContext) -> str:
+    """Return what a job would read of the current or pinned snapshot. Raises like `open_reader`."""
+    table = retry_reads(config.ref.load)
+    reader = _reader(table, config, _start(table, config).to_offset(), context)
+    snapshot = _pinned(table, config) if _is_pinned(config) else _head(table, config)
+    if snapshot is None:
+        return "no snapshot yet"
+    planned = plan(table.io, table.metadata, snapshot, reader.row_filter, reader.table_schema)
+    by_partition, by_statistics = planned.skipped_by_partition, planned.skipped_by_statistics
+    every = len(planned.files) + by_partition + by_statistics
+    left_out = f"{by_partition:,} left out by partition, {by_statistics:,} by statistics"
+    rows = "" if isinstance(reader.row_filter, AlwaysTrue) else f"; files pruned by {reader.row_filter}"
+    columns = ", ".join(field.name for field in reader.rows.rows.schema.fields)
+    files = f"{len(planned.files):,} of {every:,} data files ({left_out})"
+    manifests = f"{planned.manifests:,} of {planned.manifests + planned.skipped_manifests:,} manifests"
+    return f"snapshot {snapshot.snapshot_id}: {files}, {manifests}; columns {columns}{rows}"
 
 
 def _divided(part: FileTask | ChangeSplit, number: Part) -> FileTask | ChangeSplit:
