@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         VolleyError,
     )
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
-    from volley.metrics import EpochProgress, Metrics, MetricsSnapshot
+    from volley.metrics import EpochProgress, Lag, Metrics, MetricsSnapshot
     from volley.plan.expressions import Expr, col, lit
     from volley.sink import Committer, Sink, SinkContext, TaskWriter, Writer
     from volley.source import Reader, Source, SourceContext, SparkSource
@@ -81,6 +81,7 @@ __all__ = [
     "JobError",
     "KafkaSink",
     "KafkaSource",
+    "Lag",
     "LayoutChangedError",
     "MemorySink",
     "MemorySource",
@@ -134,7 +135,7 @@ _MODULES = {
     "epoch": ["Epoch", "WriteResult"],
     "errors": _ERRORS,
     "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergSource", "IcebergSourceConfig", "IcebergStorage"],
-    "metrics": ["EpochProgress", "Metrics", "MetricsSnapshot"],
+    "metrics": ["EpochProgress", "Lag", "Metrics", "MetricsSnapshot"],
     "plan.expressions": ["Expr", "col", "lit"],
     "sink": ["Committer", "Sink", "SinkContext", "TaskWriter", "Writer"],
     "source": ["Reader", "Source", "SourceContext", "SparkSource"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from volley.errors import ConfigError, JobError
 
@@ -56,6 +56,12 @@ _RUNNING = {
     "seconds": "Time since the start of the running epoch",
 }
 
+_LAGS = {
+    "snapshots": "Snapshots of a source that are not read yet, after the last epoch",
+    "rows": "Rows of a source that are not read yet, after the last epoch",
+    "seconds": "Age of the oldest row of a source that is not read yet, after the last epoch",
+}
+
 
 @dataclass(frozen=True)
 class Series:
@@ -79,10 +85,12 @@ class Exposed:
     Args:
         series: One entry a sink.
         running: The progress of the running epoch, by name; None between epochs.
+        lags: How far the job is behind each source: ``source``, and figures of which some may be None.
     """
 
     series: Sequence[Series]
     running: Mapping[str, float] | None
+    lags: Sequence[Mapping[str, Any]] = ()
 
 
 def exposition(exposed: Exposed, prefix: str) -> str:
@@ -160,6 +168,7 @@ def _families(exposed: Exposed, prefix: str) -> Iterator[Metric]:
         for series in exposed.series:
             histogram.add_metric([*series.labels.values()], *series.buckets[name])
         yield histogram
+    yield from _lag(exposed, prefix)
     if exposed.running is not None:
         yield from _running(exposed.running, prefix, exposed.series[0].labels)
 
@@ -171,6 +180,18 @@ def _filled(
         if (value := sink.values[name]) is not None:
             family.add_metric([*sink.labels.values()], value)
     return family
+
+
+def _lag(exposed: Exposed, prefix: str) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    of_job = {name: value for name, value in exposed.series[0].labels.items() if name != "sink"}
+    for name, text in _LAGS.items() if exposed.lags else ():
+        family = GaugeMetricFamily(f"{prefix}_source_lag_{name}", text, labels=[*of_job, "source"])
+        for lag in exposed.lags:
+            if lag[name] is not None:
+                family.add_metric([*of_job.values(), lag["source"]], lag[name])
+        yield family
 
 
 def _running(epoch: Mapping[str, float], prefix: str, labels: Mapping[str, str]) -> Iterator[Metric]:

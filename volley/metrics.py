@@ -16,7 +16,7 @@ from volley.exposition import Exposed, Series, exposition
 if TYPE_CHECKING:
     from volley.epoch import WriteResult
 
-__all__ = ["EpochProgress", "Histogram", "Metrics", "MetricsSnapshot"]
+__all__ = ["EpochProgress", "Histogram", "Lag", "Metrics", "MetricsSnapshot"]
 
 _COMMIT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _BATCH_RECORDS = (10.0, 100.0, 1_000.0, 5_000.0, 10_000.0, 50_000.0, 100_000.0, 1_000_000.0)
@@ -79,6 +79,27 @@ class EpochProgress:
     files: int = 0
     bytes: int = 0
     seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a job is behind the end of a source.
+
+    Args:
+        source: The source's name in metrics.
+        rows: The number of rows that are not read yet.
+        seconds: The age of the oldest of them; 0 if there are none.
+        snapshots: The number of snapshots of a table that are not read yet.
+
+    Example:
+        >>> Lag("db.events", rows=1_000, seconds=2.5).rows
+        1000
+    """
+
+    source: str
+    rows: int | None = None
+    seconds: float | None = None
+    snapshots: int | None = None
 
 
 class Figures(ABC):
@@ -148,7 +169,8 @@ class Figures(ABC):
     def exposed(self) -> Exposed:
         """Return the metrics for Prometheus: one series a sink, or one for a job without sinks."""
         running = self.running
-        return Exposed([now.series(labels) for labels, now in self._labelled()], asdict(running) if running else None)
+        series = [now.series(labels) for labels, now in self._labelled()]
+        return Exposed(series, asdict(running) if running else None, [asdict(lag) for lag in self.lags.values()])
 
     def _labelled(self) -> list[_Labelled]:
         return [({}, self.snapshot())]
@@ -157,6 +179,11 @@ class Figures(ABC):
     def running(self) -> EpochProgress | None:
         """The progress of the running epoch; None between epochs."""
         return None
+
+    @property
+    def lags(self) -> Mapping[str, Lag]:
+        """How far the job is behind its sources; a snapshot of the counters does not have it."""
+        return {}
 
 
 _NO_COMMITS = Histogram.empty(_COMMIT_SECONDS)
@@ -256,6 +283,13 @@ class Metrics(Figures):
         self._all = [self]
         self._sinks: dict[str, Metrics] = {}
         self._running: Callable[[], EpochProgress | None] = lambda: None
+        self._lags: dict[str, Lag] = {}
+
+    @property
+    def lags(self) -> Mapping[str, Lag]:
+        """How far the job is behind each source that knows it, by the source's name, since the last epoch."""
+        with self._lock:
+            return dict(self._lags)
 
     @property
     def by_sink(self) -> Mapping[str, Metrics]:
@@ -302,6 +336,11 @@ class Metrics(Figures):
     def record_retry(self) -> None:
         """Count one commit attempt after the first."""
         self._count(lambda now: replace(now, commit_retries=now.commit_retries + 1))
+
+    def record_lag(self, lag: Lag) -> None:
+        """Keep how far a source has been read."""
+        with self._lock:
+            self._lags[lag.source] = lag
 
     def record_failed(self, rows: int) -> None:
         """Count rows that went to a dead letter, or those of an epoch that could not be committed."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from volley.metrics import Lag
     from volley.plan.expressions import ExprNode
 
 __all__ = ["Offset", "Reader", "Source", "SourceContext", "SparkSource", "Split", "SplitReader"]
@@ -215,6 +216,22 @@ class Reader(SplitReader):
         Raises:
             Exception: Any; the job logs it as a warning and goes on.
         """
+
+    def lag(self, offset: Offset) -> Lag | None:
+        """Return how far an offset is behind the end of the source, for the job's metrics.
+
+        Called on the driver after each epoch. It must be cheap: use what the reader knows already.
+
+        Args:
+            offset: The end of an epoch.
+
+        Returns:
+            The lag; None (default) = not known.
+
+        Raises:
+            Exception: Any; the job logs it as a warning and goes on.
+        """
+        return None
 
     def start(self) -> None:
         """Start what lives as long as the job, such as a receiver. Called once, before the first epoch.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -172,6 +173,25 @@ def test_a_job_follows_the_table_until_it_is_stopped(written: Written, quick: En
     finally:
         job.stop()
     assert ids(sink) == [0, 1, 2, 3, 4]
+
+
+def test_the_lag_is_in_the_metrics(written: Written, environment: Environment) -> None:
+    first = written.append(1)
+    written.append(2, 3)
+    written.append(4, 5, 6)
+    source = written.config.with_mode(Incremental("1h", start_snapshot=first)).with_max_rows_per_epoch(2)
+    stream = replace(environment, checkpoint_interval="1h").from_source(IcebergSource(source))
+    job = stream.to_sink(MemorySink("lag")).start("lag")
+    try:
+        wait_while_it_runs(job, lambda: job.metrics.lags, "the first epoch's lag")
+        (lag,) = job.metrics.lags.values()
+        text = job.metrics.to_prometheus_format()
+    finally:
+        job.stop()
+    assert (lag.source, lag.rows, lag.snapshots) == ("db.events", 3, 1)
+    assert lag.seconds is not None
+    assert 0 < lag.seconds < 600
+    assert re.search(r'volley_iceberg_source_lag_rows{.*source="db.events"} 3.0', text)
 
 
 def test_starts_after_a_snapshot_or_a_time(written: Written, quick: Environment) -> None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from volley.errors import SourceError, VolleyError
+from volley.metrics import Lag
 from volley.secrets import redact_uri, redacted
 from volley.source import Reader
 from volley.spark.log import NO_OFFSET, SparkLog
@@ -64,6 +65,19 @@ class Readers:
         # Spark logs an epoch in its commit log before it starts the next one.
         self._acknowledge(epoch - 1 if self._stateful else epoch)
 
+    def lags(self, epoch: int) -> list[Lag]:
+        """Return how far the end of an epoch is behind each source that knows it."""
+        if not any(map(_knows_lag, self._readers)):
+            return []
+        try:
+            lines = self._log.offsets(epoch)
+            pairs = [(reader, line) for reader, line in zip(self._readers, lines, strict=True) if line != NO_OFFSET]
+            lags = [reader.lag(json.loads(line)) for reader, line in pairs if reader is not None]
+        except Exception as error:
+            _log.warning("%s: the lag of epoch %d is not known: %s", self._job, epoch, redact_uri(str(error)))
+            return []
+        return [lag for lag in lags if lag is not None]
+
     def stop(self) -> None:
         """Acknowledge what could not be acknowledged yet, then stop the started readers, the last one first."""
         if self._is_running:
@@ -115,6 +129,10 @@ class Readers:
             )
             return False
         return True
+
+
+def _knows_lag(reader: Reader | None) -> bool:
+    return reader is not None and type(reader).lag is not Reader.lag
 
 
 def _needs_commits(reader: Reader | None) -> bool:

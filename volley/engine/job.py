@@ -252,6 +252,8 @@ class Job:
             self._count(self._epochs.run(frame, self._epochs.epoch(query_id, number)))
             self._query_id = query_id
             self._readers.committed(number)
+            for lag in self._readers.lags(number):
+                self.metrics.record_lag(lag)
         except VolleyError as error:
             self._failure = error
             raise

@@ -27,6 +27,7 @@ from volley.formats.packing import Part, pack
 from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.read.changed_files import ChangeSplit
 from volley.iceberg.read.changes import CHANGE_COLUMNS, change_schema, read_changes
+from volley.iceberg.read.history import snapshots_between
 from volley.iceberg.read.increments import Increment, Increments
 from volley.iceberg.read.lookup import snapshot_at, snapshot_of, snapshot_of_ref
 from volley.iceberg.read.planning import plan
@@ -35,6 +36,7 @@ from volley.iceberg.read.predicates import parse_predicate, pruning
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
 from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
+from volley.metrics import Lag
 from volley.plan import nodes
 from volley.plan.expressions import Call, Column, ExprNode, column_names, lit
 from volley.source import Offset, Reader, SourceContext, SplitReader
@@ -149,6 +151,17 @@ class IcebergReader(Reader):
                 yield task, task.file.size, len(task.file.split_offsets) > 1
         for split in increment.changes:
             yield split, split.size, False
+
+    def lag(self, offset: Offset) -> Lag | None:
+        position, name = Position.from_offset(offset), self.config.ref.name
+        if _is_pinned(self.config):
+            return Lag(name, rows=0, seconds=0.0, snapshots=0)
+        table = self._table()
+        head = _head(table, self.config)
+        unread = [] if head is None else snapshots_between(table, position.snapshot, head.snapshot_id)
+        rows = sum(int(snapshot.summary.get("added-records") or 0) for snapshot in unread if snapshot.summary)
+        age = time.time() - unread[0].timestamp_ms / 1000 if unread else 0.0
+        return Lag(name, rows=rows, seconds=max(0.0, age), snapshots=len(unread))
 
     def read(self, split: IcebergSplit) -> Iterator[pa.RecordBatch]:
         return self.rows.read(split)
