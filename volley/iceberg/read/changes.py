@@ -15,7 +15,7 @@ from volley.arrow.matching import differing, matching_rows
 from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit
 from volley.iceberg.read.entries import Content
 from volley.iceberg.read.rows import FileTask, RowReader
-from volley.iceberg.read.spill import spilled
+from volley.iceberg.read.spill import MOST_PARTS, spilled
 from volley.iceberg.schema.types import arrow_schema
 
 __all__ = ["CHANGE_COLUMNS", "change_schema", "read_changes"]
@@ -151,14 +151,15 @@ class _Comparison:
         if parts == 1:
             yield self._cancelled(self._table(self._rows(_lost)), self._table(self._rows(_gained)))
             return
-        schema = arrow_schema(self.reader.schema)
+        schema, parts = arrow_schema(self.reader.schema), min(parts, MOST_PARTS)
         columns = self.keys or schema.names
         with (
             spilled(self._rows(_lost), schema, columns, parts) as removed,
             spilled(self._rows(_gained), schema, columns, parts) as added,
         ):
-            for side in zip(removed, added, strict=True):
-                yield self._cancelled(*side)
+            # No variable holds a part while the next one is read.
+            for _ in range(parts):
+                yield self._cancelled(next(removed), next(added))
 
     def _rows(self, side: Callable[[FileIO, ChangedFile, RowReader], Batches]) -> Batches:
         return chain.from_iterable(side(self.io, file, self.reader) for file in self.files)

@@ -14,11 +14,11 @@ import pyarrow as pa
 from volley.arrow.matching import hashes
 from volley.iceberg.storage.errors import storage_errors
 
-__all__ = ["spilled"]
+__all__ = ["MOST_PARTS", "spilled"]
 
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
-# Each part is an open file.
-_MOST_PARTS = 256
+MOST_PARTS = 256
+"""The most parts: each is an open file."""
 
 
 @contextmanager
@@ -31,14 +31,14 @@ def spilled(
         batches: The rows.
         schema: Their schema.
         columns: The columns.
-        parts: The number of parts.
+        parts: The number of parts, at most `MOST_PARTS`.
 
     Raises:
         StorageError: If the local disk is full.
     """
     folder = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
     with tempfile.TemporaryDirectory(prefix="volley-rows-", dir=folder) as place:
-        paths = [Path(place, str(number)) for number in range(min(parts, _MOST_PARTS))]
+        paths = [Path(place, str(number)) for number in range(parts)]
         with ExitStack() as stack:
             writers = [_opened(stack, path, schema) for path in paths]
             for batch in batches:
