@@ -15,7 +15,8 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from volley.iceberg.read.entries import read_manifest
+from volley.errors import StorageError
+from volley.iceberg.read.entries import entries_of
 from volley.iceberg.storage.errors import storage_error
 from volley.iceberg.storage.listing import data_folder, file_system
 from volley.secrets import redact
@@ -71,10 +72,14 @@ def _live(
     io: FileIO, manifest: ManifestFile, may_be_gone: bool = False, among: Collection[str] | None = None
 ) -> dict[str, str]:
     """Return the paths of a manifest's live files, by their places; only those `among` these places if given."""
-    with suppress(*([FileNotFoundError] if may_be_gone else [])):
-        live = {_place(entry.path): entry.path for entry in read_manifest(io, manifest) if entry.is_live}
-        return live if among is None else {place: path for place, path in live.items() if place in among}
-    return {}
+    try:
+        entries = entries_of(io, manifest)
+    except StorageError as error:
+        if may_be_gone and isinstance(error.__cause__, FileNotFoundError):
+            return {}
+        raise
+    live = {_place(entry.path): entry.path for entry in entries if entry.is_live}
+    return live if among is None else {place: path for place, path in live.items() if place in among}
 
 
 def is_inside(table: Table) -> Callable[[str], bool]:
