@@ -35,19 +35,18 @@ def _tables(asked: Benchmark) -> Iterator[dict[str, Any]]:
     files = sorted(events_folder(FILES * _ROWS_PER_FILE, _ROWS_PER_FILE).glob("*.parquet"))
     snapshots = ((asked.rows or 0) + asked.options["before"]) // (_ROWS_PER_FILE * _FILES_PER_SNAPSHOT)
     with tempfile.TemporaryDirectory(prefix="volley-bench-") as lake:
-        _fill(Lake(lake), "t", files, 1 + snapshots)
-        _fill(Lake(lake), "small", files, 1 + _WARM_UP_SNAPSHOTS)
+        _fill(Lake(lake), "t", files, snapshots)
+        _fill(Lake(lake), "small", files, _WARM_UP_SNAPSHOTS)
         yield {"lake": lake}
 
 
 def _fill(lake: Lake, name: str, files: list[Path], snapshots: int) -> None:
+    """Write snapshots of two files each."""
     committer = open_sink(replace(lake.config, table=name), pq.read_schema(files[0]))
     for epoch in range(snapshots):
-        # The first snapshot, after which the stream starts, has no rows.
         chosen = [files[(epoch * _FILES_PER_SNAPSHOT + task) % len(files)] for task in range(_FILES_PER_SNAPSHOT)]
         written = [
-            write(committer, epoch, pq.ParquetFile(file).iter_batches() if epoch else [], task)
-            for task, file in enumerate(chosen)
+            write(committer, epoch, pq.ParquetFile(file).iter_batches(), task) for task, file in enumerate(chosen)
         ]
         committer.commit(Epoch(QUERY, epoch), written)
 
@@ -79,8 +78,7 @@ def table_to_table(run: Run) -> None:
 
     def copy(name: str, table: str, rows: int) -> Progress:
         ref = replace(Lake(run.options["lake"]).config.ref, table=table)
-        first = ref.load().metadata.snapshots[0].snapshot_id
-        follow = Incremental(poll_interval="1s", start_snapshot=first)
+        follow = Incremental(poll_interval="1s", start_timestamp="2000-01-01")
         source = IcebergSourceConfig(ref).with_mode(follow).with_max_files_per_epoch(_FILES_PER_SNAPSHOT)
         sink = IcebergSink(replace(Lake(run.folder).config, table=name))
         environment = Environment(checkpoint_dir=str(checkpoints), checkpoint_interval=0)
