@@ -362,6 +362,37 @@ def test_a_table_that_was_rolled_back_or_made_anew_is_told_apart(written: Writte
         read(written.config)
 
 
+def test_another_branch_does_not_prove_what_expired(written: Written, read: Read) -> None:
+    first = written.append(1)
+    assert read(written.config) == [1]
+    second = written.append(2)
+    third = written.append(3)
+    written.table.manage_snapshots().create_branch(third, "audit").commit()
+    written.append(99, branch="audit")
+    written.expire(first, second)
+    assert read(written.config) == [2, 3]
+
+
+def test_a_stream_goes_on_after_its_start_has_expired(written: Written, read: Read, environment: Environment) -> None:
+    first = written.append(1)
+    written.append(2)
+    config = written.config.with_mode(Incremental(start_snapshot=first))
+    sink = MemorySink(f"{uuid.uuid4()}")
+
+    def follow(expected: list[int]) -> None:
+        stream = replace(environment, checkpoint_interval=0).from_source(IcebergSource(config))
+        job = stream.to_sink(sink).start("started")
+        try:
+            wait_for(job, sink, expected)
+        finally:
+            job.stop()
+
+    follow([2])
+    written.append(3)
+    written.expire(first)
+    follow([2, 3])
+
+
 def test_a_table_is_copied_into_another(written: Written, environment: Environment, tmp_path: Path) -> None:
     for number in range(5):
         written.append(*range(number * 1000, number * 1000 + 1000))
@@ -380,6 +411,7 @@ def test_settings_that_do_not_fit_the_table_are_refused(written: Written, enviro
         (written.config.with_columns(["idd"]), ConfigError, "did you mean 'id'"),
         (written.config.with_partition_filter("nope = 1"), ConfigError, "nope"),
         (written.config.with_partition_filter("id ="), ConfigError, "is not a predicate"),
+        (written.config.with_partition_filter(col("idd") > 1), ConfigError, "did you mean 'id'"),
     ]
     for config, error, text in wrong:
         with pytest.raises(error, match=text):

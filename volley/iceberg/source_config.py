@@ -184,6 +184,8 @@ class IcebergSourceConfig:
                 f"partition_filter is of type {type(self.partition_filter).__name__}",
                 hint='"year = 2024 and month = 10", or col("year") == 2024',
             )
+        if self.columns is not None and (not self.columns or len(set(self.columns)) < len(self.columns)):
+            raise ConfigError(f"columns are {self.columns!r}", hint="name each column once; None = all")
         if self.keys and self.changes != "follow":
             raise ConfigError('keys pair the updates of with_changes("follow")', hint='with_changes("follow", keys)')
 
@@ -241,7 +243,8 @@ class IcebergSourceConfig:
     def with_on_expired(self, on_expired: OnExpired) -> IcebergSourceConfig:
         """Set what to do if snapshots that were not yet read have expired.
 
-        In any case the job goes on if the table's metadata still proves what they added: if no file was removed since.
+        In any case the job goes on if the table's metadata still prove what they added: if no file that was there
+        before has been removed. Rows that were added and removed again in the meantime are not seen.
 
         Args:
             on_expired: ``"fail"`` (the default): the job fails and names the snapshots. ``"live_rows"``: read the rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pyiceberg.expressions import BooleanExpression
@@ -62,6 +63,7 @@ class Increments:
 
     Args:
         table: The table.
+        head: The last snapshot of the branch, whose manifests may still have entries of expired snapshots.
         schema: The schema whose names the filter uses.
         row_filter: Leaves out files without matching rows.
         changes: What to do with snapshots that change or delete rows.
@@ -70,6 +72,7 @@ class Increments:
     """
 
     table: Table
+    head: Snapshot | None
     schema: Schema
     row_filter: BooleanExpression
     changes: OnChanges = "fail"
@@ -77,11 +80,10 @@ class Increments:
     keys: Sequence[str] = ()
 
     def goal(self, start: Position, end: Position) -> Position:
-        """Return the position to read to: the end, unless a scan has to begin or to go on; checks the way to it.
+        """Return the position to read to: the end, unless a scan has to begin or to go on.
 
         Raises:
-            SourceError: If snapshots on the way have expired, change rows, or were rolled back; or if the table was
-                made anew.
+            SourceError: If snapshots on the way have expired or were rolled back, or if the table was made anew.
         """
         check_same_table(self.table, start.table)
         if end.snapshot is None:
@@ -89,19 +91,30 @@ class Increments:
         if start.snapshot == end.snapshot:
             return start.at_its_end() if end.after is None else end
         try:
-            for snapshot in snapshots_between(self.table, start.snapshot, end.snapshot):
-                self._check_allowed(snapshot)
+            snapshots_between(self.table, start.snapshot, end.snapshot)
         except (SnapshotExpiredError, SnapshotNotFoundError) as error:
             if self.on_expired == "rescan":
                 return end.scanning(None)
             self._check_proven(start, end, error)
         return end
 
+    def check(self, start: Position, end: Position) -> None:
+        """Check what `between` checks, without planning the files.
+
+        Raises:
+            SourceError: As for `between`.
+        """
+        if end.snapshot in (None, start.snapshot) or end.scan:
+            return
+        with suppress(SnapshotExpiredError, SnapshotNotFoundError):
+            for snapshot in snapshots_between(self.table, start.snapshot, end.snapshot):
+                self._check_allowed(snapshot)
+
     def between(self, start: Position, end: Position) -> Iterator[Increment]:
         """Yield what stands between two positions; the same on every call.
 
         Raises:
-            SourceError: As for `goal`.
+            SourceError: As for `goal`, or if a snapshot changes rows and the settings do not say what to do then.
         """
         check_same_table(self.table, end.table)
         for increment in self._increments(start, end):
@@ -133,11 +146,7 @@ class Increments:
             files = self._plan(snapshot)
         else:
             self._check_proven(position, position, None)
-            files = [
-                planned
-                for planned in self._plan(self._head())
-                if planned.file.file_sequence_number <= position.sequence
-            ]
+            files = [planned for planned in self._plan_head() if planned.file.file_sequence_number <= position.sequence]
         return Increment(position.at_its_end(), _by_path(files))
 
     def _added(self, position: Position) -> Increment:
@@ -146,9 +155,7 @@ class Increments:
         if snapshot is not None:
             return Increment(position.at_its_end(), _by_path(self._plan(snapshot, added_only=True)))
         self._check_proven(position, position, None)
-        files = [
-            planned for planned in self._plan(self._head()) if planned.file.file_sequence_number == position.sequence
-        ]
+        files = [planned for planned in self._plan_head() if planned.file.file_sequence_number == position.sequence]
         return Increment(position.at_its_end(), _by_path(files))
 
     def _changed(self, position: Position, snapshot: Snapshot) -> Increment:
@@ -159,7 +166,7 @@ class Increments:
     def _live_between(self, start: Position, end: Position) -> Increment:
         files = [
             planned
-            for planned in self._plan(self._head())
+            for planned in self._plan_head()
             if start.sequence < planned.file.file_sequence_number <= end.sequence
         ]
         return Increment(end.at_its_end(), _by_path(files), divisible=False)
@@ -167,16 +174,15 @@ class Increments:
     def _plan(self, snapshot: Snapshot, added_only: bool = False) -> list[PlannedFile]:
         return plan(self._io, self.table.metadata, snapshot, self.row_filter, self.schema, added_only).files
 
+    def _plan_head(self) -> list[PlannedFile]:
+        return [] if self.head is None else self._plan(self.head)
+
     @property
     def _io(self) -> FileIO:
         return self.table.io
 
     def _snapshot(self, snapshot_id: int | None) -> Snapshot | None:
         return None if snapshot_id is None else self.table.metadata.snapshot_by_id(snapshot_id)
-
-    def _head(self) -> Snapshot:
-        """Return the latest snapshot, whose manifests may still have entries of expired ones."""
-        return max(self.table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
 
     def _check_allowed(self, snapshot: Snapshot) -> bool:
         """Return False for a snapshot to pass over.
@@ -211,13 +217,7 @@ class Increments:
             return
         if self.changes == "follow" and error is not None:
             raise error
-        head = self._head()
-        entries = [
-            entry
-            for manifest in manifests_of(self._io, head)
-            for entry in entries_of(self._io, manifest)
-            if entry.is_live
-        ]
+        entries = list(self._live_entries())
         is_same = all(position.live == _written_until(entries, position) for position in {start, end})
         if is_same and not any(entry.content and entry.file_sequence_number > start.sequence for entry in entries):
             return
@@ -229,7 +229,7 @@ class Increments:
         )
 
     def _live_entries(self) -> Iterator[FileEntry]:
-        for manifest in manifests_of(self._io, self._head()):
+        for manifest in manifests_of(self._io, self.head) if self.head else ():
             yield from (entry for entry in entries_of(self._io, manifest) if entry.is_live)
 
 

@@ -129,11 +129,19 @@ class IcebergReader(Reader):
         table = self._table()
         end = self._end(table) if target is None else Position.from_offset(target)
         increments = self._increments(table)
-        return self._limited(increments, begin, increments.goal(begin, end), limit).to_offset()
+        goal = increments.goal(begin, end)
+        if limit is None:
+            increments.check(begin, goal)
+            return goal.to_offset()
+        return self._limited(increments, begin, goal, limit).to_offset()
 
     def splits(self, start: Offset, end: Offset) -> list[IcebergSplit]:
         table = retry_reads(self.config.ref.load)
-        increments = self._increments(table).between(Position.from_offset(start), Position.from_offset(end))
+        return self.splits_of(table, Position.from_offset(start), Position.from_offset(end))
+
+    def splits_of(self, table: Table, start: Position, end: Position) -> list[IcebergSplit]:
+        """Return the splits between two positions of a loaded table."""
+        increments = self._increments(table).between(start, end)
         parts = [part for increment in increments for part in self._parts(increment, table)]
         packed = pack(parts, self.parallelism)
         return [IcebergSplit(table.io, tuple(_divided(part, number) for part, number in split)) for split in packed]
@@ -177,11 +185,12 @@ class IcebergReader(Reader):
     def _increments(self, table: Table) -> Increments:
         config = self.config
         filtered = self.table_schema, self.row_filter
-        return Increments(table, *filtered, config.changes, config.on_expired, config.keys)
+        head = _head(table, config)
+        return Increments(table, head, *filtered, config.changes, config.on_expired, config.keys)
 
-    def _limited(self, increments: Increments, start: Position, goal: Position, limit: int | None) -> Position:
+    def _limited(self, increments: Increments, start: Position, goal: Position, limit: int) -> Position:
         """Return the last position up to the goal that the limits allow; at least one file is read."""
-        if limit is None or start == goal:
+        if start == goal:
             return goal
         files, rows = 0, 0
         by_rows = self.config.max_files_per_epoch is None and self.config.max_rows_per_epoch is not None
@@ -234,7 +243,7 @@ def open_reader(config: IcebergSourceConfig, context: SourceContext) -> IcebergR
         ConfigError: If the columns or the filter don't fit the table.
     """
     table = retry_reads(config.ref.load)
-    initial = read_or_create(f"{context.state}/start.json", lambda: _encoded(_start(table, config)), json.loads)
+    initial = read_or_create(f"{context.state}/start.json", lambda: _encoded(_start(table, config)), _decoded)
     return _reader(table, config, initial, context)
 
 
@@ -249,9 +258,9 @@ def read_snapshot(config: IcebergSourceConfig, threads: int) -> tuple[pa.Schema,
         VolleyError: Like `open_reader`.
     """
     table = retry_reads(config.ref.load)
-    initial = _start(table, config).to_offset()
-    reader = _reader(table, config, initial, SourceContext("", parallelism=threads))
-    splits = reader.splits(initial, reader.latest_offset(initial, None, None))
+    start = _start(table, config)
+    reader = _reader(table, config, start.to_offset(), SourceContext("", parallelism=threads))
+    splits = reader.splits_of(table, start, start.at_its_end())
     return reader.schema, _in_parallel(reader.read, splits, threads)
 
 
@@ -270,7 +279,7 @@ def _in_parallel(
 
 
 def _reader(table: Table, config: IcebergSourceConfig, initial: Offset, context: SourceContext) -> IcebergReader:
-    schema = _schema(table, config, Position.from_offset(initial).snapshot)
+    schema = _schema(table, config, initial["snapshot"])
     predicate = _predicate(config, schema)
     names = _names(config, schema)
     follows = config.changes == "follow"
@@ -297,7 +306,8 @@ def _reader(table: Table, config: IcebergSourceConfig, initial: Offset, context:
 def table_schema(config: IcebergSourceConfig) -> pa.Schema:
     """Return the columns that the source has; writes nothing. Raises like `open_reader`."""
     table = retry_reads(config.ref.load)
-    schema = _schema(table, config, _start(table, config).snapshot)
+    # A snapshot after which a stream has started may have expired since.
+    schema = _schema(table, config, _pinned(table, config).snapshot_id if _is_pinned(config) else None)
     _predicate(config, schema)
     read = canonical_schema(change_schema(schema) if config.changes == "follow" else arrow_schema(schema))
     return pa.schema([read.field(name) for name in _names(config, schema)])
@@ -306,10 +316,10 @@ def table_schema(config: IcebergSourceConfig) -> pa.Schema:
 def explain(config: IcebergSourceConfig, context: SourceContext) -> str:
     """Return what a job would read of the current or pinned snapshot. Raises like `open_reader`."""
     table = retry_reads(config.ref.load)
-    reader = _reader(table, config, _start(table, config).to_offset(), context)
     snapshot = _pinned(table, config) if _is_pinned(config) else _head(table, config)
     if snapshot is None:
         return "no snapshot yet"
+    reader = _reader(table, config, Position.at_end(table, snapshot).to_offset(), context)
     planned = plan(table.io, table.metadata, snapshot, reader.row_filter, reader.table_schema)
     by_partition, by_statistics = planned.skipped_by_partition, planned.skipped_by_statistics
     every = len(planned.files) + by_partition + by_statistics
@@ -327,6 +337,13 @@ def _divided(part: FileTask | ChangeSplit, number: Part) -> FileTask | ChangeSpl
 
 def _encoded(position: Position) -> bytes:
     return json.dumps(position.to_offset()).encode()
+
+
+def _decoded(data: bytes) -> Offset:
+    try:
+        return Position.from_offset(json.loads(data)).to_offset()
+    except TypeError as error:
+        raise ValueError(str(error)) from error
 
 
 def _is_pinned(config: IcebergSourceConfig) -> bool:
@@ -371,13 +388,21 @@ def _head(table: Table, config: IcebergSourceConfig) -> TableSnapshot | None:
 
 
 def _schema(table: Table, config: IcebergSourceConfig, snapshot_id: int | None) -> Schema:
-    """Return the schema to read under: of a pinned snapshot or a tag its own, else the table's current one."""
+    """Return the schema to read under: of a pinned snapshot or a tag its own, else the table's current one.
+
+    Args:
+        table: The table.
+        config: The source's settings.
+        snapshot_id: The pinned snapshot, which may have expired; of others it does not matter.
+    """
     ref = table.metadata.refs.get(config.ref.branch)
-    snapshot = None if snapshot_id is None else table.metadata.snapshot_by_id(snapshot_id)
-    is_fixed = _is_pinned(config) or (ref is not None and ref.snapshot_ref_type == SnapshotRefType.TAG)
-    if not is_fixed or snapshot is None or snapshot.schema_id is None:
+    if ref is not None and ref.snapshot_ref_type == SnapshotRefType.TAG:
+        snapshot_id = ref.snapshot_id
+    elif not _is_pinned(config):
         return table.schema()
-    return table.schemas()[snapshot.schema_id]
+    snapshot = None if snapshot_id is None else table.metadata.snapshot_by_id(snapshot_id)
+    is_known = snapshot is not None and snapshot.schema_id is not None
+    return table.schemas()[snapshot.schema_id] if is_known else table.schema()  # type: ignore[union-attr, index]
 
 
 def _names(config: IcebergSourceConfig, schema: Schema) -> list[str]:
@@ -401,9 +426,12 @@ def _selected(schema: Schema, names: Sequence[str]) -> Schema:
 
 def _predicate(config: IcebergSourceConfig, schema: Schema) -> ExprNode | None:
     predicate = config.partition_filter
-    if not isinstance(predicate, str):
-        return predicate
-    return parse_predicate(predicate, schema)
+    if isinstance(predicate, str):
+        return parse_predicate(predicate, schema)
+    known = [field.name for field in schema.fields]
+    for name in sorted(column_names(predicate) - set(known)) if predicate is not None else ():
+        raise ConfigError(f"partition_filter: table {config.ref.name} has no column {name!r}", hint=near(name, known))
+    return predicate
 
 
 def _both(one: ExprNode | None, other: ExprNode | None) -> ExprNode:
