@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.expressions import parser
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, StructType
@@ -123,6 +124,27 @@ def test_rows_that_are_newly_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyP
     # Two rows are in each row group: the second has none of them.
     assert groups == [range(1), range(2, 3)]
     assert not list(RowReader(SCHEMA).read_deleted(IO, FileTask(file, (after,)), FileTask(file, (before,))))
+
+
+def test_row_groups_without_matching_rows_are_left_out(tmp_path: Path) -> None:
+    file = data_file(tmp_path)
+    deletes = position_deletes(tmp_path, [(file.path, 3)])
+
+    def read(text: str, *deletes: FileEntry) -> list[Any]:
+        reader = RowReader(SCHEMA.select("id"), row_filter=parser.parse(text), filter_schema=SCHEMA)
+        return [row["id"] for batch in reader.read(IO, FileTask(file, deletes)) for row in batch.to_pylist()]
+
+    # Row groups of two rows: 0 and 1, 2 and 3, the one without id.
+    assert read("id = 1") == [0, 1]
+    assert read("id >= 2") == [2, 3]
+    assert read("id >= 2", deletes) == [2]
+    assert read("id is null") == [None]
+    assert read("name = 'c'") == [2, 3]
+    assert read("name > 'c'") == [None]
+    # NaN is greater than every number, and in no statistics.
+    assert read("real > 1.0") == [0, 1, 2, 3, None]
+    assert read("real < -1.0") == [2, 3]
+    assert read("id > 99") == []
 
 
 def deletion_vector(folder: Path, positions: Sequence[int], damage: bool = False) -> FileEntry:

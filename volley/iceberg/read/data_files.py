@@ -73,7 +73,11 @@ class OpenDataFile:
         return range(sum(counts[: self.groups.start]), sum(counts[: self.groups.stop]))
 
     def batches(
-        self, schema: Schema, dictionaries: bool = False, rows: int = _BATCH_ROWS
+        self,
+        schema: Schema,
+        dictionaries: bool = False,
+        rows: int = _BATCH_ROWS,
+        groups: Sequence[int] | None = None,
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield all rows in order, each batch with the position of its first row in the whole file.
 
@@ -81,6 +85,7 @@ class OpenDataFile:
             schema: The columns to read, of the table's schema.
             dictionaries: True keeps top-level columns with a small dictionary encoded.
             rows: The most rows of a batch; long values make it smaller.
+            groups: The numbers of the row groups to read; None = all of the part.
         """
         target, projection = arrow_schema(schema), Projection(self.constants, dictionaries)
         types = {field.field_id: to.type for field, to in zip(schema.fields, target, strict=True)}
@@ -88,6 +93,6 @@ class OpenDataFile:
         names = [column.name for column in columns]
         stored = zip(names, (types[column.field_id or 0] for column in columns), strict=True)
         encoded = pa.schema(list(stored)) if dictionaries else None
-        for batch, position in self.parquet.batches(names, self.groups, encoded, rows):
+        for batch, position in self.parquet.batches(names, self.groups if groups is None else groups, encoded, rows):
             present = {column.field_id: (column, batch.column(column.name)) for column in columns}
             yield make_batch(projection.columns(schema.fields, target, present, batch.num_rows), target), position

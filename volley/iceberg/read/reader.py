@@ -289,7 +289,10 @@ def _reader(table: Table, config: IcebergSourceConfig, initial: Offset, context:
     needed = names if predicate is None else [*names, *sorted(column_names(predicate) - set(names))]
     # Changes are found by comparing whole rows.
     rows = RowReader.of(table.metadata, schema if follows else _selected(schema, needed))
+    row_filter = pruning(_both(predicate, context.predicate), schema)
     rows = replace(rows, dictionaries=context.dictionaries, batch_rows=config.batch_size)
+    # Changes are compared as wholes; a part of their rows would look like others.
+    rows = rows if follows else replace(rows, row_filter=row_filter, filter_schema=schema)
     read = canonical_schema(change_schema(schema) if follows else arrow_schema(rows.schema))
     return IcebergReader(
         config,
@@ -297,7 +300,7 @@ def _reader(table: Table, config: IcebergSourceConfig, initial: Offset, context:
         initial,
         SplitRows(rows, _steps(predicate, names, read), tuple(config.keys)),
         schema,
-        pruning(_both(predicate, context.predicate), schema),
+        row_filter,
         context.parallelism,
         config.max_files_per_epoch or config.max_rows_per_epoch,
     )

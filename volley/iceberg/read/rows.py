@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -19,10 +20,13 @@ from volley.iceberg.read.data_files import OpenDataFile, open_data_file
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile
 from volley.iceberg.read.equality_deletes import columns_of, equal_positions
 from volley.iceberg.read.position_deletes import deleted_positions
+from volley.iceberg.read.pruning import file_predicate
+from volley.iceberg.read.row_groups import matching_groups
 
 __all__ = ["FileTask", "Mask", "RowReader", "file_task"]
 
 _BATCH_ROWS = 65_536
+_ALL_ROWS = AlwaysTrue()
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 """A flag for each row, in the file's order."""
@@ -81,12 +85,16 @@ class RowReader:
         names: The table's name mapping, for files without field ids.
         dictionaries: True: yield columns that are stored with a small dictionary as dictionary arrays.
         batch_rows: The most rows of a batch.
+        row_filter: Row groups without rows that match it are left out; other rows are not filtered.
+        filter_schema: The schema whose names the filter uses; None = `schema`.
     """
 
     schema: Schema
     names: tuple[MappedField, ...] = ()
     dictionaries: bool = False
     batch_rows: int = _BATCH_ROWS
+    row_filter: BooleanExpression = _ALL_ROWS
+    filter_schema: Schema | None = None
 
     @classmethod
     def of(cls, table: TableMetadata, schema: Schema | None = None) -> RowReader:
@@ -106,7 +114,8 @@ class RowReader:
             first = file.positions.start
             # A dictionary would keep the values of deleted rows, and so bring them into the files of a sink.
             dictionaries = self.dictionaries and kept is None
-            for batch, position in file.batches(self.schema, dictionaries, self.batch_rows):
+            groups = self._matching_groups(file)
+            for batch, position in file.batches(self.schema, dictionaries, self.batch_rows, groups):
                 rows = batch if kept is None else batch.filter(kept.slice(position - first, batch.num_rows))
                 if rows.num_rows:
                     yield rows
@@ -132,6 +141,13 @@ class RowReader:
                     for batch, position in part.batches(self.schema, self.dictionaries, self.batch_rows):
                         start = position - first
                         yield batch.filter(pa.array(deleted[start : start + batch.num_rows]))
+
+    def _matching_groups(self, file: OpenDataFile) -> list[int] | None:
+        if self.row_filter == _ALL_ROWS:
+            return None
+        schema = self.filter_schema or self.schema
+        may_match = file_predicate(schema, self.row_filter)
+        return matching_groups(file.parquet, file.fields, file.groups, schema, may_match)
 
     def _open(self, io: FileIO, task: FileTask) -> AbstractContextManager[OpenDataFile]:
         return open_data_file(io, task.file, self.names, task.constants, task.part)
