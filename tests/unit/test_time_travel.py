@@ -12,7 +12,15 @@ import pytest
 from pyiceberg.table import Table
 
 from tests.upserts.lake import Lake
-from volley import ConfigError, IcebergSinkConfig, IcebergStorage, SnapshotNotFoundError, SourceContext, col
+from volley import (
+    ConfigError,
+    IcebergSinkConfig,
+    IcebergStorage,
+    SnapshotNotFoundError,
+    SourceContext,
+    StorageError,
+    col,
+)
 from volley.iceberg import Append, Delete, IcebergTable, Insert, TimeTravelQuery
 
 SCHEMA = pa.schema(
@@ -103,6 +111,16 @@ def test_a_query_gives_sources(config: IcebergSinkConfig, written: Table, tmp_pa
         splits = reader.splits(start, reader.latest_offset(start, None, None))
         rows = [row for split in splits for batch in reader.read(split) for row in batch.to_pylist()]
         assert sorted(rows, key=lambda row: row["id"]) == ROWS
+
+
+def test_a_damaged_start_is_named(config: IcebergSinkConfig, written: Table, tmp_path: Path) -> None:
+    source = TimeTravelQuery(config).as_of_version("all")
+    state = tmp_path / "checkpoint" / "volley" / "source-0"
+    source.open(SourceContext(str(state)))
+    for damaged in (b"", b"{", b"{}", b"[]"):
+        (state / "initial-offset.json").write_bytes(damaged)
+        with pytest.raises(StorageError, match="initial-offset.json is damaged"):
+            source.open(SourceContext(str(state)))
 
 
 def test_an_empty_table_has_its_columns(config: IcebergSinkConfig) -> None:

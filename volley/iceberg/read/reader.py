@@ -243,7 +243,7 @@ def open_reader(config: IcebergSourceConfig, context: SourceContext) -> IcebergR
         ConfigError: If the columns or the filter don't fit the table.
     """
     table = retry_reads(config.ref.load)
-    initial = read_or_create(f"{context.state}/start.json", lambda: _encoded(_start(table, config)), _decoded)
+    initial = read_or_create(f"{context.state}/initial-offset.json", lambda: _encoded(_start(table, config)), _decoded)
     return _reader(table, config, initial, context)
 
 
