@@ -119,7 +119,7 @@ def test_a_damaged_start_is_named(config: IcebergSinkConfig, written: Table, tmp
     source.open(SourceContext(str(state)))
     for damaged in (b"", b"{", b"{}", b"[]"):
         (state / "initial-offset.json").write_bytes(damaged)
-        with pytest.raises(StorageError, match="initial-offset.json is damaged"):
+        with pytest.raises(StorageError, match=r"initial-offset\.json is damaged"):
             source.open(SourceContext(str(state)))
 
 
