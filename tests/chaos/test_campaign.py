@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos import mirror
 from tests.chaos.campaign import chaos
+from tests.drivers import Drivers
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -20,3 +22,7 @@ def test_a_short_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert [verdict for verdict in verdicts if not verdict.clean] == []
     assert all(verdict.rows.found == verdict.rows.expected > 0 for verdict in verdicts)
     assert sum(verdict.kills for verdict in verdicts) >= 6
+
+
+def test_a_table_and_its_copy(drivers: Drivers, tmp_path: Path) -> None:
+    assert mirror.run(drivers, tmp_path, kills=6, seed=2026, check_every=3) == 2

@@ -1,0 +1,123 @@
+"""Chaos of two jobs: one upserts a table, the other keeps a copy of it by its changes; both are killed in turn."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from tests.drivers import Drivers
+from tests.recovery.runs import load
+from volley import (
+    Environment,
+    FileSource,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergSource,
+    IcebergSourceConfig,
+    IcebergStorage,
+    Job,
+)
+from volley.iceberg import TableRef, Upsert
+from volley.spark.log import SparkLog
+from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, TASK_POINTS
+
+__all__ = ["check", "feed", "follow", "run", "write"]
+
+_SCHEMA = "id long, name string, tags array<string>, op string"
+_IDS = 400
+_ROWS = 60
+_TASK_POINTS = (*TASK_POINTS, EXECUTOR_TASK_POINT)
+# A run meets these points in an epoch that is not committed yet.
+_POINTS = (*POINTS, *_TASK_POINTS)
+
+
+def _table(folder: Path, name: str) -> TableRef:
+    return TableRef("db", name, IcebergStorage.Local(str(folder / "lake")))
+
+
+def _sink(folder: Path, name: str, op_field: str) -> IcebergSink:
+    config = IcebergSinkConfig.from_table(_table(folder, name)).with_max_records(50)
+    return IcebergSink(config.with_commit_mode(Upsert(["id"], op_field=op_field)))
+
+
+def write(folder: Path) -> Job:
+    """Upsert the table ``events`` with the rows of each file, one file an epoch."""
+    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
+    source = FileSource(folder / "in", format="json", schema=_SCHEMA, max_files_per_epoch=1)
+    return environment.from_source(source).to_sink(_sink(folder, "events", "op")).execute("write")
+
+
+def follow(folder: Path) -> Job:
+    """Keep the table ``copy`` the same as ``events``, one snapshot an epoch."""
+    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
+    source = IcebergSourceConfig(_table(folder, "events")).with_changes("follow", "id").with_max_rows_per_epoch(1)
+    changes = environment.from_source(IcebergSource(source)).drop("_snapshot", "_committed_at")
+    return changes.to_sink(_sink(folder, "copy", "_change")).execute("follow")
+
+
+def feed(folder: Path, dice: random.Random, file: int) -> None:
+    """Write a file with new, changed and deleted rows; an id may come more than once."""
+    (folder / "in").mkdir(exist_ok=True)
+    rows = [
+        {
+            "id": dice.randrange(_IDS),
+            "name": dice.choice([None, "", f"{file}"]),
+            "tags": dice.choice([None, [], [None, "x"]]),
+            "op": "d" if dice.random() < 0.2 else "u",
+        }
+        for _ in range(_ROWS)
+    ]
+    (folder / "in" / f"{file:06}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def check(folder: Path) -> None:
+    """Compare the table with its input, and the copy with the table, row by row."""
+    expected: dict[int, dict[str, Any]] = {}
+    for path in sorted((folder / "in").glob("*.json")):
+        for row in map(json.loads, path.read_text().splitlines()):
+            expected.pop(row["id"], None)
+            if row.pop("op") != "d":
+                expected[row["id"]] = row
+    for name in ("events", "copy"):
+        rows = load(folder, f"db.{name}").scan().to_arrow().sort_by("id").to_pylist()
+        assert rows == [expected[id] for id in sorted(expected)], name
+
+
+def run(drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int = 10) -> int:
+    """Kill both jobs in turn until so many have died; returns how often all rows were compared.
+
+    Args:
+        drivers: Run the jobs.
+        folder: An empty folder.
+        kills: How often a driver dies.
+        seed: Repeats the schedule.
+        check_every: After so many deaths both jobs run to their end, and all rows are compared.
+    """
+    dice, checks = random.Random(seed), 0
+    for number in range(kills):
+        feed(folder, dice, 2 * number)
+        feed(folder, dice, 2 * number + 1)
+        job = write if number % 2 == 0 else follow
+        point = dice.choice(_POINTS)
+        if not (folder / "lake").exists():
+            write(folder)
+        if job is follow:
+            # New snapshots to follow.
+            assert drivers.run(write, folder) == 0
+        drivers.die(f"{point}@{_next_epoch(folder, job.__name__)}", job, folder, kill_driver=point in _TASK_POINTS)
+        if (number + 1) % check_every == 0:
+            write(folder)
+            follow(folder)
+            check(folder)
+            checks += 1
+    return checks
+
+
+def _next_epoch(folder: Path, job: str) -> int:
+    """Return the epoch that the next run of a job begins with."""
+    log = SparkLog(str(folder / "checkpoints" / job))
+    if log.unfinished is not None:
+        return log.unfinished
+    return 0 if log.last_planned is None else log.last_planned + 1
