@@ -96,13 +96,13 @@ def run(drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int 
         check_every: After so many deaths both jobs run to their end, and all rows are compared.
     """
     dice, checks = random.Random(seed), 0
+    feed(folder, dice, 0)
+    write(folder)
     for number in range(kills):
-        feed(folder, dice, 2 * number)
         feed(folder, dice, 2 * number + 1)
+        feed(folder, dice, 2 * number + 2)
         job = write if number % 2 == 0 else follow
         point = dice.choice(_POINTS)
-        if not (folder / "lake").exists():
-            write(folder)
         if job is follow:
             # New snapshots to follow.
             assert drivers.run(write, folder) == 0
