@@ -24,6 +24,8 @@ def main(jars: str) -> None:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
+        # For partition fields in ALTER TABLE.
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     }
     spark = SparkSession.builder.master("local[1]").config(map={**settings}).getOrCreate()
     try:
