@@ -47,6 +47,7 @@ __all__ = ["IcebergReader", "IcebergSplit", "SplitRows", "explain", "open_reader
 
 _log = logging.getLogger(__name__)
 _NO_LIMIT = float("inf")
+_SMALL_SPLITS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -259,7 +260,8 @@ def read_snapshot(config: IcebergSourceConfig, threads: int) -> tuple[pa.Schema,
     """
     table = retry_reads(config.ref.load)
     start = _start(table, config)
-    reader = _reader(table, config, start.to_offset(), SourceContext("", parallelism=threads))
+    # Small splits: each is held in memory as a whole.
+    reader = _reader(table, config, start.to_offset(), SourceContext("", parallelism=_SMALL_SPLITS))
     splits = reader.splits_of(table, start, start.at_its_end())
     return reader.schema, _in_parallel(reader.read, splits, threads)
 
@@ -267,7 +269,11 @@ def read_snapshot(config: IcebergSourceConfig, threads: int) -> tuple[pa.Schema,
 def _in_parallel(
     read: Callable[[IcebergSplit], Iterator[pa.RecordBatch]], splits: Sequence[IcebergSplit], threads: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of all splits in their order; a few splits are read ahead."""
+    """Yield the rows of all splits in their order; as many splits as there are threads are held in memory."""
+    if threads == 1:
+        for split in splits:
+            yield from read(split)
+        return
     with ThreadPoolExecutor(threads) as pool:
         waiting = deque(splits)
         running = deque(pool.submit(list, read(waiting.popleft())) for _ in range(min(threads, len(waiting))))
