@@ -23,6 +23,8 @@ from volley import (
     FunctionSink,
     IcebergSink,
     IcebergSinkConfig,
+    IcebergSource,
+    IcebergSourceConfig,
     IcebergStorage,
     KafkaSink,
     KafkaSource,
@@ -36,16 +38,21 @@ from volley import (
 )
 from volley.engine.options import StartOptions
 from volley.iceberg import (
+    Batch,
     GlueCatalog,
     HiveCatalog,
+    IcebergTable,
+    Incremental,
     NessieCatalog,
     Overwrite,
     Partitioning,
     RestCatalog,
     SchemaEvolution,
+    Snapshot,
     SnapshotManager,
     SqlCatalog,
     TableRef,
+    TimeTravelQuery,
     TypeConverter,
     Upsert,
     orphan_files,
@@ -76,6 +83,7 @@ STREAM = ENVIRONMENT.from_source(MemorySource([{"id": 1}]))
 WRITTEN = STREAM.to_sink(MemorySink())
 CONFIG = IcebergSinkConfig(namespace="db", table="t", storage=IcebergStorage.Local("/tmp/lake"))
 REST = IcebergSinkConfig("http://catalog", None, "db", "t", IcebergStorage.Local("/tmp/lake"))
+SOURCE = IcebergSourceConfig(CONFIG)
 MANAGER, EVOLUTION = SnapshotManager(CONFIG), SchemaEvolution("id int")
 KAFKA = {"bootstrap_servers": "host:9092", "topics": "t", "schema": "id long"}
 S3, AZURE, GCS, LOCAL = IcebergStorage.S3, IcebergStorage.Azure, IcebergStorage.Gcs, IcebergStorage.Local
@@ -266,6 +274,22 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (remove_orphan_files, {"table": CONFIG}, {"table": "", "older_than": ""}),
     (publish_branch, {"table": CONFIG}, {"table": ""}),
     (SnapshotManager, {"table": CONFIG}, {"table": ""}),
+    (IcebergTable, {"table": CONFIG}, {"table": ""}),
+    (TimeTravelQuery, {"table": CONFIG}, {"table": ""}),
+    (IcebergSource, {"config": SOURCE}, {"config": ""}),
+    (SOURCE.with_columns, {"columns": ["id"]}, {"columns": "None x"}),
+    (SOURCE.with_batch_size, {"rows": 5}, {"rows": "5"}),
+    (SOURCE.with_mode, {"mode": Batch()}, {"mode": ""}),
+    (SOURCE.with_as_of, {"timestamp": "2026-01-01"}, {"timestamp": "None"}),
+    (SOURCE.with_max_files_per_epoch, {"files": 5}, {"files": "None 5"}),
+    (SOURCE.with_max_rows_per_epoch, {"rows": 5}, {"rows": "None 5"}),
+    (SOURCE.with_on_expired, {"on_expired": "fail"}, {"on_expired": ""}),
+    (Snapshot, {"snapshot_id": 5}, {"snapshot_id": "5"}),
+    (
+        Incremental,
+        {"poll_interval": 5},
+        {"poll_interval": "5 0.5", "start_snapshot": "None 5", "start_timestamp": "None"},
+    ),
     # There is no such table: what is right fails too.
     (MANAGER.snapshot_by_id, {"snapshot_id": 5}, {"snapshot_id": ""}),
     (MANAGER.snapshot_at_timestamp, {"at": "2026-01-01"}, {"at": ""}),
@@ -361,6 +385,16 @@ TAKE_NOTHING = {
     "SnapshotList",
     "ABORT",
     "EOF",
+    "Batch",
+    "Change",
+    "Changes",
+    "Delete",
+    "IcebergSourceConfig",
+    "Insert",
+    "Lag",
+    "TableRows",
+    "Update",
+    "changes_between",
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from volley.checks import Duration, Instant, count, duration, instant, keep, mapping, names, of_type, one_of, optional
+from volley.checks import Duration, Instant, count, duration, instant, keep, mapping, names, one_of, optional
 from volley.errors import ConfigError
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.config import IcebergSinkConfig
@@ -139,7 +139,11 @@ class IcebergSourceConfig:
         object.__setattr__(self, "table", self._ref())
         for name in _OF_TABLE[1:]:
             object.__setattr__(self, name, {} if name == "properties" else None)
-        keep(self, mode=of_type(ReadMode, "Batch(), Snapshot(id) or Incremental(…)"), batch_size=count)  # type: ignore[arg-type]
+        if not isinstance(self.mode, ReadMode):
+            raise ConfigError(
+                f"mode is of type {type(self.mode).__name__}", hint="Batch(), Snapshot(id) or Incremental(…)"
+            )
+        keep(self, batch_size=count)
         keep(self, as_of=optional(instant), columns=optional(names), keys=names)
         keep(self, changes=one_of(_CHANGES), on_expired=one_of(_ON_EXPIRED))
         keep(self, max_files_per_epoch=optional(count), max_rows_per_epoch=optional(count))
