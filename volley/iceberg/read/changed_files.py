@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.iceberg.layout.partitions import exact
-from volley.iceberg.read.deletes import PATH_ID, DeleteIndex, only_file
+from volley.iceberg.read.deletes import PATH_ID, DeleteIndex, only_file, unpartitioned_specs
 from volley.iceberg.read.entries import FileEntry, PlannedFile, Status, entries_of, manifests_of
 from volley.iceberg.read.history import changes_rows
 from volley.iceberg.read.rows import FileTask, file_task
@@ -152,7 +152,7 @@ def _has_partition_columns(keys: Sequence[int], files: Iterable[ChangedFile], ta
 def _changed_files(io: FileIO, snapshot: Snapshot, table: TableMetadata) -> Iterator[ChangedFile]:
     manifests = manifests_of(io, snapshot)
     deletes = [entry for each in manifests if not _has_data(each) for entry in entries_of(io, each, {PATH_ID})]
-    everywhere = {spec_id for spec_id, spec in table.specs().items() if spec.is_unpartitioned()}
+    everywhere = unpartitioned_specs(table)
     before = DeleteIndex((entry for entry in deletes if _was_live(entry, snapshot)), everywhere)
     after = DeleteIndex((entry for entry in deletes if entry.is_live), everywhere)
 

@@ -5,13 +5,25 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable
 
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import VoidTransform
+
 from volley.iceberg.layout.partitions import exact
 from volley.iceberg.read.entries import Content, FileEntry
 
-__all__ = ["PATH_ID", "DeleteIndex", "only_file"]
+__all__ = ["PATH_ID", "DeleteIndex", "only_file", "unpartitioned_specs"]
 
 PATH_ID = 2147483546
 """The field id of the data file's path in position-delete files."""
+
+
+def unpartitioned_specs(table: TableMetadata) -> set[int]:
+    """Return the ids of the partition specs without partitions, also of those whose fields were all dropped."""
+    return {
+        spec_id
+        for spec_id, spec in table.specs().items()
+        if all(isinstance(part.transform, VoidTransform) for part in spec.fields)
+    }
 
 
 class DeleteIndex:

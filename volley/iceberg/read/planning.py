@@ -17,11 +17,11 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.transforms import IdentityTransform, VoidTransform
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from volley.errors import ExpressionError, near
-from volley.iceberg.read.deletes import PATH_ID, DeleteIndex
+from volley.iceberg.read.deletes import PATH_ID, DeleteIndex, unpartitioned_specs
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, Status, entries_of, manifests_of
 from volley.iceberg.read.pruning import (
     Predicate,
@@ -94,7 +94,7 @@ def plan(
     skipped = set(manifests).difference(needed)
     parts = list(_in_turn(lambda manifest: filters.of(manifest).kept(io, manifest), needed))
     files = chain.from_iterable(part.files for part in parts)
-    deletes = DeleteIndex(chain.from_iterable(part.deletes for part in parts), filters.unpartitioned)
+    deletes = DeleteIndex(chain.from_iterable(part.deletes for part in parts), unpartitioned_specs(metadata))
     return Plan(
         [PlannedFile(file, deletes.of(file)) for file in files],
         len(needed),
@@ -207,11 +207,6 @@ class _Filters:
                 f"the filter {row_filter} does not fit the table: {error}", hint=near("", schema.column_names)
             ) from error
 
-    @property
-    def unpartitioned(self) -> set[int]:
-        """The ids of the specs without partitions."""
-        return {spec_id for spec_id, spec in self._specs.items() if _is_unpartitioned(spec)}
-
     def of(self, manifest: ManifestFile) -> _Filter:
         """Return the filter for a manifest."""
         spec_id = manifest.partition_spec_id
@@ -231,7 +226,3 @@ class _Filters:
             statistics,
             self._added_by,
         )
-
-
-def _is_unpartitioned(spec: PartitionSpec) -> bool:
-    return all(isinstance(part.transform, VoidTransform) for part in spec.fields)
