@@ -146,7 +146,7 @@ class Increments:
             files = self._plan(snapshot)
         else:
             self._check_proven(position, position, None)
-            files = [planned for planned in self._plan_head() if planned.file.file_sequence_number <= position.sequence]
+            files = self._live_of(range(position.sequence + 1))
         return Increment(position.at_its_end(), _by_path(files))
 
     def _added(self, position: Position) -> Increment:
@@ -155,7 +155,7 @@ class Increments:
         if snapshot is not None:
             return Increment(position.at_its_end(), _by_path(self._plan(snapshot, added_only=True)))
         self._check_proven(position, position, None)
-        files = [planned for planned in self._plan_head() if planned.file.file_sequence_number == position.sequence]
+        files = self._live_of(range(position.sequence, position.sequence + 1))
         return Increment(position.at_its_end(), _by_path(files))
 
     def _changed(self, position: Position, snapshot: Snapshot) -> Increment:
@@ -164,18 +164,16 @@ class Increments:
         return Increment(position, changes=splits, divisible=False)
 
     def _live_between(self, start: Position, end: Position) -> Increment:
-        files = [
-            planned
-            for planned in self._plan_head()
-            if start.sequence < planned.file.file_sequence_number <= end.sequence
-        ]
+        files = self._live_of(range(start.sequence + 1, end.sequence + 1))
         return Increment(end.at_its_end(), _by_path(files), divisible=False)
 
     def _plan(self, snapshot: Snapshot, added_only: bool = False) -> list[PlannedFile]:
         return plan(self._io, self.table.metadata, snapshot, self.row_filter, self.schema, added_only).files
 
-    def _plan_head(self) -> list[PlannedFile]:
-        return [] if self.head is None else self._plan(self.head)
+    def _live_of(self, numbers: range) -> list[PlannedFile]:
+        """Return the live files that were written by snapshots of these sequence numbers."""
+        files = [] if self.head is None else self._plan(self.head)
+        return [planned for planned in files if planned.file.file_sequence_number in numbers]
 
     @property
     def _io(self) -> FileIO:
