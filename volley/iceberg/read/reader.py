@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -17,25 +16,32 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
-from pyiceberg.table.snapshots import Snapshot as TableSnapshot
 
 from volley.arrow.nodes import CompiledSteps, lower
 from volley.bad_rows import BadRow, PositionedBatch, numbered
-from volley.errors import CatalogUnreachableError, ConfigError, SnapshotNotFoundError, near
+from volley.errors import CatalogUnreachableError
 from volley.formats.packing import Part, pack
 from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.read.changed_files import ChangeSplit
-from volley.iceberg.read.changes import CHANGE_COLUMNS, change_schema, read_changes
+from volley.iceberg.read.changes import change_schema, read_changes
 from volley.iceberg.read.history import snapshots_between
 from volley.iceberg.read.increments import Increment, Increments
-from volley.iceberg.read.lookup import snapshot_at, snapshot_of, snapshot_of_ref
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.positions import Position
-from volley.iceberg.read.predicates import parse_predicate, pruning
+from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
+from volley.iceberg.read.scope import (
+    column_names_of,
+    head_snapshot,
+    is_pinned,
+    pinned_snapshot,
+    predicate_of,
+    schema_of,
+    selected,
+    start_of,
+)
 from volley.iceberg.schema.types import arrow_schema
-from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
+from volley.iceberg.source_config import IcebergSourceConfig, Incremental
 from volley.metrics import Lag
 from volley.plan import nodes
 from volley.plan.expressions import Call, Column, ExprNode, column_names, lit
@@ -163,10 +169,10 @@ class IcebergReader(Reader):
 
     def lag(self, offset: Offset) -> Lag | None:
         position, name = Position.from_offset(offset), self.config.ref.name
-        if _is_pinned(self.config):
+        if is_pinned(self.config):
             return Lag(name, rows=0, seconds=0.0, snapshots=0)
         table = self._table()
-        head = _head(table, self.config)
+        head = head_snapshot(table, self.config)
         unread = [] if head is None else snapshots_between(table, position.snapshot, head.snapshot_id)
         rows = sum(int(snapshot.summary.get("added-records") or 0) for snapshot in unread if snapshot.summary)
         age = time.time() - unread[0].timestamp_ms / 1000 if unread else 0.0
@@ -179,14 +185,14 @@ class IcebergReader(Reader):
         return self.rows.read_tolerant(split)
 
     def _end(self, table: Table) -> Position:
-        if _is_pinned(self.config):
+        if is_pinned(self.config):
             return Position.from_offset(self.initial).at_its_end()
-        return Position.at_end(table, _head(table, self.config))
+        return Position.at_end(table, head_snapshot(table, self.config))
 
     def _increments(self, table: Table) -> Increments:
         config = self.config
         filtered = self.table_schema, self.row_filter
-        head = _head(table, config)
+        head = head_snapshot(table, config)
         return Increments(table, head, *filtered, config.changes, config.on_expired, config.keys)
 
     def _limited(self, increments: Increments, start: Position, goal: Position, limit: int) -> Position:
@@ -244,7 +250,9 @@ def open_reader(config: IcebergSourceConfig, context: SourceContext) -> IcebergR
         ConfigError: If the columns or the filter don't fit the table.
     """
     table = retry_reads(config.ref.load)
-    initial = read_or_create(f"{context.state}/initial-offset.json", lambda: _encoded(_start(table, config)), _decoded)
+    initial = read_or_create(
+        f"{context.state}/initial-offset.json", lambda: _encoded(start_of(table, config)), _decoded
+    )
     return _reader(table, config, initial, context)
 
 
@@ -259,7 +267,7 @@ def read_snapshot(config: IcebergSourceConfig, threads: int) -> tuple[pa.Schema,
         VolleyError: Like `open_reader`.
     """
     table = retry_reads(config.ref.load)
-    start = _start(table, config)
+    start = start_of(table, config)
     # Small splits: each is held in memory as a whole.
     reader = _reader(table, config, start.to_offset(), SourceContext("", parallelism=_SMALL_SPLITS))
     splits = reader.splits_of(table, start, start.at_its_end())
@@ -285,16 +293,16 @@ def _in_parallel(
 
 
 def _reader(table: Table, config: IcebergSourceConfig, initial: Offset, context: SourceContext) -> IcebergReader:
-    schema = _schema(table, config, initial["snapshot"])
-    predicate = _predicate(config, schema)
-    names = _names(config, schema)
+    schema = schema_of(table, config, initial["snapshot"])
+    predicate = predicate_of(config, schema)
+    names = column_names_of(config, schema)
     follows = config.changes == "follow"
     if context.columns is not None and context.columns <= set(names):
         # At least one column: batches without columns lose their number of rows on the way.
         names = [name for name in names if name in context.columns] or names[:1]
     needed = names if predicate is None else [*names, *sorted(column_names(predicate) - set(names))]
     # Changes are found by comparing whole rows.
-    rows = RowReader.of(table.metadata, schema if follows else _selected(schema, needed))
+    rows = RowReader.of(table.metadata, schema if follows else selected(schema, needed))
     row_filter = pruning(_both(predicate, context.predicate), schema)
     rows = replace(rows, dictionaries=context.dictionaries, batch_rows=config.batch_size)
     # Changes are compared as wholes; a part of their rows would look like others.
@@ -316,16 +324,16 @@ def table_schema(config: IcebergSourceConfig) -> pa.Schema:
     """Return the columns that the source has; writes nothing. Raises like `open_reader`."""
     table = retry_reads(config.ref.load)
     # A snapshot after which a stream has started may have expired since.
-    schema = _schema(table, config, _pinned(table, config).snapshot_id if _is_pinned(config) else None)
-    _predicate(config, schema)
+    schema = schema_of(table, config, pinned_snapshot(table, config).snapshot_id if is_pinned(config) else None)
+    predicate_of(config, schema)
     read = canonical_schema(change_schema(schema) if config.changes == "follow" else arrow_schema(schema))
-    return pa.schema([read.field(name) for name in _names(config, schema)])
+    return pa.schema([read.field(name) for name in column_names_of(config, schema)])
 
 
 def explain(config: IcebergSourceConfig, context: SourceContext) -> str:
     """Return what a job would read of the current or pinned snapshot. Raises like `open_reader`."""
     table = retry_reads(config.ref.load)
-    snapshot = _pinned(table, config) if _is_pinned(config) else _head(table, config)
+    snapshot = pinned_snapshot(table, config) if is_pinned(config) else head_snapshot(table, config)
     if snapshot is None:
         return "no snapshot yet"
     reader = _reader(table, config, Position.at_end(table, snapshot).to_offset(), context)
@@ -353,94 +361,6 @@ def _decoded(data: bytes) -> Offset:
         return Position.from_offset(json.loads(data)).to_offset()
     except TypeError as error:
         raise ValueError(str(error)) from error
-
-
-def _is_pinned(config: IcebergSourceConfig) -> bool:
-    """Return True if the source reads one snapshot, however the table changes."""
-    return config.as_of is not None or isinstance(config.mode, Snapshot)
-
-
-def _start(table: Table, config: IcebergSourceConfig) -> Position:
-    """Return the position where a new job starts."""
-    mode = config.mode
-    if isinstance(mode, Incremental) and mode.start_snapshot is not None:
-        return Position.at_end(table, snapshot_of(table.metadata, mode.start_snapshot, config.ref.name))
-    if isinstance(mode, Incremental) and isinstance(mode.start_timestamp, datetime):
-        return Position.at_end(table, _before(table, config, mode.start_timestamp))
-    snapshot = _pinned(table, config) if _is_pinned(config) else _head(table, config)
-    position = Position.at_end(table, snapshot)
-    return position if snapshot is None else position.scanning()
-
-
-def _before(table: Table, config: IcebergSourceConfig, at: datetime) -> TableSnapshot | None:
-    """Return the snapshot after which a stream starts that reads what came after a time; None = the first one."""
-    if _head(table, config) is None:
-        return None
-    try:
-        return snapshot_at(table.metadata, config.ref.branch, at, config.ref.name)
-    except SnapshotNotFoundError:
-        return None
-
-
-def _pinned(table: Table, config: IcebergSourceConfig) -> TableSnapshot:
-    if isinstance(config.mode, Snapshot):
-        return snapshot_of(table.metadata, config.mode.snapshot_id, config.ref.name)
-    assert config.as_of is not None
-    return snapshot_at(table.metadata, config.ref.branch, config.as_of, config.ref.name)
-
-
-def _head(table: Table, config: IcebergSourceConfig) -> TableSnapshot | None:
-    """Return the current snapshot of the source's branch or tag; None for a table without snapshots."""
-    if table.current_snapshot() is None and config.ref.branch == MAIN_BRANCH:
-        return None
-    return snapshot_of_ref(table.metadata, config.ref.branch, config.ref.name)
-
-
-def _schema(table: Table, config: IcebergSourceConfig, snapshot_id: int | None) -> Schema:
-    """Return the schema to read under: of a pinned snapshot or a tag its own, else the table's current one.
-
-    Args:
-        table: The table.
-        config: The source's settings.
-        snapshot_id: The pinned snapshot, which may have expired; of others it does not matter.
-    """
-    ref = table.metadata.refs.get(config.ref.branch)
-    if ref is not None and ref.snapshot_ref_type == SnapshotRefType.TAG:
-        snapshot_id = ref.snapshot_id
-    elif not _is_pinned(config):
-        return table.schema()
-    snapshot = None if snapshot_id is None else table.metadata.snapshot_by_id(snapshot_id)
-    is_known = snapshot is not None and snapshot.schema_id is not None
-    return table.schemas()[snapshot.schema_id] if is_known else table.schema()  # type: ignore[union-attr, index]
-
-
-def _names(config: IcebergSourceConfig, schema: Schema) -> list[str]:
-    known = [field.name for field in schema.fields]
-    for key in config.keys:
-        if key not in known:
-            raise ConfigError(f"table {config.ref.name} has no column {key!r} for a key", hint=near(key, known))
-    if config.changes == "follow":
-        known += CHANGE_COLUMNS.names
-    for name in config.columns or ():
-        if name not in known:
-            raise ConfigError(f"table {config.ref.name} has no column {name!r}", hint=near(name, known))
-    return known if config.columns is None else list(config.columns)
-
-
-def _selected(schema: Schema, names: Sequence[str]) -> Schema:
-    """Return the schema of some top-level columns, whose names may contain dots."""
-    by_name = {field.name: field for field in schema.fields}
-    return Schema(*(by_name[name] for name in names))
-
-
-def _predicate(config: IcebergSourceConfig, schema: Schema) -> ExprNode | None:
-    predicate = config.partition_filter
-    if isinstance(predicate, str):
-        return parse_predicate(predicate, schema)
-    known = [field.name for field in schema.fields]
-    for name in sorted(column_names(predicate) - set(known)) if predicate is not None else ():
-        raise ConfigError(f"partition_filter: table {config.ref.name} has no column {name!r}", hint=near(name, known))
-    return predicate
 
 
 def _both(one: ExprNode | None, other: ExprNode | None) -> ExprNode:

@@ -1,0 +1,121 @@
+"""Resolves the settings of an Iceberg source against its table: snapshots, start, schema, columns and filter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot as TableSnapshot
+
+from volley.errors import ConfigError, SnapshotNotFoundError, near
+from volley.iceberg.read.changes import CHANGE_COLUMNS
+from volley.iceberg.read.lookup import snapshot_at, snapshot_of, snapshot_of_ref
+from volley.iceberg.read.positions import Position
+from volley.iceberg.read.predicates import parse_predicate
+from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
+from volley.plan.expressions import ExprNode, column_names
+
+__all__ = [
+    "column_names_of",
+    "head_snapshot",
+    "is_pinned",
+    "pinned_snapshot",
+    "predicate_of",
+    "schema_of",
+    "selected",
+    "start_of",
+]
+
+
+def is_pinned(config: IcebergSourceConfig) -> bool:
+    """Return True if the source reads one snapshot, however the table changes."""
+    return config.as_of is not None or isinstance(config.mode, Snapshot)
+
+
+def start_of(table: Table, config: IcebergSourceConfig) -> Position:
+    """Return the position where a new job starts."""
+    mode = config.mode
+    if isinstance(mode, Incremental) and mode.start_snapshot is not None:
+        return Position.at_end(table, snapshot_of(table.metadata, mode.start_snapshot, config.ref.name))
+    if isinstance(mode, Incremental) and isinstance(mode.start_timestamp, datetime):
+        return Position.at_end(table, _before(table, config, mode.start_timestamp))
+    snapshot = pinned_snapshot(table, config) if is_pinned(config) else head_snapshot(table, config)
+    position = Position.at_end(table, snapshot)
+    return position if snapshot is None else position.scanning()
+
+
+def _before(table: Table, config: IcebergSourceConfig, at: datetime) -> TableSnapshot | None:
+    """Return the snapshot after which a stream starts that reads what came after a time; None = the first one."""
+    if head_snapshot(table, config) is None:
+        return None
+    try:
+        return snapshot_at(table.metadata, config.ref.branch, at, config.ref.name)
+    except SnapshotNotFoundError:
+        return None
+
+
+def pinned_snapshot(table: Table, config: IcebergSourceConfig) -> TableSnapshot:
+    """Return the snapshot that a source names by its id, or by a time."""
+    if isinstance(config.mode, Snapshot):
+        return snapshot_of(table.metadata, config.mode.snapshot_id, config.ref.name)
+    assert config.as_of is not None
+    return snapshot_at(table.metadata, config.ref.branch, config.as_of, config.ref.name)
+
+
+def head_snapshot(table: Table, config: IcebergSourceConfig) -> TableSnapshot | None:
+    """Return the current snapshot of the source's branch or tag; None for a table without snapshots."""
+    if table.current_snapshot() is None and config.ref.branch == MAIN_BRANCH:
+        return None
+    return snapshot_of_ref(table.metadata, config.ref.branch, config.ref.name)
+
+
+def schema_of(table: Table, config: IcebergSourceConfig, snapshot_id: int | None) -> Schema:
+    """Return the schema to read under: of a pinned snapshot or a tag its own, else the table's current one.
+
+    Args:
+        table: The table.
+        config: The source's settings.
+        snapshot_id: The pinned snapshot, which may have expired; of others it does not matter.
+    """
+    ref = table.metadata.refs.get(config.ref.branch)
+    if ref is not None and ref.snapshot_ref_type == SnapshotRefType.TAG:
+        snapshot_id = ref.snapshot_id
+    elif not is_pinned(config):
+        return table.schema()
+    snapshot = None if snapshot_id is None else table.metadata.snapshot_by_id(snapshot_id)
+    is_known = snapshot is not None and snapshot.schema_id is not None
+    return table.schemas()[snapshot.schema_id] if is_known else table.schema()  # type: ignore[union-attr, index]
+
+
+def column_names_of(config: IcebergSourceConfig, schema: Schema) -> list[str]:
+    """Return the columns that a source reads, in their order; raise ConfigError for unknown ones."""
+    known = [field.name for field in schema.fields]
+    for key in config.keys:
+        if key not in known:
+            raise ConfigError(f"table {config.ref.name} has no column {key!r} for a key", hint=near(key, known))
+    if config.changes == "follow":
+        known += CHANGE_COLUMNS.names
+    for name in config.columns or ():
+        if name not in known:
+            raise ConfigError(f"table {config.ref.name} has no column {name!r}", hint=near(name, known))
+    return known if config.columns is None else list(config.columns)
+
+
+def selected(schema: Schema, names: Sequence[str]) -> Schema:
+    """Return the schema of some top-level columns, whose names may contain dots."""
+    by_name = {field.name: field for field in schema.fields}
+    return Schema(*(by_name[name] for name in names))
+
+
+def predicate_of(config: IcebergSourceConfig, schema: Schema) -> ExprNode | None:
+    """Return a source's own filter; raise ConfigError if it does not fit the schema."""
+    predicate = config.partition_filter
+    if isinstance(predicate, str):
+        return parse_predicate(predicate, schema)
+    known = [field.name for field in schema.fields]
+    for name in sorted(column_names(predicate) - set(known)) if predicate is not None else ():
+        raise ConfigError(f"partition_filter: table {config.ref.name} has no column {name!r}", hint=near(name, known))
+    return predicate
