@@ -32,7 +32,7 @@ from pyiceberg.utils.decimal import decimal_to_bytes
 from volley.iceberg.layout.bounds import uuid_bounds
 from volley.iceberg.pyiceberg_private.access import partition_values
 
-__all__ = ["exact", "partition_value", "path_of", "summaries"]
+__all__ = ["exact", "partition_order", "partition_value", "path_of", "summaries"]
 
 _NAN = struct.pack(">d", float("nan"))
 _SIGN = 1 << 63
@@ -51,6 +51,17 @@ def exact(value: Any) -> Any:
     if isinstance(value, float):
         return struct.pack(">d", value) if value == value else _NAN
     return value
+
+
+def partition_order(partition: Record) -> tuple[Any, ...]:
+    """Return a key that sorts partitions of one spec: nulls first, NaN last.
+
+    Args:
+        partition: The values of a partition, as manifests store them.
+    """
+    return tuple(
+        (value is not None, value if value is None else _ordered(value)) for value in partition_values(partition)
+    )
 
 
 def partition_value(data_type: IcebergType, value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue
@@ -28,11 +29,14 @@ from pyiceberg.table.update.snapshot import (
 )
 from pyiceberg.utils.properties import property_as_int
 
+from volley.iceberg.layout.partitions import partition_order
+from volley.iceberg.pyiceberg_private.access import partition_values
 from volley.iceberg.pyiceberg_private.manifests import DeleteManifestWriter, SummaryCollector, manifest_writer
 
 __all__ = ["add_snapshot"]
 
 _REF_SETTINGS = ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
+_MANIFEST_ENTRIES = 512
 _PATH_ID = 2147483546
 """The field id of ``file_path`` in position deletes."""
 
@@ -84,6 +88,20 @@ def _only_target(deletes: DataFile) -> str | None:
     return low.decode() if low is not None and low == high else None
 
 
+def _added(file: DataFile, snapshot_id: int) -> ManifestEntry:
+    return ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file)
+
+
+def _clustered(files: Sequence[DataFile]) -> list[Sequence[DataFile]]:
+    """Return the data files of each new manifest; very many are divided by partition, so that filters skip most."""
+    manifests = round(len(files) / _MANIFEST_ENTRIES)
+    if manifests < 2 or not partition_values(files[0].partition):
+        return [files] if files else []
+    ordered = sorted(files, key=lambda file: partition_order(file.partition))
+    borders = [len(files) * number // manifests for number in range(manifests + 1)]
+    return [ordered[start:end] for start, end in pairwise(borders)]
+
+
 def _merges(transaction: Transaction) -> bool:
     return transaction.table_metadata.properties.get(TableProperties.MANIFEST_MERGE_ENABLED, "false") == "true"
 
@@ -93,6 +111,25 @@ class _Snapshot(_SnapshotProducer[Any]):
 
     _delete_files: Sequence[DataFile] = ()
     _dangling: Sequence[DataFile] = ()
+    _new_manifests: Sequence[ManifestFile] = ()
+
+    def _manifests(self) -> list[ManifestFile]:
+        """Return the manifests; pyiceberg itself writes one of all added files, in the order in which they come."""
+        added, self._added_data_files = self._added_data_files, []
+        try:
+            self._new_manifests = [self._manifest_of(files) for files in _clustered(added)]
+            return super()._manifests()
+        finally:
+            self._added_data_files = added
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        return super()._process_manifests([*self._new_manifests, *manifests])
+
+    def _manifest_of(self, added: Sequence[DataFile]) -> ManifestFile:
+        with self.new_manifest_writer(self._transaction.table_metadata.spec()) as writer:
+            for file in added:
+                writer.add(_added(file, self._snapshot_id))
+        return writer.to_manifest_file()
 
     def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
         return manifest_writer(self._transaction.table_metadata.format_version, *self._manifest_arguments(spec))
@@ -166,7 +203,7 @@ class _RowChanges(_Snapshot, _OverwriteFiles):
             self.partition_filters[spec_id] = AlwaysTrue()
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        used = [manifest for manifest in manifests if self._is_needed(manifest)]
+        used = [manifest for manifest in (*self._new_manifests, *manifests) if self._is_needed(manifest)]
         data = self._merged([manifest for manifest in used if manifest.content == ManifestContent.DATA])
         self._of_deletes = True
         deletes = [self._without_dangling(manifest) for manifest in used if manifest.content != ManifestContent.DATA]
@@ -203,11 +240,7 @@ class _RowChanges(_Snapshot, _OverwriteFiles):
             with self.new_manifest_writer(self.spec(spec_id)) as writer:
                 for file in self._delete_files:
                     if file.spec_id == spec_id:
-                        writer.add(
-                            ManifestEntry.from_args(
-                                status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, data_file=file
-                            )
-                        )
+                        writer.add(_added(file, self._snapshot_id))
             yield writer.to_manifest_file()
 
     def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
