@@ -21,8 +21,8 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Record
 
 from tests.unit.manifests import IO, data_file, write_manifest
-from volley.iceberg.read.deletes import PATH_ID
 from volley.iceberg.read.planning import Plan, plan
+from volley.iceberg.schema.reserved import PATH_ID
 
 SNAPSHOT_ID = 70
 POSITIONS, EQUALITY = DataFileContent.POSITION_DELETES, DataFileContent.EQUALITY_DELETES

@@ -32,13 +32,12 @@ from pyiceberg.utils.properties import property_as_int
 from volley.iceberg.layout.partitions import partition_order
 from volley.iceberg.pyiceberg_private.access import partition_values
 from volley.iceberg.pyiceberg_private.manifests import DeleteManifestWriter, SummaryCollector, manifest_writer
+from volley.iceberg.schema.reserved import PATH_ID
 
 __all__ = ["add_snapshot"]
 
 _REF_SETTINGS = ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
 _MANIFEST_ENTRIES = 512
-_PATH_ID = 2147483546
-"""The field id of ``file_path`` in position deletes."""
 
 
 def add_snapshot(
@@ -84,7 +83,7 @@ def add_snapshot(
 
 def _only_target(deletes: DataFile) -> str | None:
     """Return the only data file that a delete file refers to, by its bounds; None if it may refer to several."""
-    low, high = (bounds.get(_PATH_ID) for bounds in (deletes.lower_bounds or {}, deletes.upper_bounds or {}))
+    low, high = (bounds.get(PATH_ID) for bounds in (deletes.lower_bounds or {}, deletes.upper_bounds or {}))
     return low.decode() if low is not None and low == high else None
 
 

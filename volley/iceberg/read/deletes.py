@@ -10,11 +10,9 @@ from pyiceberg.transforms import VoidTransform
 
 from volley.iceberg.layout.partitions import exact
 from volley.iceberg.read.entries import Content, FileEntry
+from volley.iceberg.schema.reserved import PATH_ID
 
-__all__ = ["PATH_ID", "DeleteIndex", "only_file", "unpartitioned_specs"]
-
-PATH_ID = 2147483546
-"""The field id of the data file's path in position-delete files."""
+__all__ = ["DeleteIndex", "only_file", "unpartitioned_specs"]
 
 
 def unpartitioned_specs(table: TableMetadata) -> set[int]:

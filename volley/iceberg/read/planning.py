@@ -21,7 +21,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from volley.errors import ExpressionError, near
-from volley.iceberg.read.deletes import PATH_ID, DeleteIndex, unpartitioned_specs
+from volley.iceberg.read.deletes import DeleteIndex, unpartitioned_specs
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, Status, entries_of, manifests_of
 from volley.iceberg.read.pruning import (
     Predicate,
@@ -31,6 +31,7 @@ from volley.iceberg.read.pruning import (
     partition_predicate,
     projected,
 )
+from volley.iceberg.schema.reserved import PATH_ID
 
 __all__ = ["Plan", "plan"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from volley.arrow.matching import hashes
 from volley.iceberg.storage.errors import storage_errors
+from volley.storage.local import local_folder
 
 __all__ = ["MOST_PARTS", "spilled"]
 
@@ -36,7 +36,7 @@ def spilled(
     Raises:
         StorageError: If the local disk is full.
     """
-    folder = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
+    folder = local_folder()
     with tempfile.TemporaryDirectory(prefix="volley-rows-", dir=folder) as place:
         paths = [Path(place, str(number)) for number in range(parts)]
         with ExitStack() as stack:

@@ -21,6 +21,7 @@ from volley.arrow.uuids import comparable
 from volley.epoch import WriteResult
 from volley.iceberg.read.entries import PlannedFile, entry_of
 from volley.iceberg.read.rows import RowReader, file_task
+from volley.iceberg.schema.reserved import PATH_ID, POSITION_ID
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.upsert.parked import DELETED, ParkedFile, UpsertWriter
 from volley.iceberg.write.writer import IcebergWriter
@@ -32,11 +33,10 @@ __all__ = ["Merge", "Replace", "Replaced"]
 # on the reader (python -m benchmarks upsert_strategy); below it, some readers hardly notice the deletes.
 _REWRITTEN_PART = 0.2
 _AT = "at"
-_PATH_ID, _POSITION_ID = 2147483546, 2147483545
 _POSITIONS = pa.schema(
     [
-        pa.field("file_path", pa.string(), False, {"PARQUET:field_id": str(_PATH_ID)}),
-        pa.field("pos", pa.int64(), False, {"PARQUET:field_id": str(_POSITION_ID)}),
+        pa.field("file_path", pa.string(), False, {"PARQUET:field_id": str(PATH_ID)}),
+        pa.field("pos", pa.int64(), False, {"PARQUET:field_id": str(POSITION_ID)}),
     ]
 )
 
@@ -214,8 +214,8 @@ def _write_positions(writer: UpsertWriter, path: str, file: DataFile, positions:
         partition=file.partition,
         record_count=len(positions),
         file_size_in_bytes=size,
-        lower_bounds={_PATH_ID: file_path, _POSITION_ID: struct.pack("<q", positions[0])},
-        upper_bounds={_PATH_ID: file_path, _POSITION_ID: struct.pack("<q", positions[-1])},
+        lower_bounds={PATH_ID: file_path, POSITION_ID: struct.pack("<q", positions[0])},
+        upper_bounds={PATH_ID: file_path, POSITION_ID: struct.pack("<q", positions[-1])},
     )
     deletes.spec_id = file.spec_id
     return WrittenFile(deletes, writer.rows.layout.fingerprint)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 from volley.iceberg.layout.layout import Layout, Partition
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.write.data_files import RollingFiles
+from volley.storage.local import local_folder
 
 __all__ = ["PartitionBuffer"]
 
@@ -168,7 +168,7 @@ def _integer_type(data_type: pa.DataType) -> pa.DataType:
 
 def _on_disk(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the same rows in a memory-mapped file without a name, in Spark's local folder."""
-    folder = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
+    folder = local_folder()
     with storage_errors(folder), tempfile.NamedTemporaryFile(prefix="volley-rows-", dir=folder) as file:
         with pa.ipc.new_file(file, rows.schema) as run:
             run.write_batch(rows)
