@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from volley import (
     col,
 )
 from volley.iceberg import Append, Delete, IcebergTable, Insert, TimeTravelQuery
+from volley.iceberg.read import reader
 
 SCHEMA = pa.schema(
     {
@@ -93,6 +95,23 @@ def test_filters_and_columns(config: IcebergSinkConfig, written: Table) -> None:
         rows.filter("id = 1").filter("id = 2")
     with pytest.raises(ConfigError, match="did you mean 'name'"):
         rows.select("nmae").to_arrow()
+
+
+def test_rows_are_read_ahead_a_little_and_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def read(split: range) -> Iterator[pa.RecordBatch]:
+        for number in split:
+            made.append(number)
+            yield pa.record_batch({"x": [number]})
+
+    monkeypatch.setattr(reader, "_READ_AHEAD_BYTES", 1)
+    splits: Any = [range(100), range(100, 103), range(103, 103), range(103, 104)]
+    batches = reader._in_parallel(read, splits, threads=2)  # type: ignore[arg-type]
+    first = [next(batches)["x"][0].as_py() for _ in range(50)]
+    # One batch of each of two splits is ahead of the consumer.
+    assert len(made) <= 50 + 2
+    assert [*first, *(batch["x"][0].as_py() for batch in batches)] == list(range(104))
 
 
 def test_changes(config: IcebergSinkConfig, written: Table) -> None:

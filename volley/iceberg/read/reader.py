@@ -54,6 +54,8 @@ __all__ = ["IcebergReader", "IcebergSplit", "SplitRows", "explain", "open_reader
 _log = logging.getLogger(__name__)
 _NO_LIMIT = float("inf")
 _SMALL_SPLITS = 1 << 20
+# Of each split that is read at the same time: enough to keep the threads busy.
+_READ_AHEAD_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -268,7 +270,6 @@ def read_snapshot(config: IcebergSourceConfig, threads: int) -> tuple[pa.Schema,
     """
     table = retry_reads(config.ref.load)
     start = start_of(table, config)
-    # Small splits: each is held in memory as a whole.
     reader = _reader(table, config, start.to_offset(), SourceContext("", parallelism=_SMALL_SPLITS))
     splits = reader.splits_of(table, start, start.at_its_end())
     return reader.schema, _in_parallel(reader.read, splits, threads)
@@ -277,19 +278,32 @@ def read_snapshot(config: IcebergSourceConfig, threads: int) -> tuple[pa.Schema,
 def _in_parallel(
     read: Callable[[IcebergSplit], Iterator[pa.RecordBatch]], splits: Sequence[IcebergSplit], threads: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of all splits in their order; as many splits as there are threads are held in memory."""
+    """Yield the rows of all splits in their order; each thread holds a few batches of a split in memory."""
     if threads == 1:
         for split in splits:
             yield from read(split)
         return
     with ThreadPoolExecutor(threads) as pool:
         waiting = deque(splits)
-        running = deque(pool.submit(list, read(waiting.popleft())) for _ in range(min(threads, len(waiting))))
+        running = deque(pool.submit(_some, read(waiting.popleft())) for _ in range(min(threads, len(waiting))))
         while running:
-            batches = running.popleft().result()
-            if waiting:
-                running.append(pool.submit(list, read(waiting.popleft())))
+            batches, has_more, rest = running.popleft().result()
+            if has_more:
+                running.appendleft(pool.submit(_some, rest))
+            elif waiting:
+                running.append(pool.submit(_some, read(waiting.popleft())))
             yield from batches
+
+
+def _some(batches: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], bool, Iterator[pa.RecordBatch]]:
+    """Return the next batches of a split, whether there may be more, and the iterator that has them."""
+    some, size = [], 0
+    for batch in batches:
+        some.append(batch)
+        size += batch.nbytes
+        if size >= _READ_AHEAD_BYTES:
+            return some, True, batches
+    return some, False, batches
 
 
 def _reader(table: Table, config: IcebergSourceConfig, initial: Offset, context: SourceContext) -> IcebergReader:
