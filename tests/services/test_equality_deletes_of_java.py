@@ -210,3 +210,7 @@ def test_rows_that_come_with_a_delete_or_after_it_stay(version: int, lake: Lake)
         [Update(row(2, "a"), row(2, None))],
         [Delete(row(3, "a")), Delete(row(5, "b"))],
     ]
+    compact = f"call volley.system.rewrite_data_files(table => 'db.{name}', options => map('rewrite-all', 'true'))"
+    spark_sql(lake, compact, java_commit(table, [{"id": 1}], [{"id": 1, "name": "d"}]))
+    assert_rows(lake, name, NAMES, (1, "d"), (2, None), (4, "a"))
+    assert changes(lake, name)[-2:] == [[], [Delete(row(1, "b")), Delete(row(1, "c")), Insert(row(1, "d"))]]
