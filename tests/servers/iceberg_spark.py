@@ -66,7 +66,7 @@ def commit_rows(
 ) -> list[dict[str, Any]]:
     """Commit an equality-delete file and a data file in one snapshot, by the classes of Iceberg's Java library.
 
-    Spark's SQL never writes equality deletes; Flink and Kafka Connect do, through these classes.
+    Spark's SQL writes no equality deletes.
 
     Args:
         session: Has the catalog.
@@ -79,38 +79,41 @@ def commit_rows(
     iceberg = jvm.org.apache.iceberg
     # Iceberg asks the active session for its catalogs.
     jvm.SparkSession.setActiveSession(session._jsparkSession)
-    its = iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
-    its.refresh()
-    columns = its.schema().select(jvm.java.util.ArrayList(list(deleted[0])))
+    loaded = iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
+    loaded.refresh()
+    columns = loaded.schema().select(jvm.java.util.ArrayList(list(deleted[0])))
     ids = session.sparkContext._gateway.new_array(jvm.int, len(deleted[0]))  # type: ignore[union-attr]
     for number, name in enumerate(deleted[0]):
-        ids[number] = its.schema().findField(name).fieldId()
+        ids[number] = loaded.schema().findField(name).fieldId()
     parquet = iceberg.FileFormat.PARQUET
-    builder = getattr(iceberg.data, "GenericFileWriterFactory$Builder")(its)
-    builder.dataFileFormat(parquet).deleteFileFormat(parquet).dataSchema(its.schema())
+    builder = getattr(iceberg.data, "GenericFileWriterFactory$Builder")(loaded)
+    builder.dataFileFormat(parquet).deleteFileFormat(parquet).dataSchema(loaded.schema())
     factory = builder.equalityFieldIds(ids).equalityDeleteRowSchema(columns).build()
-    spec = its.spec()
+    spec = loaded.spec()
     if partition is None:
-        spec = next(spec for spec in its.specs().values() if spec.isUnpartitioned())
+        spec = next(spec for spec in loaded.specs().values() if spec.isUnpartitioned())
     values = None if partition is None else iceberg.DataFiles.data(spec, partition)
-    files = iceberg.io.OutputFileFactory.builderFor(its, 1, 1).format(parquet).build()
-
-    def written(writer: Any, schema: Any, records: list[dict[str, Any]]) -> Any:
-        for record in records:
-            # Java makes the values: small longs that come from Python are integers there.
-            by_id = {schema.findField(name).fieldId(): value for name, value in record.items()}
-            writer.write(iceberg.SingleValueParser.fromJson(schema.asStruct(), json.dumps(by_id)))
-        writer.close()
-        return writer
-
-    delta = its.newRowDelta()
+    files = iceberg.io.OutputFileFactory.builderFor(loaded, 1, 1).format(parquet).build()
+    delta = loaded.newRowDelta()
     deletes = factory.newEqualityDeleteWriter(files.newOutputFile(spec, values), spec, values)
-    delta.addDeletes(written(deletes, columns, deleted).toDeleteFile())
+    delta.addDeletes(_written(iceberg, deletes, columns, deleted).toDeleteFile())
     if added:
         data = factory.newDataWriter(files.newOutputFile(spec, values), spec, values)
-        delta.addRows(written(data, its.schema(), added).toDataFile())
+        delta.addRows(_written(iceberg, data, loaded.schema(), added).toDataFile())
     delta.commit()
     return []
+
+
+def _written(iceberg: Any, writer: Any, schema: Any, records: list[dict[str, Any]]) -> Any:
+    """Write all records of a file and close its writer, which is returned.
+
+    Java parses the values: a long that comes from Python is an integer there if it is small.
+    """
+    for record in records:
+        by_id = {schema.findField(name).fieldId(): value for name, value in record.items()}
+        writer.write(iceberg.SingleValueParser.fromJson(schema.asStruct(), json.dumps(by_id)))
+    writer.close()
+    return writer
 
 
 if __name__ == "__main__":

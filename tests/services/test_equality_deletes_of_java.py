@@ -1,4 +1,4 @@
-"""Equality deletes that Iceberg's Java library writes, as Flink does: Volley reads the rows that are left."""
+"""Tables with equality deletes of Iceberg's Java library: Volley and Spark read the rows that are left."""
 
 from __future__ import annotations
 
