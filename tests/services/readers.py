@@ -8,7 +8,7 @@ import json
 import os
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -91,7 +91,14 @@ def by_spark(lake: Lake, table: str) -> list[dict[str, Any]]:
     return rows
 
 
-def spark_sql(lake: Lake, *queries: str) -> list[list[dict[str, Any]]]:
+def java_commit(
+    table: str, deleted: list[dict[str, Any]], added: Sequence[dict[str, Any]] = (), *, partition: str | None = None
+) -> dict[str, Any]:
+    """A query of `spark_sql`: equality deletes, and rows, that Iceberg's Java library writes in one commit."""
+    return {"table": table, "deleted": deleted, "added": added, "partition": partition}
+
+
+def spark_sql(lake: Lake, *queries: str | dict[str, Any]) -> list[list[dict[str, Any]]]:
     """The rows of each query, by Spark with Iceberg's own runtime; one start for all that is asked."""
     process = _iceberg_spark()
     assert process.stdin is not None
