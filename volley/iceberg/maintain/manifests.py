@@ -305,7 +305,7 @@ def _unknown(metadata: TableMetadata, spec_id: int) -> str | None:
         return f"the table has no partition spec {spec_id}, which some of them have"
     for field in spec.fields:
         if isinstance(field.transform, UnknownTransform):
-            return f"partition field {field.name!r} has the transform {field.transform}, which is not known"
+            return f"partition field {field.name!r} has {field.transform!r}, which is not known"
     if _schema_of(metadata, spec) is None:
         return f"no schema of the table has all columns of partition spec {spec_id}"
     return None
