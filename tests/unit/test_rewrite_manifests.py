@@ -9,19 +9,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
-from duckdb_extensions import import_extension
-from pyiceberg.exceptions import ForbiddenError
-from pyiceberg.expressions import EqualTo
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestFile
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot
-from pyiceberg.transforms import IdentityTransform, UnknownTransform
-from pyiceberg.typedef import Record
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType,
     DateType,
@@ -36,121 +31,28 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from tests.unit.manifests import IO, data_file, write_manifest
+from tests.unit.events import BY_KEY, SCHEMA, Events
+from tests.unit.manifests import IO, write_manifest
 from tests.unit.planned_tables import PlannedTable
-from tests.unit.snapshots import AT_ONCE, Commit, disturb, lost, never_sent
+from tests.unit.snapshots import AT_ONCE
 from tests.upserts.lake import Lake
 from volley import (
-    CatalogAuthError,
-    CommitConflictError,
-    CommitStateUnknownError,
-    ConfigError,
-    SnapshotNotFoundError,
     SourceContext,
 )
 from volley.iceberg import (
     IcebergSource,
     IcebergSourceConfig,
-    IcebergStorage,
     IcebergTable,
     Incremental,
     Partitioning,
     SnapshotManager,
-    TableRef,
     Upsert,
     orphan_files,
     publish_branch,
 )
-from volley.iceberg.catalogs.retry import ATTEMPTS
 from volley.iceberg.pyiceberg_private.entries import live_entries
 from volley.iceberg.pyiceberg_private.manifests import RewrittenDeletesWriter
-from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
 from volley.iceberg.read.entries import FileEntry, read_manifest
-
-SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "key", LongType()))
-BY_KEY = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "key"))
-
-
-class Events:
-    """A local table whose writers leave many manifests."""
-
-    def __init__(
-        self, folder: Path, spec: PartitionSpec = BY_KEY, schema: Schema = SCHEMA, version: str = "2", **properties: str
-    ) -> None:
-        self.ref = TableRef("db", "events", IcebergStorage.Local(str(folder / "lake")))
-        self.events = IcebergTable(self.ref)
-        self.catalog: Any = self.ref.load_catalog()
-        self.catalog.create_namespace("db")
-        values = {"format-version": version, **{name.replace("_", "."): value for name, value in properties.items()}}
-        self.catalog.create_table("db.events", schema, partition_spec=spec, properties=values)
-
-    def table(self) -> Table:
-        table: Table = self.catalog.load_table("db.events")
-        return table
-
-    def append(self, *rows: tuple[int, int | None], branch: str = "main") -> None:
-        """One snapshot with one manifest: the ids and keys."""
-        columns = {"id": pa.array([row[0] for row in rows], pa.int64()), "key": [row[1] for row in rows]}
-        self.table().append(pa.table(columns, pa.schema({"id": pa.int64(), "key": pa.int64()})), branch=branch)
-
-    def name_files(self, partitions: Sequence[Sequence[Any]], removed: Sequence[DataFile] = ()) -> None:
-        """One snapshot of files that only manifests know, one for each partition."""
-        table = self.table()
-        number = len(table.snapshots())
-        files = [
-            data_file(f"{table.location()}/data/{number:03}-{index:05}.parquet", table.spec(), Record(*partition))
-            for index, partition in enumerate(partitions)
-        ]
-        with table.transaction() as transaction:
-            add_snapshot(
-                transaction,
-                **{"added": files, "deletes": (), "removed": removed},
-                **{"snapshot_id": number + 1, "summary": {}, "branch": "main"},
-            )
-
-    def snapshot(self, branch: str = "main") -> Snapshot:
-        snapshot = self.table().snapshot_by_name(branch)
-        assert snapshot is not None
-        return snapshot
-
-    def manifests(self, branch: str = "main") -> list[ManifestFile]:
-        return self.snapshot(branch).manifests(self.table().io)
-
-    def entries(self, branch: str = "main") -> list[FileEntry]:
-        """The live entries, with all that they say but their status."""
-        read = (entry for manifest in self.manifests(branch) for entry in read_manifest(self.table().io, manifest))
-        return sorted((entry._replace(status=0) for entry in read if entry.is_live), key=lambda entry: entry.path)
-
-    def rows(self) -> list[tuple[int, int | None]]:
-        """As pyiceberg reads them."""
-        read = self.table().scan().to_arrow()
-        return sorted(zip(read["id"].to_pylist(), read["key"].to_pylist(), strict=True), key=repr)
-
-    def duckdb_rows(self) -> list[tuple[int, int | None]]:
-        with duckdb.connect() as connection:
-            for extension in ("avro", "parquet", "iceberg"):
-                import_extension(extension, con=connection)
-                connection.load_extension(extension)
-            query = f"select id, key from iceberg_scan('{self.table().metadata_location}')"
-            return sorted(connection.sql(query).fetchall(), key=repr)
-
-    def avro_files(self) -> set[str]:
-        folder = Path(self.table().location().removeprefix("file://"))
-        return {path.name for path in folder.rglob("*.avro")}
-
-    def planned_manifests(self, key: int) -> int:
-        """The number of manifests that pyiceberg reads for one key."""
-        read: list[str] = []
-        fetch = ManifestFile.fetch_manifest_entry
-
-        def counted(manifest: ManifestFile, *args: Any, **kwargs: Any) -> list[ManifestEntry]:
-            read.append(manifest.manifest_path)
-            return fetch(manifest, *args, **kwargs)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ManifestFile, "fetch_manifest_entry", counted)
-            list(self.table().scan(row_filter=EqualTo("key", key)).plan_files())
-        return len(read)
 
 
 @pytest.fixture
@@ -437,144 +339,8 @@ def test_the_data_file_that_a_delete_file_refers_to_stays(tmp_path: Path) -> Non
     manifest = write_manifest(tmp_path / "old.avro", BY_KEY, SCHEMA, [planned.positions("d", None, [5])], deletes=True)
     (entry,) = live_entries(IO, manifest)
     entry.data_file._data[17] = "file:/data/one.parquet"
-    writer = RewrittenDeletesWriter(BY_KEY, SCHEMA, IO.new_output(str(tmp_path / "new.avro")), 70, "gzip")
+    writer = RewrittenDeletesWriter(BY_KEY, SCHEMA, IO.new_output(str(tmp_path / "new.avro")), 70, "deflate")
     with writer:
         writer.existing(entry)
     (again,) = read_manifest(IO, writer.to_manifest_file())
     assert again == read_manifest(IO, manifest)[0]._replace(referenced_file="file:/data/one.parquet")
-
-
-# Refusals
-
-
-def changed(events: Events, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
-    """The table's metadata, as if another engine had changed it."""
-    metadata = events.table().metadata.model_copy(update=changes)
-    opened = TableRef.load
-
-    def load(ref: TableRef) -> Table:
-        table = opened(ref)
-        table.metadata = metadata
-        return table
-
-    monkeypatch.setattr(TableRef, "load", load)
-
-
-def test_what_can_not_be_written_is_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    events = make()
-    for number in range(2):
-        events.append((number, number))
-    unknown = PartitionSpec(PartitionField(2, 1000, UnknownTransform("zorder[2]"), "key"))
-    gone = PartitionSpec(PartitionField(99, 1000, IdentityTransform(), "key"))
-    for message, changes in {
-        "format version is 3": {"format_version": 3},
-        "has UnknownTransform.*zorder": {"partition_specs": [unknown]},
-        "no schema of the table has all columns of partition spec 0": {"partition_specs": [gone]},
-        "has no partition spec 0": {"partition_specs": []},
-    }.items():
-        with monkeypatch.context() as patch:
-            changed(events, patch, **changes)
-            with pytest.raises(ConfigError, match=message) as refused:
-                events.events.rewrite_manifests(dry_run=True)
-            assert refused.value.hint
-
-
-def test_an_encrypted_manifest_is_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    events = make()
-    events.append((1, 1))
-    (manifest,) = events.manifests()
-    manifest._data[14] = b"key"
-    monkeypatch.setattr("volley.iceberg.maintain.manifests.manifests_of", lambda *_: [manifest])
-    with pytest.raises(ConfigError, match="is encrypted"):
-        events.events.rewrite_manifests()
-
-
-def test_a_table_or_branch_without_snapshots_is_refused(make: Make) -> None:
-    events = make()
-    with pytest.raises(SnapshotNotFoundError, match="no snapshot yet"):
-        events.events.rewrite_manifests()
-    with pytest.raises(SnapshotNotFoundError, match="no branch or tag 'raw'"):
-        IcebergTable(events.ref.with_branch("raw")).rewrite_manifests()
-    events.append((1, 1))
-    SnapshotManager(events.ref).create_tag("audited")
-    with pytest.raises(ConfigError, match="'audited' is a tag"):
-        IcebergTable(events.ref.with_branch("audited")).rewrite_manifests()
-
-
-# Other writers, faults
-
-
-def test_rows_that_others_append_meanwhile_are_kept(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    events = make()
-    for number in range(3):
-        events.append((number, number))
-
-    def other_first(commit: Commit) -> Any:
-        events.append((9, 9))
-        return commit()
-
-    calls = disturb(monkeypatch, other_first)
-    assert events.events.rewrite_manifests().entries == 4
-    assert calls == ["commit"] * 2
-    assert events.rows() == events.duckdb_rows() == [(0, 0), (1, 1), (2, 2), (9, 9)]
-    assert [path for path in orphan_files(events.ref, AT_ONCE) if path.endswith(".avro")] == []
-
-
-def test_an_answer_that_is_lost(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    events = make()
-    for number in range(3):
-        events.append((number, number))
-    calls = disturb(monkeypatch, lost)
-    done = events.events.rewrite_manifests()
-    assert calls == ["commit"]
-    assert (done.manifests_after, done.snapshot_id) == (1, events.snapshot().snapshot_id)
-    assert events.rows() == events.duckdb_rows() == [(0, 0), (1, 1), (2, 2)]
-    assert orphan_files(events.ref, AT_ONCE) == []
-
-
-def test_an_outcome_that_is_not_known(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    events = make()
-    for number in range(3):
-        events.append((number, number))
-    before, files = events.snapshot(), events.avro_files()
-    disturb(monkeypatch, *[never_sent] * ATTEMPTS)
-    with pytest.raises(CommitStateUnknownError, match="rewriting manifests may or may not have changed table"):
-        events.events.rewrite_manifests()
-    assert events.snapshot() == before
-    assert events.avro_files() >= files
-
-
-def test_conflicts_in_every_attempt_leave_no_manifest(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    events = make()
-    events.append((0, 0))
-    events.append((1, 1))
-    left: list[set[str]] = []
-
-    def other_first(commit: Commit) -> Any:
-        before = events.avro_files()
-        events.append((2, 2))
-        left.append(events.avro_files() - before)
-        return commit()
-
-    files = events.avro_files()
-    disturb(monkeypatch, *[other_first] * ATTEMPTS)
-    with pytest.raises(CommitConflictError, match="rewriting manifests failed"):
-        events.events.rewrite_manifests()
-    assert events.avro_files() == files.union(*left)
-    assert len(events.manifests()) == 2 + ATTEMPTS
-
-
-def test_a_refusal_leaves_no_manifest(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    events = make()
-    events.append((0, 0))
-    events.append((1, 1))
-    files = events.avro_files()
-
-    def refused(commit: Commit) -> Any:
-        raise ForbiddenError("read only")
-
-    disturb(monkeypatch, refused)
-    with pytest.raises(CatalogAuthError):
-        events.events.rewrite_manifests()
-    assert events.avro_files() == files
-    assert all(each.content == ManifestContent.DATA for each in events.manifests())

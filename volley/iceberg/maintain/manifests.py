@@ -12,7 +12,7 @@ from itertools import chain, groupby, pairwise
 from typing import Any
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import ManifestEntry, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -27,7 +27,7 @@ from volley.iceberg.layout.partitions import partition_order
 from volley.iceberg.maintain.values import ManifestRewrite
 from volley.iceberg.pyiceberg_private.access import delete_manifests
 from volley.iceberg.pyiceberg_private.entries import live_entries
-from volley.iceberg.pyiceberg_private.snapshots import MANIFEST_ENTRIES, replace_manifests
+from volley.iceberg.pyiceberg_private.snapshots import MANIFEST_ENTRIES, NewManifest, replace_manifests
 from volley.iceberg.read.entries import entries_of, manifests_of
 from volley.iceberg.read.lookup import snapshot_of_ref
 from volley.iceberg.storage.errors import storage_errors
@@ -190,15 +190,13 @@ class _Rewrite:
         return table.metadata.snapshot_by_id(self.snapshot_id) is not None
 
 
-def _rewritten(
-    table: Table, groups: Sequence[_Group]
-) -> Iterator[tuple[ManifestContent, Schema, PartitionSpec, Sequence[ManifestEntry]]]:
+def _rewritten(table: Table, groups: Sequence[_Group]) -> Iterator[NewManifest]:
     for group in groups:
         content, spec = group.manifests[0].content, table.specs()[group.manifests[0].partition_spec_id]
         schema = _schema_of(table.metadata, spec)
         assert schema is not None
         for entries in group.divided(table.io):
-            yield content, schema, spec, entries
+            yield NewManifest(content, schema, spec, entries)
 
 
 def _plan(table: Table, ref: TableRef) -> _Plan:

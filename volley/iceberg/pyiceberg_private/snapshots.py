@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import (
@@ -40,11 +40,27 @@ from volley.iceberg.pyiceberg_private.manifests import (
 )
 from volley.iceberg.schema.reserved import PATH_ID
 
-__all__ = ["MANIFEST_ENTRIES", "add_snapshot", "replace_manifests"]
+__all__ = ["MANIFEST_ENTRIES", "NewManifest", "add_snapshot", "replace_manifests"]
 
 _REF_SETTINGS = ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
 MANIFEST_ENTRIES = 512
 """The number of entries that a manifest has, about, where entries are divided by partition."""
+
+
+class NewManifest(NamedTuple):
+    """A manifest to write.
+
+    Args:
+        content: What its files contain.
+        schema: A schema with all sources of the spec.
+        spec: The spec of its partitions.
+        entries: Its entries, of `live_entries`.
+    """
+
+    content: ManifestContent
+    schema: Schema
+    spec: PartitionSpec
+    entries: Sequence[ManifestEntry]
 
 
 def add_snapshot(
@@ -92,7 +108,7 @@ def replace_manifests(
     transaction: Transaction,
     *,
     kept: Sequence[ManifestFile],
-    rewritten: Iterable[tuple[ManifestContent, Schema, PartitionSpec, Sequence[ManifestEntry]]],
+    rewritten: Iterable[NewManifest],
     snapshot_id: int,
     summary: dict[str, str],
     branch: str,
@@ -102,8 +118,7 @@ def replace_manifests(
     Args:
         transaction: The transaction.
         kept: The manifests that stay.
-        rewritten: For each new manifest, its content, a schema with all sources of its spec, its spec, and its entries,
-            of `live_entries`. They keep their snapshot ids and sequence numbers.
+        rewritten: The new manifests; their entries keep their snapshot ids and sequence numbers.
         snapshot_id: The snapshot's id.
         summary: Texts for the snapshot's summary; totals are carried over.
         branch: The branch.
@@ -300,7 +315,7 @@ class _Replaced(_Snapshot):
     def __init__(
         self,
         kept: Sequence[ManifestFile],
-        rewritten: Iterable[tuple[ManifestContent, Schema, PartitionSpec, Sequence[ManifestEntry]]],
+        rewritten: Iterable[NewManifest],
         *args: Any,
         **kwargs: Any,
     ) -> None:
@@ -310,16 +325,17 @@ class _Replaced(_Snapshot):
         self.written: list[ManifestFile] = []
 
     def _manifests(self) -> list[ManifestFile]:
-        for content, schema, spec, entries in self._rewritten:
-            with self._writer(content, schema, spec) as writer:
-                for entry in entries:
+        for manifest in self._rewritten:
+            with self._writer(manifest) as writer:
+                for entry in manifest.entries:
                     writer.existing(entry)
             self.written.append(writer.to_manifest_file())
         return [*self.written, *self._kept]
 
-    def _writer(self, content: ManifestContent, schema: Schema, spec: PartitionSpec) -> ManifestWriter:
-        arguments = (spec, schema, self.new_manifest_output(), self._snapshot_id, self._compression)
-        if content == ManifestContent.DELETES:
+    def _writer(self, manifest: NewManifest) -> ManifestWriter:
+        output = self.new_manifest_output()
+        arguments = manifest.spec, manifest.schema, output, self._snapshot_id, self._compression
+        if manifest.content == ManifestContent.DELETES:
             return RewrittenDeletesWriter(*arguments)
         return manifest_writer(self._transaction.table_metadata.format_version, *arguments)
 
