@@ -104,7 +104,7 @@ class TableRows:
 
 @dataclass(frozen=True, init=False)
 class IcebergTable:
-    """A table to look at: its rows now and then, its snapshots, its changes.
+    """A table: its rows now and then, its snapshots, its changes, and its maintenance.
 
     Args:
         table: A `TableRef`, or the settings of a sink that writes to it.
