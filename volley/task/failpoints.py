@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import signal
 
-__all__ = ["EXECUTOR_TASK_POINT", "EXPIRY_POINTS", "LOG", "POINTS", "TASK_POINTS", "VARIABLE", "VICTIM", "reach"]
+__all__ = [
+    *("EXECUTOR_TASK_POINT", "EXPIRY_POINTS", "LOG", "MANIFEST_POINTS", "POINTS", "TASK_POINTS", "VARIABLE", "VICTIM"),
+    "reach",
+]
 
 VARIABLE = "VOLLEY_FAILPOINT"
 """Environment variable that arms failpoints: ``point@epoch``, comma-separated."""
@@ -33,6 +36,9 @@ EXECUTOR_TASK_POINT = "after-chore"
 EXPIRY_POINTS = ("after-expiry", "in-deletion")
 """The failpoints of an expiry: snapshots are gone, and their files are there; the first files are deleted. The number
 after the @ is the number of files deleted so far."""
+
+MANIFEST_POINTS = ("before-manifests", "after-manifests")
+"""The failpoints of a rewrite of manifests: the new ones are written, but not committed; they are committed."""
 
 
 def reach(point: str, epoch: int) -> None:

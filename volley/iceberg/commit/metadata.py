@@ -14,7 +14,7 @@ from tenacity import RetryCallState, retry_if_exception_type
 from volley.errors import CatalogUnreachableError, CommitConflictError, CommitStateUnknownError, VolleyError
 from volley.iceberg.catalogs.retry import ATTEMPTS, commit_retry, retry_reads
 from volley.iceberg.commit.attempts import Outcome, UnknownOutcome
-from volley.iceberg.pyiceberg_private.access import commit_once
+from volley.iceberg.pyiceberg_private.access import commit_once, delete_manifests
 from volley.iceberg.pyiceberg_private.cached import share_metadata
 from volley.iceberg.table import TableRef
 
@@ -88,12 +88,16 @@ class _MetadataAttempts(Outcome):
             return table
         # A table that was dropped and made anew is another one.
         same_table = AssertTableUUID(uuid=table.metadata.table_uuid)
-        with self.classified(self.ref.errors()):
-            try:
+        try:
+            with self.classified(self.ref.errors()):
                 commit_once(table, staged.transaction, same_table, *staged.requirements)
-            except CommitFailedException:
-                self.refused.append(staged.transaction)
-                raise
+        except CommitFailedException:
+            self.refused.append(staged.transaction)
+            raise
+        except VolleyError:
+            # A refusal, and no attempt may have landed.
+            delete_manifests(staged.transaction)
+            raise
         return table
 
     def give_up(self, state: RetryCallState) -> Table:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import overload
 
-__all__ = ["Expiry", "Ref", "SnapshotInfo", "SnapshotList"]
+__all__ = ["Expiry", "ManifestRewrite", "Ref", "SnapshotInfo", "SnapshotList"]
 
 _COLUMNS = ("snapshot", "committed at", "operation", "rows +", "rows -", "files +", "files -", "rows", "refs")
 
@@ -182,3 +182,52 @@ class Expiry:
             lines.append(f"{len(self.outside)} files outside of the table's folders stay")
         lines += [f"not deleted: {path}: {reason}" for path, reason in self.failed]
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class ManifestRewrite:
+    """What a rewrite of manifests has done, or would do.
+
+    Args:
+        table: The table's dotted name.
+        snapshot_id: The snapshot that it has committed; None if it has committed none.
+        manifests_before: The number of manifests of the branch's last snapshot.
+        manifests_after: The same afterwards.
+        replaced: The number of manifests that were replaced.
+        bytes_before: The size of all manifests of the snapshot.
+        bytes_after: The same afterwards; None if that is not known, as nothing was written.
+        entries: The number of entries that were moved to other manifests.
+        seconds: The time it took.
+        dry_run: True if nothing was done.
+    """
+
+    table: str
+    snapshot_id: int | None
+    manifests_before: int
+    manifests_after: int
+    replaced: int
+    bytes_before: int
+    bytes_after: int | None
+    entries: int
+    seconds: float = field(compare=False)
+    dry_run: bool = False
+
+    @property
+    def created(self) -> int:
+        """The number of new manifests."""
+        return self.manifests_after - self.kept
+
+    @property
+    def kept(self) -> int:
+        """The number of manifests that stayed as they were."""
+        return self.manifests_before - self.replaced
+
+    def __str__(self) -> str:
+        if not self.replaced:
+            return f"{self.manifests_before:,} manifests of table {self.table} are in order"
+        after = "" if self.bytes_after is None else f" ({self.bytes_after:,} bytes)"
+        return (
+            f"{self.manifests_before:,} manifests ({self.bytes_before:,} bytes) of table {self.table} "
+            f"{'would become' if self.dry_run else 'became'} {self.manifests_after:,}{after}, with {self.entries:,} "
+            f"entries moved, in {self.seconds:.2f} s"
+        )

@@ -22,7 +22,7 @@ from pyiceberg.manifest import (
 from volley.iceberg.pyiceberg_private import manifests
 from volley.iceberg.pyiceberg_private.access import partition_values
 
-__all__ = ["file_attributes", "read_entries"]
+__all__ = ["file_attributes", "live_entries", "read_entries"]
 
 assert manifests
 # The version that has all fields.
@@ -31,6 +31,19 @@ _VERSION = 3
 
 def read_entries(io: FileIO, manifest: ManifestFile) -> Iterator[dict[str, Any]]:
     """Yield the attributes of each entry of a manifest, deleted ones too."""
+    for entry in _entries(io, manifest):
+        yield _attributes(entry)
+
+
+def live_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
+    """Return the entries of a manifest's live files, with all that format version 3 knows of them.
+
+    `ManifestFile.fetch_manifest_entry` reads those of version 2: without the data file that a delete file refers to.
+    """
+    return [entry for entry in _entries(io, manifest) if entry.status != ManifestEntryStatus.DELETED]
+
+
+def _entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
     with AvroFile[ManifestEntry](
         io.new_input(manifest.manifest_path),
         MANIFEST_ENTRY_SCHEMAS[_VERSION],
@@ -38,7 +51,7 @@ def read_entries(io: FileIO, manifest: ManifestFile) -> Iterator[dict[str, Any]]
         read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
     ) as entries:
         for entry in entries:
-            yield _attributes(_inherit_from_manifest(entry, manifest))
+            yield _inherit_from_manifest(entry, manifest)
 
 
 def _attributes(entry: ManifestEntry) -> dict[str, Any]:

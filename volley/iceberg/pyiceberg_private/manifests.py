@@ -13,6 +13,7 @@ from pyiceberg.avro.file import MAGIC, META_SCHEMA, AvroFileHeader, AvroOutputFi
 from pyiceberg.avro.reader import DoubleReader, UUIDReader
 from pyiceberg.avro.resolver import construct_writer
 from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
     DEFAULT_READ_VERSION,
     MANIFEST_LIST_FILE_SCHEMAS,
     ManifestContent,
@@ -32,11 +33,14 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from volley.iceberg.layout.partitions import path_of, summaries
 
-__all__ = ["DeleteManifestWriter", "SummaryCollector", "manifest_writer"]
+__all__ = ["DeleteManifestWriter", "RewrittenDeletesWriter", "SummaryCollector", "manifest_writer"]
 
 _AVRO_SCHEMA = "avro.schema"
 # Some 64 KB, like Avro's own writers: wide tables have entries of a kilobyte.
 _BLOCK_ENTRIES = 128
+# The version whose entries have all fields, and the ids of two of them.
+_ALL_FIELDS: Any = 3
+_DATA_FILE_ID, _REFERENCED_FILE_ID = 2, 143
 _SUMMARIES = [field.field_id for field in MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION].fields].index(507)
 
 
@@ -74,10 +78,13 @@ class _Exact(ManifestWriter):
         return [field.model_copy(update={"required": False}) for field in fields]
 
     def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        return self._output(self._with_partition(self.version), self._with_partition(DEFAULT_READ_VERSION))
+
+    def _output(self, file_schema: Schema, record_schema: Schema) -> AvroOutputFile[ManifestEntry]:
         return _ManifestOutput(
             output_file=self._output_file,
-            file_schema=self._with_partition(self.version),
-            record_schema=self._with_partition(DEFAULT_READ_VERSION),
+            file_schema=file_schema,
+            record_schema=record_schema,
             schema_name="manifest_entry",
             metadata=self._meta,
         )
@@ -106,6 +113,21 @@ class DeleteManifestWriter(_ManifestWriterV2):
     @property
     def _meta(self) -> dict[str, str]:
         return {**super()._meta, "content": "deletes"}
+
+
+class RewrittenDeletesWriter(DeleteManifestWriter):
+    """Writes entries of delete files that `live_entries` has read, with the data file that each refers to.
+
+    Version 2 has this field too; pyiceberg writes it in version 3 only.
+    """
+
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        entries = self._with_partition(_ALL_FIELDS)
+        data_file = entries.find_type(_DATA_FILE_ID)
+        assert isinstance(data_file, StructType)
+        known = {field.field_id for field in DATA_FILE_TYPE[self.version].fields} | {_REFERENCED_FILE_ID}
+        fields = StructType(*(field for field in data_file.fields if field.field_id in known))
+        return self._output(manifest_entry_schema_with_data_file(self.version, fields), entries)
 
 
 def manifest_writer(format_version: int, *arguments: Any) -> ManifestWriter:

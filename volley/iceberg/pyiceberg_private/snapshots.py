@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import (
@@ -16,6 +16,7 @@ from pyiceberg.manifest import (
     ManifestWriter,
 )
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
@@ -31,13 +32,35 @@ from pyiceberg.utils.properties import property_as_int
 
 from volley.iceberg.layout.partitions import partition_order
 from volley.iceberg.pyiceberg_private.access import partition_values
-from volley.iceberg.pyiceberg_private.manifests import DeleteManifestWriter, SummaryCollector, manifest_writer
+from volley.iceberg.pyiceberg_private.manifests import (
+    DeleteManifestWriter,
+    RewrittenDeletesWriter,
+    SummaryCollector,
+    manifest_writer,
+)
 from volley.iceberg.schema.reserved import PATH_ID
 
-__all__ = ["add_snapshot"]
+__all__ = ["MANIFEST_ENTRIES", "NewManifest", "add_snapshot", "replace_manifests"]
 
 _REF_SETTINGS = ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
-_MANIFEST_ENTRIES = 512
+MANIFEST_ENTRIES = 512
+"""The number of entries that a manifest has, about, where entries are divided by partition."""
+
+
+class NewManifest(NamedTuple):
+    """A manifest to write.
+
+    Args:
+        content: What its files contain.
+        schema: A schema with all sources of the spec.
+        spec: The spec of its partitions.
+        entries: Its entries, of `live_entries`.
+    """
+
+    content: ManifestContent
+    schema: Schema
+    spec: PartitionSpec
+    entries: Sequence[ManifestEntry]
 
 
 def add_snapshot(
@@ -81,6 +104,39 @@ def add_snapshot(
     producer.commit()
 
 
+def replace_manifests(
+    transaction: Transaction,
+    *,
+    kept: Sequence[ManifestFile],
+    rewritten: Iterable[NewManifest],
+    snapshot_id: int,
+    summary: dict[str, str],
+    branch: str,
+) -> list[ManifestFile]:
+    """Add a snapshot to the transaction that has the same files in other manifests; return the new manifests.
+
+    Args:
+        transaction: The transaction.
+        kept: The manifests that stay.
+        rewritten: The new manifests; their entries keep their snapshot ids and sequence numbers.
+        snapshot_id: The snapshot's id.
+        summary: Texts for the snapshot's summary; totals are carried over.
+        branch: The branch.
+    """
+    producer = _Replaced(
+        kept,
+        rewritten,
+        Operation.REPLACE,
+        transaction=transaction,
+        io=transaction._table.io,
+        snapshot_properties=summary,
+        branch=branch,
+    )
+    producer._snapshot_id = snapshot_id
+    producer.commit()
+    return producer.written
+
+
 def _only_target(deletes: DataFile) -> str | None:
     """Return the only data file that a delete file refers to, by its bounds; None if it may refer to several."""
     low, high = (bounds.get(PATH_ID) for bounds in (deletes.lower_bounds or {}, deletes.upper_bounds or {}))
@@ -93,7 +149,7 @@ def _added(file: DataFile, snapshot_id: int) -> ManifestEntry:
 
 def _clustered(files: Sequence[DataFile]) -> list[Sequence[DataFile]]:
     """Return the data files of each new manifest; very many are divided by partition, so that filters skip most."""
-    manifests = round(len(files) / _MANIFEST_ENTRIES)
+    manifests = round(len(files) / MANIFEST_ENTRIES)
     if manifests < 2 or not partition_values(files[0].partition):
         return [files] if files else []
     ordered = sorted(files, key=lambda file: partition_order(file.partition))
@@ -251,3 +307,48 @@ class _RowChanges(_Snapshot, _OverwriteFiles):
             _merges(self._transaction),
             self,
         ).merge_manifests(manifests)
+
+
+class _Replaced(_Snapshot):
+    """A snapshot with the same files as its parent, in other manifests."""
+
+    def __init__(
+        self,
+        kept: Sequence[ManifestFile],
+        rewritten: Iterable[NewManifest],
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._kept = kept
+        self._rewritten = rewritten
+        self.written: list[ManifestFile] = []
+
+    def _manifests(self) -> list[ManifestFile]:
+        for manifest in self._rewritten:
+            with self._writer(manifest) as writer:
+                for entry in manifest.entries:
+                    writer.existing(entry)
+            self.written.append(writer.to_manifest_file())
+        return [*self.written, *self._kept]
+
+    def _writer(self, manifest: NewManifest) -> ManifestWriter:
+        output = self.new_manifest_output()
+        arguments = manifest.spec, manifest.schema, output, self._snapshot_id, self._compression
+        if manifest.content == ManifestContent.DELETES:
+            return RewrittenDeletesWriter(*arguments)
+        return manifest_writer(self._transaction.table_metadata.format_version, *arguments)
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return list(self._kept)
+
+    def _deleted_entries(self) -> list[ManifestEntry]:
+        return []
+
+    def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:
+        """Return the summary; pyiceberg carries no totals over to a snapshot that replaces another."""
+        assert self._parent_snapshot_id is not None
+        parent = self._transaction.table_metadata.snapshot_by_id(self._parent_snapshot_id)
+        values = parent.summary.additional_properties if parent and parent.summary else {}
+        totals = {name: value for name, value in values.items() if name.startswith("total-")}
+        return Summary(Operation.REPLACE, **totals, **(snapshot_properties or {}))

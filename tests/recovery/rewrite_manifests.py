@@ -1,0 +1,10 @@
+"""Rewrites the manifests of a table, in a process that a test kills."""
+
+from __future__ import annotations
+
+import sys
+
+from volley.iceberg import IcebergStorage, IcebergTable, TableRef
+
+if __name__ == "__main__":
+    IcebergTable(TableRef("db", "events", IcebergStorage.Local(sys.argv[1]))).rewrite_manifests()

@@ -1,0 +1,316 @@
+"""Rewrites manifests: regroups the entries of many manifests by partition, so that queries read few of them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, groupby, pairwise
+from typing import Any
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestEntry, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.transforms import UnknownTransform
+from pyiceberg.typedef import Record
+
+from volley.errors import ConfigError
+from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
+from volley.iceberg.layout.partitions import partition_order
+from volley.iceberg.maintain.values import ManifestRewrite
+from volley.iceberg.pyiceberg_private.access import delete_manifests
+from volley.iceberg.pyiceberg_private.entries import live_entries
+from volley.iceberg.pyiceberg_private.snapshots import MANIFEST_ENTRIES, NewManifest, replace_manifests
+from volley.iceberg.read.entries import entries_of, manifests_of
+from volley.iceberg.read.lookup import snapshot_of_ref
+from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.table import TableRef
+from volley.task.failpoints import reach
+
+__all__ = ["plan_rewrite", "rewrite"]
+
+_THREADS = 16
+# What is divided into manifests of `MANIFEST_ENTRIES` has between 3/4 and 3/2 as many in each: none is rewritten again.
+_FEWEST, _MOST = MANIFEST_ENTRIES * 3 // 4, MANIFEST_ENTRIES * 3 // 2
+
+_Order = tuple[Any, ...]
+
+
+def plan_rewrite(table: TableRef) -> ManifestRewrite:
+    """Return what `rewrite` would do now."""
+    start = time.monotonic()
+    return _plan(table.load(), table).result(table, start, None, None, dry_run=True)
+
+
+def rewrite(table: TableRef) -> ManifestRewrite:
+    """Regroup the entries of manifests by partition, in one commit; no commit if they are in order.
+
+    Raises:
+        ConfigError: If the manifests can't be written: see `_check_allowed`.
+        SnapshotNotFoundError: If the branch has no snapshot.
+        CommitConflictError: If other writers changed the table during each attempt; nothing is changed then.
+        CommitStateUnknownError: If the commit may or may not have landed.
+    """
+    start = time.monotonic()
+    run = _Rewrite(table)
+    commit_change(table, MetadataChange("rewriting manifests", run.stage, run.has_landed))
+    if not run.written:
+        return run.plan.result(table, start, None, run.plan.size)
+    reach("after-manifests", 0)
+    return run.plan.result(table, start, run.snapshot_id, run.size)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Manifests of one kind and spec whose entries are to be divided anew.
+
+    Args:
+        manifests: The manifests.
+        entries: The number of their live entries.
+    """
+
+    manifests: tuple[ManifestFile, ...]
+    entries: int
+
+    @property
+    def count(self) -> int:
+        """The number of manifests that it becomes."""
+        return max(1, round(self.entries / MANIFEST_ENTRIES))
+
+    def divided(self, io: FileIO) -> Iterator[Sequence[ManifestEntry]]:
+        """Yield the entries of each new manifest."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            read = chain.from_iterable(pool.map(partial(live_entries, io), self.manifests))
+            ordered = sorted(read, key=lambda entry: partition_order(entry.data_file.partition))
+        borders = (len(ordered) * number // self.count for number in range(self.count + 1))
+        return (ordered[start:end] for start, end in pairwise(borders))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be done with the manifests of a snapshot.
+
+    Args:
+        manifests: All manifests.
+        groups: Those to rewrite.
+        empty: Those without live entries, which are dropped.
+    """
+
+    manifests: Sequence[ManifestFile]
+    groups: Sequence[_Group]
+    empty: Sequence[ManifestFile]
+
+    @property
+    def size(self) -> int:
+        return sum(manifest.manifest_length for manifest in self.manifests)
+
+    @property
+    def kept(self) -> list[ManifestFile]:
+        if not self.groups:
+            return list(self.manifests)
+        gone = {manifest.manifest_path for manifest in chain(self.empty, *(group.manifests for group in self.groups))}
+        return [manifest for manifest in self.manifests if manifest.manifest_path not in gone]
+
+    def result(
+        self, table: TableRef, start: float, snapshot_id: int | None, size: int | None, dry_run: bool = False
+    ) -> ManifestRewrite:
+        kept = len(self.kept)
+        return ManifestRewrite(
+            table=table.name,
+            snapshot_id=snapshot_id,
+            manifests_before=len(self.manifests),
+            manifests_after=kept + sum(group.count for group in self.groups),
+            replaced=len(self.manifests) - kept,
+            bytes_before=self.size,
+            bytes_after=size,
+            entries=sum(group.entries for group in self.groups),
+            seconds=time.monotonic() - start,
+            dry_run=dry_run,
+        )
+
+    def summary(self) -> dict[str, str]:
+        """Return the texts that Iceberg's own action writes."""
+        kept = len(self.kept)
+        return {
+            "manifests-created": str(sum(group.count for group in self.groups)),
+            "manifests-kept": str(kept),
+            "manifests-replaced": str(len(self.manifests) - kept),
+            "entries-processed": str(sum(group.entries for group in self.groups)),
+        }
+
+
+class _Rewrite:
+    """The attempts of one rewrite.
+
+    Args:
+        table: The table and its branch.
+    """
+
+    def __init__(self, table: TableRef) -> None:
+        self.snapshot_id = uuid.uuid4().int >> 65
+        self.plan = _Plan((), (), ())
+        self.written: list[ManifestFile] = []
+        self._table = table
+
+    @property
+    def size(self) -> int:
+        """The size of all manifests afterwards."""
+        return sum(manifest.manifest_length for manifest in (*self.written, *self.plan.kept))
+
+    def stage(self, table: Table) -> Staged | None:
+        self.written = []
+        self.plan = _plan(table, self._table)
+        if not self.plan.groups:
+            return None
+        transaction = table.transaction()
+        try:
+            with storage_errors(table.location()):
+                self.written = replace_manifests(
+                    transaction,
+                    kept=self.plan.kept,
+                    rewritten=_rewritten(table, self.plan.groups),
+                    snapshot_id=self.snapshot_id,
+                    summary=self.plan.summary(),
+                    branch=self._table.branch,
+                )
+        except BaseException:
+            delete_manifests(transaction)
+            raise
+        reach("before-manifests", 0)
+        return Staged(transaction)
+
+    def has_landed(self, table: Table) -> bool:
+        return table.metadata.snapshot_by_id(self.snapshot_id) is not None
+
+
+def _rewritten(table: Table, groups: Sequence[_Group]) -> Iterator[NewManifest]:
+    for group in groups:
+        content, spec = group.manifests[0].content, table.specs()[group.manifests[0].partition_spec_id]
+        schema = _schema_of(table.metadata, spec)
+        assert schema is not None
+        for entries in group.divided(table.io):
+            yield NewManifest(content, schema, spec, entries)
+
+
+def _plan(table: Table, ref: TableRef) -> _Plan:
+    snapshot = snapshot_of_ref(table.metadata, ref.branch, ref.name)
+    manifests = manifests_of(table.io, snapshot)
+    _check_allowed(table.metadata, manifests, ref)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        ranges = list(pool.map(partial(_range_of, table.io), manifests))
+    used = sorted((each for each in ranges if each.live), key=lambda each: each.kind)
+    by_kind = (list(ranges) for _, ranges in groupby(used, key=lambda each: each.kind))
+    groups = [group for ranges in by_kind for group in _groups(ranges)]
+    return _Plan(manifests, groups, [each.manifest for each in ranges if not each.live])
+
+
+@dataclass(frozen=True)
+class _Range:
+    """A manifest, and which partitions its live entries have.
+
+    Args:
+        manifest: The manifest.
+        live: The number of live entries.
+        deleted: The number of other entries.
+        first: The key of its first partition.
+        last: The key of its last partition.
+    """
+
+    manifest: ManifestFile
+    live: int
+    deleted: int
+    first: _Order = ()
+    last: _Order = ()
+
+    @property
+    def kind(self) -> tuple[int, int]:
+        """The kind of its files and their spec: a manifest has one of each."""
+        return self.manifest.content, self.manifest.partition_spec_id
+
+
+def _range_of(io: FileIO, manifest: ManifestFile) -> _Range:
+    entries = entries_of(io, manifest)
+    partitions = {entry.partition for entry in entries if entry.is_live}
+    live = sum(entry.is_live for entry in entries)
+    keys = [partition_order(Record(*partition)) for partition in partitions]
+    return _Range(manifest, live, len(entries) - live, min(keys, default=()), max(keys, default=()))
+
+
+def _groups(ranges: Sequence[_Range]) -> Iterator[_Group]:
+    """Yield what is to be rewritten of the manifests of one kind.
+
+    A manifest of good size whose partitions no other one has stays where it is, and divides the rest: what is rewritten
+    together lies between two such manifests, so that the new ones have partitions of their own too.
+    """
+    for in_order, clusters in groupby(_clusters(ranges), key=_is_in_order):
+        rest = [] if in_order else [each for cluster in clusters for each in cluster]
+        if len(rest) > 1 or (rest and rest[0].live + rest[0].deleted > _MOST):
+            yield _Group(tuple(each.manifest for each in rest), sum(each.live for each in rest))
+
+
+def _clusters(ranges: Sequence[_Range]) -> list[list[_Range]]:
+    """Return manifests whose partitions overlap together; those that only share a first or last one don't."""
+    clusters: list[list[_Range]] = []
+    last: _Order = ()
+    for each in sorted(ranges, key=lambda each: (each.first, each.last)):
+        if clusters and each.first < last:
+            clusters[-1].append(each)
+            last = max(last, each.last)
+        else:
+            clusters.append([each])
+            last = each.last
+    return clusters
+
+
+def _is_in_order(cluster: Sequence[_Range]) -> bool:
+    return len(cluster) == 1 and cluster[0].live >= _FEWEST and cluster[0].live + cluster[0].deleted <= _MOST
+
+
+def _check_allowed(metadata: TableMetadata, manifests: Sequence[ManifestFile], ref: TableRef) -> None:
+    """Check that all manifests can be read, and written anew with all that they say.
+
+    Raises:
+        ConfigError: If the branch is a tag, the format version is 3, a manifest is encrypted, or a spec is not known.
+    """
+    refused = f"the manifests of table {ref.name} can't be rewritten"
+    if metadata.refs[ref.branch].snapshot_ref_type != SnapshotRefType.BRANCH:
+        raise ConfigError(f"{refused}: {ref.branch!r} is a tag", hint="name a branch")
+    if metadata.format_version > 2:
+        raise ConfigError(
+            f"{refused}: its format version is {metadata.format_version}, and pyiceberg writes versions 1 and 2",
+            hint="rewrite them with another engine, such as Spark's rewrite_manifests",
+        )
+    if encrypted := next((manifest for manifest in manifests if manifest.key_metadata is not None), None):
+        raise ConfigError(
+            f"{refused}: {encrypted.manifest_path} is encrypted", hint="rewrite them with the engine that wrote them"
+        )
+    for spec_id in {manifest.partition_spec_id for manifest in manifests}:
+        if reason := _unknown(metadata, spec_id):
+            raise ConfigError(f"{refused}: {reason}", hint="rewrite them with the engine that wrote them")
+
+
+def _unknown(metadata: TableMetadata, spec_id: int) -> str | None:
+    """Return what is not known of a partition spec; None if all is."""
+    spec = metadata.specs().get(spec_id)
+    if spec is None:
+        return f"the table has no partition spec {spec_id}, which some of them have"
+    for field in spec.fields:
+        if isinstance(field.transform, UnknownTransform):
+            return f"partition field {field.name!r} has {field.transform!r}, which is not known"
+    if _schema_of(metadata, spec) is None:
+        return f"no schema of the table has all columns of partition spec {spec_id}"
+    return None
+
+
+def _schema_of(metadata: TableMetadata, spec: PartitionSpec) -> Schema | None:
+    """Return the newest schema with the columns of a spec, which may have been dropped; it has their types."""
+    sources = {field.source_id for field in spec.fields}
+    schemas = (metadata.schema(), *reversed(metadata.schemas))
+    return next((schema for schema in schemas if sources <= schema.field_ids), None)
