@@ -275,6 +275,12 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (publish_branch, {"table": CONFIG}, {"table": ""}),
     (SnapshotManager, {"table": CONFIG}, {"table": ""}),
     (IcebergTable, {"table": CONFIG}, {"table": ""}),
+    # There is no such table: what is right fails too.
+    (
+        IcebergTable(CONFIG).compact,
+        {},
+        {"where": "", "target_size": "", "small_below": "", "deletes_above": "", "dry_run": ""},
+    ),
     (TimeTravelQuery, {"table": CONFIG}, {"table": ""}),
     (IcebergSource, {"config": SOURCE}, {"config": ""}),
     (SOURCE.with_columns, {"columns": ["id"]}, {"columns": "None x"}),
@@ -379,6 +385,7 @@ TAKE_NOTHING = {
     "IcebergStorage",
     "Append",
     "MemoryCatalog",
+    "Compaction",
     "Expiry",
     "Ref",
     "SnapshotInfo",

@@ -5,7 +5,17 @@ from __future__ import annotations
 import os
 import signal
 
-__all__ = ["EXECUTOR_TASK_POINT", "EXPIRY_POINTS", "LOG", "POINTS", "TASK_POINTS", "VARIABLE", "VICTIM", "reach"]
+__all__ = [
+    "COMPACTION_POINTS",
+    "EXECUTOR_TASK_POINT",
+    "EXPIRY_POINTS",
+    "LOG",
+    "POINTS",
+    "TASK_POINTS",
+    "VARIABLE",
+    "VICTIM",
+    "reach",
+]
 
 VARIABLE = "VOLLEY_FAILPOINT"
 """Environment variable that arms failpoints: ``point@epoch``, comma-separated."""
@@ -33,6 +43,10 @@ EXECUTOR_TASK_POINT = "after-chore"
 EXPIRY_POINTS = ("after-expiry", "in-deletion")
 """The failpoints of an expiry: snapshots are gone, and their files are there; the first files are deleted. The number
 after the @ is the number of files deleted so far."""
+
+COMPACTION_POINTS = ("after-rewrite", "before-replacement", "after-replacement")
+"""The failpoints of a compaction: its files are written; its commit is prepared, is done. The number after the @ is 0
+but for ``before-replacement``: there it counts the attempts to commit, from 0."""
 
 
 def reach(point: str, epoch: int) -> None:

@@ -17,6 +17,7 @@ from pyiceberg.manifest import (
     MANIFEST_LIST_FILE_SCHEMAS,
     ManifestContent,
     ManifestEntry,
+    ManifestEntryStatus,
     ManifestFile,
     ManifestWriter,
     ManifestWriterV1,
@@ -32,7 +33,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from volley.iceberg.layout.partitions import path_of, summaries
 
-__all__ = ["DeleteManifestWriter", "SummaryCollector", "manifest_writer"]
+__all__ = ["DatedManifestWriter", "DeleteManifestWriter", "SummaryCollector", "manifest_writer"]
 
 _AVRO_SCHEMA = "avro.schema"
 _SUMMARIES = [field.field_id for field in MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION].fields].index(507)
@@ -104,6 +105,29 @@ class DeleteManifestWriter(_ManifestWriterV2):
     @property
     def _meta(self) -> dict[str, str]:
         return {**super()._meta, "content": "deletes"}
+
+
+class DatedManifestWriter(_ManifestWriterV2):
+    """Writes manifests whose new data files have an earlier sequence number than their snapshot.
+
+    Args:
+        sequence_number: The sequence number.
+        arguments: The arguments of pyiceberg's writers.
+    """
+
+    def __init__(self, sequence_number: int, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._sequence_number = sequence_number
+
+    def add_entry(self, entry: ManifestEntry) -> ManifestWriter:
+        if entry.status == ManifestEntryStatus.ADDED and entry.sequence_number is None:
+            entry = ManifestEntry.from_args(
+                status=entry.status,
+                snapshot_id=entry.snapshot_id,
+                sequence_number=self._sequence_number,
+                data_file=entry.data_file,
+            )
+        return super().add_entry(entry)
 
 
 def manifest_writer(format_version: int, *arguments: Any) -> ManifestWriter:
