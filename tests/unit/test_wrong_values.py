@@ -276,6 +276,12 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (SnapshotManager, {"table": CONFIG}, {"table": ""}),
     (IcebergTable, {"table": CONFIG}, {"table": ""}),
     (IcebergTable(CONFIG).rewrite_manifests, {}, {"dry_run": ""}),
+    # There is no such table: what is right fails too.
+    (
+        IcebergTable(CONFIG).compact,
+        {},
+        {"where": "", "target_size": "", "small_below": "", "deletes_above": "", "dry_run": ""},
+    ),
     (TimeTravelQuery, {"table": CONFIG}, {"table": ""}),
     (IcebergSource, {"config": SOURCE}, {"config": ""}),
     (SOURCE.with_columns, {"columns": ["id"]}, {"columns": "None x"}),
@@ -380,6 +386,7 @@ TAKE_NOTHING = {
     "IcebergStorage",
     "Append",
     "MemoryCatalog",
+    "Compaction",
     "Expiry",
     "ManifestRewrite",
     "Ref",

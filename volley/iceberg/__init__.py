@@ -15,7 +15,14 @@ from volley.iceberg.maintain.branches import publish_branch
 from volley.iceberg.maintain.evolution import SchemaEvolution
 from volley.iceberg.maintain.orphans import orphan_files, remove_orphan_files
 from volley.iceberg.maintain.snapshots import SnapshotManager
-from volley.iceberg.maintain.values import Expiry, ManifestRewrite, Ref, SnapshotInfo, SnapshotList
+from volley.iceberg.maintain.values import (
+    Compaction,
+    Expiry,
+    ManifestRewrite,
+    Ref,
+    SnapshotInfo,
+    SnapshotList,
+)
 from volley.iceberg.modes import Append, Overwrite, Upsert
 from volley.iceberg.schema.converter import TypeConverter
 from volley.iceberg.sink import IcebergSink
@@ -31,6 +38,7 @@ __all__ = [
     "Batch",
     "Change",
     "Changes",
+    "Compaction",
     "Delete",
     "Expiry",
     "GcsStorage",

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from volley.checks import Instant, flag
+from volley.checks import Instant, count, flag, optional
 from volley.errors import ConfigError, MissingDependencyError
 from volley.iceberg.changes import Changes, changes_between
 from volley.iceberg.config import IcebergSinkConfig, table_ref
 from volley.iceberg.maintain.snapshots import SnapshotManager
-from volley.iceberg.maintain.values import ManifestRewrite, SnapshotList
+from volley.iceberg.maintain.values import Compaction, ManifestRewrite, SnapshotList
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig, Snapshot
 from volley.iceberg.table import TableRef
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["IcebergTable", "TableRows", "TimeTravelQuery"]
 
 _THREADS = min(8, os.cpu_count() or 1)
+# A writer closes a file at 95 % of its target: a larger share would rewrite such a file again and again.
+_LARGEST = {"small_below": 0.9, "deletes_above": 1}
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,67 @@ class IcebergTable:
     def to_arrow(self) -> pa.Table:
         """Return all current rows as an Arrow table. Raises like `TableRows.to_batches`."""
         return self.rows.to_arrow()
+
+    def compact(
+        self,
+        where: str | Expr | None = None,
+        target_size: int | None = None,
+        small_below: float = 0.75,
+        deletes_above: float = 0.2,
+        dry_run: bool = False,
+    ) -> Compaction:
+        """Write small data files, and those with deleted rows, anew as few large ones, in this process.
+
+        The rows stay, bit for bit and in their order; one snapshot replaces the files of all partitions. Others may
+        write meanwhile: rows that they delete stay deleted. The files of a partition stay if another writer has
+        replaced or removed one of them by then.
+
+        Args:
+            where: A predicate over the rows, as for `TableRows.filter`: only data files that may have such rows are
+                rewritten, with all of their rows. None = all.
+            target_size: The size of the new files in bytes; None = the table's ``write.target-file-size-bytes``, or
+                else 128 MiB.
+            small_below: Files below this share of the size are rewritten together with others of their partition.
+            deletes_above: Files with at least this share of deleted rows are rewritten, also alone.
+            dry_run: Change nothing, and return what would be done.
+
+        Raises:
+            ConfigError: If an argument is wrong, or the table has format version 3.
+            LayoutChangedError: If another writer changed the table's schema or partition spec meanwhile.
+            CommitConflictError: If other writers changed the table during each attempt; nothing is changed then.
+            CommitStateUnknownError: If the catalog did not answer, and it can't be told whether the files were
+                replaced: no file was deleted.
+            SnapshotNotFoundError: If the table has no such branch.
+            CatalogError: If the table does not exist, or the catalog can't be reached.
+            SourceError: If a file is gone or damaged.
+            StorageError: If the storage fails.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from tempfile import mkdtemp
+            >>> from volley.iceberg import IcebergStorage, IcebergTable, TableRef
+            >>> ref = TableRef("db", "events", IcebergStorage.Local(mkdtemp()))
+            >>> catalog = ref.load_catalog()
+            >>> catalog.create_namespace("db")
+            >>> table = catalog.create_table("db.events", pa.schema({"id": pa.int64()}))
+            >>> for number in range(3):
+            ...     table.append(pa.table({"id": [number]}))
+            >>> done = IcebergTable(ref).compact()
+            >>> done.files_before, done.files_after, done.rows
+            (3, 1, 3)
+        """
+        from volley.iceberg.maintain.chosen_files import Rule
+        from volley.iceberg.maintain.compaction import compact
+
+        shares = {"small_below": small_below, "deletes_above": deletes_above}
+        for name, value in shares.items():
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LARGEST[name]:
+                raise ConfigError(f"{name} {value!r} is not valid", hint=f"a share above 0, at most {_LARGEST[name]}")
+        config = IcebergSourceConfig(self.ref)
+        if where is not None:
+            config = config.with_partition_filter(where)
+        size = optional(count)("target_size", target_size)
+        return compact(config, lambda target: Rule(target, small_below, deletes_above), size, flag("dry_run", dry_run))
 
 
 @dataclass(frozen=True, init=False)

@@ -6,7 +6,8 @@ import os
 import signal
 
 __all__ = [
-    *("EXECUTOR_TASK_POINT", "EXPIRY_POINTS", "LOG", "MANIFEST_POINTS", "POINTS", "TASK_POINTS", "VARIABLE", "VICTIM"),
+    *("COMPACTION_POINTS", "EXECUTOR_TASK_POINT", "EXPIRY_POINTS", "LOG", "MANIFEST_POINTS", "POINTS", "TASK_POINTS"),
+    *("VARIABLE", "VICTIM"),
     "reach",
 ]
 
@@ -39,6 +40,10 @@ after the @ is the number of files deleted so far."""
 
 MANIFEST_POINTS = ("before-manifests", "after-manifests")
 """The failpoints of a rewrite of manifests: the new ones are written, but not committed; they are committed."""
+
+COMPACTION_POINTS = ("after-rewrite", "before-replacement", "after-replacement")
+"""The failpoints of a compaction: its files are written; its commit is prepared, is done. The number after the @ is 0
+but for ``before-replacement``: there it counts the attempts to commit, from 0."""
 
 
 def reach(point: str, epoch: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import overload
 
-__all__ = ["Expiry", "ManifestRewrite", "Ref", "SnapshotInfo", "SnapshotList"]
+__all__ = ["Compaction", "Expiry", "ManifestRewrite", "Ref", "SnapshotInfo", "SnapshotList"]
 
 _COLUMNS = ("snapshot", "committed at", "operation", "rows +", "rows -", "files +", "files -", "rows", "refs")
 
@@ -231,3 +231,56 @@ class ManifestRewrite:
             f"{'would become' if self.dry_run else 'became'} {self.manifests_after:,}{after}, with {self.entries:,} "
             f"entries moved, in {self.seconds:.2f} s"
         )
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What a compaction has done, or would do.
+
+    Args:
+        table: The table's dotted name.
+        files_before: The number of replaced data files.
+        files_after: The number of data files in their place; of a dry run, an estimate.
+        bytes_before: The size of the replaced data files.
+        bytes_after: The size of those in their place; of a dry run, an estimate.
+        rows: The number of rows in them; of a dry run, deleted rows included.
+        delete_files_removed: The number of delete files that were removed with the data files they refer to.
+        rows_deleted_meanwhile: The number of rows that others deleted during the compaction, and that stay deleted.
+        dropped: The number of groups of files that stay, since another writer replaced or removed one meanwhile.
+        skipped: The number of data files that can't be rewritten: they are not Parquet, or have an older partition
+            spec.
+        seconds: How long it took.
+        snapshots: The ids of its snapshots.
+        dry_run: True if nothing was done.
+    """
+
+    table: str
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    rows: int = 0
+    delete_files_removed: int = 0
+    rows_deleted_meanwhile: int = 0
+    dropped: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    snapshots: tuple[int, ...] = ()
+    dry_run: bool = False
+
+    def __str__(self) -> str:
+        verb = "would be" if self.dry_run else "were"
+        lines = [
+            f"{self.files_before:,} data files ({self.bytes_before:,} bytes) of table {self.table} {verb} replaced by "
+            f"{'about ' if self.dry_run else ''}{self.files_after:,} ({self.bytes_after:,} bytes) "
+            f"with {self.rows:,} rows, in {self.seconds:.1f} s"
+        ]
+        if self.delete_files_removed:
+            lines.append(f"{self.delete_files_removed:,} delete files were removed with them")
+        if self.rows_deleted_meanwhile:
+            lines.append(f"{self.rows_deleted_meanwhile:,} rows that others deleted meanwhile stay deleted")
+        if self.dropped:
+            lines.append(f"{self.dropped:,} groups of files stay: another writer changed them meanwhile")
+        if self.skipped:
+            lines.append(f"{self.skipped:,} data files stay: they are not Parquet, or have an older partition spec")
+        return "\n".join(lines)

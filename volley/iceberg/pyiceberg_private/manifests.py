@@ -18,6 +18,7 @@ from pyiceberg.manifest import (
     MANIFEST_LIST_FILE_SCHEMAS,
     ManifestContent,
     ManifestEntry,
+    ManifestEntryStatus,
     ManifestFile,
     ManifestWriter,
     ManifestWriterV1,
@@ -33,7 +34,10 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from volley.iceberg.layout.partitions import path_of, summaries
 
-__all__ = ["DeleteManifestWriter", "RewrittenDeletesWriter", "SummaryCollector", "manifest_writer"]
+__all__ = [
+    *("DatedManifestWriter", "DeleteManifestWriter", "RewrittenDeletesWriter"),
+    *("SummaryCollector", "manifest_writer"),
+]
 
 _AVRO_SCHEMA = "avro.schema"
 # Some 64 KB, like Avro's own writers: wide tables have entries of a kilobyte.
@@ -128,6 +132,29 @@ class RewrittenDeletesWriter(DeleteManifestWriter):
         known = {field.field_id for field in DATA_FILE_TYPE[self.version].fields} | {_REFERENCED_FILE_ID}
         fields = StructType(*(field for field in data_file.fields if field.field_id in known))
         return self._output(manifest_entry_schema_with_data_file(self.version, fields), entries)
+
+
+class DatedManifestWriter(_ManifestWriterV2):
+    """Writes manifests whose new data files have an earlier sequence number than their snapshot.
+
+    Args:
+        sequence_number: The sequence number.
+        arguments: The arguments of pyiceberg's writers.
+    """
+
+    def __init__(self, sequence_number: int, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._sequence_number = sequence_number
+
+    def add_entry(self, entry: ManifestEntry) -> ManifestWriter:
+        if entry.status == ManifestEntryStatus.ADDED and entry.sequence_number is None:
+            entry = ManifestEntry.from_args(
+                status=entry.status,
+                snapshot_id=entry.snapshot_id,
+                sequence_number=self._sequence_number,
+                data_file=entry.data_file,
+            )
+        return super().add_entry(entry)
 
 
 def manifest_writer(format_version: int, *arguments: Any) -> ManifestWriter:

@@ -33,6 +33,7 @@ from pyiceberg.utils.properties import property_as_int
 from volley.iceberg.layout.partitions import partition_order
 from volley.iceberg.pyiceberg_private.access import partition_values
 from volley.iceberg.pyiceberg_private.manifests import (
+    DatedManifestWriter,
     DeleteManifestWriter,
     RewrittenDeletesWriter,
     SummaryCollector,
@@ -72,6 +73,7 @@ def add_snapshot(
     snapshot_id: int,
     summary: dict[str, str],
     branch: str,
+    rewritten_at: int | None = None,
 ) -> None:
     """Write the manifests of one snapshot and add it to the transaction; it is visible once that is committed.
 
@@ -83,13 +85,17 @@ def add_snapshot(
         snapshot_id: The snapshot's id.
         summary: Texts for the snapshot's summary.
         branch: The branch; a new one starts at main's last snapshot.
+        rewritten_at: Given, the new files have the rows of the removed ones without those that were deleted up to
+            this sequence number: the snapshot replaces files, and later equality deletes apply to the new ones.
     """
     options: dict[str, Any] = {
         **{"transaction": transaction, "io": transaction._table.io},
         **{"snapshot_properties": summary, "branch": branch},
     }
     producer: _SnapshotProducer[Any]
-    if removed or deletes:
+    if rewritten_at is not None:
+        producer = _Rewrite(rewritten_at, deletes, Operation.REPLACE, **options)
+    elif removed or deletes:
         producer = _RowChanges(deletes, Operation.OVERWRITE, **options)
     else:
         producer = (_MergedAppends if _merges(transaction) else _Appends)(Operation.APPEND, **options)
@@ -215,10 +221,12 @@ class _Snapshot(_SnapshotProducer[Any]):
         for file in (*self._deleted_data_files, *self._dangling):
             collector.remove_file(file, self.schema(), self.spec(file.spec_id))
         parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
-        return update_snapshot_summaries(
-            Summary(self._operation, **collector.build(), **(snapshot_properties or {})),
-            parent.summary if parent else None,
+        # pyiceberg counts no totals for a snapshot that replaces files.
+        counted = Operation.OVERWRITE if self._operation == Operation.REPLACE else self._operation
+        summary = update_snapshot_summaries(
+            Summary(counted, **collector.build(), **(snapshot_properties or {})), parent.summary if parent else None
         )
+        return Summary(self._operation, **summary.additional_properties)
 
 
 class _Appends(_Snapshot, _FastAppendFiles):
@@ -352,3 +360,21 @@ class _Replaced(_Snapshot):
         values = parent.summary.additional_properties if parent and parent.summary else {}
         totals = {name: value for name, value in values.items() if name.startswith("total-")}
         return Summary(Operation.REPLACE, **totals, **(snapshot_properties or {}))
+
+
+class _Rewrite(_RowChanges):
+    """A snapshot with the same rows in other files.
+
+    Args:
+        sequence_number: The data sequence number of the new files.
+        arguments: The arguments of `_RowChanges`.
+    """
+
+    def __init__(self, sequence_number: int, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._sequence_number = sequence_number
+
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
+        if self._of_deletes or self._transaction.table_metadata.format_version == 1:
+            return super().new_manifest_writer(spec)
+        return DatedManifestWriter(self._sequence_number, *self._manifest_arguments(spec))

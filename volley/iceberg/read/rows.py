@@ -142,6 +142,11 @@ class RowReader:
                         start = position - first
                         yield batch.filter(pa.array(deleted[start : start + batch.num_rows]))
 
+    def deleted(self, io: FileIO, task: FileTask) -> Mask:
+        """Return which rows of a task its delete files delete. Raises like `read`."""
+        with self._open(io, task) as file:
+            return self._deleted(io, task, file)
+
     def _matching_groups(self, file: OpenDataFile) -> list[int] | None:
         if self.row_filter == _ALL_ROWS:
             return None

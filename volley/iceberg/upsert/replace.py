@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
@@ -21,9 +20,9 @@ from volley.arrow.uuids import comparable
 from volley.epoch import WriteResult
 from volley.iceberg.read.entries import PlannedFile, entry_of
 from volley.iceberg.read.rows import RowReader, file_task
-from volley.iceberg.schema.reserved import PATH_ID, POSITION_ID
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.upsert.parked import DELETED, ParkedFile, UpsertWriter
+from volley.iceberg.write.position_deletes import write_position_deletes
 from volley.iceberg.write.writer import IcebergWriter
 from volley.iceberg.write.written import WrittenFile
 
@@ -33,12 +32,6 @@ __all__ = ["Merge", "Replace", "Replaced"]
 # on the reader (python -m benchmarks upsert_strategy); below it, some readers hardly notice the deletes.
 _REWRITTEN_PART = 0.2
 _AT = "at"
-_POSITIONS = pa.schema(
-    [
-        pa.field("file_path", pa.string(), False, {"PARQUET:field_id": str(PATH_ID)}),
-        pa.field("pos", pa.int64(), False, {"PARQUET:field_id": str(POSITION_ID)}),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -184,7 +177,7 @@ class Replace:
 
     def _write_deletes(self, positions: np.ndarray[Any, Any]) -> WriteResult:
         name = f"{self.writer.rows.file_prefix}{self.number:05}-{uuid.uuid4()}-deletes.parquet"
-        deletes = _write_positions(self.writer, self.writer.location(name), self.file, positions)
+        deletes = write_position_deletes(self.writer.rows, self.writer.location(name), self.file, positions)
         return WriteResult(
             files=1, bytes=deletes.data_file.file_size_in_bytes, committables=(Replaced(self.file, deletes=(deletes,)),)
         )
@@ -195,27 +188,3 @@ def _filter(batches: Iterator[pa.RecordBatch], keep: np.ndarray[Any, Any]) -> It
     for batch in batches:
         yield batch.filter(pa.array(keep[start : start + batch.num_rows]))
         start += batch.num_rows
-
-
-def _write_positions(writer: UpsertWriter, path: str, file: DataFile, positions: np.ndarray[Any, Any]) -> WrittenFile:
-    """Write a position-delete file for one data file; its bounds are that file's path: readers of others skip it."""
-    paths = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(positions), np.int32)), [file.file_path])
-    with storage_errors(path):
-        stream: Any = writer.rows.io.new_output(path).create(overwrite=True)
-        with stream, pq.ParquetWriter(stream, _POSITIONS, compression="zstd", store_schema=False) as parquet:
-            parquet.write_table(pa.Table.from_arrays([paths.cast(pa.string()), pa.array(positions)], schema=_POSITIONS))
-            parquet.close()
-            size = int(stream.tell())
-    file_path = file.file_path.encode()
-    deletes = DataFile.from_args(
-        content=DataFileContent.POSITION_DELETES,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
-        partition=file.partition,
-        record_count=len(positions),
-        file_size_in_bytes=size,
-        lower_bounds={PATH_ID: file_path, POSITION_ID: struct.pack("<q", positions[0])},
-        upper_bounds={PATH_ID: file_path, POSITION_ID: struct.pack("<q", positions[-1])},
-    )
-    deletes.spec_id = file.spec_id
-    return WrittenFile(deletes, writer.rows.layout.fingerprint)

@@ -1,0 +1,10 @@
+"""Compacts a table, in a process that a test kills."""
+
+from __future__ import annotations
+
+import sys
+
+from volley.iceberg import IcebergStorage, IcebergTable, TableRef
+
+if __name__ == "__main__":
+    IcebergTable(TableRef("db", "t", IcebergStorage.Local(sys.argv[1]))).compact()
