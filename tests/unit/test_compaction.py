@@ -21,8 +21,9 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
 from tests.processes import plain_environment
+from tests.unit.snapshots import disturb, lost, never_sent
 from tests.unit.tables import Files
-from volley import CommitConflictError, ConfigError, LayoutChangedError, SourceContext, col
+from volley import CommitConflictError, CommitStateUnknownError, ConfigError, LayoutChangedError, SourceContext, col
 from volley.iceberg import (
     IcebergSource,
     IcebergSourceConfig,
@@ -31,6 +32,7 @@ from volley.iceberg import (
     orphan_files,
     remove_orphan_files,
 )
+from volley.iceberg.catalogs.retry import ATTEMPTS
 from volley.iceberg.maintain import compaction
 from volley.task.failpoints import COMPACTION_POINTS, VARIABLE
 
@@ -181,6 +183,29 @@ def test_a_file_without_rows_left_goes(lake: Lake) -> None:
     done = lake.view.compact()
     assert (done.files_before, done.files_after, done.rows) == (1, 0, 0)
     assert (lake.ids(), lake.totals()) == ([], (0, 0, 0))
+
+
+def test_an_answer_that_is_lost(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.append(0, 10)
+    calls = disturb(monkeypatch, lost)
+    done = lake.view.compact()
+    assert (len(calls), done.files_before, done.files_after, len(done.snapshots)) == (1, 2, 1, 1)
+    lake.check(set(range(20)))
+    assert (len(lake.live()), lake.no_orphans()) == (1, True)
+
+
+def test_no_answer_at_all_deletes_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.append(0, 10)
+    disturb(monkeypatch, *[never_sent] * ATTEMPTS)
+    with pytest.raises(CommitStateUnknownError, match="compaction"):
+        lake.view.compact()
+    # An attempt may still land: its file is kept, as an orphan.
+    assert not lake.no_orphans()
+    lake.check(set(range(20)))
+    assert lake.view.compact().files_after == 1
+    lake.check(set(range(20)))
+    remove_orphan_files(lake.files.ref, 0)
+    lake.check(set(range(20)))
 
 
 def test_an_empty_table_and_a_missing_branch(lake: Lake) -> None:
