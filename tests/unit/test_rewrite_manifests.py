@@ -176,6 +176,24 @@ def test_small_manifests_of_a_table_without_partitions_are_merged(make: Make) ->
     assert events.events.rewrite_manifests().snapshot_id is None
 
 
+@pytest.mark.parametrize("size", ["8000000", "9000"])
+def test_commits_merge_manifests_up_to_512_entries_or_the_target_size(make: Make, size: str) -> None:
+    properties = {
+        "commit.manifest-merge.enabled": "true",
+        "commit.manifest.min-count-to-merge": "4",
+        "commit.manifest.target-size-bytes": size,
+    }
+    events = make(UNPARTITIONED_PARTITION_SPEC, **properties)
+    for files in (200, 200, 200, 600, *(1 for _ in range(9))):
+        events.name_files([[]] * files)
+    manifests = events.manifests()
+    counts = [(each.added_files_count or 0) + (each.existing_files_count or 0) for each in manifests]
+    # The newest, few ones wait until there are four.
+    expected = [1, 1, 7, 600, 200, 400] if size == "8000000" else [1, 8, 600, 200, 200, 200]
+    assert counts == expected
+    assert len(events.entries()) == 1_209
+
+
 VALUES: dict[str, tuple[IcebergType, list[Any]]] = {
     "double": (DoubleType(), [0.0, -0.0, float("nan"), 0.1, 1e300, -1e300, float("inf"), None]),
     "float": (FloatType(), [0.5, -0.0, float("nan"), None]),

@@ -41,7 +41,8 @@ class Lake:
     """
 
     def __init__(self, folder: Path, mode: CommitMode, schema: pa.Schema, **properties: str) -> None:
-        storage = IcebergStorage.Local(str(folder / "lake"))
+        self.folder = folder / "lake"
+        storage = IcebergStorage.Local(str(self.folder))
         self.config = (
             IcebergSinkConfig(namespace="db", table="events", storage=storage)
             .with_commit_mode(mode)
@@ -81,7 +82,7 @@ class Lake:
         """The table as another client sees it."""
         catalog = self.config.ref.load_catalog()
         self._opened.append(catalog)
-        return catalog.load_table("db.events")
+        return catalog.load_table(self.config.ref.identifier)
 
     def rows(self) -> list[dict[str, Any]]:
         """As pyiceberg reads them."""

@@ -104,7 +104,8 @@ def compact(table: Table) -> None:
         snapshot.__dict__["_summary"] = lambda properties: summarize(properties).model_copy(update=replace)
         for task in table.scan().plan_files():
             snapshot.delete_data_file(task.file)
-        for file in _dataframe_to_data_files(table.metadata, rows, table.io):
+        # pyiceberg divides by the number of rows.
+        for file in _dataframe_to_data_files(table.metadata, rows, table.io) if len(rows) else ():
             snapshot.append_data_file(file)
 
 

@@ -17,12 +17,10 @@ from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform
-from pyiceberg.typedef import Record
 from pyiceberg.types import (
     DateType,
     DecimalType,
@@ -44,7 +42,8 @@ from tests.upserts.nested import tables, told
 from tests.upserts.values import VALUES, make_table
 from volley import Epoch, StorageError
 from volley.iceberg import Append, Upsert
-from volley.iceberg.read.entries import PlannedFile, entry_of
+from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, Status
+from volley.iceberg.read.planning import plan
 from volley.iceberg.read.rows import RowReader, file_task
 
 # Changes of copies
@@ -166,25 +165,17 @@ def table_of(catalog: Catalog, schema: Schema, spec: PartitionSpec | None = None
     return Table(table.name(), table.metadata.model_copy(update={"schemas": [schema]}), "", PyArrowFileIO(), catalog)
 
 
-def file_of(rows: pa.Table, path: Path, *partition: Any, **options: Any) -> DataFile:
+def file_of(rows: pa.Table, path: Path, *partition: Any, **options: Any) -> FileEntry:
     pq.write_table(rows, path, **options)
-    made = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=str(path),
-        file_format=FileFormat.PARQUET,
-        partition=Record(*partition),
-        record_count=rows.num_rows,
-        file_size_in_bytes=path.stat().st_size,
-    )
-    made.spec_id = 0
-    return made
+    size = path.stat().st_size
+    return FileEntry(Status.ADDED, 1, 1, 1, Content.DATA, str(path), "PARQUET", 0, partition, rows.num_rows, size)
 
 
-def batches_of(table: Table, file: DataFile, schema: Schema) -> Iterator[pa.RecordBatch]:
-    return RowReader.of(table.metadata, schema).read(table.io, file_task(PlannedFile(entry_of(file)), table.metadata))
+def batches_of(table: Table, file: FileEntry, schema: Schema) -> Iterator[pa.RecordBatch]:
+    return RowReader.of(table.metadata, schema).read(table.io, file_task(PlannedFile(file), table.metadata))
 
 
-def read(table: Table, file: DataFile, schema: Schema) -> list[dict[str, Any]]:
+def read(table: Table, file: FileEntry, schema: Schema) -> list[dict[str, Any]]:
     batches = list(batches_of(table, file, schema))
     found = pa.Table.from_batches(batches)
     found.validate(full=True)
@@ -242,11 +233,11 @@ def test_a_column_that_only_the_partition_tells(name: str, catalog: Catalog, tmp
     make_table(lake, name)
     lake.epoch([{"id": 0, name: values[1]}])
     table = lake.table()
-    (task,) = table.scan().plan_files()
-    path = Path(task.file.file_path.removeprefix("file://"))
-    whole = list(batches_of(table, task.file, table.schema()))
+    (planned,) = plan(table.io, table.metadata, table.metadata.snapshots[-1]).files
+    path = Path(planned.file.path.removeprefix("file://"))
+    whole = list(batches_of(table, planned.file, table.schema()))
     pq.write_table(pq.read_table(path).select(["id"]), path)
-    assert list(batches_of(table, task.file, table.schema())) == whole
+    assert list(batches_of(table, planned.file, table.schema())) == whole
     lake.close()
 
 

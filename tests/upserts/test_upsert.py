@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -14,6 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
 from tests.recovery.lake import change_at, disturb
+from tests.unit.tables import Files
 from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY, Lake
 from volley import CommitConflictError, ConfigError, LayoutChangedError, SchemaMismatchError, WriteResult
@@ -424,3 +426,19 @@ def test_tables_of_format_version_1_have_their_files_written_anew(make_lake: Mak
     assert lake.table().metadata.format_version == 1
     assert {row["id"]: row["name"] for row in lake.rows()} == {1: "new", 2: "newer", 3: "new", 4: "new"}
     assert summary(lake)["total-delete-files"] == "0"
+
+
+def test_a_table_with_equality_deletes(lake: Lake) -> None:
+    files = Files(lake.folder, SCHEMA)
+    lake.config = replace(lake.config, table="t")
+    first, second = files.data(rows(*range(10))), files.data(rows(*range(10, 20)))
+    files.commit([first, second])
+    files.commit([], [files.keys(["id"], [{"id": 3}, {"id": 13}, {"id": 15}], first), files.positions((first, 4))])
+    lake.epoch(rows(3, 5, name="newer"), deletes(13, 16))
+    kept = {each: "new" for each in range(20) if each not in {4, 13, 15, 16}} | {3: "newer", 5: "newer"}
+    found = lake.duckdb_rows()
+    assert sorted(row["id"] for row in found) == sorted(kept)
+    assert {row["id"]: row["name"] for row in found} == kept
+    lake.epoch(rows(*range(20), name="last"))
+    assert sorted((row["id"], row["name"]) for row in lake.duckdb_rows()) == [(each, "last") for each in range(20)]
+    files.close()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Transaction
 
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
+from volley.iceberg.read.deletes import concerns
 from volley.iceberg.write.changes import Changes
 
 __all__ = ["write_manifests"]
@@ -22,6 +25,11 @@ def write_manifests(
         summary: Texts for the snapshot's summary.
         branch: The branch to write to.
     """
+    removed = {file.file_path for file in changes.removed}
+
+    def concerned(io: FileIO, manifest: ManifestFile) -> bool:
+        return concerns(io, manifest, removed)
+
     add_snapshot(
         transaction,
         added=[file.data_file for file in changes.added],
@@ -30,4 +38,5 @@ def write_manifests(
         snapshot_id=snapshot_id,
         summary=summary,
         branch=branch,
+        concerned=concerned,
     )

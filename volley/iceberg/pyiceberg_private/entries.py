@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyiceberg.avro.file import AvroFile
@@ -17,12 +17,13 @@ from pyiceberg.manifest import (
     ManifestFile,
     _inherit_from_manifest,
 )
+from pyiceberg.typedef import Record
 
 # Importing it mends pyiceberg's readers of doubles and UUIDs.
 from volley.iceberg.pyiceberg_private import manifests
 from volley.iceberg.pyiceberg_private.access import partition_values
 
-__all__ = ["file_attributes", "live_entries", "read_entries"]
+__all__ = ["data_file", "file_attributes", "live_entries", "read_entries"]
 
 assert manifests
 # The version that has all fields.
@@ -86,3 +87,17 @@ def file_attributes(file: DataFile) -> dict[str, Any]:
         "blob_offset": blob_offset,
         "blob_size": blob_size,
     }
+
+
+def data_file(path: str, format: str, spec_id: int, partition: Sequence[Any], rows: int, size: int) -> DataFile:
+    """Return pyiceberg's description of a live data file, without statistics: enough to remove it from a table."""
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat(format),
+        partition=Record(*partition),
+        record_count=rows,
+        file_size_in_bytes=size,
+    )
+    file.spec_id = spec_id
+    return file

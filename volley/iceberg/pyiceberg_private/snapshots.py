@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
     ManifestContent,
@@ -24,7 +24,6 @@ from pyiceberg.table.update import SetSnapshotRefUpdate, UpdatesAndRequirements
 from pyiceberg.table.update.snapshot import (
     _FastAppendFiles,
     _ManifestMergeManager,
-    _MergeAppendFiles,
     _OverwriteFiles,
     _SnapshotProducer,
 )
@@ -64,6 +63,10 @@ class NewManifest(NamedTuple):
     entries: Sequence[ManifestEntry]
 
 
+def _any(io: FileIO, manifest: ManifestFile) -> bool:
+    return True
+
+
 def add_snapshot(
     transaction: Transaction,
     *,
@@ -73,6 +76,7 @@ def add_snapshot(
     snapshot_id: int,
     summary: dict[str, str],
     branch: str,
+    concerned: Callable[[FileIO, ManifestFile], bool] = _any,
     rewritten_at: int | None = None,
 ) -> None:
     """Write the manifests of one snapshot and add it to the transaction; it is visible once that is committed.
@@ -85,6 +89,8 @@ def add_snapshot(
         snapshot_id: The snapshot's id.
         summary: Texts for the snapshot's summary.
         branch: The branch; a new one starts at main's last snapshot.
+        concerned: Returns False for manifests with neither a removed file nor a delete file of just one: those stay
+            as they are, and are not read.
         rewritten_at: Given, the new files have the rows of the removed ones without those that were deleted up to
             this sequence number: the snapshot replaces files, and later equality deletes apply to the new ones.
     """
@@ -94,9 +100,9 @@ def add_snapshot(
     }
     producer: _SnapshotProducer[Any]
     if rewritten_at is not None:
-        producer = _Rewrite(rewritten_at, deletes, Operation.REPLACE, **options)
+        producer = _Rewrite(rewritten_at, deletes, concerned, Operation.REPLACE, **options)
     elif removed or deletes:
-        producer = _RowChanges(deletes, Operation.OVERWRITE, **options)
+        producer = _RowChanges(deletes, concerned, Operation.OVERWRITE, **options)
     else:
         producer = (_MergedAppends if _merges(transaction) else _Appends)(Operation.APPEND, **options)
     producer._snapshot_id = snapshot_id
@@ -163,6 +169,36 @@ def _clustered(files: Sequence[DataFile]) -> list[Sequence[DataFile]]:
     return [ordered[start:end] for start, end in pairwise(borders)]
 
 
+class _Merges(_ManifestMergeManager[Any]):
+    """Merges small manifests up to `MANIFEST_ENTRIES` entries.
+
+    pyiceberg merges up to 8 MB. That may be 100,000 entries, all of which the removal of one file writes anew.
+    """
+
+    def _merge_group(
+        self, first_manifest: ManifestFile, spec_id: int, manifests: list[ManifestFile]
+    ) -> list[ManifestFile]:
+        merged: list[ManifestFile] = []
+        for group in _packed(manifests, self._target_size_bytes):
+            is_growing = first_manifest in group and len(group) < self._min_count_to_merge
+            merged += group if is_growing or len(group) == 1 else [self._create_manifest(spec_id, group)]
+        return merged
+
+
+def _packed(manifests: Sequence[ManifestFile], target_bytes: int) -> list[list[ManifestFile]]:
+    """Return neighbours in groups of at most `MANIFEST_ENTRIES` entries and `target_bytes`; the newest may be small."""
+    groups: list[list[ManifestFile]] = []
+    entries = size = 0
+    for manifest in reversed(manifests):
+        count = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+        entries, size = entries + count, size + manifest.manifest_length
+        if not groups or entries > MANIFEST_ENTRIES or size > target_bytes:
+            groups.append([])
+            entries, size = count, manifest.manifest_length
+        groups[-1].append(manifest)
+    return [group[::-1] for group in reversed(groups)]
+
+
 def _merges(transaction: Transaction) -> bool:
     return transaction.table_metadata.properties.get(TableProperties.MANIFEST_MERGE_ENABLED, "false") == "true"
 
@@ -197,6 +233,16 @@ class _Snapshot(_SnapshotProducer[Any]):
 
     def _manifest_arguments(self, spec: PartitionSpec) -> tuple[Any, ...]:
         return spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression
+
+    def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        properties = self._transaction.table_metadata.properties
+        size, count = TableProperties.MANIFEST_TARGET_SIZE_BYTES, TableProperties.MANIFEST_MIN_MERGE_COUNT
+        return _Merges(
+            property_as_int(properties, size, TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT) or 0,
+            property_as_int(properties, count, TableProperties.MANIFEST_MIN_MERGE_COUNT_DEFAULT) or 0,
+            _merges(self._transaction),
+            self,
+        ).merge_manifests(manifests)
 
     def _commit(self) -> UpdatesAndRequirements:
         """Return the updates; pyiceberg's own would drop the branch's settings for the expiry of snapshots."""
@@ -233,16 +279,34 @@ class _Appends(_Snapshot, _FastAppendFiles):
     """A snapshot that adds data files in a new manifest."""
 
 
-class _MergedAppends(_Snapshot, _MergeAppendFiles):
+class _MergedAppends(_Snapshot, _FastAppendFiles):
     """A snapshot that adds data files and merges small manifests."""
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        processed = super()._process_manifests(manifests)
+        data = self._merged([manifest for manifest in processed if manifest.content == ManifestContent.DATA])
+        return [*data, *(manifest for manifest in processed if manifest.content != ManifestContent.DATA)]
 
 
 class _RowChanges(_Snapshot, _OverwriteFiles):
-    """A snapshot that adds data files and delete files and removes data files; merges manifests like appends."""
+    """A snapshot that adds data files and delete files and removes data files; merges manifests like appends.
 
-    def __init__(self, deletes: Sequence[DataFile], *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    Args:
+        deletes: The new delete files.
+        concerned: Returns False for manifests that the removed files don't concern.
+        arguments: The arguments of pyiceberg's producer.
+    """
+
+    def __init__(
+        self,
+        deletes: Sequence[DataFile],
+        concerned: Callable[[FileIO, ManifestFile], bool],
+        *arguments: Any,
+        **options: Any,
+    ) -> None:
+        super().__init__(*arguments, **options)
         self._delete_files = deletes
+        self._concerned = concerned
         self._dangling = []
         self._of_deletes = False
 
@@ -261,9 +325,10 @@ class _RowChanges(_Snapshot, _OverwriteFiles):
             self._target_branch = branch
 
     def _build_delete_files_partition_predicate(self) -> None:
-        # pyiceberg builds a nested expression over all partitions, and hits the recursion limit at a thousand of them.
-        for spec_id in {file.spec_id for file in self._deleted_data_files}:
-            self.partition_filters[spec_id] = AlwaysTrue()
+        """Do nothing: pyiceberg's nested expression over all partitions hits the recursion limit at a thousand."""
+
+    def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
+        return lambda manifest: bool(self._deleted_data_files) and self._concerned(self._io, manifest)
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         used = [manifest for manifest in (*self._new_manifests, *manifests) if self._is_needed(manifest)]
@@ -275,7 +340,8 @@ class _RowChanges(_Snapshot, _OverwriteFiles):
     def _without_dangling(self, manifest: ManifestFile) -> ManifestFile:
         """Return the manifest without position deletes of data files that this snapshot removes."""
         removed = {file.file_path for file in self._deleted_data_files}
-        entries = manifest.fetch_manifest_entry(self._io, discard_deleted=True) if removed else []
+        has_dangling = removed and self._concerned(self._io, manifest)
+        entries = manifest.fetch_manifest_entry(self._io, discard_deleted=True) if has_dangling else []
         dangling = {entry.data_file for entry in entries if _only_target(entry.data_file) in removed}
         if not dangling:
             return manifest
@@ -305,16 +371,6 @@ class _RowChanges(_Snapshot, _OverwriteFiles):
                     if file.spec_id == spec_id:
                         writer.add(_added(file, self._snapshot_id))
             yield writer.to_manifest_file()
-
-    def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        properties = self._transaction.table_metadata.properties
-        size, count = TableProperties.MANIFEST_TARGET_SIZE_BYTES, TableProperties.MANIFEST_MIN_MERGE_COUNT
-        return _ManifestMergeManager(
-            property_as_int(properties, size, TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT) or 0,
-            property_as_int(properties, count, TableProperties.MANIFEST_MIN_MERGE_COUNT_DEFAULT) or 0,
-            _merges(self._transaction),
-            self,
-        ).merge_manifests(manifests)
 
 
 class _Replaced(_Snapshot):

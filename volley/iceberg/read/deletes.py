@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 
 from volley.iceberg.layout.partitions import exact
-from volley.iceberg.read.entries import Content, FileEntry
+from volley.iceberg.read.entries import Content, FileEntry, entries_of
 from volley.iceberg.schema.reserved import PATH_ID
 
-__all__ = ["DeleteIndex", "only_file", "unpartitioned_specs"]
+__all__ = ["DeleteIndex", "concerns", "only_file", "unpartitioned_specs"]
 
 
 def unpartitioned_specs(table: TableMetadata) -> set[int]:
@@ -113,6 +115,22 @@ def only_file(delete: FileEntry) -> str | None:
         return delete.referenced_file
     low, high = delete.lower.get(PATH_ID), delete.upper.get(PATH_ID)
     return low.decode() if low is not None and low == high else None
+
+
+def concerns(io: FileIO, manifest: ManifestFile, paths: Collection[str]) -> bool:
+    """Return True if a manifest has one of some data files, or a delete file that names no other than one of them.
+
+    Args:
+        io: Opens the manifest.
+        manifest: The manifest.
+        paths: The locations of the data files.
+
+    Raises:
+        StorageError: If the manifest can't be read, or is damaged.
+    """
+    is_data = manifest.content == ManifestContent.DATA
+    entries = entries_of(io, manifest, () if is_data else {PATH_ID})
+    return any(entry.is_live and (entry.path if is_data else only_file(entry)) in paths for entry in entries)
 
 
 def _may_name(delete: FileEntry, path: str) -> bool:

@@ -12,7 +12,7 @@ from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import StorageError
-from volley.iceberg.pyiceberg_private.entries import file_attributes, read_entries
+from volley.iceberg.pyiceberg_private.entries import data_file, read_entries
 from volley.iceberg.read.avro import AvroFile
 from volley.iceberg.read.cache import Cache
 from volley.iceberg.read.decoder import UnknownSchemaError, decode_function
@@ -25,10 +25,10 @@ __all__ = [
     "PlannedFile",
     "Status",
     "entries_of",
-    "entry_of",
     "forget_manifests",
     "manifests_of",
     "read_manifest",
+    "to_data_file",
 ]
 
 _NONE: Mapping[int, Any] = {}
@@ -137,9 +137,9 @@ _ENTRY_BYTES, _STATISTIC_BYTES = 600, 500
 _cache: Cache[tuple[list[FileEntry], frozenset[int]]] = Cache(128 << 20)
 
 
-def entry_of(file: DataFile) -> FileEntry:
-    """Return pyiceberg's description of a live file as an entry; its snapshot and sequence number are unknown: 0."""
-    return FileEntry(Status.EXISTING, 0, 0, 0, **file_attributes(file))
+def to_data_file(file: FileEntry) -> DataFile:
+    """Return a data file as pyiceberg describes it, without statistics: enough to remove it from a table."""
+    return data_file(file.path, file.format, file.spec_id, file.partition, file.rows, file.size)
 
 
 def read_manifest(io: FileIO, manifest: ManifestFile) -> list[FileEntry]:

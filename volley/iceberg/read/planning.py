@@ -72,6 +72,7 @@ def plan(
     row_filter: BooleanExpression = _ALL_ROWS,
     schema: Schema | None = None,
     added_only: bool = False,
+    statistics: frozenset[int] = frozenset(),
 ) -> Plan:
     """Return the data files of a snapshot that may have rows that match a filter; the rows still have to be filtered.
 
@@ -82,12 +83,14 @@ def plan(
         row_filter: The filter.
         schema: The schema whose names the filter uses; None = the table's current one.
         added_only: True: only the data files that the snapshot itself added, with the delete files that it added.
+        statistics: The fields whose bounds and counts the data files keep.
 
     Raises:
         ExpressionError: If the filter does not fit the schema.
         StorageError: If a manifest can't be read.
     """
-    filters = _Filters(metadata, schema or metadata.schema(), row_filter, snapshot.snapshot_id if added_only else None)
+    added_by = snapshot.snapshot_id if added_only else None
+    filters = _Filters(metadata, schema or metadata.schema(), row_filter, added_by, statistics)
     manifests = manifests_of(io, snapshot)
     if added_only:
         manifests = [manifest for manifest in manifests if manifest.added_snapshot_id == snapshot.snapshot_id]
@@ -155,6 +158,7 @@ class _Filter:
         file: Whether a file may.
         statistics: The fields whose statistics `file` needs.
         added_by: The snapshot that must have added the files; None = any.
+        kept_statistics: The fields whose statistics the files keep.
     """
 
     manifest: Predicate[ManifestFile]
@@ -162,6 +166,7 @@ class _Filter:
     file: Predicate[FileEntry]
     statistics: frozenset[int]
     added_by: int | None
+    kept_statistics: frozenset[int]
 
     def may_have(self, manifest: ManifestFile) -> bool:
         """Return True if the manifest may have live files with matching rows."""
@@ -174,13 +179,15 @@ class _Filter:
 
     def kept(self, io: FileIO, manifest: ManifestFile) -> _Kept:
         """Return the files of a manifest that may have matching rows."""
-        statistics = self.statistics if _is_data(manifest) else {PATH_ID}
+        statistics = self.statistics | self.kept_statistics if _is_data(manifest) else {PATH_ID}
         live = self._due(entries_of(io, manifest, statistics))
         partition = self.partition
         matching = live if partition is always else [entry for entry in live if partition(entry.partition)]
         if not _is_data(manifest):
             return _Kept([], [entry for entry in matching if entry.content != Content.DATA], 0, 0)
-        kept = [entry.without_statistics() for entry in matching if entry.rows != 0 and self.file(entry)]
+        kept = [entry for entry in matching if entry.rows != 0 and self.file(entry)]
+        if not self.kept_statistics:
+            kept = [entry.without_statistics() for entry in kept]
         return _Kept(kept, [], len(live) - len(matching), len(matching) - len(kept))
 
 
@@ -192,12 +199,19 @@ class _Filters:
         schema: The schema whose names the filter uses.
         row_filter: The filter.
         added_by: The snapshot that must have added the files; None = any.
+        statistics: The fields whose statistics the files keep.
     """
 
     def __init__(
-        self, metadata: TableMetadata, schema: Schema, row_filter: BooleanExpression, added_by: int | None
+        self,
+        metadata: TableMetadata,
+        schema: Schema,
+        row_filter: BooleanExpression,
+        added_by: int | None,
+        statistics: frozenset[int],
     ) -> None:
         self._schema, self._row_filter, self._added_by = schema, row_filter, added_by
+        self._statistics = statistics
         self._specs = metadata.specs()
         self._by_spec: dict[int, _Filter] = {}
         try:
@@ -226,4 +240,5 @@ class _Filters:
             self._file if statistics else always,
             statistics,
             self._added_by,
+            self._statistics,
         )

@@ -10,8 +10,7 @@ from typing import Any
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
-from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask, Table, TableProperties
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import (
     BooleanType,
@@ -24,8 +23,9 @@ from pyiceberg.types import (
 )
 
 from volley.epoch import WriteResult
-from volley.errors import CommitError
+from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.heads import head_of
+from volley.iceberg.read.planning import plan
 from volley.iceberg.upsert.parked import BUCKETS, KeyRange, ParkedFile, UpsertWriter
 from volley.iceberg.upsert.replace import Merge, Replace, Replaced
 from volley.iceberg.write.changes import Changes
@@ -79,34 +79,31 @@ class EpochUpsert:
         """Return the epoch's changes of the current table; computes missing results on the executors.
 
         Raises:
-            CommitError: If the table has files that an upsert can't handle.
+            StorageError: If the table's manifests can't be read.
             VolleyError: If the work on an executor fails.
         """
         writer = self._writer(table)
-        candidates = {_seen(task): task for task in self._candidates(table, writer)}
+        candidates = {_seen(planned): planned for planned in self._candidates(table, writer)}
         merges = self._merges(writer) if self._merged is None else []
         new = [seen for seen in candidates if seen not in self._replaced]
         slim, base = _without_history(table.metadata), len(merges) + len(self._replaced)
         replaces = [
-            Replace(
-                writer, base + number, self._sent, slim, candidates[seen].file, tuple(candidates[seen].delete_files)
-            )
-            for number, seen in enumerate(new)
+            Replace(writer, base + number, self._sent, slim, candidates[seen]) for number, seen in enumerate(new)
         ]
         self._take(self._run([*merges, *replaces]) if merges or replaces else [], candidates)
         results = [self._replaced[seen] for seen in candidates]
         return Changes(
             added=[*(self._merged or ()), *chain.from_iterable(result.added for result in results)],
             deletes=list(chain.from_iterable(result.deletes for result in results)),
-            removed=[result.file for result in results if result.removed],
+            removed=[to_data_file(result.file) for result in results if result.removed],
         )
 
-    def _take(self, results: Sequence[WriteResult], candidates: dict[_Seen, FileScanTask]) -> None:
+    def _take(self, results: Sequence[WriteResult], candidates: Iterable[_Seen]) -> None:
         items = [item for result in results for item in result.committables]
         by_path = {path: (path, deletes) for path, deletes in candidates}
         for item in items:
             if isinstance(item, Replaced):
-                self._replaced[by_path[item.file.file_path]] = item
+                self._replaced[by_path[item.file.path]] = item
         self._merged = [*(self._merged or ()), *(item for item in items if isinstance(item, WrittenFile))]
 
     def _merges(self, writer: UpsertWriter) -> list[Merge]:
@@ -116,29 +113,22 @@ class EpochUpsert:
                 sizes[bucket] += size
         return [Merge(writer, number, self._sent, part) for number, part in enumerate(_parts(sizes))]
 
-    def _candidates(self, table: Table, writer: UpsertWriter) -> Iterator[FileScanTask]:
+    def _candidates(self, table: Table, writer: UpsertWriter) -> Iterator[PlannedFile]:
         """Yield the data files that may contain one of the keys, by their bounds and partitions."""
         head = head_of(table, self._branch)
         if head is None:
             return
         keys = {key: _union(file.ranges[number] for file in self._parked) for number, key in enumerate(writer.keys)}
         fields = [(table.schema().find_field(key), ranges) for key, ranges in keys.items()]
-        scan = table.scan(row_filter=_between(fields), snapshot_id=head.snapshot_id)
-        try:
-            tasks = list(scan.plan_files())
-        except ValueError as error:
-            raise CommitError(
-                f"the files of table {'.'.join(table.name())} can't be planned: {error}",
-                hint="compact the table with the engine that wrote its equality deletes, then start the job again",
-            ) from error
-        for task in tasks:
-            bounds = [(ranges, _bounds(task.file, field)) for field, ranges in fields]
+        statistics = frozenset(field.field_id for field, _ in fields)
+        for planned in plan(table.io, table.metadata, head, _between(fields), statistics=statistics).files:
+            bounds = [(ranges, _bounds(planned.file, field)) for field, ranges in fields]
             if all(_may_meet(ranges, limits) for ranges, limits in bounds):
-                yield task
+                yield PlannedFile(planned.file.without_statistics(), planned.deletes)
 
 
-def _seen(task: FileScanTask) -> _Seen:
-    return task.file.file_path, frozenset(delete.file_path for delete in task.delete_files)
+def _seen(planned: PlannedFile) -> _Seen:
+    return planned.file.path, frozenset(delete.path for delete in planned.deletes)
 
 
 def _without_history(metadata: TableMetadata) -> TableMetadata:
@@ -196,8 +186,8 @@ def _is_planned(data_type: IcebergType, value: Any) -> bool:
     return not isinstance(data_type, TimestampType | TimestamptzType) or bool(_FIRST_DAY < value // _DAY < _LAST_DAY)
 
 
-def _bounds(file: DataFile, field: NestedField) -> KeyRange | None:
-    low, high = (bounds.get(field.field_id) for bounds in (file.lower_bounds or {}, file.upper_bounds or {}))
+def _bounds(file: FileEntry, field: NestedField) -> KeyRange | None:
+    low, high = file.lower.get(field.field_id), file.upper.get(field.field_id)
     data_type = field.field_type
     if low is None or high is None or not isinstance(data_type, PrimitiveType):
         return None

@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from volley.arrow.batches import conform
 from volley.arrow.uuids import comparable
 from volley.epoch import WriteResult
-from volley.iceberg.read.entries import PlannedFile, entry_of
-from volley.iceberg.read.rows import RowReader, file_task
+from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
+from volley.iceberg.read.rows import Mask, RowReader, file_task
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.upsert.parked import DELETED, ParkedFile, UpsertWriter
 from volley.iceberg.write.position_deletes import write_position_deletes
@@ -45,7 +43,7 @@ class Replaced:
         deletes: The position-delete file of its replaced rows.
     """
 
-    file: DataFile
+    file: FileEntry
     removed: bool = False
     added: tuple[WrittenFile, ...] = ()
     deletes: tuple[WrittenFile, ...] = ()
@@ -112,28 +110,29 @@ class Replace:
         number: A unique number for the names of its files.
         parked: All parked files.
         metadata: The table's metadata, without its history.
-        file: The data file.
-        deletes: Its delete files.
+        planned: The data file with its delete files.
     """
 
     writer: UpsertWriter
     number: int
     parked: tuple[ParkedFile, ...]
     metadata: TableMetadata
-    file: DataFile
-    deletes: tuple[DataFile, ...]
+    planned: PlannedFile
 
     def __call__(self) -> WriteResult:
-        with storage_errors(self.file.file_path, "reading"):
-            deleted = self._deleted()
-            new = np.setdiff1d(self._matching(), deleted)
-        remaining = self.file.record_count - len(deleted) - len(new)
+        file = self.planned.file
+        with storage_errors(file.path, "reading"):
+            kept = self._kept()
+            matching = self._matching()
+            new = matching[kept[matching]]
+        kept[new] = False
+        remaining = int(kept.sum())
         if len(new) == 0:
-            return WriteResult(committables=(Replaced(self.file),))
+            return WriteResult(committables=(Replaced(file),))
         if remaining == 0:
-            return WriteResult(committables=(Replaced(self.file, removed=True),))
+            return WriteResult(committables=(Replaced(file, removed=True),))
         if self._should_rewrite(len(new) / (remaining + len(new))):
-            return self._rewrite(np.union1d(deleted, new))
+            return self._rewrite(kept)
         return self._write_deletes(new)
 
     def _should_rewrite(self, part: float) -> bool:
@@ -152,39 +151,36 @@ class Replace:
         matched = keys.join(parked, keys=schema.names, join_type="left semi", use_threads=False)
         return np.sort(matched[_AT].to_numpy())
 
-    def _deleted(self) -> np.ndarray[Any, Any]:
-        """Return the positions of the rows that are already deleted."""
-        positions = [np.empty(0, np.int64)]
-        for delete in self.deletes:
-            with self.writer.rows.io.new_input(delete.file_path).open() as stream:
-                path = [("file_path", "==", self.file.file_path)]
-                positions.append(pq.read_table(stream, columns=["pos"], filters=path)["pos"].to_numpy())
-        return np.unique(np.concatenate(positions))
+    def _kept(self) -> Mask:
+        """Return which rows of the file are not deleted yet."""
+        if not self.planned.deletes:
+            return np.ones(self.planned.file.rows, np.bool_)
+        task = file_task(self.planned, self.metadata)
+        return ~RowReader.of(self.metadata).deleted(self.writer.rows.io, task)
 
     def _read(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield all rows of the file in order, deleted ones too, in the table's schema."""
         schema = self.metadata.schema()
         if columns is not None:
             schema = Schema(*(schema.find_field(column) for column in columns))
-        task = file_task(PlannedFile(entry_of(self.file)), self.metadata)
+        task = file_task(PlannedFile(self.planned.file), self.metadata)
         return RowReader.of(self.metadata, schema).read(self.writer.rows.io, task)
 
-    def _rewrite(self, deleted: np.ndarray[Any, Any]) -> WriteResult:
-        keep = np.ones(self.file.record_count, bool)
-        keep[deleted] = False
-        result = _write(self.writer.rows, self.number, _filter(self._read(), keep))
-        return replace(result, committables=(Replaced(self.file, True, added=result.committables),))
+    def _rewrite(self, kept: Mask) -> WriteResult:
+        result = _write(self.writer.rows, self.number, _filter(self._read(), kept))
+        return replace(result, committables=(Replaced(self.planned.file, True, added=result.committables),))
 
     def _write_deletes(self, positions: np.ndarray[Any, Any]) -> WriteResult:
         name = f"{self.writer.rows.file_prefix}{self.number:05}-{uuid.uuid4()}-deletes.parquet"
-        deletes = write_position_deletes(self.writer.rows, self.writer.location(name), self.file, positions)
+        file = self.planned.file
+        deletes = write_position_deletes(self.writer.rows, self.writer.location(name), to_data_file(file), positions)
         return WriteResult(
-            files=1, bytes=deletes.data_file.file_size_in_bytes, committables=(Replaced(self.file, deletes=(deletes,)),)
+            files=1, bytes=deletes.data_file.file_size_in_bytes, committables=(Replaced(file, deletes=(deletes,)),)
         )
 
 
-def _filter(batches: Iterator[pa.RecordBatch], keep: np.ndarray[Any, Any]) -> Iterator[pa.RecordBatch]:
+def _filter(batches: Iterator[pa.RecordBatch], kept: Mask) -> Iterator[pa.RecordBatch]:
     start = 0
     for batch in batches:
-        yield batch.filter(pa.array(keep[start : start + batch.num_rows]))
+        yield batch.filter(pa.array(kept[start : start + batch.num_rows]))
         start += batch.num_rows
