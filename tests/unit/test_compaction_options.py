@@ -189,6 +189,7 @@ def test_sorted_by_the_tables_order(lake: Lake) -> None:
         update.desc("id", IdentityTransform(), NullOrder.NULLS_LAST)
     done = lake.view.compact(sort_by=True)
     assert done.files_after == 1
+    assert [path.partition("/data/")[2][:8] for path in lake.live()] == ["compact-"]
     assert lake.ids() == list(range(29, -1, -1))
     table = lake.files.ref.load()
     assert table.inspect.files()["sort_order_id"].to_pylist() == [table.sort_order().order_id]
