@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Unpack
 
 from volley import checks
 from volley.engine.options import Start, StartOptions
+from volley.epoch import WriteResult
 from volley.errors import ConfigError, PlanError
 from volley.exposition import Endpoint
 from volley.metrics import Metrics
 from volley.plan import nodes
+from volley.sink import ExecutorTask
 from volley.source import Source
 from volley.stream import DataStream, Pipeline
 
@@ -155,6 +157,26 @@ class Environment:
             # Drop the traceback: it is py4j's and Spark's, in which the epoch ran.
             raise job.exception.with_traceback(None)
         return job
+
+    def task_runner(self) -> Callable[[Sequence[ExecutorTask]], list[WriteResult]]:
+        """Return a function that runs the work of a table's maintenance on Spark's executors.
+
+        The session is opened at the first call, unless it was given.
+
+        Example:
+            >>> from volley.iceberg import IcebergStorage, IcebergTable, TableRef
+            >>> events = IcebergTable(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))
+            >>> run = Environment("local[4]").task_runner()
+            >>> events.compact(sort_by="id", run=run)  # doctest: +SKIP
+        """
+
+        def run(tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
+            from volley.spark.run import run_tasks
+            from volley.spark.session import open_session
+
+            return run_tasks(self.spark or open_session(self.master), tasks)
+
+        return run
 
     def _writes(self, pipelines: Sequence[Pipeline]) -> list[nodes.Write]:
         """Check the pipelines and return the writes of all of them."""

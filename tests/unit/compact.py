@@ -7,4 +7,6 @@ import sys
 from volley.iceberg import IcebergStorage, IcebergTable, TableRef
 
 if __name__ == "__main__":
-    IcebergTable(TableRef("db", "t", IcebergStorage.Local(sys.argv[1]))).compact()
+    folder, *size = sys.argv[1:]
+    table = IcebergTable(TableRef("db", "t", IcebergStorage.Local(folder)))
+    table.compact(max_commits=3, group_size=int(size[0]), sort_by="id") if size else table.compact()

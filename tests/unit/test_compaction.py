@@ -34,6 +34,7 @@ from volley.iceberg import (
 )
 from volley.iceberg.catalogs.retry import ATTEMPTS
 from volley.iceberg.maintain import compaction
+from volley.iceberg.read.entries import read_manifest
 from volley.task.failpoints import COMPACTION_POINTS, VARIABLE
 
 SCHEMA = pa.schema({"id": pa.int64(), "part": pa.string()})
@@ -363,3 +364,22 @@ def test_a_table_with_row_ids_is_refused(lake: Lake) -> None:
     metadata.write_text(json.dumps({**text, "format-version": 3, "next-row-id": 0}))
     with pytest.raises(ConfigError, match="format version 3"):
         lake.view.compact()
+
+
+def test_a_delete_file_that_stays_keeps_the_data_file_it_refers_to(parted: Lake) -> None:
+    """Some engines name it in version 2 too, and then need not open the delete file."""
+    (kept,) = parted.append(0, part="a")
+    parted.append(10, 20, part="b")
+    (gone,) = parted.append(30, part="b")
+    made = [parted.files.positions((file, 3)) for file in (kept, gone)]
+    for deletes, file in zip(made, (kept, gone), strict=True):
+        deletes._data += [None, file.file_path, None, None]
+    parted.commit([], made)
+    done = parted.view.compact()
+    assert (done.files_before, done.delete_files_removed) == (3, 1)
+    table = parted.files.ref.load()
+    head = table.current_snapshot()
+    assert head is not None
+    entries = [entry for each in head.manifests(table.io) for entry in read_manifest(table.io, each) if entry.content]
+    assert [entry.referenced_file for entry in entries if entry.is_live] == [kept.file_path]
+    parted.check({*range(40)} - {3, 33})

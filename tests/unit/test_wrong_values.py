@@ -276,11 +276,12 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (SnapshotManager, {"table": CONFIG}, {"table": ""}),
     (IcebergTable, {"table": CONFIG}, {"table": ""}),
     (IcebergTable(CONFIG).rewrite_manifests, {}, {"dry_run": ""}),
+    (Environment().task_runner, {}, {}),
     # There is no such table: what is right fails too.
     (
         IcebergTable(CONFIG).compact,
         {},
-        {"where": "", "target_size": "", "small_below": "", "deletes_above": "", "dry_run": ""},
+        dict.fromkeys(inspect.signature(IcebergTable.compact).parameters.keys() - {"self"}, ""),
     ),
     (TimeTravelQuery, {"table": CONFIG}, {"table": ""}),
     (IcebergSource, {"config": SOURCE}, {"config": ""}),

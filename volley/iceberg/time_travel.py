@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from volley.checks import Instant, count, flag, optional
+from volley.checks import Duration, Instant, flag
+from volley.epoch import WriteResult
 from volley.errors import ConfigError, MissingDependencyError
 from volley.iceberg.changes import Changes, changes_between
 from volley.iceberg.config import IcebergSinkConfig, table_ref
+from volley.iceberg.maintain.options import CompactionOptions
 from volley.iceberg.maintain.snapshots import SnapshotManager
 from volley.iceberg.maintain.values import Compaction, ManifestRewrite, SnapshotList
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig, Snapshot
 from volley.iceberg.table import TableRef
 from volley.plan.expressions import Expr
+from volley.sink import ExecutorTask
 
 if TYPE_CHECKING:
     import duckdb
@@ -27,8 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["IcebergTable", "TableRows", "TimeTravelQuery"]
 
 _THREADS = min(8, os.cpu_count() or 1)
-# A writer closes a file at 95 % of its target: a larger share would rewrite such a file again and again.
-_LARGEST = {"small_below": 0.9, "deletes_above": 1}
 
 
 @dataclass(frozen=True)
@@ -202,12 +203,24 @@ class IcebergTable:
         small_below: float = 0.75,
         deletes_above: float = 0.2,
         dry_run: bool = False,
+        *,
+        large_above: float = 1.8,
+        old_specs: bool = False,
+        old_schemas: bool = False,
+        rewrite_all: bool = False,
+        sort_by: bool | str | Sequence[str] = False,
+        z_order: Sequence[str] = (),
+        group_size: int | None = None,
+        max_commits: int = 1,
+        max_bytes: int | None = None,
+        max_time: Duration | None = None,
+        run: Callable[[Sequence[ExecutorTask]], list[WriteResult]] | None = None,
     ) -> Compaction:
-        """Write small data files, and those with deleted rows, anew as few large ones, in this process.
+        """Write small data files, too large ones, and those with deleted rows anew in files of one size.
 
-        The rows stay, bit for bit and in their order; one snapshot replaces the files of all partitions. Others may
-        write meanwhile: rows that they delete stay deleted. The files of a partition stay if another writer has
-        replaced or removed one of them by then.
+        The rows stay, bit for bit, and in their order unless another one is asked for. Others may write meanwhile:
+        rows that they delete stay deleted, also in sorted files. The files are rewritten in groups of one partition;
+        a group stays as it is if another writer has replaced or removed one of its files by then.
 
         Args:
             where: A predicate over the rows, as for `TableRows.filter`: only data files that may have such rows are
@@ -217,11 +230,28 @@ class IcebergTable:
             small_below: Files below this share of the size are rewritten together with others of their partition.
             deletes_above: Files with at least this share of deleted rows are rewritten, also alone.
             dry_run: Change nothing, and return what would be done.
+            large_above: Files above this multiple of the size are split.
+            old_specs: True rewrites all files of older partition specs, divided by the current one; False = they stay.
+            old_schemas: True rewrites all files that were written with an older schema, as far as snapshots tell.
+            rewrite_all: True rewrites all files, for example to sort all of them.
+            sort_by: The order of the rows that are rewritten, in each group: True = the table's sort order; or
+                columns, such as ``["country", "at desc"]``. Rows are sorted with runs on the local disk.
+            z_order: Columns that queries filter by, alone or together: rows that are near each other in all of them
+                come into the same files.
+            group_size: The most bytes of files that are rewritten and replaced together; None = ten times the target.
+                A larger one sorts more rows together, and takes more memory: 8 to 50 bytes a row of the columns
+                that it sorts by.
+            max_commits: The most snapshots. Several of them keep what is done if a later one fails.
+            max_bytes: The most bytes of files to rewrite: oldest groups first, at least one.
+            max_time: The time after which no further group is rewritten: a timedelta, seconds or a text such as
+                ``"5m"``. What was written by then is committed.
+            run: Runs the work on Spark's executors, as does `Environment.task_runner`; None = in this process.
 
         Raises:
             ConfigError: If an argument is wrong, or the table has format version 3.
             LayoutChangedError: If another writer changed the table's schema or partition spec meanwhile.
-            CommitConflictError: If other writers changed the table during each attempt; nothing is changed then.
+            CommitConflictError: If other writers changed the table during each attempt of a commit: nothing more is
+                changed then.
             CommitStateUnknownError: If the catalog did not answer, and it can't be told whether the files were
                 replaced: no file was deleted.
             SnapshotNotFoundError: If the table has no such branch.
@@ -239,22 +269,33 @@ class IcebergTable:
             >>> table = catalog.create_table("db.events", pa.schema({"id": pa.int64()}))
             >>> for number in range(3):
             ...     table.append(pa.table({"id": [number]}))
-            >>> done = IcebergTable(ref).compact()
-            >>> done.files_before, done.files_after, done.rows
-            (3, 1, 3)
+            >>> done = IcebergTable(ref).compact(sort_by="id desc")
+            >>> done.files_before, done.files_after, IcebergTable(ref).to_arrow()["id"].to_pylist()
+            (3, 1, [2, 1, 0])
         """
-        from volley.iceberg.maintain.chosen_files import Rule
         from volley.iceberg.maintain.compaction import compact
 
-        shares = {"small_below": small_below, "deletes_above": deletes_above}
-        for name, value in shares.items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LARGEST[name]:
-                raise ConfigError(f"{name} {value!r} is not valid", hint=f"a share above 0, at most {_LARGEST[name]}")
+        options = CompactionOptions(
+            target_size=target_size,
+            small_below=small_below,
+            large_above=large_above,
+            deletes_above=deletes_above,
+            old_specs=old_specs,
+            old_schemas=old_schemas,
+            rewrite_all=rewrite_all,
+            sort_by=sort_by,
+            z_order=z_order,
+            group_size=group_size,
+            max_commits=max_commits,
+            max_bytes=max_bytes,
+            max_time=max_time,
+        )
+        if run is not None and not callable(run):
+            raise ConfigError(f"run is {type(run).__name__}, not a function", hint="Environment().task_runner()")
         config = IcebergSourceConfig(self.ref)
         if where is not None:
             config = config.with_partition_filter(where)
-        size = optional(count)("target_size", target_size)
-        return compact(config, lambda target: Rule(target, small_below, deletes_above), size, flag("dry_run", dry_run))
+        return compact(config, options, run, flag("dry_run", dry_run))
 
 
 @dataclass(frozen=True, init=False)

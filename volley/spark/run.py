@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from volley.task.task import InputSplit, Task, task_and_attempt
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["evaluate", "run_on_executors", "run_rows", "run_splits"]
+__all__ = ["evaluate", "run_on_executors", "run_rows", "run_splits", "run_tasks"]
 
 T = TypeVar("T")
 
@@ -66,8 +67,9 @@ def run_on_executors(
 
     def work(items: Iterable[ExecutorTask]) -> Iterator[WriteResult]:
         for task in items:
-            result = task()
-            if task_and_attempt() == (last, 0):
+            number, attempt = task_and_attempt()
+            result = replace(task(), attempt=attempt)
+            if (number, attempt) == (last, 0):
                 reach(EXECUTOR_TASK_POINT, epoch)
             counts.add_executor_task(result)
             yield result
@@ -76,6 +78,29 @@ def run_on_executors(
         return _in_tasks(spark, work, tasks)
     except Exception as error:
         translated = translate(error, job)
+        raise translated from translated.__cause__
+
+
+def run_tasks(spark: SparkSession, tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
+    """Run each ExecutorTask in its own Spark task, outside of a job, and return the results in the same order.
+
+    Args:
+        spark: The session.
+        tasks: What to run.
+
+    Raises:
+        VolleyError: If one fails after Spark's retries.
+    """
+
+    def work(items: Iterable[ExecutorTask]) -> Iterator[WriteResult]:
+        for task in items:
+            result = task()
+            yield replace(result, attempt=task_and_attempt()[1])
+
+    try:
+        return _in_tasks(spark, work, tasks)
+    except Exception as error:
+        translated = translate(error, "maintenance")
         raise translated from translated.__cause__
 
 

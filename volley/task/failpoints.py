@@ -41,9 +41,9 @@ after the @ is the number of files deleted so far."""
 MANIFEST_POINTS = ("before-manifests", "after-manifests")
 """The failpoints of a rewrite of manifests: the new ones are written, but not committed; they are committed."""
 
-COMPACTION_POINTS = ("after-rewrite", "before-replacement", "after-replacement")
-"""The failpoints of a compaction: its files are written; its commit is prepared, is done. The number after the @ is 0
-but for ``before-replacement``: there it counts the attempts to commit, from 0."""
+COMPACTION_POINTS = ("in-rewrite", "after-rewrite", "before-replacement", "after-replacement")
+"""The failpoints of a compaction: the files of one group are written, those of one commit are; the commit is prepared,
+is done. The number after the @ is that of the commit, and for ``in-rewrite`` that of the group in its commit."""
 
 
 def reach(point: str, epoch: int) -> None:

@@ -15,6 +15,7 @@ __all__ = [
     "COMMIT",
     "EPOCH",
     "JOB",
+    "MAINTENANCE",
     "MARKS",
     "OFFSETS",
     "QUERY",
@@ -30,6 +31,8 @@ JOB = "volley.job"
 OFFSETS = "volley.offsets"
 BRANCH = "volley.branch"
 QUERY = "volley.query-id"
+MAINTENANCE = "volley.maintenance"
+"""The action of a snapshot that only maintains the table, in its summary."""
 # Table properties, each followed by a query's id; they outlive the snapshots.
 MARKS = (EPOCH, COMMIT, JOB, OFFSETS, BRANCH)
 

@@ -1,32 +1,26 @@
-"""Chooses the data files that a compaction rewrites."""
+"""Chooses the data files that a compaction rewrites, in groups that are replaced as wholes."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata
 
 from volley.iceberg.layout.partitions import exact
-from volley.iceberg.read.entries import Content, PlannedFile
+from volley.iceberg.maintain.options import CompactionOptions
+from volley.iceberg.read.entries import Content, FileEntry, PlannedFile
 from volley.iceberg.read.position_deletes import deleted_positions
 
-__all__ = ["Choice", "Rule", "choose"]
+__all__ = ["Choice", "Group", "choose"]
 
+# Large enough that the last file of a group, which is smaller than the others, counts for little.
+_FILES_PER_GROUP = 10
 
-@dataclass(frozen=True)
-class Rule:
-    """Which data files are rewritten, and how large the new ones are.
-
-    Args:
-        target_bytes: The size of the new files.
-        small_below: Files below this share of it are rewritten together.
-        deletes_above: Files with at least this share of deleted rows are rewritten.
-    """
-
-    target_bytes: int
-    small_below: float
-    deletes_above: float
+Group = tuple[PlannedFile, ...]
+"""Files of one partition that are rewritten together and replaced as a whole."""
 
 
 @dataclass(frozen=True)
@@ -34,40 +28,128 @@ class Choice:
     """The files to rewrite.
 
     Args:
-        groups: The files of each partition, oldest first.
-        skipped: The number of files that can't be rewritten: they are not Parquet, or have an older partition spec.
+        groups: The groups of files, oldest first.
+        skipped: The number of files that can't be rewritten, or have an older partition spec and are to stay.
+        left: The number of files that were left out because of the limit of bytes.
     """
 
-    groups: tuple[tuple[PlannedFile, ...], ...]
+    groups: tuple[Group, ...]
     skipped: int
+    left: int = 0
 
 
-def choose(io: FileIO, files: Sequence[PlannedFile], spec_id: int, rule: Rule) -> Choice:
-    """Return the files to rewrite, in groups that are replaced as wholes.
+def choose(
+    io: FileIO, table: TableMetadata, files: Sequence[PlannedFile], options: CompactionOptions, target: int
+) -> Choice:
+    """Return the files to rewrite; the same ones for the same files.
 
-    One small file alone stays: to write it anew would change nothing.
+    A small file that is alone in its group stays: to write it anew would change nothing.
 
     Args:
         io: Opens delete files.
+        table: The table's metadata.
         files: The data files of a snapshot.
-        spec_id: The table's current partition spec.
-        rule: What is to be rewritten.
+        options: What is to be rewritten.
+        target: The size of the new files in bytes.
 
     Raises:
         SourceError: If a delete file is gone or damaged.
     """
-    able = [planned for planned in files if planned.file.format == "PARQUET" and planned.file.spec_id == spec_id]
+    able = [planned for planned in files if _is_able(planned.file, table, options)]
+    is_due = _Due(io, table, options, target)
     partitions: dict[Hashable, list[tuple[PlannedFile, bool]]] = {}
-    for planned in sorted(able, key=lambda each: (each.file.sequence_number, each.file.path)):
-        has_deletes = bool(planned.deletes) and _deleted_share(io, planned) >= rule.deletes_above
-        if has_deletes or planned.file.size < rule.small_below * rule.target_bytes:
-            partitions.setdefault(tuple(map(exact, planned.file.partition)), []).append((planned, has_deletes))
-    groups = tuple(
+    for planned in sorted(able, key=_age):
+        due = is_due(planned)
+        if due or planned.file.size < options.small_below * target:
+            partition = planned.file.spec_id, tuple(map(exact, planned.file.partition))
+            partitions.setdefault(partition, []).append((planned, due))
+    size = min(options.group_size or _FILES_PER_GROUP * target, options.max_bytes or 1 << 63)
+    groups = [
         tuple(planned for planned, _ in group)
-        for group in partitions.values()
-        if len(group) > 1 or any(has_deletes for _, has_deletes in group)
-    )
-    return Choice(groups, len(files) - len(able))
+        for chosen in partitions.values()
+        for group in _cut(chosen, size)
+        if len(group) > 1 or any(due for _, due in group)
+    ]
+    groups.sort(key=lambda group: _age(group[0]))
+    taken = _within(groups, options.max_bytes)
+    return Choice(tuple(groups[:taken]), len(files) - len(able), sum(map(len, groups[taken:])))
+
+
+def _is_able(file: FileEntry, table: TableMetadata, options: CompactionOptions) -> bool:
+    return file.format == "PARQUET" and (options.old_specs or file.spec_id == table.default_spec_id)
+
+
+def _age(planned: PlannedFile) -> tuple[int, str]:
+    return planned.file.sequence_number, planned.file.path
+
+
+def _cut(files: Sequence[tuple[PlannedFile, bool]], size: int) -> Iterator[list[tuple[PlannedFile, bool]]]:
+    """Yield groups of some bytes at most; a larger file is a group of its own."""
+    group: list[tuple[PlannedFile, bool]] = []
+    total = 0
+    for planned, due in files:
+        if group and total + planned.file.size > size:
+            yield group
+            group, total = [], 0
+        group.append((planned, due))
+        total += planned.file.size
+    yield group
+
+
+def _within(groups: Sequence[Group], most: int | None) -> int:
+    """Return how many groups have some bytes at most; the first one is always taken, so that each run gets ahead."""
+    total = 0
+    for number, group in enumerate(groups):
+        total += sum(planned.file.size for planned in group)
+        if most is not None and number and total > most:
+            return number
+    return len(groups)
+
+
+class _Due:
+    """Tells which files are rewritten also alone.
+
+    Args:
+        io: Opens delete files.
+        table: The table's metadata.
+        options: What is to be rewritten.
+        target: The size of the new files in bytes.
+    """
+
+    def __init__(self, io: FileIO, table: TableMetadata, options: CompactionOptions, target: int) -> None:
+        self._io = io
+        self._spec_id = table.default_spec_id
+        self._options = options
+        self._large = options.large_above * target
+        self._has_old_schema = _old_schemas(table) if options.old_schemas else lambda file: False
+
+    def __call__(self, planned: PlannedFile) -> bool:
+        file = planned.file
+        if self._options.rewrite_all or file.size > self._large or file.spec_id != self._spec_id:
+            return True
+        if self._has_old_schema(file):
+            return True
+        return bool(planned.deletes) and _deleted_share(self._io, planned) >= self._options.deletes_above
+
+
+def _old_schemas(table: TableMetadata) -> Callable[[FileEntry], bool]:
+    """Return a function that tells if a file was written with an older schema.
+
+    The snapshot that added it tells. If that has expired, the next one that is still known does: files that a
+    compaction has rewritten must not be rewritten again each time its snapshot expires.
+    """
+    schemas = {snapshot.snapshot_id: snapshot.schema_id for snapshot in table.snapshots}
+    by_number = sorted((snapshot.sequence_number or 0, snapshot.snapshot_id) for snapshot in table.snapshots)
+
+    def is_old(file: FileEntry) -> bool:
+        snapshot_id: int | None = file.snapshot_id
+        # Format version 1 has no sequence numbers.
+        if snapshot_id not in schemas and table.format_version > 1:
+            at = bisect_left(by_number, (file.file_sequence_number, 0))
+            snapshot_id = by_number[at][1] if at < len(by_number) else None
+        return schemas.get(snapshot_id) not in (None, table.current_schema_id)  # type: ignore[arg-type]
+
+    return is_old
 
 
 def _deleted_share(io: FileIO, planned: PlannedFile) -> float:

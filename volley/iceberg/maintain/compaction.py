@@ -2,90 +2,110 @@
 
 from __future__ import annotations
 
-import math
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import pairwise
 
-import numpy as np
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import Table, TableProperties
-from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
-from volley.epoch import Epoch
+from volley.epoch import Epoch, WriteResult
 from volley.errors import CommitConflictError, CommitStateUnknownError, ConfigError
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.retry import retry_reads
+from volley.iceberg.commit.marks import MAINTENANCE
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.layout.specs import partitioning_of
-from volley.iceberg.maintain.chosen_files import Choice, Rule, choose
+from volley.iceberg.maintain.chosen_files import Choice, Group, choose
+from volley.iceberg.maintain.later_deletes import LaterDeletes
+from volley.iceberg.maintain.options import CompactionOptions
+from volley.iceberg.maintain.ordering import Ordering, ordering_of
+from volley.iceberg.maintain.rewriting import Rewrite, Rewritten
 from volley.iceberg.maintain.values import Compaction
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
-from volley.iceberg.read.entries import Content, PlannedFile
+from volley.iceberg.read.entries import FileEntry
 from volley.iceberg.read.heads import head_of
 from volley.iceberg.read.lookup import snapshot_of_ref
 from volley.iceberg.read.planning import plan
-from volley.iceberg.read.position_deletes import deleted_positions
 from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.read.scope import predicate_of
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.storage.listing import data_folder, file_system, list_folder, name_of
 from volley.iceberg.table import TableRef
-from volley.iceberg.write.data_files import RollingFiles
-from volley.iceberg.write.position_deletes import write_position_deletes
 from volley.iceberg.write.table_format import TableFormat
 from volley.iceberg.write.written import WrittenFile
+from volley.sink import ExecutorTask
 from volley.task.failpoints import reach
 
-__all__ = ["compact"]
+__all__ = ["Runner", "compact"]
 
-_Positions = np.ndarray[Any, Any]
+Runner = Callable[[Sequence[ExecutorTask]], list[WriteResult]]
+"""Runs tasks, and returns their results in the same order."""
 
 
 def compact(
-    config: IcebergSourceConfig, rule: Callable[[int], Rule], target_bytes: int | None, dry_run: bool
+    config: IcebergSourceConfig, options: CompactionOptions, run: Runner | None = None, dry_run: bool = False
 ) -> Compaction:
-    """Write the chosen files of a table anew, and replace them in one commit.
+    """Write the chosen files of a table anew, and replace them.
 
     Args:
         config: The table and its filter.
-        rule: Returns what is to be rewritten for a size of the new files.
-        target_bytes: That size; None = the table's.
+        options: What is to be rewritten, how, and how much.
+        run: Runs the tasks; None = one after the other, in this process.
         dry_run: True to return what would be done.
 
     Raises:
-        ConfigError: If the table can't be compacted here, or the filter does not fit it.
+        ConfigError: If the table can't be compacted here, or the filter or a column does not fit it.
         LayoutChangedError: If another writer changed the table's schema or partition spec meanwhile.
-        CommitConflictError: If other writers changed the table during each attempt; nothing is changed then.
-        CommitStateUnknownError: If the commit may or may not have landed: no file was deleted.
+        CommitConflictError: If other writers changed the table during each attempt of a commit; earlier ones stand.
+        CommitStateUnknownError: If a commit may or may not have landed: its files were not deleted.
         VolleyError: If a file can't be read or written.
     """
     began, ref = time.monotonic(), config.ref
     table = retry_reads(ref.load)
     _check_able(table)
-    format = _format(table, ref, target_bytes)
+    ordering = ordering_of(table, options)
+    format = _format(table, ref, options, ordering)
     head = _head(table.metadata, ref)
     predicate = predicate_of(config, table.schema())
     row_filter = AlwaysTrue() if predicate is None else pruning(predicate, table.schema())
     files = plan(table.io, table.metadata, head, row_filter).files if head else []
-    choice = choose(table.io, files, table.spec().spec_id, rule(format.target_bytes))
+    choice = choose(table.io, table.metadata, files, options, format.target_bytes)
     if head is None or not choice.groups or dry_run:
         return replace(_planned(ref, choice, format.target_bytes), dry_run=dry_run, seconds=time.monotonic() - began)
-    run = _Run(ref, table, format, row_filter, head.sequence_number or 0)
-    done = run.replace_files(choice)
-    return replace(done, skipped=choice.skipped, seconds=time.monotonic() - began)
+    until = None if options.max_time is None else time.time() + float(options.max_time)  # type: ignore[arg-type]
+    rewriting = _Rewriting(ref, table, format, ordering, row_filter, head.sequence_number or 0, run, until)
+    done = Compaction(ref.name, skipped=choice.skipped, left=choice.left)
+    for groups in _portions(choice.groups, options.max_commits):
+        done = _sum(done, _Replacement(rewriting, groups, len(done.snapshots)).replace_files())
+    return replace(done, seconds=time.monotonic() - began)
+
+
+def _portions(groups: Sequence[Group], most: int) -> list[Sequence[Group]]:
+    """Return the groups of each commit."""
+    count = min(most, len(groups))
+    return [groups[start:end] for start, end in pairwise(len(groups) * number // count for number in range(count + 1))]
+
+
+def _sum(first: Compaction, second: Compaction) -> Compaction:
+    names = ("files_before", "files_after", "bytes_before", "bytes_after", "rows", "delete_files_removed")
+    both = {
+        name: getattr(first, name) + getattr(second, name)
+        for name in (*names, "rows_deleted_meanwhile", "dropped", "left", "snapshots")
+    }
+    return replace(first, **both)
 
 
 def _check_able(table: Table) -> None:
@@ -104,8 +124,8 @@ def _head(metadata: TableMetadata, ref: TableRef) -> Snapshot | None:
     return None if is_empty else snapshot_of_ref(metadata, ref.branch, ref.name)
 
 
-def _format(table: Table, ref: TableRef, target_bytes: int | None) -> TableFormat:
-    """Return the format of the new files: the table's settings, or else a sink's defaults; rows keep their order."""
+def _format(table: Table, ref: TableRef, options: CompactionOptions, ordering: Ordering) -> TableFormat:
+    """Return the format of the new files: the table's settings, or else a sink's defaults."""
     properties = table.properties
     assert isinstance(ref.catalog, CatalogConfig)
     config = IcebergSinkConfig(namespace=ref.identifier[:-1], table=ref.table, storage=ref.storage, catalog=ref.catalog)
@@ -113,8 +133,10 @@ def _format(table: Table, ref: TableRef, target_bytes: int | None) -> TableForma
     level = _number(properties, TableProperties.PARQUET_COMPRESSION_LEVEL)
     config = config.with_compression("none" if codec == "uncompressed" else codec, level)  # type: ignore[arg-type]
     format = TableFormat.for_table(table, config, Epoch(str(uuid.uuid4()), 0))
-    size = target_bytes or _number(properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES) or format.target_bytes
-    return replace(format, order=UNSORTED_SORT_ORDER, target_bytes=size, file_prefix=f"compact-{uuid.uuid4()}-")
+    size = (
+        options.target_size or _number(properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES) or format.target_bytes
+    )
+    return replace(format, order=ordering.of_files, target_bytes=size)
 
 
 def _number(properties: Mapping[str, str], name: str) -> int | None:
@@ -135,107 +157,137 @@ def _planned(ref: TableRef, choice: Choice, target_bytes: int) -> Compaction:
         bytes_after=sum(sizes),
         rows=sum(planned.file.rows for group in choice.groups for planned in group),
         skipped=choice.skipped,
+        left=choice.left,
     )
 
 
 @dataclass(frozen=True)
-class _Rewritten:
-    """A group of files and what was written in their place, in the same order of rows.
+class _Rewriting:
+    """What all commits of a compaction have in common.
 
     Args:
-        sources: The replaced files, with the delete files that were applied.
-        starts: The number of rows that were kept of the files before each one, and of all.
-        files: The new files.
+        ref: The table.
+        table: The table as it was at the start.
+        format: The format of the new files.
+        ordering: The order of the rows.
+        row_filter: The files that are compacted.
+        sequence_number: Of the snapshot that is read: later deletes still have to be applied to the new files.
+        run: Runs the tasks; None = in this process.
+        until: The time, in seconds since 1970, from which on no group is rewritten any more; None = no limit.
     """
 
-    sources: tuple[PlannedFile, ...]
-    starts: tuple[int, ...]
-    files: tuple[WrittenFile, ...]
+    ref: TableRef
+    table: Table
+    format: TableFormat
+    ordering: Ordering
+    row_filter: BooleanExpression
+    sequence_number: int
+    run: Runner | None
+    until: float | None
+
+    def task(self, format: TableFormat, number: int, group: Group) -> Rewrite:
+        metadata, file = self.table.metadata, group[0].file
+        return Rewrite(
+            format,
+            RowReader.of(metadata),
+            number,
+            tuple(file_task(planned, metadata) for planned in group),
+            file.partition if file.spec_id == metadata.default_spec_id else None,
+            self.ordering,
+            self.until,
+        )
 
 
 @dataclass(frozen=True)
 class _Attempt:
     """An attempt to commit: the groups it replaces, and the new delete files for rows that were deleted meanwhile."""
 
-    groups: Sequence[_Rewritten]
+    groups: Sequence[Rewritten]
     deletes: Sequence[WrittenFile]
 
 
-class _Run:
-    """One compaction.
+class _Replacement:
+    """Replaces some groups of files in one commit.
 
     Args:
-        ref: The table.
-        table: The table as it was at the start.
-        format: The format of the new files.
-        row_filter: The files that are compacted.
-        sequence_number: Of the snapshot that is read: later deletes still have to be applied to the new files.
+        rewriting: What all commits have in common.
+        groups: The groups.
+        number: The number of the commit.
     """
 
-    def __init__(
-        self, ref: TableRef, table: Table, format: TableFormat, row_filter: BooleanExpression, sequence_number: int
-    ) -> None:
-        self._ref = ref
-        self._table = table
-        self._format = format
-        self._row_filter = row_filter
-        self._sequence_number = sequence_number
-        self._reader = RowReader.of(table.metadata)
-        self._groups: list[_Rewritten] = []
-        self._deletes: list[WrittenFile] = []
+    def __init__(self, rewriting: _Rewriting, groups: Sequence[Group], number: int) -> None:
+        self._rewriting = rewriting
+        self._ref = rewriting.ref
+        self._io = rewriting.table.io
+        self._groups = groups
+        self._number = number
+        # The files of one commit have a name in common, by which those of lost attempts of tasks are found.
+        self._format = replace(rewriting.format, file_prefix=f"compact-{uuid.uuid4()}-")
+        self._later = LaterDeletes(rewriting.table.metadata, self._io, self._format, rewriting.sequence_number)
+        self._rewritten: list[Rewritten] = []
         # By the id of its snapshot: one that the catalog did not answer, or refused, may have landed.
         self._attempts: dict[int, _Attempt] = {}
 
-    def replace_files(self, choice: Choice) -> Compaction:
+    def replace_files(self) -> Compaction:
         try:
-            for number, group in enumerate(choice.groups):
-                self._groups.append(self._rewrite(number, group))
-            reach("after-rewrite", 0)
-            after = commit_change(self._ref, MetadataChange("compaction", self._stage, self._has_landed))
+            self._rewrite()
+            reach("after-rewrite", self._number)
+            change = MetadataChange("compaction", self._stage, self._has_landed)
+            after = commit_change(self._ref, change) if self._rewritten else self._rewriting.table
         except CommitStateUnknownError:
+            self._delete(self._orders())
             raise
         except CommitConflictError:
             self._delete(self._written())
             raise
         except BaseException:
             # Once an attempt was made, only a conflict or a success tells that no other one can land.
-            if not self._attempts:
-                self._delete(self._written())
+            self._delete(self._orders() if self._attempts else self._written())
             raise
-        reach("after-replacement", 0)
+        reach("after-replacement", self._number)
         return self._finish(after)
 
-    def _rewrite(self, number: int, group: tuple[PlannedFile, ...]) -> _Rewritten:
-        files = RollingFiles(self._format, f"{self._format.file_prefix}{number:05}")
-        starts = [0]
+    def _rewrite(self) -> None:
+        tasks = [self._rewriting.task(self._format, number, group) for number, group in enumerate(self._groups)]
+        if self._rewriting.run is None:
+            for task in tasks:
+                self._rewritten += task().committables
+            return
         try:
-            if self._format.spec.fields:
-                files.turn_to(self._format.layout.partition(group[0].file.partition))
-            for planned in group:
-                rows = 0
-                for batch in self._reader.read(self._table.io, file_task(planned, self._table.metadata)):
-                    files.write(self._format.fitted(batch))
-                    rows += batch.num_rows
-                starts.append(starts[-1] + rows)
-            files.finish()
+            results = self._rewriting.run(tasks)
         except BaseException:
-            files.discard()
+            self._delete_lost()
             raise
-        return _Rewritten(group, tuple(starts), tuple(files.done))
+        self._rewritten = [item for result in results for item in result.committables]
+        if any(result.attempt for result in results):
+            self._delete_lost()
+
+    def _delete_lost(self) -> None:
+        """Delete the files of attempts of tasks that have failed."""
+        table = self._rewriting.table
+        with suppress(Exception):
+            files = file_system(self._io, table.location())
+            known = {name_of(path) for path in self._written()}
+            for path in list_folder(files, data_folder(table)):
+                if name_of(path).startswith(self._format.file_prefix) and name_of(path) not in known:
+                    files.rm_file(path)
 
     def _stage(self, table: Table) -> Staged | None:
         check_layout(table, {self._format.layout.fingerprint})
         head = head_of(table, self._ref.branch)
-        files = plan(table.io, table.metadata, head, self._row_filter).files if head else []
-        current = {planned.file.path: planned for planned in files}
-        groups: list[_Rewritten] = []
+        if head is None:
+            return None
+        current = {
+            each.file.path: each for each in plan(table.io, table.metadata, head, self._rewriting.row_filter).files
+        }
+        groups: list[Rewritten] = []
         deletes: list[WrittenFile] = []
-        for group in self._groups:
-            deleted = self._deleted_since(table.io, group, current)
-            if deleted is not None:
-                groups.append(group)
-                deletes += self._carried(group, deleted)
-        if head is None or not groups:
+        for done in self._rewritten:
+            places = self._later.places(table, head, self._groups[done.number], done, current)
+            if places is not None:
+                groups.append(done)
+                deletes += self._later.write(done, places)
+        if not groups:
             return None
         snapshot_id = uuid.uuid4().int >> 65
         transaction = table.transaction()
@@ -244,53 +296,18 @@ class _Run:
                 transaction,
                 added=[file.data_file for group in groups for file in group.files],
                 deletes=[file.data_file for file in deletes],
-                removed=_live(table.io, head, {each.file.path for group in groups for each in group.sources}),
+                removed=_live(table.io, head, {source.path for source in self._sources(groups)}),
                 snapshot_id=snapshot_id,
-                summary={},
+                summary={MAINTENANCE: "compaction"},
                 branch=self._ref.branch,
-                rewritten_at=self._sequence_number,
+                rewritten_at=self._rewriting.sequence_number,
             )
         self._attempts[snapshot_id] = _Attempt(groups, deletes)
-        reach("before-replacement", len(self._attempts) - 1)
+        reach("before-replacement", self._number)
         return Staged(transaction)
 
-    def _deleted_since(self, io: FileIO, group: _Rewritten, current: Mapping[str, PlannedFile]) -> _Positions | None:
-        """Return the places, among all new rows of a group, of rows that were deleted by position since the start.
-
-        None = the group can't be replaced: a file is gone, or rows that were deleted at the start have come back.
-        """
-        places = [np.empty(0, np.int64)]
-        for source, start in zip(group.sources, group.starts, strict=False):
-            now = current.get(source.file.path)
-            if now is None:
-                return None
-            equality_before, equality_now = _equality(source), _equality(now)
-            new = [number for path, number in equality_now.items() if path not in equality_before]
-            # The new files have the sequence number of the start: exactly the later ones apply to them.
-            if equality_before.keys() - equality_now.keys() or min(new, default=math.inf) <= self._sequence_number:
-                return None
-            before, after = _positions(io, source), _positions(io, now)
-            if len(np.setdiff1d(before, after)):
-                return None
-            if len(after) == len(before):
-                continue
-            kept = ~self._reader.deleted(io, file_task(source, self._table.metadata))
-            places.append(start + np.cumsum(kept)[after[kept[after]]] - 1)
-        return np.concatenate(places)
-
-    def _carried(self, group: _Rewritten, places: _Positions) -> list[WrittenFile]:
-        """Write a position-delete file for each new file of a group that has rows at these places."""
-        locations = load_location_provider(self._format.location, self._format.table_properties)
-        carried, first = [], 0
-        for file in (written.data_file for written in group.files):
-            positions = np.sort(places[(places >= first) & (places < first + file.record_count)]) - first
-            first += file.record_count
-            if len(positions):
-                name = f"{self._format.file_prefix}{uuid.uuid4()}-deletes.parquet"
-                path = locations.new_data_location(name)
-                carried.append(write_position_deletes(self._format, path, file, positions))
-                self._deletes.append(carried[-1])
-        return carried
+    def _sources(self, groups: Iterable[Rewritten]) -> list[FileEntry]:
+        return [planned.file for done in groups for planned in self._groups[done.number]]
 
     def _has_landed(self, table: Table) -> bool:
         return any(table.metadata.snapshot_by_id(snapshot_id) for snapshot_id in self._attempts)
@@ -298,55 +315,43 @@ class _Run:
     def _finish(self, after: Table) -> Compaction:
         """Delete the files that are not in the table, and return what was done."""
         landed = [snapshot for id in self._attempts if (snapshot := after.metadata.snapshot_by_id(id))]
-        groups = self._attempts[landed[0].snapshot_id].groups if landed else ()
-        deletes = self._attempts[landed[0].snapshot_id].deletes if landed else ()
-        used = {file.path for group in groups for file in group.files} | {file.path for file in deletes}
-        left = self._written() - used
+        attempt = self._attempts[landed[0].snapshot_id] if landed else _Attempt((), ())
+        files = [file for group in attempt.groups for file in group.files]
+        unused = self._written() - {file.path for file in (*files, *attempt.deletes)}
         head = head_of(after, self._ref.branch)
-        if left and head:
+        if unused - self._orders() and head:
             # A snapshot of an earlier attempt may have landed unseen, and have expired since.
             live = plan(after.io, after.metadata, head).files
-            left -= {file.path for planned in live for file in (planned.file, *planned.deletes)}
-        self._delete(left)
-        sources = [source.file for group in groups for source in group.sources]
-        files = [file.data_file for group in groups for file in group.files]
+            unused -= {file.path for planned in live for file in (planned.file, *planned.deletes)}
+        self._delete(unused)
+        sources = self._sources(attempt.groups)
         summary = landed[0].summary.additional_properties if landed and landed[0].summary else {}
+        written = {done.number for done in self._rewritten}
         return Compaction(
             self._ref.name,
             files_before=len(sources),
             files_after=len(files),
             bytes_before=sum(source.size for source in sources),
-            bytes_after=sum(file.file_size_in_bytes for file in files),
-            rows=sum(file.record_count for file in files),
+            bytes_after=sum(file.data_file.file_size_in_bytes for file in files),
+            rows=sum(file.data_file.record_count for file in files),
             delete_files_removed=int(summary.get("removed-delete-files", 0)),
-            rows_deleted_meanwhile=sum(file.data_file.record_count for file in deletes),
-            dropped=len(self._groups) - len(groups),
+            rows_deleted_meanwhile=sum(file.data_file.record_count for file in attempt.deletes),
+            dropped=len(self._rewritten) - len(attempt.groups),
+            left=sum(len(group) for number, group in enumerate(self._groups) if number not in written),
             snapshots=tuple(snapshot.snapshot_id for snapshot in landed),
         )
 
     def _written(self) -> set[str]:
-        return {file.path for group in self._groups for file in group.files} | {file.path for file in self._deletes}
+        return {path for done in self._rewritten for path in done.paths} | {file.path for file in self._later.written}
+
+    def _orders(self) -> set[str]:
+        return {done.order for done in self._rewritten if done.order}
 
     def _delete(self, paths: Iterable[str]) -> None:
         for path in paths:
             # A file that stays is an orphan, which no snapshot refers to.
             with suppress(Exception):
-                self._table.io.delete(path)
-
-
-def _equality(planned: PlannedFile) -> dict[str, int]:
-    """Return the sequence numbers of a file's equality-delete files, by path."""
-    deletes = (delete for delete in planned.deletes if delete.content == Content.EQUALITY_DELETES)
-    return {delete.path: delete.sequence_number for delete in deletes}
-
-
-def _positions(io: FileIO, planned: PlannedFile) -> _Positions:
-    """Return the positions that delete files, other than by equality, delete in a file."""
-    deletes = (delete for delete in planned.deletes if delete.content == Content.POSITION_DELETES)
-    found = [deleted_positions(io, planned.file.path, delete) for delete in deletes]
-    positions = np.unique(np.concatenate([np.empty(0, np.int64), *found]))
-    # A writer may have named positions that the file does not have.
-    return positions[(positions >= 0) & (positions < planned.file.rows)]
+                self._io.delete(path)
 
 
 def _live(io: FileIO, head: Snapshot, paths: set[str]) -> list[DataFile]:

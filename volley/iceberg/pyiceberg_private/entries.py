@@ -23,7 +23,7 @@ from pyiceberg.typedef import Record
 from volley.iceberg.pyiceberg_private import manifests
 from volley.iceberg.pyiceberg_private.access import partition_values
 
-__all__ = ["data_file", "file_attributes", "live_entries", "read_entries"]
+__all__ = ["all_entries", "data_file", "file_attributes", "live_entries", "read_entries"]
 
 assert manifests
 # The version that has all fields.
@@ -42,6 +42,11 @@ def live_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
     `ManifestFile.fetch_manifest_entry` reads those of version 2: without the data file that a delete file refers to.
     """
     return [entry for entry in _entries(io, manifest) if entry.status != ManifestEntryStatus.DELETED]
+
+
+def all_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
+    """Return all entries of a manifest, deleted ones too, with all that format version 3 knows of them."""
+    return list(_entries(io, manifest))
 
 
 def _entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:

@@ -35,7 +35,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from volley.iceberg.layout.partitions import path_of, summaries
 
 __all__ = [
-    *("DatedManifestWriter", "DeleteManifestWriter", "RewrittenDeletesWriter"),
+    *("DatedManifestWriter", "DeleteManifestWriter"),
     *("SummaryCollector", "manifest_writer"),
 ]
 
@@ -109,7 +109,10 @@ class _ManifestWriterV2(_Exact, ManifestWriterV2):
 
 
 class DeleteManifestWriter(_ManifestWriterV2):
-    """Writes manifests of delete files; pyiceberg reads them but has no writer."""
+    """Writes manifests of delete files, with the data file that each refers to; pyiceberg reads them but has no writer.
+
+    Version 2 has this field too; pyiceberg writes it in version 3 only.
+    """
 
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
@@ -118,13 +121,6 @@ class DeleteManifestWriter(_ManifestWriterV2):
     def _meta(self) -> dict[str, str]:
         return {**super()._meta, "content": "deletes"}
 
-
-class RewrittenDeletesWriter(DeleteManifestWriter):
-    """Writes entries of delete files that `live_entries` has read, with the data file that each refers to.
-
-    Version 2 has this field too; pyiceberg writes it in version 3 only.
-    """
-
     def new_writer(self) -> AvroOutputFile[ManifestEntry]:
         entries = self._with_partition(_ALL_FIELDS)
         data_file = entries.find_type(_DATA_FILE_ID)
@@ -132,6 +128,12 @@ class RewrittenDeletesWriter(DeleteManifestWriter):
         known = {field.field_id for field in DATA_FILE_TYPE[self.version].fields} | {_REFERENCED_FILE_ID}
         fields = StructType(*(field for field in data_file.fields if field.field_id in known))
         return self._output(manifest_entry_schema_with_data_file(self.version, fields), entries)
+
+    def add_entry(self, entry: ManifestEntry) -> ManifestWriter:
+        values = entry.data_file._data
+        # A file of version 2 lacks the last fields.
+        values += [None] * (len(DATA_FILE_TYPE[_ALL_FIELDS].fields) - len(values))
+        return super().add_entry(entry)
 
 
 class DatedManifestWriter(_ManifestWriterV2):

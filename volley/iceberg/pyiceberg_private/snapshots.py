@@ -31,10 +31,10 @@ from pyiceberg.utils.properties import property_as_int
 
 from volley.iceberg.layout.partitions import partition_order
 from volley.iceberg.pyiceberg_private.access import partition_values
+from volley.iceberg.pyiceberg_private.entries import all_entries, file_attributes, live_entries
 from volley.iceberg.pyiceberg_private.manifests import (
     DatedManifestWriter,
     DeleteManifestWriter,
-    RewrittenDeletesWriter,
     SummaryCollector,
     manifest_writer,
 )
@@ -150,7 +150,9 @@ def replace_manifests(
 
 
 def _only_target(deletes: DataFile) -> str | None:
-    """Return the only data file that a delete file refers to, by its bounds; None if it may refer to several."""
+    """Return the only data file that a delete file refers to; None if it may refer to several."""
+    if referenced := file_attributes(deletes)["referenced_file"]:
+        return str(referenced)
     low, high = (bounds.get(PATH_ID) for bounds in (deletes.lower_bounds or {}, deletes.upper_bounds or {}))
     return low.decode() if low is not None and low == high else None
 
@@ -341,7 +343,7 @@ class _RowChanges(_Snapshot, _OverwriteFiles):
         """Return the manifest without position deletes of data files that this snapshot removes."""
         removed = {file.file_path for file in self._deleted_data_files}
         has_dangling = removed and self._concerned(self._io, manifest)
-        entries = manifest.fetch_manifest_entry(self._io, discard_deleted=True) if has_dangling else []
+        entries = live_entries(self._io, manifest) if has_dangling else []
         dangling = {entry.data_file for entry in entries if _only_target(entry.data_file) in removed}
         if not dangling:
             return manifest
@@ -359,6 +361,12 @@ class _RowChanges(_Snapshot, _OverwriteFiles):
                     )
                 )
         return writer.to_manifest_file()
+
+    def fetch_manifest_entry(self, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
+        if manifest.content == ManifestContent.DATA:
+            return super().fetch_manifest_entry(manifest, discard_deleted)
+        # With the data file that each delete file refers to.
+        return live_entries(self._io, manifest) if discard_deleted else all_entries(self._io, manifest)
 
     def _is_needed(self, manifest: ManifestFile) -> bool:
         own = manifest.added_snapshot_id == self._snapshot_id
@@ -400,7 +408,7 @@ class _Replaced(_Snapshot):
         output = self.new_manifest_output()
         arguments = manifest.spec, manifest.schema, output, self._snapshot_id, self._compression
         if manifest.content == ManifestContent.DELETES:
-            return RewrittenDeletesWriter(*arguments)
+            return DeleteManifestWriter(*arguments)
         return manifest_writer(self._transaction.table_metadata.format_version, *arguments)
 
     def _existing_manifests(self) -> list[ManifestFile]:

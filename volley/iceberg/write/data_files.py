@@ -128,7 +128,8 @@ class RollingFiles:
     def turn_to(self, partition: PartitionKey) -> None:
         """Close the open file; the following rows belong to this partition."""
         self.finish()
-        self._partition = partition
+        # The partition of an unpartitioned table has an empty path: "data//file".
+        self._partition = partition if partition.partition_spec.fields else None
 
     def finish(self) -> None:
         """Write the remaining rows and close the open file."""

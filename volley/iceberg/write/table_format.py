@@ -218,7 +218,7 @@ class TableFormat:
             file_format=FileFormat.PARQUET,
             partition=partition.partition if partition else Record(),
             file_size_in_bytes=size,
-            sort_order_id=None if self.order.is_unsorted else self.order.order_id,
+            sort_order_id=self.order.order_id or None,
             equality_ids=None,
             key_metadata=None,
             **statistics(metadata, self.statistics_plan, self.paths),

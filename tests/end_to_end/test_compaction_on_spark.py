@@ -1,0 +1,38 @@
+"""Compaction on Spark's executors: the work and the rows are there, the catalog is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.unit.test_compaction import Lake
+from volley import Environment
+from volley.errors import SourceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_groups_are_rewritten_as_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    files = lake.append(*range(0, 60, 10))
+    lake.commit([], [lake.files.positions((files[0], 3))])
+    size = int(max(lake.files.ref.load().inspect.data_files()["file_size_in_bytes"].to_pylist()))
+    run = Environment(spark=spark).task_runner()
+    done = lake.view.compact(sort_by="id desc", group_size=2 * size + 100, max_commits=2, rewrite_all=True, run=run)
+    assert (done.files_before, done.files_after, done.rows, len(done.snapshots)) == (6, 3, 59, 2)
+    assert lake.no_orphans()
+    lake.check(set(range(60)) - {3})
+    lake.files.close()
+
+
+def test_a_file_that_is_gone_is_named_and_nothing_is_left(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    file, _ = lake.append(0, 10)
+    Path(file.file_path.removeprefix("file://")).unlink()
+    with pytest.raises(SourceError, match=file.file_path.rpartition("/")[2]):
+        lake.view.compact(run=Environment(spark=spark).task_runner())
+    assert lake.no_orphans()
+    lake.files.close()

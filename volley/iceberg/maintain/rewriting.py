@@ -1,0 +1,217 @@
+"""Writes the rows of a group of data files anew: on the driver, or on an executor."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionKey
+from pyiceberg.schema import Schema
+from pyiceberg.table.locations import load_location_provider
+
+from volley.epoch import WriteResult
+from volley.iceberg.layout.layout import Layout
+from volley.iceberg.maintain.ordering import Ordering, ZOrderLayout, z_values
+from volley.iceberg.read.rows import FileTask, RowReader
+from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.write.data_files import RollingFiles
+from volley.iceberg.write.partition_buffer import PartitionBuffer
+from volley.iceberg.write.table_format import TableFormat
+from volley.iceberg.write.written import WrittenFile
+from volley.task.failpoints import reach
+
+__all__ = ["Rewrite", "Rewritten", "read_order"]
+
+_ROW, _PLACE = "row", "place"
+
+_Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What was written in the place of a group of files.
+
+    The rows of the group, without deleted ones, have numbers: from 0, in the order of the files and of their rows.
+
+    Args:
+        number: The group's number.
+        starts: The number of the first row of each file, and of a row after the last one.
+        files: The new files.
+        order: The location of a file with the numbers of the rows in the order in which they stand in the new files;
+            None = in the order of the numbers.
+    """
+
+    number: int
+    starts: tuple[int, ...]
+    files: tuple[WrittenFile, ...]
+    order: str | None = None
+
+    @property
+    def paths(self) -> set[str]:
+        """All that was written."""
+        return {file.path for file in self.files} | ({self.order} if self.order else set())
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Executor work: writes the rows of a group of data files anew. Each attempt writes files of its own.
+
+    Args:
+        format: The format of the new files.
+        reader: Reads the rows.
+        number: The group's number.
+        tasks: The files, and the delete files that apply to them.
+        partition: The partition of all rows; None = the rows are divided by the partition spec of the format.
+        ordering: The order of the rows.
+        until: The time, in seconds since 1970, from which on nothing is written any more; None = no limit.
+    """
+
+    format: TableFormat
+    reader: RowReader
+    number: int
+    tasks: tuple[FileTask, ...]
+    partition: tuple[Any, ...] | None
+    ordering: Ordering
+    until: float | None = None
+
+    def __call__(self) -> WriteResult:
+        """Return a `Rewritten` as the only committable; none after the time limit."""
+        if self.until is not None and time.time() >= self.until:
+            return WriteResult()
+        began = time.perf_counter()
+        keeps_order = self.partition is not None and self.ordering.order.is_unsorted
+        files = _Files(self.format, f"{self.format.file_prefix}{self.number:05}-{uuid.uuid4()}", self.partition)
+        order = None
+        try:
+            starts = self._copy(files) if keeps_order else self._rearrange(files)
+            files.finish()
+            if not keeps_order:
+                order = files.write_order()
+            reach("in-rewrite", self.number)
+        except BaseException:
+            files.discard()
+            raise
+        return WriteResult(
+            rows=starts[-1],
+            bytes=sum(file.data_file.file_size_in_bytes for file in files.done),
+            seconds=time.perf_counter() - began,
+            files=len(files.done),
+            committables=(Rewritten(self.number, tuple(starts), tuple(files.done), order),),
+        )
+
+    def _copy(self, files: _Files) -> list[int]:
+        starts = [0]
+        for task in self.tasks:
+            rows = 0
+            for batch in self.reader.read(self.format.io, task):
+                files.write(self.format.fitted(batch))
+                rows += batch.num_rows
+            starts.append(starts[-1] + rows)
+        return starts
+
+    def _rearrange(self, files: _Files) -> list[int]:
+        """Sort the rows, and divide them by partition, with runs on the local disk; their numbers come along."""
+        buffer = PartitionBuffer(self._layout, 2 * self.format.row_group_bytes)
+        places = self._places() if self.ordering.is_z_order else None
+        starts = [0]
+        for task in self.tasks:
+            at = starts[-1]
+            for batch in self.reader.read(self.format.io, task):
+                rows, after = self.format.fitted(batch), at + batch.num_rows
+                if places is not None:
+                    rows = rows.append_column(_PLACE, places[at:after])
+                buffer.add(rows.append_column(_ROW, pa.array(np.arange(at, after))))
+                at = after
+            starts.append(at)
+        buffer.empty_into(files.with_numbers())
+        return starts
+
+    @property
+    def _layout(self) -> Layout:
+        kind = ZOrderLayout if self.ordering.is_z_order else Layout
+        spec = self.format.spec if self.partition is None else UNPARTITIONED_PARTITION_SPEC
+        return kind(self.format.schema, spec, self.ordering.order)
+
+    def _places(self) -> pa.Array:
+        """Return the place of each row on the z-order curve, by its number; only the columns concerned are read."""
+        schema = self.format.schema
+        names = [schema.find_column_name(field.source_id) or "" for field in self.ordering.order.fields]
+        some = Schema(
+            *(field for field in schema.fields if any(f"{name}.".startswith(f"{field.name}.") for name in names))
+        )
+        layout = Layout(some, UNPARTITIONED_PARTITION_SPEC, self.ordering.order)
+        flags = [layout.sort_columns(batch) for batch in self._batches(some)]
+        if not flags:
+            return pa.array([], pa.int64())
+        # Pairs: whether a value is null, and the value.
+        columns = pa.Table.from_batches(flags).columns
+        pairs = zip(columns[::2], columns[1::2], strict=True)
+        return z_values([pc.if_else(pc.equal(is_null, 1), None, values) for is_null, values in pairs])
+
+    def _batches(self, schema: Schema) -> Iterator[pa.RecordBatch]:
+        for task in self.tasks:
+            yield from replace(self.reader, schema=schema).read(self.format.io, task)
+
+
+class _Files(RollingFiles):
+    """The new files of a group, and the numbers of their rows.
+
+    Args:
+        table: The format of the files.
+        prefix: The prefix of their names.
+        partition: The partition of all rows; None = the rows come with theirs.
+    """
+
+    def __init__(self, table: TableFormat, prefix: str, partition: tuple[Any, ...] | None) -> None:
+        super().__init__(table, prefix)
+        self._only = None if partition is None else table.layout.partition(partition)
+        self._numbers: list[_Numbers] | None = None
+        self._side = load_location_provider(table.location, table.table_properties).new_data_location(
+            f"{prefix}-order.parquet"
+        )
+        if self._only is not None and table.spec.fields:
+            super().turn_to(self._only)
+
+    def with_numbers(self) -> _Files:
+        """Return these files, to which the number of a row is then written as its last column."""
+        self._numbers = []
+        return self
+
+    def turn_to(self, partition: PartitionKey) -> None:
+        super().turn_to(self._only or partition)
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        if self._numbers is not None:
+            count = len(self._table.file_schema)
+            self._numbers.append(rows.column(rows.num_columns - 1).to_numpy().copy())
+            rows = rows.select(range(count))
+        super().write(rows)
+
+    def write_order(self) -> str:
+        """Write the numbers of the rows, in the order of the files, to a file beside them; return its location."""
+        numbers = pa.table({_ROW: np.concatenate([np.empty(0, np.int64), *(self._numbers or ())])})
+        self._paths.append(self._side)
+        with storage_errors(self._side):
+            stream: Any = self._table.io.new_output(self._side).create(overwrite=True)
+            with stream:
+                pq.write_table(numbers, stream, compression="zstd")
+        return self._side
+
+
+def read_order(io: FileIO, location: str) -> _Numbers:
+    """Return the numbers of the rows that `Rewritten.order` names.
+
+    Raises:
+        StorageError: If the file can't be read.
+    """
+    with storage_errors(location, "reading"), io.new_input(location).open() as stream:
+        numbers: _Numbers = pq.read_table(stream)[_ROW].to_numpy()
+    return numbers
