@@ -281,7 +281,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (
         IcebergTable(CONFIG).compact,
         {},
-        dict.fromkeys(inspect.signature(IcebergTable.compact).parameters.keys() - {"self"}, ""),
+        dict.fromkeys(inspect.signature(IcebergTable(CONFIG).compact).parameters, ""),
     ),
     (TimeTravelQuery, {"table": CONFIG}, {"table": ""}),
     (IcebergSource, {"config": SOURCE}, {"config": ""}),
