@@ -139,7 +139,7 @@ def test_files_of_an_older_schema(lake: Lake) -> None:
 def test_files_of_an_older_spec_are_divided_by_the_new_one(lake: Lake, meanwhile: Callable[..., None]) -> None:
     rows = [{"id": n, "part": "ab"[n % 2]} for n in range(10)]
     lake.commit([made := lake.files.data(rows)])
-    with lake.files.ref.load().update_spec() as update:
+    with lake.files.table.update_spec() as update:
         update.add_identity("part")
     lake.append(20, part="b")
     meanwhile("after-rewrite", lambda: lake.commit([], [lake.files.positions((made, 3), (made, 8))]))
@@ -153,7 +153,7 @@ def test_files_of_an_older_spec_are_divided_by_the_new_one(lake: Lake, meanwhile
 def test_a_delete_of_one_partition_keeps_files_of_older_specs(lake: Lake, meanwhile: Callable[..., None]) -> None:
     """It does not apply to them, but would apply to what is written in their place."""
     lake.append(0)
-    with lake.files.ref.load().update_spec() as update:
+    with lake.files.table.update_spec() as update:
         update.add_identity("part")
     (other,) = lake.append(20, part="a")
     meanwhile("after-rewrite", lambda: lake.commit([], [lake.files.keys(["id"], [{"id": 3}, {"id": 21}], other)]))
@@ -185,7 +185,7 @@ def test_sorted_by_the_tables_order(lake: Lake) -> None:
     with pytest.raises(ConfigError, match="no sort order"):
         lake.view.compact(sort_by=True)
     lake.append(10, 0, 20)
-    with lake.files.ref.load().update_sort_order() as update:
+    with lake.files.table.update_sort_order() as update:
         update.desc("id", IdentityTransform(), NullOrder.NULLS_LAST)
     done = lake.view.compact(sort_by=True)
     assert done.files_after == 1
@@ -343,7 +343,7 @@ def test_rows_equal_a_model(
 
     delete(before)
     if spec == "older":
-        with lake.files.ref.load().update_spec() as update:
+        with lake.files.table.update_spec() as update:
             update.add_identity("part")
     todo = [others]
     size = 2 * size_of(lake) + 100
