@@ -327,7 +327,7 @@ def test_files_of_an_older_partition_spec_stay_and_are_counted(lake: Lake) -> No
 
 def test_a_stream_passes_over_it(lake: Lake, tmp_path: Path) -> None:
     lake.append(0, 10)
-    source = IcebergSource(IcebergSourceConfig(lake.files.ref).with_mode(Incremental(0.1)))
+    source = IcebergSource(IcebergSourceConfig(lake.files.ref).with_mode(Incremental(0.001)))
     reader = source.open(SourceContext(str(tmp_path / "state")))
     start = reader.latest_offset(reader.initial_offset(), None, None)
     lake.view.compact()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestFile
+from functools import partial
+
 from pyiceberg.table import Transaction
 
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
@@ -25,11 +25,6 @@ def write_manifests(
         summary: Texts for the snapshot's summary.
         branch: The branch to write to.
     """
-    removed = {file.file_path for file in changes.removed}
-
-    def concerned(io: FileIO, manifest: ManifestFile) -> bool:
-        return concerns(io, manifest, removed)
-
     add_snapshot(
         transaction,
         added=[file.data_file for file in changes.added],
@@ -38,5 +33,5 @@ def write_manifests(
         snapshot_id=snapshot_id,
         summary=summary,
         branch=branch,
-        concerned=concerned,
+        concerned=partial(concerns, paths={file.file_path for file in changes.removed}),
     )

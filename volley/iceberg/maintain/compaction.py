@@ -7,11 +7,10 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -33,7 +32,8 @@ from volley.iceberg.maintain.ordering import Ordering, ordering_of
 from volley.iceberg.maintain.rewriting import Rewrite, Rewritten
 from volley.iceberg.maintain.values import Compaction
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
-from volley.iceberg.read.entries import FileEntry
+from volley.iceberg.read.deletes import concerns
+from volley.iceberg.read.entries import FileEntry, to_data_file
 from volley.iceberg.read.heads import head_of
 from volley.iceberg.read.lookup import snapshot_of_ref
 from volley.iceberg.read.planning import plan
@@ -291,15 +291,17 @@ class _Replacement:
             return None
         snapshot_id = uuid.uuid4().int >> 65
         transaction = table.transaction()
+        removed = [current[source.path].file for source in self._sources(groups)]
         with storage_errors(table.location()):
             add_snapshot(
                 transaction,
                 added=[file.data_file for group in groups for file in group.files],
                 deletes=[file.data_file for file in deletes],
-                removed=_live(table.io, head, {source.path for source in self._sources(groups)}),
+                removed=[to_data_file(file) for file in removed],
                 snapshot_id=snapshot_id,
                 summary={MAINTENANCE: "compaction"},
                 branch=self._ref.branch,
+                concerned=partial(concerns, paths={file.path for file in removed}),
                 rewritten_at=self._rewriting.sequence_number,
             )
         self._attempts[snapshot_id] = _Attempt(groups, deletes)
@@ -352,10 +354,3 @@ class _Replacement:
             # A file that stays is an orphan, which no snapshot refers to.
             with suppress(Exception):
                 self._io.delete(path)
-
-
-def _live(io: FileIO, head: Snapshot, paths: set[str]) -> list[DataFile]:
-    """Return a snapshot's live data files with these paths."""
-    data = (manifest for manifest in head.manifests(io) if manifest.content == ManifestContent.DATA)
-    entries = (entry for manifest in data for entry in manifest.fetch_manifest_entry(io))
-    return [entry.data_file for entry in entries if entry.data_file.file_path in paths]
