@@ -239,8 +239,8 @@ class IcebergTable:
             z_order: Columns that queries filter by, alone or together: rows that are near each other in all of them
                 come into the same files.
             group_size: The most bytes of files that are rewritten and replaced together; None = ten times the target.
-                A larger one sorts more rows together, and takes more memory: 8 to 50 bytes a row of the columns
-                that it sorts by.
+                A larger one sorts more rows together, and takes more memory: 16 bytes a row, for a z-order also the
+                columns that it sorts by.
             max_commits: The most snapshots. Several of them keep what is done if a later one fails.
             max_bytes: The most bytes of files to rewrite: oldest groups first, at least one.
             max_time: The time after which no further group is rewritten: a timedelta, seconds or a text such as
