@@ -383,3 +383,16 @@ def test_a_delete_file_that_stays_keeps_the_data_file_it_refers_to(parted: Lake)
     entries = [entry for each in head.manifests(table.io) for entry in read_manifest(table.io, each) if entry.content]
     assert [entry.referenced_file for entry in entries if entry.is_live] == [kept.file_path]
     parted.check({*range(40)} - {3, 33})
+
+
+def test_no_manifest_stays_that_was_merged_into_another(lake: Lake) -> None:
+    lake.files.table.refresh()
+    with lake.files.table.transaction() as transaction:
+        transaction.set_properties({"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"})
+    for first in range(0, 40, 10):
+        lake.append(first)
+    # The tests' own writer leaves some.
+    before = set(orphan_files(lake.files.ref, 0))
+    assert lake.view.compact().files_before == 4
+    assert set(orphan_files(lake.files.ref, 0)) == before
+    lake.check(set(range(40)))

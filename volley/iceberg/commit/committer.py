@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -48,7 +47,7 @@ from volley.iceberg.commit.snapshot import write_manifests
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.modes import Append, Overwrite, Upsert
-from volley.iceberg.pyiceberg_private.access import commit_once, new_manifests
+from volley.iceberg.pyiceberg_private.access import commit_once, delete_merged_manifests
 from volley.iceberg.pyiceberg_private.cached import share_metadata
 from volley.iceberg.read.heads import head_of
 from volley.iceberg.schema.changes import Evolution
@@ -276,18 +275,7 @@ class IcebergCommitter(Committer):
         except CommitFailedException:
             attempts.refused.append(transaction)
             raise
-        self._sweep(transaction)
-
-    def _sweep(self, transaction: Transaction) -> None:
-        """Delete manifests that were merged into another one within this commit; pyiceberg leaves them behind."""
-        written = new_manifests(transaction)
-        head = self._table.metadata.snapshot_by_name(self._config.branch)
-        if head is None or len(written) < 2:
-            return
-        # The commit has landed: an error here must not fail it.
-        with suppress(Exception):
-            for path in written - {manifest.manifest_path for manifest in head.manifests(self._table.io)}:
-                self._table.io.delete(path)
+        delete_merged_manifests(self._table, transaction)
 
     def _delete(self, paths: Iterable[str]) -> None:
         for path in paths:

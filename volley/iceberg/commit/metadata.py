@@ -14,7 +14,7 @@ from tenacity import RetryCallState, retry_if_exception_type
 from volley.errors import CatalogUnreachableError, CommitConflictError, CommitStateUnknownError, VolleyError
 from volley.iceberg.catalogs.retry import ATTEMPTS, commit_retry, retry_reads
 from volley.iceberg.commit.attempts import Outcome, UnknownOutcome
-from volley.iceberg.pyiceberg_private.access import commit_once, delete_manifests
+from volley.iceberg.pyiceberg_private.access import commit_once, delete_manifests, delete_merged_manifests
 from volley.iceberg.pyiceberg_private.cached import share_metadata
 from volley.iceberg.table import TableRef
 
@@ -98,6 +98,7 @@ class _MetadataAttempts(Outcome):
             # A refusal, and no attempt may have landed.
             delete_manifests(staged.transaction)
             raise
+        delete_merged_manifests(table, staged.transaction)
         return table
 
     def give_up(self, state: RetryCallState) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Literal, cast
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
@@ -17,7 +18,7 @@ __all__ = [
     "checks_itself",
     "commit_once",
     "delete_manifests",
-    "new_manifests",
+    "delete_merged_manifests",
     "partition_values",
     "require",
     "stage",
@@ -79,9 +80,22 @@ def commit_once(table: Table, transaction: Transaction, *requirements: TableRequ
     table._do_commit(transaction._updates, (*transaction._requirements, *requirements))
 
 
-def new_manifests(transaction: Transaction) -> set[str]:
-    """Return the paths of the manifests that a transaction has written."""
-    return {path for producer in transaction._snapshot_producers for path in producer._written_manifests}
+def delete_merged_manifests(table: Table, transaction: Transaction) -> None:
+    """Delete the manifests that were merged into others within a commit that has landed; pyiceberg leaves them behind.
+
+    Args:
+        table: The table as the commit left it.
+        transaction: The transaction that was committed.
+    """
+    for producer in transaction._snapshot_producers:
+        snapshot = table.metadata.snapshot_by_id(producer._snapshot_id)
+        if snapshot is None or len(producer._written_manifests) < 2:
+            continue
+        # The commit has landed: an error here must not fail it.
+        with suppress(Exception):
+            used = {manifest.manifest_path for manifest in snapshot.manifests(table.io)}
+            for path in set(producer._written_manifests) - used:
+                table.io.delete(path)
 
 
 def delete_manifests(transaction: Transaction) -> None:
