@@ -76,7 +76,7 @@ class Servers:
 
 
 def _config(lake: Path, uri: str | None = None) -> IcebergSinkConfig:
-    return IcebergSinkConfig(uri, namespace="b", table="loads", storage=IcebergStorage.Local(lake))
+    return IcebergSinkConfig(catalog_uri=uri, namespace="b", table="loads", storage=IcebergStorage.Local(lake))
 
 
 _CATALOGS = ("sqlite", "postgres", "rest", "seaweed", "glue", "hive", "nessie")

@@ -85,7 +85,13 @@ def test_unreachable_rest_catalog(native: Environment, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         uri = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    config = IcebergSinkConfig(uri, "warehouse", ["db"], "events", IcebergStorage.Local(str(tmp_path)))
+    config = IcebergSinkConfig(
+        catalog_uri=uri,
+        warehouse="warehouse",
+        namespace=["db"],
+        table="events",
+        storage=IcebergStorage.Local(str(tmp_path)),
+    )
     error = run(native, MemorySource([{"id": 1}]), config, CatalogUnreachableError)
     assert uri in error.message
 

@@ -35,7 +35,7 @@ SCHEMA = "id long, price long"
 @pytest.fixture
 def table(config: IcebergSinkConfig) -> Table:
     """Sinks that write to tables of one lake."""
-    return lambda name: IcebergSink(IcebergSinkConfig(None, None, config.namespace, name, config.storage))
+    return lambda name: IcebergSink(IcebergSinkConfig(namespace=config.namespace, table=name, storage=config.storage))
 
 
 @pytest.fixture

@@ -149,7 +149,7 @@ def test_a_warehouse_outside_of_the_storage_is_refused_or_stays_inside(
 ) -> None:
     storage = IcebergStorage.Local(str(tmp_path / "lake"))
     try:
-        config = IcebergSinkConfig(None, warehouse, ["db"], "events", storage)
+        config = IcebergSinkConfig(warehouse=warehouse, namespace=["db"], table="events", storage=storage)
         native.from_source(MemorySource([{"id": 1}])).to_sink(IcebergSink(config)).execute("warehouse")
     except VolleyError as error:
         assert error.hint  # noqa: PT017

@@ -48,7 +48,9 @@ class Place:
     def config(self, folder: Path, table: str = "events") -> IcebergSinkConfig:
         """A table in this place, in a SQLite catalog in a local folder."""
         uri = f"sqlite:///{folder}/catalog.db"
-        return IcebergSinkConfig(uri, warehouse(folder), ["db"], table, self.storage).with_properties(self.properties)
+        return IcebergSinkConfig(
+            catalog_uri=uri, warehouse=warehouse(folder), namespace=["db"], table=table, storage=self.storage
+        ).with_properties(self.properties)
 
     def table(self, folder: Path, table: str = "events") -> Table:
         """The same table, opened by plain pyiceberg."""

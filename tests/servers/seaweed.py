@@ -31,7 +31,9 @@ class Seaweed:
 
     def config(self, table: str) -> IcebergSinkConfig:
         """A table in the REST catalog, its files in S3."""
-        config = IcebergSinkConfig(self.rest_uri, "s3://lake", ["db"], table, self.storage())
+        config = IcebergSinkConfig(
+            catalog_uri=self.rest_uri, warehouse="s3://lake", namespace=["db"], table=table, storage=self.storage()
+        )
         return config.with_credential(f"{self.key}:{self.secret}")
 
     def token(self) -> str:

@@ -74,7 +74,11 @@ def test_wrong_credentials_of_the_catalog(environment: Environment, seaweed: Sea
 def test_wrong_keys_of_the_storage(environment: Environment, seaweed: Seaweed) -> None:
     good = seaweed.config("denied")
     bad = IcebergSinkConfig(
-        seaweed.rest_uri, "s3://lake", ["db"], "denied", seaweed.storage(secret="wrong-secret")
+        catalog_uri=seaweed.rest_uri,
+        warehouse="s3://lake",
+        namespace=["db"],
+        table="denied",
+        storage=seaweed.storage(secret="wrong-secret"),
     ).with_credential(f"{seaweed.key}:{seaweed.secret}")
     run(environment, good)
     before = rows(seaweed, "denied")

@@ -68,7 +68,9 @@ def test_no_job_is_in_anothers_way(
         folder = tmp_path / str(number)
         uri = catalog(request, folder)
         storage = IcebergStorage.Local(str(folder))
-        config = IcebergSinkConfig(uri, None, ["db", "raw"], "events", storage, branch=branch)
+        config = IcebergSinkConfig(
+            catalog_uri=uri, namespace=["db", "raw"], table="events", storage=storage, branch=branch
+        )
         jobs = [processes.submit(start, config, job) for job in range(JOBS)]
         failures = [str(job.exception()) for job in jobs if job.exception()]
         assert failures == []

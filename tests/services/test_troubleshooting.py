@@ -42,7 +42,9 @@ class Place:
     @property
     def config(self) -> IcebergSinkConfig:
         uri, storage = self.server.server.rest_uri, self.server.storage(bucket="lake")
-        return IcebergSinkConfig(uri, "s3://lake", ["db"], "events", storage).with_credential("svcid:svcsecret")
+        return IcebergSinkConfig(
+            catalog_uri=uri, warehouse="s3://lake", namespace=["db"], table="events", storage=storage
+        ).with_credential("svcid:svcsecret")
 
 
 def append(config: IcebergSinkConfig, schema: pa.Schema = SCHEMA) -> None:
@@ -71,7 +73,13 @@ def table_not_found(place: Place) -> None:
 
 def access_denied(place: Place) -> None:
     storage = place.server.storage()
-    on_file = IcebergSinkConfig(f"sqlite:///{place.folder}/catalog.db", None, ["db"], "events", storage)
+    on_file = IcebergSinkConfig(
+        catalog_uri=f"sqlite:///{place.folder}/catalog.db",
+        warehouse=None,
+        namespace=["db"],
+        table="events",
+        storage=storage,
+    )
     append(on_file)
     append(replace(on_file, storage=place.server.storage(READER)))
 

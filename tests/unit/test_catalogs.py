@@ -225,7 +225,9 @@ def test_a_memory_catalog_is_one_per_warehouse_and_seen_by_every_thread(tmp_path
     thread = threading.Thread(target=write)
     thread.start()
     thread.join()
-    again = IcebergSinkConfig("memory", None, ["db"], "events", IcebergStorage.Local(tmp_path)).ref.load_catalog()
+    again = IcebergSinkConfig(
+        catalog_uri="memory", namespace=["db"], table="events", storage=IcebergStorage.Local(tmp_path)
+    ).ref.load_catalog()
     assert again is job
     assert again.load_table(("db", "events")).schema().column_names == ["id"]
     assert config(tmp_path / "other", MemoryCatalog()).ref.load_catalog().list_namespaces() == []
@@ -339,7 +341,9 @@ def test_what_the_catalog_is_sent(tmp_path: Path) -> None:
         asked.append(f"{request.path} {request.headers.get('Authorization')} {body}")
 
     with server(answer) as uri:
-        wanted = IcebergSinkConfig(uri, "wh", ["db"], "events", IcebergStorage.Local(tmp_path))
+        wanted = IcebergSinkConfig(
+            catalog_uri=uri, warehouse="wh", namespace=["db"], table="events", storage=IcebergStorage.Local(tmp_path)
+        )
         wanted.with_credential("id:s").with_properties({"scope": "PRINCIPAL_ROLE:ALL"}).ref.load_catalog()
     assert "client_id=id&client_secret=s" in asked[0]
     assert "scope=PRINCIPAL_ROLE%3AALL" in asked[0]

@@ -31,7 +31,9 @@ from volley.iceberg.layout.partitioning import Partitioning, Transform, partitio
 from volley.iceberg.modes import Append, Overwrite, Upsert, commit_mode
 
 LAKE = IcebergStorage.Local("/tmp/lake")
-CONFIG = IcebergSinkConfig("http://polaris:8181", "my-warehouse", ["db"], "events", LAKE)
+CONFIG = IcebergSinkConfig(
+    catalog_uri="http://polaris:8181", warehouse="my-warehouse", namespace=["db"], table="events", storage=LAKE
+)
 EMBEDDED = IcebergSinkConfig(namespace=["db"], table="events", storage=LAKE)
 
 SETTERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
@@ -167,11 +169,18 @@ WRONG: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: CONFIG.with_credential("secret"), "id:secret", "with_token"),
     (lambda: CONFIG.with_credential("id:s").with_token("t"), "both given", "one"),
     (lambda: EMBEDDED.with_credential("id:secret"), "REST", "leave"),
-    (lambda: IcebergSinkConfig("http://p", "w", ["db"], "t"), "storage", r"IcebergStorage.S3"),
-    (lambda: IcebergSinkConfig("http://p", "w", ["db"], storage=LAKE), "table is missing", "events"),
-    (lambda: IcebergSinkConfig("ftp://p", "w", ["db"], "t", LAKE), "ftp://p", "sqlite:///"),
+    (lambda: IcebergSinkConfig(namespace="db", table="t", storage=None), "storage", "IcebergStorage.S3"),  # type: ignore[arg-type]
+    (lambda: IcebergSinkConfig(namespace="db", table=None, storage=LAKE), "table is missing", "events"),  # type: ignore[arg-type]
+    (lambda: IcebergSinkConfig(namespace=None, table="t", storage=LAKE), "namespace", "db"),
     (
-        lambda: IcebergSinkConfig("http://p", "w", ["db"], "t", LAKE, catalog=MemoryCatalog()),
+        lambda: IcebergSinkConfig(catalog_uri="ftp://p", warehouse="w", namespace=["db"], table="t", storage=LAKE),
+        "ftp://p",
+        "sqlite:///",
+    ),
+    (
+        lambda: IcebergSinkConfig(
+            catalog_uri="http://p", warehouse="w", namespace=["db"], table="t", storage=LAKE, catalog=MemoryCatalog()
+        ),
         "both given",
         "give one",
     ),
@@ -202,7 +211,7 @@ def test_a_dead_letter_table_has_the_sinks_catalog_storage_and_credentials() -> 
     config = CONFIG.with_credential("id:secret").with_properties({"a": "b"}).with_batch_size(7)
     letters = config.with_dead_letter("dead").dead_letter_table
     assert letters is not None
-    assert letters.identifier == (*CONFIG.namespace, "dead")
+    assert letters.identifier == (*CONFIG.ref.identifier[:-1], "dead")
     assert (letters.ref.catalog, letters.storage, letters.properties) == (
         config.ref.catalog,
         config.storage,
@@ -220,7 +229,7 @@ def test_a_dead_letter_with_a_slash_is_a_folder_for_json_files() -> None:
 
 def test_a_dead_letter_folder_in_the_storage_is_reached_with_its_keys_which_are_not_shown() -> None:
     storage = IcebergStorage.S3("r", "lake", "http://s3:9000", access_key_id="me", secret_access_key="hidden")
-    config = IcebergSinkConfig("http://p", "w", ["db"], "t", storage)
+    config = IcebergSinkConfig(catalog_uri="http://p", warehouse="w", namespace=["db"], table="t", storage=storage)
     sink = IcebergSink(config.with_dead_letter("s3://lake/dead")).dead_letter
     assert isinstance(sink, FileSink)
     assert sink.storage_options["secret"] == "hidden"
@@ -270,11 +279,11 @@ def test_tunings_of_the_spec(preset: Tuning, batch: int, seconds: int, size: int
 
 
 SECRETS = IcebergSinkConfig(
-    "https://me:hush@catalog/path?token=hush",
-    "wh",
-    ["db"],
-    "t",
-    IcebergStorage.S3("r", "lake", access_key_id="hush-id", secret_access_key="hush", session_token="hush"),
+    catalog_uri="https://me:hush@catalog/path?token=hush",
+    warehouse="wh",
+    namespace=["db"],
+    table="t",
+    storage=IcebergStorage.S3("r", "lake", access_key_id="hush-id", secret_access_key="hush", session_token="hush"),
     credential="id:hush",
     properties={
         "s3.secret-access-key": "hush",
@@ -331,7 +340,7 @@ def test_the_source_is_the_catalog_with_the_credentials_given_here() -> None:
 
 def test_the_database_of_glue_is_the_namespace() -> None:
     glue = GlueCatalog("us-east-1", database="sales")
-    assert IcebergSinkConfig(table="t", storage=LAKE, catalog=glue).namespace == ("sales",)
+    assert IcebergSinkConfig(namespace=None, table="t", storage=LAKE, catalog=glue).namespace == ("sales",)
     with pytest.raises(ConfigError, match="sales"):
         IcebergSinkConfig(namespace="other", table="t", storage=LAKE, catalog=glue)
 

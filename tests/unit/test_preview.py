@@ -69,7 +69,15 @@ MISTAKES: dict[str, tuple[Draw, str]] = {
     ),
     "a catalog that does not answer": (
         lambda e, f: e.from_source(MEMORY).to_sink(
-            IcebergSink(IcebergSinkConfig("http://127.0.0.1:1", None, "db", "t", IcebergStorage.Local(str(f))))
+            IcebergSink(
+                IcebergSinkConfig(
+                    catalog_uri="http://127.0.0.1:1",
+                    warehouse=None,
+                    namespace="db",
+                    table="t",
+                    storage=IcebergStorage.Local(str(f)),
+                )
+            )
         ),
         "does not answer",
     ),

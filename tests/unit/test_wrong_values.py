@@ -82,7 +82,9 @@ ENVIRONMENT = Environment()
 STREAM = ENVIRONMENT.from_source(MemorySource([{"id": 1}]))
 WRITTEN = STREAM.to_sink(MemorySink())
 CONFIG = IcebergSinkConfig(namespace="db", table="t", storage=IcebergStorage.Local("/tmp/lake"))
-REST = IcebergSinkConfig("http://catalog", None, "db", "t", IcebergStorage.Local("/tmp/lake"))
+REST = IcebergSinkConfig(
+    catalog_uri="http://catalog", namespace="db", table="t", storage=IcebergStorage.Local("/tmp/lake")
+)
 SOURCE = IcebergSourceConfig(CONFIG)
 MANAGER, EVOLUTION = SnapshotManager(CONFIG), SchemaEvolution("id int")
 KAFKA = {"bootstrap_servers": "host:9092", "topics": "t", "schema": "id long"}

@@ -53,12 +53,11 @@ _RESERVED = re.compile(
 )
 Tuning = Literal["low_latency", "balanced", "high_throughput"]
 Compression = Literal["none", "snappy", "gzip", "lz4", "zstd", "brotli"]
-_REQUIRED: Any = None
 _TABLE_DEFAULT = Partitioning.table_default()
 _APPEND = Append()
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class IcebergSinkConfig:
     """The table that the sink writes to, and all settings. A frozen value: each ``with_…`` returns a changed copy.
 
@@ -66,7 +65,7 @@ class IcebergSinkConfig:
         catalog_uri: ``http(s)://…`` (REST), ``sqlite:///…`` or ``postgresql://…`` (SQL), ``thrift://…`` (Hive) or
             ``memory``; None = `catalog`, or a SQLite catalog in local storage.
         warehouse: A REST catalog's name for the warehouse; for other catalogs a folder in the storage, or its URL.
-        namespace: A list of names, or one dotted string; stored as a tuple.
+        namespace: A list of names, or one dotted string; stored as a tuple. None = Glue's database.
         table: The table's name.
         storage: The storage of the table's files, an `IcebergStorage`.
         catalog: A catalog value (`RestCatalog`, `SqlCatalog`, …), in place of `catalog_uri`.
@@ -86,9 +85,9 @@ class IcebergSinkConfig:
 
     catalog_uri: str | None = None
     warehouse: str | None = None
-    namespace: Sequence[str] = _REQUIRED
-    table: str = _REQUIRED
-    storage: IcebergStorage = _REQUIRED
+    namespace: str | Sequence[str] | None
+    table: str
+    storage: IcebergStorage
     catalog: CatalogConfig | None = None
     credential: str | None = None
     token: str | None = None

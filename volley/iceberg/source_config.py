@@ -169,9 +169,14 @@ class IcebergSourceConfig:
         others = (self.namespace, self.storage, self.catalog_uri, self.warehouse, self.catalog)
         if not isinstance(self.table, TableRef | IcebergSinkConfig):
             return IcebergSinkConfig(
-                self.catalog_uri, self.warehouse, self.namespace or (), self.table, self.storage,  # type: ignore[arg-type]
-                self.catalog, properties=self.properties,
-            ).ref  # fmt: skip
+                catalog_uri=self.catalog_uri,
+                warehouse=self.warehouse,
+                namespace=self.namespace or (),
+                table=self.table,
+                storage=self.storage,  # type: ignore[arg-type]
+                catalog=self.catalog,
+                properties=self.properties,
+            ).ref
         if any(other is not None for other in others):
             raise ConfigError(
                 "the table is given twice, as a TableRef and by its settings",
