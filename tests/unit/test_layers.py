@@ -88,7 +88,10 @@ from volley import ABORT, ConsoleSink, Environment, FileSink, FileSource, Memory
 from volley import KafkaSink, KafkaSource, MemorySink
 from volley.iceberg import *
 config = (
-    IcebergSinkConfig("http://polaris:8181", "wh", ["db"], "t", IcebergStorage.S3(region="r", bucket="b"))
+    IcebergSinkConfig(
+        catalog_uri="http://polaris:8181", warehouse="wh", namespace=["db"], table="t",
+        storage=IcebergStorage.S3(region="r", bucket="b"),
+    )
     .with_credential("id:secret").with_max_records(10).with_flush_interval(timedelta(seconds=3)).with_compression("zstd")
 )
 stream = (
