@@ -15,7 +15,7 @@ from benchmarks.run import Run
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["changes", "files", "first_epoch", "follow", "kafka", "merge", "read", "table"]
+__all__ = ["changes", "compact", "files", "first_epoch", "follow", "kafka", "merge", "read", "table"]
 
 _WARM_UP_EPOCHS = 4
 _SETTINGS = {
@@ -130,6 +130,21 @@ def changes(run: Run) -> None:
 
         read(run.options["first"], start)
         run.measure(lambda: read(start, None), rows=rows, case=run.options["case"])
+
+
+def compact(run: Run) -> None:
+    """The small files of a table that Volley has written."""
+    target = run.options["target"]
+    with _session(run) as spark:
+
+        def rewrite(table: str) -> None:
+            spark.sql(
+                f"call volley.system.rewrite_data_files(table => 'b.{table}', "
+                f"options => map('target-file-size-bytes', '{target}'))"
+            ).collect()
+
+        rewrite("small")
+        run.measure(lambda: rewrite("t"), rows=run.options["rows"])
 
 
 def merge(run: Run) -> None:
