@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.services.readers import Lake, spark_sql
+from tests.unit.pages import recorded_cuts
 from volley import col
 from volley.iceberg import IcebergTable
 
@@ -72,3 +73,18 @@ def test_each_snapshot_has_the_rows_that_spark_reads(version: int, mode: str, la
     if (version, mode) != (2, "copy-on-write") and version > 1:
         formats = {file["file_format"] for file in lake.table(name).inspect.delete_files().to_pylist()}
         assert formats == {"PUFFIN" if version == 3 else "PARQUET"}
+
+
+def test_a_filter_reads_some_pages_of_a_file_that_spark_writes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark_sql(
+        lake,
+        "create table volley.db.paged (id long, name string, tags array<string>, real double) using iceberg",
+        "insert into volley.db.paged select id, concat('n', id), array(string(id)), double(id) "
+        "from range(0, 150000, 1, 1)",
+    )
+    cuts = recorded_cuts(monkeypatch)
+    found = IcebergTable(lake.config("paged")).rows.filter("id between 70000 and 70002").to_arrow()
+    assert found.to_pylist() == [
+        {"id": n, "name": f"n{n}", "tags": [str(n)], "real": float(n)} for n in range(70_000, 70_003)
+    ]
+    assert {name for name, _ in cuts} == {"id", "name", "real"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +45,13 @@ class Files:
         iceberg = schema if isinstance(schema, Schema) else to_iceberg_schema(schema)
         self.table: Table = self.catalog.create_table("db.t", iceberg, partition_spec=spec)
 
-    def data(self, rows: Sequence[Row]) -> DataFile:
-        """A data file of one partition."""
+    def data(self, rows: Sequence[Row], **parquet: Any) -> DataFile:
+        """A data file of one partition, with options of pyarrow's writer."""
         batch = pa.Table.from_pylist(list(rows), schema=arrow_schema(self.table.schema()))
         # pyiceberg's writer has empty lists in the place of null ones: only the partition is its.
         (like,) = _dataframe_to_data_files(self.table.metadata, batch, self.table.io)
         like.spec_id = self.table.spec().spec_id
-        return self._file(batch, like, content=DataFileContent.DATA)
+        return self._file(batch, like, parquet, content=DataFileContent.DATA)
 
     def positions(self, *deleted: tuple[DataFile, int]) -> DataFile:
         """A position-delete file; of one data file, if it names no other."""
@@ -75,11 +75,11 @@ class Files:
             equality_ids=[schema.find_field(column).field_id for column in columns],
         )
 
-    def _file(self, rows: pa.Table, like: DataFile, **more: Any) -> DataFile:
+    def _file(self, rows: pa.Table, like: DataFile, parquet: Mapping[str, Any] | None = None, **more: Any) -> DataFile:
         path = f"{self.table.location()}/data/{uuid.uuid4()}.parquet"
         local = Path(path.removeprefix("file://"))
         local.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows, local)
+        pq.write_table(rows, local, **(parquet or {}))
         file = DataFile.from_args(
             file_path=path,
             file_format=FileFormat.PARQUET,

@@ -25,6 +25,7 @@ __all__ = [
     "Group",
     "Leaf",
     "damaged",
+    "footer_bytes",
     "read_footer",
     "refuse_encrypted",
 ]
@@ -110,7 +111,7 @@ def read_footer(file: InputFile, stream: Any) -> Footer:
         SourceError: If it is encrypted, damaged or missing.
     """
     try:
-        footer, _ = read_struct(_footer_bytes(file, stream), 0, _FOOTER)
+        footer, _ = read_struct(footer_bytes(file, stream), 0, _FOOTER)
         leaves = list(_leaves(iter(footer[2])))
         return Footer(leaves, [_group(row_group, leaves) for row_group in footer[4]])
     except (Malformed, KeyError, RecursionError) as error:
@@ -132,7 +133,12 @@ def refuse_encrypted(file: InputFile, chunks: Iterable[Chunk]) -> None:
             )
 
 
-def _footer_bytes(file: InputFile, stream: Any) -> bytes:
+def footer_bytes(file: InputFile, stream: Any) -> bytes:
+    """Return the footer of an open file, still encoded.
+
+    Raises:
+        SourceError: If it is encrypted or missing.
+    """
     stream.seek(0, os.SEEK_END)
     size = stream.tell()
     stream.seek(max(0, size - _TAIL))

@@ -1,4 +1,4 @@
-"""Decodes Thrift's compact protocol, as far as Parquet's footers and page headers need it."""
+"""Thrift's compact protocol, as far as Parquet's footers, page headers and page indexes need it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    Fields: TypeAlias = Mapping[int, "type[int] | type[bytes] | Fields | list[Fields]"]
+    Item: TypeAlias = "type[int] | type[bytes] | type[bool] | type[memoryview] | Fields"
+    Fields: TypeAlias = Mapping[int, "type[int] | type[bytes] | Fields | list[Item]"]
 
-__all__ = ["Malformed", "read_struct"]
+__all__ = ["I32", "I64", "Malformed", "read_struct", "write_struct"]
 
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT, _UUID = 1, 2, 3, 7, 8, 9, 10, 11, 12, 13
 _INTEGERS = (4, 5, 6)
@@ -30,8 +31,8 @@ def read_struct(data: bytes | memoryview, at: int, fields: Fields) -> tuple[dict
     Args:
         data: The bytes.
         at: Where the struct starts in them.
-        fields: The numbers and types of the fields to keep: ``int``, ``bytes``, the fields of a struct, or in a list
-            those of a list of structs.
+        fields: The numbers and types of the fields to keep: ``int``, ``bytes``, the fields of a struct; or in a list,
+            the type of the items of a list, which may be ``bool`` too, or ``memoryview`` for structs as bytes.
 
     Returns:
         The values of the fields that are set, and where the struct ends.
@@ -77,21 +78,35 @@ def _struct(data: bytes | memoryview, at: int, fields: Fields) -> tuple[dict[int
             if isinstance(expected, Mapping):
                 values[number] = inner
         elif wire_type == _LIST and isinstance(expected, list):
-            values[number], at = _structs(data, at, expected[0])
+            values[number], at = _items(data, at, expected[0])
         elif wire_type > _FALSE:
             at = _end(data, at, wire_type)
     return values, at + 1
 
 
-def _structs(data: bytes | memoryview, at: int, fields: Fields) -> tuple[list[dict[int, Any]], int]:
+def _items(data: bytes | memoryview, at: int, expected: Item) -> tuple[list[Any], int]:
     size, wire_type, at = _list_head(data, at)
-    if wire_type != _STRUCT:
-        raise Malformed(f"the list at byte {at} is not one of structs")
     values = []
     for _ in range(size):
-        value, at = _struct(data, at, fields)
+        value, at = _item(data, at, wire_type, expected)
         values.append(value)
     return values, at
+
+
+def _item(data: bytes | memoryview, at: int, wire_type: int, expected: Item) -> tuple[Any, int]:
+    if wire_type == _STRUCT and isinstance(expected, Mapping):
+        return _struct(data, at, expected)
+    if wire_type == _STRUCT and expected is memoryview:
+        end = _struct(data, at, {})[1]
+        return bytes(data[at:end]), end
+    if wire_type in _INTEGERS and expected is int:
+        return _integer(data, at)
+    if wire_type in (_TRUE, _FALSE) and expected is bool:
+        return data[at] == _TRUE, at + 1
+    if wire_type == _BINARY and expected is bytes:
+        size, at = _varint(data, at)
+        return bytes(data[at : at + size]), _within(data, at + size)
+    raise Malformed(f"the list at byte {at} has items of the type {wire_type}")
 
 
 def _list_head(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
@@ -149,3 +164,58 @@ def _within(data: bytes | memoryview, end: int) -> int:
     if end > len(data):
         raise Malformed(f"a value ends at byte {end} of {len(data)}")
     return end
+
+
+I32, I64 = 5, 6
+"""The types of integers that are written."""
+
+
+def write_struct(fields: Mapping[int, Any]) -> bytes:
+    """Return a struct.
+
+    Args:
+        fields: The values, by ascending field numbers: a pair of `I32` or `I64` and an integer, bytes, a mapping for a
+            struct; or a list of one of these. Bytes in a list whose first item is a mapping are whole structs.
+
+    Example:
+        >>> write_struct({1: (I32, 42)}).hex()
+        '155400'
+    """
+    written, before = bytearray(), 0
+    for number, value in fields.items():
+        written.append((number - before) << 4 | _wire_type(value))
+        written += _written(value)
+        before = number
+    return bytes(written) + b"\0"
+
+
+def _wire_type(value: Any) -> int:
+    if isinstance(value, tuple):
+        return int(value[0])
+    return _BINARY if isinstance(value, bytes) else _LIST if isinstance(value, list) else _STRUCT
+
+
+def _written(value: Any) -> bytes:
+    if isinstance(value, tuple):
+        return _zigzag(value[1])
+    if isinstance(value, bytes):
+        return _unsigned(len(value)) + value
+    if isinstance(value, list):
+        wire_type = _wire_type(value[0])
+        head = bytes([_LONG_LIST << 4 | wire_type]) + _unsigned(len(value))
+        return head + b"".join(
+            item if wire_type == _STRUCT and isinstance(item, bytes) else _written(item) for item in value
+        )
+    return write_struct(value)
+
+
+def _zigzag(value: int) -> bytes:
+    return _unsigned(value << 1 ^ value >> _LONGEST_INTEGER)
+
+
+def _unsigned(value: int) -> bytes:
+    written = bytearray()
+    while value > 127:
+        written.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*written, value])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from pyiceberg.table.name_mapping import MappedField
 
 from volley.arrow.dictionaries import make_batch
 from volley.formats.parquet import OpenParquet, opened
+from volley.formats.parquet_index import PagedFile
+from volley.formats.parquet_ranges import read_ranges
 from volley.iceberg.read.entries import FileEntry
 from volley.iceberg.read.opening import input_file
 from volley.iceberg.read.projection import FileField, Projection, identified
@@ -22,6 +25,7 @@ from volley.iceberg.schema.types import arrow_schema
 __all__ = ["OpenDataFile", "open_data_file"]
 
 _BATCH_ROWS = 65_536
+_ALL: Mapping[int, Sequence[range]] = {}
 
 
 @contextmanager
@@ -78,6 +82,7 @@ class OpenDataFile:
         dictionaries: bool = False,
         rows: int = _BATCH_ROWS,
         groups: Sequence[int] | None = None,
+        ranges: Mapping[int, Sequence[range]] = _ALL,
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield all rows in order, each batch with the position of its first row in the whole file.
 
@@ -86,6 +91,7 @@ class OpenDataFile:
             dictionaries: True keeps top-level columns with a small dictionary encoded.
             rows: The most rows of a batch; long values make it smaller.
             groups: The numbers of the row groups to read; None = all of the part.
+            ranges: The rows to read of some of the row groups.
         """
         target, projection = arrow_schema(schema), Projection(self.constants, dictionaries)
         types = {field.field_id: to.type for field, to in zip(schema.fields, target, strict=True)}
@@ -93,6 +99,26 @@ class OpenDataFile:
         names = [column.name for column in columns]
         stored = zip(names, (types[column.field_id or 0] for column in columns), strict=True)
         encoded = pa.schema(list(stored)) if dictionaries else None
-        for batch, position in self.parquet.batches(names, self.groups if groups is None else groups, encoded, rows):
+        for batch, position in self._stored(names, self.groups if groups is None else groups, ranges, encoded, rows):
             present = {column.field_id: (column, batch.column(column.name)) for column in columns}
             yield make_batch(projection.columns(schema.fields, target, present, batch.num_rows), target), position
+
+    def _stored(
+        self,
+        names: Sequence[str],
+        groups: Sequence[int],
+        ranges: Mapping[int, Sequence[range]],
+        encoded: pa.Schema | None,
+        rows: int,
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield the rows as they are stored."""
+        for group in groups:
+            if names and group in ranges:
+                yield from read_ranges(self.parquet, self.paged, names, group, ranges[group], encoded, rows)
+            else:
+                yield from self.parquet.batches(names, [group], encoded, rows)
+
+    @cached_property
+    def paged(self) -> PagedFile:
+        """The page index of the file."""
+        return PagedFile(self.parquet.file, self.parquet.stream)

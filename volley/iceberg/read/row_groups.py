@@ -27,7 +27,7 @@ from volley.iceberg.read.entries import Content, FileEntry, Status
 from volley.iceberg.read.projection import FileField
 from volley.iceberg.read.pruning import Predicate
 
-__all__ = ["matching_groups"]
+__all__ = ["columns_with_statistics", "matching_groups", "without_values"]
 
 # The types of a file whose lowest and highest values have one meaning in all writers' footers.
 _TYPES: Mapping[type, tuple[pa.DataType, ...]] = {
@@ -58,13 +58,26 @@ def matching_groups(
         schema: The table's schema.
         may_match: Whether a file with some statistics may have matching rows.
     """
+    columns = columns_with_statistics(parquet, fields, schema)
+    return [group for group in groups if may_match(_as_file(parquet, group, columns))]
+
+
+def columns_with_statistics(
+    parquet: OpenParquet, fields: Sequence[FileField], schema: Schema
+) -> dict[str, tuple[int, Any]]:
+    """Return the field ids and types of the columns of a file whose statistics have one meaning in all writers' files.
+
+    Args:
+        parquet: The open file.
+        fields: Its columns.
+        schema: The table's schema.
+    """
     types = {field.field_id: field.field_type for field in schema.fields}
-    columns = {
+    return {
         field.name: (field.field_id, types[field.field_id])
         for field in fields
         if field.field_id in types and _is_known(types[field.field_id], parquet.schema.field(field.name).type)
     }
-    return [group for group in groups if may_match(_as_file(parquet, group, columns))]
 
 
 def _is_known(data_type: IcebergType, in_file: pa.DataType) -> bool:
@@ -88,8 +101,12 @@ def _as_file(parquet: OpenParquet, group: int, columns: Mapping[str, tuple[Any, 
             lower |= {} if low is None else {field_id: low}
             upper |= {} if high is None else {field_id: high}
     rows = parquet.groups[group].rows
-    entry = FileEntry(Status.EXISTING, 0, 0, 0, Content.DATA, "", "PARQUET", 0, (), rows, 0)
-    return entry._replace(lower=lower, upper=upper, values=values, nulls=nulls)
+    return without_values(rows)._replace(lower=lower, upper=upper, values=values, nulls=nulls)
+
+
+def without_values(rows: int) -> FileEntry:
+    """Return a data file of which only the number of its rows is known."""
+    return FileEntry(Status.EXISTING, 0, 0, 0, Content.DATA, "", "PARQUET", 0, (), rows, 0)
 
 
 def _chunks(

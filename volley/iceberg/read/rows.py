@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -19,6 +20,7 @@ from pyiceberg.transforms import IdentityTransform
 from volley.iceberg.read.data_files import OpenDataFile, open_data_file
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile
 from volley.iceberg.read.equality_deletes import columns_of, equal_positions
+from volley.iceberg.read.pages import matching_rows
 from volley.iceberg.read.position_deletes import deleted_positions
 from volley.iceberg.read.pruning import file_predicate
 from volley.iceberg.read.row_groups import matching_groups
@@ -85,7 +87,7 @@ class RowReader:
         names: The table's name mapping, for files without field ids.
         dictionaries: True: yield columns that are stored with a small dictionary as dictionary arrays.
         batch_rows: The most rows of a batch.
-        row_filter: Row groups without rows that match it are left out; other rows are not filtered.
+        row_filter: Row groups and pages without rows that match it are left out; other rows are not filtered.
         filter_schema: The schema whose names the filter uses; None = `schema`.
     """
 
@@ -114,8 +116,8 @@ class RowReader:
             first = file.positions.start
             # A dictionary would keep the values of deleted rows, and so bring them into the files of a sink.
             dictionaries = self.dictionaries and kept is None
-            groups = self._matching_groups(file)
-            for batch, position in file.batches(self.schema, dictionaries, self.batch_rows, groups):
+            groups, ranges = self._matching(file)
+            for batch, position in file.batches(self.schema, dictionaries, self.batch_rows, groups, ranges):
                 rows = batch if kept is None else batch.filter(kept.slice(position - first, batch.num_rows))
                 if rows.num_rows:
                     yield rows
@@ -147,12 +149,19 @@ class RowReader:
         with self._open(io, task) as file:
             return self._deleted(io, task, file)
 
-    def _matching_groups(self, file: OpenDataFile) -> list[int] | None:
+    def _matching(self, file: OpenDataFile) -> tuple[list[int] | None, dict[int, list[range]]]:
+        """Return the row groups that may have matching rows, and the rows of those of which most rows do not match."""
         if self.row_filter == _ALL_ROWS:
-            return None
+            return None, {}
         schema = self.filter_schema or self.schema
         may_match = file_predicate(schema, self.row_filter)
-        return matching_groups(file.parquet, file.fields, file.groups, schema, may_match)
+        filtered = extract_field_ids(bind(schema, self.row_filter, case_sensitive=True))
+        groups = matching_groups(file.parquet, file.fields, file.groups, schema, may_match)
+        ranges = {
+            group: matching_rows(file.parquet, file.paged, file.fields, group, schema, filtered, may_match)
+            for group in groups
+        }
+        return groups, {group: rows for group, rows in ranges.items() if rows is not None}
 
     def _open(self, io: FileIO, task: FileTask) -> AbstractContextManager[OpenDataFile]:
         return open_data_file(io, task.file, self.names, task.constants, task.part)
