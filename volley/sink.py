@@ -36,6 +36,8 @@ class SinkContext:
         metrics: The sink's counters.
         run: Runs tasks on the executors, for a commit that is too much work for the driver, and returns their results
             in the same order. The default runs them on the driver.
+        run_beside: The same for work beside the epochs, from any thread: one task at a time, so that epochs keep the
+            other cores, and without a place in the job's progress. The default runs them on the driver.
         resumed: True if the job has written to the target before: if the target is gone, don't create it again.
         shared: True for a dead letter: other jobs' rows stay when `Committer.clear` empties the target.
 
@@ -52,6 +54,7 @@ class SinkContext:
     run: Callable[[Sequence[ExecutorTask]], list[WriteResult]] = _run_on_driver
     resumed: bool = False
     shared: bool = False
+    run_beside: Callable[[Sequence[ExecutorTask]], list[WriteResult]] = _run_on_driver
 
 
 class TaskWriter(ABC):

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from volley.engine.checkpoint import Binding, Checkpoint
@@ -23,6 +24,7 @@ from volley.spark.compile import compile_plan
 from volley.spark.log import PlannedEpochs
 from volley.spark.preload import preload
 from volley.spark.progress import EpochCounters
+from volley.spark.run import run_beside
 from volley.spark.session import has_context, session_for_job
 from volley.task.sorter import SCHEMA
 from volley.task.tree import grouped
@@ -83,8 +85,9 @@ def launch(
     counters = EpochCounters(spark.sparkContext, grouped(plan.tasks.trees, len(sinks)))
     metrics.follow(lambda: counters.progress)
     executor_tasks = [ExecutorTasks(spark, start.name, counters, metrics.of_sink(sink.label)) for sink in sinks]
+    beside = partial(run_beside, spark)
     committers = [
-        sink.open(SinkContext(start.name, step.schema, run.metrics, run, sink.target in known))
+        sink.open(SinkContext(start.name, step.schema, run.metrics, run, sink.target in known, run_beside=beside))
         for sink, step, run in zip(sinks, plan.tasks.sinks, executor_tasks, strict=True)
     ]
     targets = DeadLetterSinks.open(writes, start.name, metrics, known)

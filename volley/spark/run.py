@@ -22,7 +22,7 @@ from volley.task.task import InputSplit, Task, task_and_attempt
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["evaluate", "run_on_executors", "run_rows", "run_splits", "run_tasks"]
+__all__ = ["evaluate", "run_beside", "run_on_executors", "run_rows", "run_splits", "run_tasks"]
 
 T = TypeVar("T")
 
@@ -102,6 +102,19 @@ def run_tasks(spark: SparkSession, tasks: Sequence[ExecutorTask]) -> list[WriteR
     except Exception as error:
         translated = translate(error, "maintenance")
         raise translated from translated.__cause__
+
+
+def run_beside(spark: SparkSession, tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
+    """Run ExecutorTasks one at a time, so that they never hold more than one core that an epoch may need.
+
+    Args:
+        spark: The session.
+        tasks: What to run.
+
+    Raises:
+        VolleyError: If one fails after Spark's retries.
+    """
+    return [result for task in tasks for result in run_tasks(spark, [task])]
 
 
 def _in_tasks(spark: SparkSession, work: Callable[[Iterable[Any]], Iterator[T]], items: Sequence[Any]) -> list[T]:

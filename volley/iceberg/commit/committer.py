@@ -44,6 +44,7 @@ from volley.iceberg.commit.marks import (
 )
 from volley.iceberg.commit.overwrite import overwrite
 from volley.iceberg.commit.snapshot import write_manifests
+from volley.iceberg.commit.turns import turn
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.modes import Append, Overwrite, Upsert
@@ -207,6 +208,10 @@ class IcebergCommitter(Committer):
         return sorted(path for path in ours if name_of(path) not in committed)
 
     def _attempt(self, attempts: Attempts) -> None:
+        with turn(self._config.ref):
+            self._commit_in_turn(attempts)
+
+    def _commit_in_turn(self, attempts: Attempts) -> None:
         with attempts.before_commit():
             self._refresh()
         if self._has_landed(attempts):

@@ -14,6 +14,7 @@ from tenacity import RetryCallState, retry_if_exception_type
 from volley.errors import CatalogUnreachableError, CommitConflictError, CommitStateUnknownError, VolleyError
 from volley.iceberg.catalogs.retry import ATTEMPTS, commit_retry, retry_reads
 from volley.iceberg.commit.attempts import Outcome, UnknownOutcome
+from volley.iceberg.commit.turns import turn
 from volley.iceberg.pyiceberg_private.access import commit_once, delete_manifests, delete_merged_manifests
 from volley.iceberg.pyiceberg_private.cached import share_metadata
 from volley.iceberg.table import TableRef
@@ -57,7 +58,8 @@ def unchanged(ref: str, snapshot_id: int | None) -> TableRequirement:
 def commit_change(ref: TableRef, change: MetadataChange) -> Table:
     """Commit a change of a table's metadata, and return the table as the commit left it.
 
-    Every attempt starts with fresh metadata.
+    Every attempt starts with fresh metadata. The first one stages while epochs of this process commit, so that they
+    need not wait; if one of them was faster, the next attempt takes its `turn` before it loads the table.
 
     Raises:
         CommitConflictError: If other writers changed the table during each attempt; nothing is changed then.
@@ -78,6 +80,13 @@ class _MetadataAttempts(Outcome):
     catalog: Catalog
 
     def attempt(self) -> Table:
+        if not self.may_have_landed:
+            return self._attempt()
+        # An epoch of this process was faster: it waits now.
+        with turn(self.ref):
+            return self._attempt()
+
+    def _attempt(self) -> Table:
         with self.before_commit():
             table = self._load()
         if self.may_have_landed and self.change.landed(table):
@@ -89,7 +98,7 @@ class _MetadataAttempts(Outcome):
         # A table that was dropped and made anew is another one.
         same_table = AssertTableUUID(uuid=table.metadata.table_uuid)
         try:
-            with self.classified(self.ref.errors()):
+            with turn(self.ref), self.classified(self.ref.errors()):
                 commit_once(table, staged.transaction, same_table, *staged.requirements)
         except CommitFailedException:
             self.refused.append(staged.transaction)

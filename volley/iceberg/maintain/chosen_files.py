@@ -57,17 +57,18 @@ def choose(
     """
     able = [planned for planned in files if _is_able(planned.file, table, options)]
     is_due = _Due(io, table, options, target)
+    small = min(options.small_below * target, options.small_bytes or 1 << 63)
     partitions: dict[Hashable, list[tuple[PlannedFile, bool]]] = {}
     for planned in sorted(able, key=_age):
         due = is_due(planned)
-        if due or planned.file.size < options.small_below * target:
+        if due or planned.file.size < small:
             partition = planned.file.spec_id, tuple(map(exact, planned.file.partition))
             partitions.setdefault(partition, []).append((planned, due))
     size = min(options.group_size or _FILES_PER_GROUP * target, options.max_bytes or 1 << 63)
     groups = [
         tuple(planned for planned, _ in group)
         for chosen in partitions.values()
-        for group in _cut(chosen, size)
+        for group in _cut(_worth(chosen, options.least_files), size)
         if len(group) > 1 or any(due for _, due in group)
     ]
     groups.sort(key=lambda group: _age(group[0]))
@@ -93,7 +94,23 @@ def _cut(files: Sequence[tuple[PlannedFile, bool]], size: int) -> Iterator[list[
             group, total = [], 0
         group.append((planned, due))
         total += planned.file.size
-    yield group
+    if group:
+        yield group
+
+
+def _worth(files: list[tuple[PlannedFile, bool]], least: int | None) -> list[tuple[PlannedFile, bool]]:
+    """Return the files without small ones that are too few, or have more rows than all smaller ones together.
+
+    Rows count, not bytes: the bytes of two small files are more than those of one with their rows.
+    """
+    if least is None:
+        return files
+    largest = total = 0
+    for number, rows in enumerate(sorted(planned.file.rows for planned, due in files if not due), 1):
+        if number >= least and rows <= total:
+            largest = rows
+        total += rows
+    return [(planned, due) for planned, due in files if due or planned.file.rows <= largest]
 
 
 def _within(groups: Sequence[Group], most: int | None) -> int:

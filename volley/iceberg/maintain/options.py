@@ -24,6 +24,10 @@ class CompactionOptions:
     Args:
         target_size: The size of the new files in bytes; None = the table's.
         small_below: Files below this share of it are rewritten together.
+        small_bytes: The size in bytes from which on a file is not small, whatever the target; None = by share alone.
+        least_files: The fewest small files of a partition that are rewritten, each with others that have together as
+            many rows at least: the file that a row is in at least doubles, so that the row is rewritten at most
+            log2(rows of a full file / rows of its first file) times, however often this runs. None = all small files.
         large_above: Files above this multiple of it are split.
         deletes_above: Files with at least this share of deleted rows are rewritten.
         old_specs: True rewrites files of older partition specs.
@@ -42,6 +46,8 @@ class CompactionOptions:
 
     target_size: int | None = None
     small_below: float = 0.75
+    small_bytes: int | None = None
+    least_files: int | None = None
     large_above: float = 1.8
     deletes_above: float = 0.2
     old_specs: bool = False
@@ -56,6 +62,7 @@ class CompactionOptions:
 
     def __post_init__(self) -> None:
         keep(self, target_size=optional(count), group_size=optional(count), max_bytes=optional(count))
+        keep(self, small_bytes=optional(count), least_files=optional(count))
         keep(self, small_below=_share, large_above=_share, deletes_above=_share, max_commits=count)
         keep(self, old_specs=flag, old_schemas=flag, rewrite_all=flag, max_time=optional(seconds))
         keep(self, sort_by=_sort_columns, z_order=_z_columns)

@@ -269,7 +269,7 @@ class SnapshotManager:
             raise ConfigError("both snapshot_ids and an age are given", hint="expire one, then the other")
         now = datetime.now(UTC)
         time = None if older_than is None else _cutoff(older_than, now)
-        rule = Rule(now, time, optional(count)("retain_last", retain_last), ids, self.ref.name)
+        rule = Rule(now, time, optional(count)("retain_last", retain_last), ids=ids, table=self.ref.name)
         run = plan_expiry if flag("dry_run", dry_run) else expire
         return run(self.ref, rule.expired, flag("outside", outside))
 
