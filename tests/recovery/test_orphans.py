@@ -41,6 +41,18 @@ def test_the_committer_lists_what_dead_attempts_of_an_epoch_left(lake: Lake) -> 
     assert {dead, elsewhere} <= {path.name for path in lake.files()}
 
 
+def test_a_table_whose_files_others_may_need_keeps_its_orphans(lake: Lake) -> None:
+    driver = lake.driver()
+    driver.commit(*write(driver, 0, [0]))
+    dead = left_behind(lake, 1)
+    lake.table().transaction().set_properties({"gc.enabled": "false"}).commit_transaction()
+    with pytest.raises(
+        ConfigError, match=r"orphan files of table .* can't be removed: its property gc\.enabled is false"
+    ):
+        remove_orphan_files(lake.config, AT_ONCE)
+    assert names(orphan_files(lake.config, AT_ONCE)) == [dead]
+
+
 def test_maintenance_removes_them_and_nothing_else(lake: Lake) -> None:
     driver = lake.driver()
     for number in range(3):

@@ -15,11 +15,11 @@ from pyiceberg.table.update import (
     TableRequirement,
 )
 
-from volley.errors import ConfigError, StorageError, VolleyError
+from volley.errors import StorageError, VolleyError
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change, unchanged
 from volley.iceberg.maintain.refs import snapshot_info
 from volley.iceberg.maintain.retention import Expired
-from volley.iceberg.maintain.unneeded import delete_files, is_inside, unneeded_files
+from volley.iceberg.maintain.unneeded import check_own_files, delete_files, is_inside, unneeded_files
 from volley.iceberg.maintain.values import Expiry, SnapshotList
 from volley.iceberg.pyiceberg_private.access import checks_itself, stage, still
 from volley.iceberg.storage.errors import storage_error
@@ -35,7 +35,7 @@ _Plan = Callable[[TableMetadata], Expired]
 def plan_expiry(table: TableRef, plan: _Plan, outside: bool) -> Expiry:
     """Return what `expire` would do now."""
     loaded = table.load()
-    _check_allowed(loaded)
+    check_own_files(loaded, "snapshots", "expired")
     expired = plan(loaded.metadata)
     gone = {snapshot.snapshot_id for snapshot in expired.snapshots}
     kept = [snapshot for snapshot in loaded.metadata.snapshots if snapshot.snapshot_id not in gone]
@@ -92,7 +92,7 @@ class _Removal:
         self._statistics: set[str] = set()
 
     def stage(self, table: Table) -> Staged | None:
-        _check_allowed(table)
+        check_own_files(table, "snapshots", "expired")
         metadata = table.metadata
         expired = self._plan(metadata)
         if not expired:
@@ -138,15 +138,6 @@ class _Removal:
     def statistics(self, after: TableMetadata) -> list[str]:
         """Return the files of statistics that were in the metadata and are not any more."""
         return sorted(self._statistics - {file.statistics_path for file in _statistics(after)})
-
-
-def _check_allowed(table: Table) -> None:
-    if table.properties.get("gc.enabled", "true").lower() == "false":
-        raise ConfigError(
-            f"snapshots of table {'.'.join(table.name())} can't be expired: its property gc.enabled is false, since "
-            "other tables may need its files",
-            hint="set gc.enabled to true if none does",
-        )
 
 
 def _statistics(metadata: TableMetadata) -> Sequence[StatisticsCommonFields]:

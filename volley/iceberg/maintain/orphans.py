@@ -53,6 +53,7 @@ def remove_orphan_files(table: TableRef | IcebergSinkConfig, older_than: Duratio
             first file to its commit: else files of a running job are deleted.
 
     Raises:
+        ConfigError: If the table's property ``gc.enabled`` is false.
         VolleyError: As for `orphan_files`; files that were deleted before the error stay deleted.
 
     Example:
@@ -60,10 +61,12 @@ def remove_orphan_files(table: TableRef | IcebergSinkConfig, older_than: Duratio
         >>> remove_orphan_files(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))  # doctest: +SKIP
         []
     """
+    from volley.iceberg.maintain.unneeded import check_own_files
     from volley.iceberg.storage.listing import file_system
 
     before = _before(older_than)
     loaded = table_ref(table).load()
+    check_own_files(loaded, "orphan files", "removed")
     orphans = _orphans(loaded, before)
     with storage_errors(loaded.location(), "deleting orphan files in"):
         files = file_system(loaded.io, loaded.location())

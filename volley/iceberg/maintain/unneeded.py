@@ -15,17 +15,33 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from volley.errors import StorageError
+from volley.errors import ConfigError, StorageError
 from volley.iceberg.read.entries import entries_of
 from volley.iceberg.storage.errors import storage_error
 from volley.iceberg.storage.listing import data_folder, file_system
 from volley.secrets import redact
 from volley.task.failpoints import reach
 
-__all__ = ["delete_files", "is_inside", "unneeded_files"]
+__all__ = ["check_own_files", "delete_files", "is_inside", "unneeded_files"]
 
 _THREADS = 16
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
+
+
+def check_own_files(table: Table, what: str, done: str) -> None:
+    """Raise ConfigError if other tables may need a table's files, as its property ``gc.enabled`` says.
+
+    Args:
+        table: The table.
+        what: What is to be deleted, for the message.
+        done: What is to be done with it, for the message.
+    """
+    if table.properties.get("gc.enabled", "true").lower() == "false":
+        raise ConfigError(
+            f"{what} of table {'.'.join(table.name())} can't be {done}: its property gc.enabled is false, since "
+            "other tables may need its files",
+            hint="set gc.enabled to true if none does",
+        )
 
 
 def unneeded_files(io: FileIO, expired: Sequence[Snapshot], kept: Sequence[Snapshot]) -> list[str]:

@@ -1,0 +1,159 @@
+"""The producer of all snapshots: pyiceberg's, with exact partition values and counts of delete files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from pyiceberg.manifest import (
+    DataFile,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriter,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import TableProperties, Transaction
+from pyiceberg.table.snapshots import Operation, Summary, update_snapshot_summaries
+from pyiceberg.table.update import SetSnapshotRefUpdate, UpdatesAndRequirements
+from pyiceberg.table.update.snapshot import (
+    _ManifestMergeManager,
+    _SnapshotProducer,
+)
+from pyiceberg.utils.properties import property_as_int
+
+from volley.iceberg.layout.partitions import partition_order
+from volley.iceberg.pyiceberg_private.access import partition_values
+from volley.iceberg.pyiceberg_private.manifests import (
+    SummaryCollector,
+    manifest_writer,
+)
+
+__all__ = ["MANIFEST_ENTRIES", "Producer", "added_entry", "merges"]
+
+_REF_SETTINGS = ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
+MANIFEST_ENTRIES = 512
+"""The number of entries that a manifest has, about, where entries are divided by partition."""
+
+
+def added_entry(file: DataFile, snapshot_id: int) -> ManifestEntry:
+    """Return the entry of a file that a snapshot adds."""
+    return ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file)
+
+
+def _clustered(files: Sequence[DataFile]) -> list[Sequence[DataFile]]:
+    """Return the data files of each new manifest; very many are divided by partition, so that filters skip most."""
+    manifests = round(len(files) / MANIFEST_ENTRIES)
+    if manifests < 2 or not partition_values(files[0].partition):
+        return [files] if files else []
+    ordered = sorted(files, key=lambda file: partition_order(file.partition))
+    borders = [len(files) * number // manifests for number in range(manifests + 1)]
+    return [ordered[start:end] for start, end in pairwise(borders)]
+
+
+class _Merges(_ManifestMergeManager[Any]):
+    """Merges small manifests up to `MANIFEST_ENTRIES` entries.
+
+    pyiceberg merges up to 8 MB. That may be 100,000 entries, all of which the removal of one file writes anew.
+    """
+
+    def _merge_group(
+        self, first_manifest: ManifestFile, spec_id: int, manifests: list[ManifestFile]
+    ) -> list[ManifestFile]:
+        merged: list[ManifestFile] = []
+        for group in _packed(manifests, self._target_size_bytes):
+            is_growing = first_manifest in group and len(group) < self._min_count_to_merge
+            merged += group if is_growing or len(group) == 1 else [self._create_manifest(spec_id, group)]
+        return merged
+
+
+def _packed(manifests: Sequence[ManifestFile], target_bytes: int) -> list[list[ManifestFile]]:
+    """Return neighbours in groups of at most `MANIFEST_ENTRIES` entries and `target_bytes`; the newest may be small."""
+    groups: list[list[ManifestFile]] = []
+    entries = size = 0
+    for manifest in reversed(manifests):
+        count = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+        entries, size = entries + count, size + manifest.manifest_length
+        if not groups or entries > MANIFEST_ENTRIES or size > target_bytes:
+            groups.append([])
+            entries, size = count, manifest.manifest_length
+        groups[-1].append(manifest)
+    return [group[::-1] for group in reversed(groups)]
+
+
+def merges(transaction: Transaction) -> bool:
+    """Return True if the table's manifests are merged while they are small."""
+    return transaction.table_metadata.properties.get(TableProperties.MANIFEST_MERGE_ENABLED, "false") == "true"
+
+
+class Producer(_SnapshotProducer[Any]):
+    """A snapshot whose manifests have exact partition values."""
+
+    _delete_files: Sequence[DataFile] = ()
+    _dangling: Sequence[DataFile] = ()
+    _new_manifests: Sequence[ManifestFile] = ()
+
+    def _manifests(self) -> list[ManifestFile]:
+        """Return the manifests; pyiceberg itself writes one of all added files, in the order in which they come."""
+        added, self._added_data_files = self._added_data_files, []
+        try:
+            self._new_manifests = [self._manifest_of(files) for files in _clustered(added)]
+            return super()._manifests()
+        finally:
+            self._added_data_files = added
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        return super()._process_manifests([*self._new_manifests, *manifests])
+
+    def _manifest_of(self, added: Sequence[DataFile]) -> ManifestFile:
+        with self.new_manifest_writer(self._transaction.table_metadata.spec()) as writer:
+            for file in added:
+                writer.add(added_entry(file, self._snapshot_id))
+        return writer.to_manifest_file()
+
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
+        return manifest_writer(self._transaction.table_metadata.format_version, *self._manifest_arguments(spec))
+
+    def _manifest_arguments(self, spec: PartitionSpec) -> tuple[Any, ...]:
+        return spec, self.schema(), self.new_manifest_output(), self._snapshot_id, self._compression
+
+    def _merged(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        properties = self._transaction.table_metadata.properties
+        size, count = TableProperties.MANIFEST_TARGET_SIZE_BYTES, TableProperties.MANIFEST_MIN_MERGE_COUNT
+        return _Merges(
+            property_as_int(properties, size, TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT) or 0,
+            property_as_int(properties, count, TableProperties.MANIFEST_MIN_MERGE_COUNT_DEFAULT) or 0,
+            merges(self._transaction),
+            self,
+        ).merge_manifests(manifests)
+
+    def _commit(self) -> UpdatesAndRequirements:
+        """Return the updates; pyiceberg's own would drop the branch's settings for the expiry of snapshots."""
+        updates, requirements = super()._commit()
+        ref = self._transaction.table_metadata.refs.get(str(self._target_branch))
+        settings = {name: getattr(ref, name) for name in _REF_SETTINGS} if ref else {}
+        kept = (
+            update.model_copy(update=settings) if isinstance(update, SetSnapshotRefUpdate) else update
+            for update in updates
+        )
+        return tuple(kept), requirements
+
+    def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:
+        """Return the summary; pyiceberg's own counts neither delete files nor files of other partition specs."""
+        metadata = self._transaction.table_metadata
+        limit = TableProperties.WRITE_PARTITION_SUMMARY_LIMIT
+        collector = SummaryCollector(
+            int(metadata.properties.get(limit, TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT))
+        )
+        for file in (*self._added_data_files, *self._delete_files):
+            collector.add_file(file, self.schema(), self.spec(file.spec_id))
+        for file in (*self._deleted_data_files, *self._dangling):
+            collector.remove_file(file, self.schema(), self.spec(file.spec_id))
+        parent = metadata.snapshot_by_id(self._parent_snapshot_id) if self._parent_snapshot_id is not None else None
+        # pyiceberg counts no totals for a snapshot that replaces files.
+        counted = Operation.OVERWRITE if self._operation == Operation.REPLACE else self._operation
+        summary = update_snapshot_summaries(
+            Summary(counted, **collector.build(), **(snapshot_properties or {})), parent.summary if parent else None
+        )
+        return Summary(self._operation, **summary.additional_properties)
