@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -16,20 +15,19 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from volley.epoch import Epoch, WriteResult
 from volley.errors import CommitConflictError, CommitStateUnknownError, ConfigError
-from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.commit.marks import MAINTENANCE
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
-from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.layout.specs import partitioning_of
 from volley.iceberg.maintain.chosen_files import Choice, Group, choose
+from volley.iceberg.maintain.formats import format_of, number_of
 from volley.iceberg.maintain.later_deletes import LaterDeletes
 from volley.iceberg.maintain.options import CompactionOptions
 from volley.iceberg.maintain.ordering import Ordering, ordering_of
 from volley.iceberg.maintain.rewriting import Rewrite, Rewritten
+from volley.iceberg.maintain.tasks import Runner, delete_files, delete_lost, run_tasks
 from volley.iceberg.maintain.values import Compaction
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
 from volley.iceberg.read.deletes import concerns
@@ -42,17 +40,12 @@ from volley.iceberg.read.rows import RowReader, file_task
 from volley.iceberg.read.scope import predicate_of
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.storage.listing import data_folder, file_system, list_folder, name_of
 from volley.iceberg.table import TableRef
 from volley.iceberg.write.table_format import TableFormat
 from volley.iceberg.write.written import WrittenFile
-from volley.sink import ExecutorTask
 from volley.task.failpoints import reach
 
-__all__ = ["Runner", "compact"]
-
-Runner = Callable[[Sequence[ExecutorTask]], list[WriteResult]]
-"""Runs tasks, and returns their results in the same order."""
+__all__ = ["compact"]
 
 
 def compact(
@@ -125,25 +118,10 @@ def _head(metadata: TableMetadata, ref: TableRef) -> Snapshot | None:
 
 
 def _format(table: Table, ref: TableRef, options: CompactionOptions, ordering: Ordering) -> TableFormat:
-    """Return the format of the new files: the table's settings, or else a sink's defaults."""
-    properties = table.properties
-    assert isinstance(ref.catalog, CatalogConfig)
-    config = IcebergSinkConfig(namespace=ref.identifier[:-1], table=ref.table, storage=ref.storage, catalog=ref.catalog)
-    codec = properties.get(TableProperties.PARQUET_COMPRESSION, config.compression).lower()
-    level = _number(properties, TableProperties.PARQUET_COMPRESSION_LEVEL)
-    config = config.with_compression("none" if codec == "uncompressed" else codec, level)  # type: ignore[arg-type]
-    format = TableFormat.for_table(table, config, Epoch(str(uuid.uuid4()), 0))
-    size = (
-        options.target_size or _number(properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES) or format.target_bytes
-    )
+    """Return the format of the new files."""
+    format = format_of(table, ref)
+    size = options.target_size or number_of(table, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES) or format.target_bytes
     return replace(format, order=ordering.of_files, target_bytes=size)
-
-
-def _number(properties: Mapping[str, str], name: str) -> int | None:
-    text = properties.get(name)
-    if text is None or (text.isdecimal() and int(text) > 0):
-        return text if text is None else int(text)
-    raise ConfigError(f"table property {name} is {text!r}", hint="a whole number above 0")
 
 
 def _planned(ref: TableRef, choice: Choice, target_bytes: int) -> Compaction:
@@ -235,42 +213,24 @@ class _Replacement:
             change = MetadataChange("compaction", self._stage, self._has_landed)
             after = commit_change(self._ref, change) if self._rewritten else self._rewriting.table
         except CommitStateUnknownError:
-            self._delete(self._orders())
+            delete_files(self._io, self._orders())
             raise
         except CommitConflictError:
-            self._delete(self._written())
+            delete_files(self._io, self._written())
             raise
         except BaseException:
             # Once an attempt was made, only a conflict or a success tells that no other one can land.
-            self._delete(self._orders() if self._attempts else self._written())
+            delete_files(self._io, self._orders() if self._attempts else self._written())
             raise
         reach("after-replacement", self._number)
         return self._finish(after)
 
     def _rewrite(self) -> None:
         tasks = [self._rewriting.task(self._format, number, group) for number, group in enumerate(self._groups)]
-        if self._rewriting.run is None:
-            for task in tasks:
-                self._rewritten += task().committables
-            return
-        try:
-            results = self._rewriting.run(tasks)
-        except BaseException:
-            self._delete_lost()
-            raise
-        self._rewritten = [item for result in results for item in result.committables]
-        if any(result.attempt for result in results):
-            self._delete_lost()
+        run_tasks(tasks, self._rewriting.run, self._rewritten, self._delete_lost)
 
     def _delete_lost(self) -> None:
-        """Delete the files of attempts of tasks that have failed."""
-        table = self._rewriting.table
-        with suppress(Exception):
-            files = file_system(self._io, table.location())
-            known = {name_of(path) for path in self._written()}
-            for path in list_folder(files, data_folder(table)):
-                if name_of(path).startswith(self._format.file_prefix) and name_of(path) not in known:
-                    files.rm_file(path)
+        delete_lost(self._rewriting.table, self._format.file_prefix, self._written())
 
     def _stage(self, table: Table) -> Staged | None:
         check_layout(table, {self._format.layout.fingerprint})
@@ -325,7 +285,7 @@ class _Replacement:
             # A snapshot of an earlier attempt may have landed unseen, and have expired since.
             live = plan(after.io, after.metadata, head).files
             unused -= {file.path for planned in live for file in (planned.file, *planned.deletes)}
-        self._delete(unused)
+        delete_files(self._io, unused)
         sources = self._sources(attempt.groups)
         summary = landed[0].summary.additional_properties if landed and landed[0].summary else {}
         written = {done.number for done in self._rewritten}
@@ -348,9 +308,3 @@ class _Replacement:
 
     def _orders(self) -> set[str]:
         return {done.order for done in self._rewritten if done.order}
-
-    def _delete(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            # A file that stays is an orphan, which no snapshot refers to.
-            with suppress(Exception):
-                self._io.delete(path)

@@ -1,0 +1,65 @@
+"""Runs the work of maintenance, here or on executors, and deletes files that no snapshot will refer to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+
+from volley.epoch import WriteResult
+from volley.iceberg.storage.listing import data_folder, file_system, list_folder, name_of
+from volley.sink import ExecutorTask
+
+__all__ = ["Runner", "delete_files", "delete_lost", "run_tasks"]
+
+Runner = Callable[[Sequence[ExecutorTask]], list[WriteResult]]
+"""Runs tasks, and returns their results in the same order."""
+
+
+def run_tasks(tasks: Sequence[ExecutorTask], run: Runner | None, results: list[Any], sweep: Callable[[], None]) -> None:
+    """Run tasks, and add what they return for the commit to `results`, also if a later one fails.
+
+    Args:
+        tasks: The tasks.
+        run: Runs them; None = one after the other, in this process.
+        results: The list to add to.
+        sweep: Deletes the files of attempts that have failed: it is called if there may be some.
+    """
+    if run is None:
+        for task in tasks:
+            results += task().committables
+        return
+    try:
+        done = run(tasks)
+    except BaseException:
+        sweep()
+        raise
+    results += [item for result in done for item in result.committables]
+    if any(result.attempt for result in done):
+        sweep()
+
+
+def delete_lost(table: Table, prefix: str, known: Iterable[str]) -> None:
+    """Delete the data and delete files that a failed attempt of a task has written.
+
+    Args:
+        table: The table.
+        prefix: The prefix of the names of all files that the tasks write.
+        known: The locations of the files that tasks have returned; they stay.
+    """
+    with suppress(Exception):
+        files = file_system(table.io, table.location())
+        names = {name_of(path) for path in known}
+        for path in list_folder(files, data_folder(table)):
+            if name_of(path).startswith(prefix) and name_of(path) not in names:
+                files.rm_file(path)
+
+
+def delete_files(io: FileIO, paths: Iterable[str]) -> None:
+    """Delete files that no snapshot refers to; one that can't be deleted stays as an orphan."""
+    for path in paths:
+        with suppress(Exception):
+            io.delete(path)
