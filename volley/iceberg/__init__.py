@@ -17,6 +17,7 @@ from volley.iceberg.maintain.orphans import orphan_files, remove_orphan_files
 from volley.iceberg.maintain.snapshots import SnapshotManager
 from volley.iceberg.maintain.values import (
     Compaction,
+    DeleteRewrite,
     Expiry,
     ManifestRewrite,
     Ref,
@@ -40,6 +41,7 @@ __all__ = [
     "Changes",
     "Compaction",
     "Delete",
+    "DeleteRewrite",
     "Expiry",
     "GcsStorage",
     "GlueCatalog",

@@ -13,9 +13,9 @@ from volley.epoch import WriteResult
 from volley.errors import ConfigError, MissingDependencyError
 from volley.iceberg.changes import Changes, changes_between
 from volley.iceberg.config import IcebergSinkConfig, table_ref
-from volley.iceberg.maintain.options import CompactionOptions
+from volley.iceberg.maintain.options import CompactionOptions, DeleteOptions
 from volley.iceberg.maintain.snapshots import SnapshotManager
-from volley.iceberg.maintain.values import Compaction, ManifestRewrite, SnapshotList
+from volley.iceberg.maintain.values import Compaction, DeleteRewrite, ManifestRewrite, SnapshotList
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig, Snapshot
 from volley.iceberg.table import TableRef
@@ -290,12 +290,57 @@ class IcebergTable:
             max_bytes=max_bytes,
             max_time=max_time,
         )
-        if run is not None and not callable(run):
-            raise ConfigError(f"run is {type(run).__name__}, not a function", hint="Environment().task_runner()")
+        return compact(self._filtered(where), options, _runner(run), flag("dry_run", dry_run))
+
+    def rewrite_position_deletes(
+        self,
+        where: str | Expr | None = None,
+        convert_equality: bool = False,
+        dry_run: bool = False,
+        *,
+        max_bytes: int | None = None,
+        max_time: Duration | None = None,
+        run: Callable[[Sequence[ExecutorTask]], list[WriteResult]] | None = None,
+    ) -> DeleteRewrite:
+        """Merge the delete files of each data file into one, and drop those that delete nothing, in one commit.
+
+        Every merge-on-read upsert leaves delete files, which each reader of their data files reads, too. The commit is
+        never refused for writes that land meanwhile: delete files that are new stay beside the merged ones.
+
+        Args:
+            where: A predicate over the rows, as for `TableRows.filter`: only the deletes of data files that may have
+                such rows are merged. None = all.
+            convert_equality: True also replaces equality deletes, which Flink writes and pyiceberg can't read, by the
+                positions of the rows that they delete. The columns that they compare are read from all data files
+                that they apply to.
+            dry_run: Change nothing, and return what would be done.
+            max_bytes: The most bytes of files to read; at least one data file's deletes are merged.
+            max_time: The time after which no further data file is taken: a timedelta, seconds or a text such as
+                ``"5m"``. What was merged by then is committed.
+            run: Runs the work on Spark's executors, as does `Environment.task_runner`; None = in this process.
+
+        Raises:
+            ConfigError: If an argument is wrong, or the table has format version 3.
+            CommitConflictError: If other writers changed the table during each attempt: nothing is changed then.
+            CommitStateUnknownError: If the catalog did not answer, and it can't be told whether it is done: no file
+                was deleted.
+            VolleyError: As for `compact`.
+
+        Example:
+            >>> from volley.iceberg import IcebergStorage, IcebergTable, TableRef
+            >>> events = IcebergTable(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))
+            >>> print(events.rewrite_position_deletes())  # doctest: +SKIP
+            1,200 delete files (1,804,220 bytes) of table db.events were replaced by 40 (310,118 bytes) for 40 data
+            files, in 1.2 s
+        """
+        from volley.iceberg.maintain.deletes import rewrite_deletes
+
+        options = DeleteOptions(convert_equality, max_bytes, max_time)
+        return rewrite_deletes(self._filtered(where), options, _runner(run), flag("dry_run", dry_run))
+
+    def _filtered(self, where: str | Expr | None) -> IcebergSourceConfig:
         config = IcebergSourceConfig(self.ref)
-        if where is not None:
-            config = config.with_partition_filter(where)
-        return compact(config, options, run, flag("dry_run", dry_run))
+        return config if where is None else config.with_partition_filter(where)
 
 
 @dataclass(frozen=True, init=False)
@@ -331,6 +376,12 @@ class TimeTravelQuery:
     def changes_between(self, start: int | None, end: int | None = None, keys: str | Sequence[str] = ()) -> Changes:
         """Return the changes of the rows after one snapshot up to another; see `volley.iceberg.changes_between`."""
         return changes_between(self.ref, start, end, keys)
+
+
+def _runner(run: Any) -> Any:
+    if run is not None and not callable(run):
+        raise ConfigError(f"run is {type(run).__name__}, not a function", hint="Environment().task_runner()")
+    return run
 
 
 def _installed(package: str) -> Any:

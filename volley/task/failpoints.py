@@ -6,7 +6,16 @@ import os
 import signal
 
 __all__ = [
-    *("COMPACTION_POINTS", "EXECUTOR_TASK_POINT", "EXPIRY_POINTS", "LOG", "MANIFEST_POINTS", "POINTS", "TASK_POINTS"),
+    *(
+        "COMPACTION_POINTS",
+        "DELETE_POINTS",
+        "EXECUTOR_TASK_POINT",
+        "EXPIRY_POINTS",
+        "LOG",
+        "MANIFEST_POINTS",
+        "POINTS",
+        "TASK_POINTS",
+    ),
     *("VARIABLE", "VICTIM"),
     "reach",
 ]
@@ -44,6 +53,11 @@ MANIFEST_POINTS = ("before-manifests", "after-manifests")
 COMPACTION_POINTS = ("in-rewrite", "after-rewrite", "before-replacement", "after-replacement")
 """The failpoints of a compaction: the files of one group are written, those of one commit are; the commit is prepared,
 is done. The number after the @ is that of the commit, and for ``in-rewrite`` that of the group in its commit."""
+
+
+DELETE_POINTS = ("in-delete-merge", "after-delete-merge", "before-delete-commit", "after-delete-commit")
+"""The failpoints of a rewrite of delete files: a task has written its files, all have; the commit is prepared, is done.
+The number after the @ is 0, and for ``in-delete-merge`` that of the task."""
 
 
 def reach(point: str, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""What a compaction rewrites, how it arranges the rows, and its limits."""
+"""What actions of maintenance rewrite, how they arrange the rows, and their limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from volley.checks import Duration, count, flag, keep, names, optional, seconds
 from volley.errors import ConfigError
 
-__all__ = ["CompactionOptions"]
+__all__ = ["CompactionOptions", "DeleteOptions"]
 
 # A writer closes a file at 95 % of its target: a larger share would rewrite such a file again and again. It keeps
 # files below 110 %.
@@ -68,6 +68,27 @@ class CompactionOptions:
         keep(self, sort_by=_sort_columns, z_order=_z_columns)
         if self.sort_by and self.z_order:
             raise ConfigError("both sort_by and z_order are given", hint="rows have one order: leave one of them out")
+
+
+@dataclass(frozen=True)
+class DeleteOptions:
+    """What a rewrite of delete files does, and its limits; see `IcebergTable.rewrite_position_deletes`.
+
+    Args:
+        convert_equality: True replaces equality deletes by position deletes.
+        max_bytes: The most bytes to read: of delete files, and of data files that equality deletes are looked up in.
+        max_time: The time after which no further data file is taken.
+
+    Raises:
+        ConfigError: If one is wrong.
+    """
+
+    convert_equality: bool = False
+    max_bytes: int | None = None
+    max_time: Duration | None = None
+
+    def __post_init__(self) -> None:
+        keep(self, convert_equality=flag, max_bytes=optional(count), max_time=optional(seconds))
 
 
 def _share(name: str, value: Any) -> float:

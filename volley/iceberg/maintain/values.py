@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import overload
 
-__all__ = ["Compaction", "Expiry", "ManifestRewrite", "Ref", "SnapshotInfo", "SnapshotList"]
+__all__ = ["Compaction", "DeleteRewrite", "Expiry", "ManifestRewrite", "Ref", "SnapshotInfo", "SnapshotList"]
 
 _COLUMNS = ("snapshot", "committed at", "operation", "rows +", "rows -", "files +", "files -", "rows", "refs")
 
@@ -285,6 +285,56 @@ class Compaction:
             lines.append(f"{self.dropped:,} groups of files stay: another writer changed them meanwhile")
         if self.skipped:
             lines.append(f"{self.skipped:,} data files stay: they are not Parquet, or have an older partition spec")
+        if self.left:
+            lines.append(f"{self.left:,} data files are left for the next run")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class DeleteRewrite:
+    """What a rewrite of delete files has done, or would do.
+
+    Args:
+        table: The table's dotted name.
+        data_files: The number of data files whose delete files were merged.
+        files_before: The number of removed delete files.
+        files_after: The number of delete files in their place.
+        bytes_before: The size of the removed delete files.
+        bytes_after: The size of those in their place; of a dry run 0, as nothing was written.
+        equality_files: The number of removed equality-delete files, among `files_before`.
+        rows: The number of deleted rows that the new delete files name.
+        dropped: The number of data files whose deletes stay, since another writer changed them meanwhile.
+        left: The number of data files that a limit of bytes or time left for the next run.
+        seconds: How long it took.
+        snapshot_id: The id of its snapshot; None if it has committed none.
+        dry_run: True if nothing was done.
+    """
+
+    table: str
+    data_files: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    equality_files: int = 0
+    rows: int = 0
+    dropped: int = 0
+    left: int = 0
+    seconds: float = 0.0
+    snapshot_id: int | None = None
+    dry_run: bool = False
+
+    def __str__(self) -> str:
+        verb = "would be" if self.dry_run else "were"
+        about, after = ("at most ", "") if self.dry_run else ("", f" ({self.bytes_after:,} bytes)")
+        lines = [
+            f"{self.files_before:,} delete files ({self.bytes_before:,} bytes) of table {self.table} {verb} replaced "
+            f"by {about}{self.files_after:,}{after} for {self.data_files:,} data files, in {self.seconds:.1f} s"
+        ]
+        if self.equality_files:
+            lines.append(f"{self.equality_files:,} of them {'are' if self.dry_run else 'were'} equality deletes")
+        if self.dropped:
+            lines.append(f"the deletes of {self.dropped:,} data files stay: another writer changed them meanwhile")
         if self.left:
             lines.append(f"{self.left:,} data files are left for the next run")
         return "\n".join(lines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from pyiceberg.io import FileIO
@@ -50,6 +50,7 @@ def add_snapshot(
     branch: str,
     concerned: Callable[[FileIO, ManifestFile], bool] = _any,
     rewritten_at: int | None = None,
+    removed_deletes: Collection[str] = (),
 ) -> None:
     """Write the manifests of one snapshot and add it to the transaction; it is visible once that is committed.
 
@@ -65,6 +66,7 @@ def add_snapshot(
             as they are, and are not read.
         rewritten_at: Given, the new files have the rows of the removed ones without those that were deleted up to
             this sequence number: the snapshot replaces files, and later equality deletes apply to the new ones.
+        removed_deletes: The locations of delete files to remove from the table.
     """
     options: dict[str, Any] = {
         **{"transaction": transaction, "io": transaction._table.io},
@@ -72,9 +74,9 @@ def add_snapshot(
     }
     producer: _SnapshotProducer[Any]
     if rewritten_at is not None:
-        producer = _Rewrite(rewritten_at, deletes, concerned, Operation.REPLACE, **options)
+        producer = _Rewrite(rewritten_at, deletes, concerned, removed_deletes, Operation.REPLACE, **options)
     elif removed or deletes:
-        producer = _RowChanges(deletes, concerned, Operation.OVERWRITE, **options)
+        producer = _RowChanges(deletes, concerned, removed_deletes, Operation.OVERWRITE, **options)
     else:
         producer = (_MergedAppends if merges(transaction) else _Appends)(Operation.APPEND, **options)
     producer._snapshot_id = snapshot_id
@@ -115,6 +117,7 @@ class _RowChanges(Producer, _OverwriteFiles):
     Args:
         deletes: The new delete files.
         concerned: Returns False for manifests that the removed files don't concern.
+        removed_deletes: The locations of delete files to remove.
         arguments: The arguments of pyiceberg's producer.
     """
 
@@ -122,12 +125,14 @@ class _RowChanges(Producer, _OverwriteFiles):
         self,
         deletes: Sequence[DataFile],
         concerned: Callable[[FileIO, ManifestFile], bool],
+        removed_deletes: Collection[str],
         *arguments: Any,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
         self._delete_files = deletes
         self._concerned = concerned
+        self._removed_deletes = removed_deletes
         self._dangling = []
         self._of_deletes = False
 
@@ -159,11 +164,12 @@ class _RowChanges(Producer, _OverwriteFiles):
         return [*data, *self._merged([*self._new_delete_manifests(), *deletes])]
 
     def _without_dangling(self, manifest: ManifestFile) -> ManifestFile:
-        """Return the manifest without position deletes of data files that this snapshot removes."""
-        removed = {file.file_path for file in self._deleted_data_files}
+        """Return the manifest without removed delete files, and position deletes of data files that are removed."""
+        removed = {file.file_path for file in self._deleted_data_files}.union(self._removed_deletes)
         has_dangling = removed and self._concerned(self._io, manifest)
         entries = live_entries(self._io, manifest) if has_dangling else []
-        dangling = {entry.data_file for entry in entries if _only_target(entry.data_file) in removed}
+        files = (entry.data_file for entry in entries)
+        dangling = {file for file in files if file.file_path in removed or _only_target(file) in removed}
         if not dangling:
             return manifest
         self._dangling = [*self._dangling, *dangling]

@@ -118,19 +118,19 @@ def only_file(delete: FileEntry) -> str | None:
 
 
 def concerns(io: FileIO, manifest: ManifestFile, paths: Collection[str]) -> bool:
-    """Return True if a manifest has one of some data files, or a delete file that names no other than one of them.
+    """Return True if a manifest has one of some files, or a delete file that names no other data file than one of them.
 
     Args:
         io: Opens the manifest.
         manifest: The manifest.
-        paths: The locations of the data files.
+        paths: The locations of data files or delete files.
 
     Raises:
         StorageError: If the manifest can't be read, or is damaged.
     """
     is_data = manifest.content == ManifestContent.DATA
     entries = entries_of(io, manifest, () if is_data else {PATH_ID})
-    return any(entry.is_live and (entry.path if is_data else only_file(entry)) in paths for entry in entries)
+    return any(entry.is_live and (entry.path in paths or only_file(entry) in paths) for entry in entries)
 
 
 def _may_name(delete: FileEntry, path: str) -> bool:

@@ -1,0 +1,292 @@
+"""Rewrites delete files: merges those of each data file, drops those without effect, converts equality deletes."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
+
+from volley.errors import CommitConflictError, CommitStateUnknownError, ConfigError
+from volley.iceberg.catalogs.retry import retry_reads
+from volley.iceberg.commit.marks import MAINTENANCE
+from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
+from volley.iceberg.layout.specs import partitioning_of
+from volley.iceberg.maintain.delete_merge import DeleteMerge, MergedDeletes
+from volley.iceberg.maintain.formats import format_of
+from volley.iceberg.maintain.options import DeleteOptions
+from volley.iceberg.maintain.tasks import Runner, delete_files, delete_lost, run_tasks
+from volley.iceberg.maintain.values import DeleteRewrite
+from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
+from volley.iceberg.read.deletes import concerns, only_file
+from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, entries_of, manifests_of
+from volley.iceberg.read.heads import head_of
+from volley.iceberg.read.lookup import snapshot_of_ref
+from volley.iceberg.read.planning import plan
+from volley.iceberg.read.predicates import pruning
+from volley.iceberg.read.rows import FileTask, RowReader, file_task
+from volley.iceberg.read.scope import predicate_of
+from volley.iceberg.schema.reserved import PATH_ID
+from volley.iceberg.source_config import IcebergSourceConfig
+from volley.iceberg.storage.errors import storage_errors
+from volley.task.failpoints import reach
+
+__all__ = ["rewrite_deletes"]
+
+# Data files that one task handles: enough that a task's own cost does not count.
+_FILES_OF_A_TASK = 64
+
+
+def rewrite_deletes(
+    config: IcebergSourceConfig, options: DeleteOptions, run: Runner | None = None, dry_run: bool = False
+) -> DeleteRewrite:
+    """Merge the delete files of each data file into one, in one commit.
+
+    Args:
+        config: The table and its filter.
+        options: What is to be done, and how much.
+        run: Runs the tasks; None = one after the other, in this process.
+        dry_run: True to return what would be done.
+
+    Raises:
+        ConfigError: If the table has deletion vectors, or the filter does not fit it.
+        CommitConflictError: If other writers changed the table during each attempt: nothing is changed then.
+        CommitStateUnknownError: If the commit may or may not have landed: no file was deleted.
+        VolleyError: If a file can't be read or written.
+    """
+    began, ref = time.monotonic(), config.ref
+    table = retry_reads(ref.load)
+    _check_able(table)
+    is_empty = ref.branch == MAIN_BRANCH and table.metadata.current_snapshot_id is None
+    head = None if is_empty else snapshot_of_ref(table.metadata, ref.branch, ref.name)
+    if head is None:
+        return DeleteRewrite(ref.name, dry_run=dry_run, seconds=time.monotonic() - began)
+    state = _State.of(table, head)
+    chosen = [each for each in state.files if _is_due(each, options)]
+    if (predicate := predicate_of(config, table.schema())) is not None:
+        row_filter = pruning(predicate, table.schema())
+        within = {each.file.path for each in plan(table.io, table.metadata, head, row_filter).files}
+        chosen = [each for each in chosen if each.file.path in within]
+    taken = _within(chosen, options)
+    if dry_run:
+        done = state.without(
+            {each.file.path: frozenset(delete.path for delete in _merged(each, options)) for each in taken}, options
+        )
+        result = _counted(DeleteRewrite(ref.name, dry_run=True), done, len(taken))
+    else:
+        result = _Rewrite(config, table, options, run).rewrite(taken)
+    return replace(result, left=result.left + len(chosen) - len(taken), seconds=time.monotonic() - began)
+
+
+def _check_able(table: Table) -> None:
+    if table.format_version > 2:
+        raise ConfigError(
+            f"table {'.'.join(table.name())} has format version {table.format_version}: its deletes are deletion "
+            "vectors, one for each data file already",
+            hint="nothing is to be merged; compact the data files by an engine that keeps row ids",
+        )
+    # Raises for a transform that is not known here.
+    partitioning_of(table)
+
+
+def _is_due(planned: PlannedFile, options: DeleteOptions) -> bool:
+    """Return True unless a data file's only delete file is of its own."""
+    deletes = _merged(planned, options)
+    if len(deletes) != 1:
+        return bool(deletes)
+    (delete,) = deletes
+    return delete.content == Content.EQUALITY_DELETES or only_file(delete) is None
+
+
+def _merged(planned: PlannedFile, options: DeleteOptions) -> list[FileEntry]:
+    """Return the delete files of a data file that are merged."""
+    return [
+        delete
+        for delete in planned.deletes
+        if delete.format == "PARQUET" and (options.convert_equality or delete.content == Content.POSITION_DELETES)
+    ]
+
+
+def _within(chosen: Sequence[PlannedFile], options: DeleteOptions) -> list[PlannedFile]:
+    """Return as many as the limit of bytes allows; the first one is always taken, so that each run gets ahead."""
+    taken: list[PlannedFile] = []
+    total, read = 0, set[str]()
+    for planned in chosen:
+        deletes = _merged(planned, options)
+        total += sum(delete.size for delete in deletes if delete.path not in read)
+        if any(delete.content == Content.EQUALITY_DELETES for delete in deletes):
+            total += planned.file.size
+        if taken and options.max_bytes is not None and total > options.max_bytes:
+            break
+        read.update(delete.path for delete in deletes)
+        taken.append(planned)
+    return taken
+
+
+@dataclass(frozen=True)
+class _State:
+    """The data files of a snapshot with their delete files, and all its live delete files.
+
+    Args:
+        files: The data files.
+        deletes: The delete files.
+    """
+
+    files: Sequence[PlannedFile]
+    deletes: Sequence[FileEntry]
+
+    @classmethod
+    def of(cls, table: Table, snapshot: Snapshot) -> _State:
+        files = plan(table.io, table.metadata, snapshot, AlwaysTrue()).files
+        return cls(files, list(_live_deletes(table.io, snapshot)))
+
+    def without(self, merged: Mapping[str, Collection[str]], options: DeleteOptions) -> list[FileEntry]:
+        """Return the delete files that no data file needs any more.
+
+        Args:
+            merged: The locations of the delete files that were merged, by the location of the data file.
+            options: Equality deletes stay unless they are converted.
+        """
+        needed = {
+            delete.path
+            for planned in self.files
+            for delete in planned.deletes
+            if delete.path not in merged.get(planned.file.path, ())
+        }
+        return [
+            delete
+            for delete in self.deletes
+            if delete.path not in needed
+            and (options.convert_equality or delete.content == Content.POSITION_DELETES)
+            and delete.format == "PARQUET"
+        ]
+
+
+def _live_deletes(io: FileIO, snapshot: Snapshot) -> Iterator[FileEntry]:
+    for manifest in manifests_of(io, snapshot):
+        if manifest.content == ManifestContent.DELETES:
+            yield from (entry for entry in entries_of(io, manifest, {PATH_ID}) if entry.is_live)
+
+
+def _counted(result: DeleteRewrite, removed: Sequence[FileEntry], data_files: int) -> DeleteRewrite:
+    equality = sum(delete.content == Content.EQUALITY_DELETES for delete in removed)
+    return replace(
+        result,
+        files_before=len(removed),
+        files_after=data_files,
+        bytes_before=sum(delete.size for delete in removed),
+        equality_files=equality,
+        data_files=data_files,
+    )
+
+
+class _Rewrite:
+    """Merges the delete files of some data files, and commits that.
+
+    Args:
+        config: The table.
+        table: The table as it was at the start.
+        options: What is to be done.
+        run: Runs the tasks; None = in this process.
+    """
+
+    def __init__(self, config: IcebergSourceConfig, table: Table, options: DeleteOptions, run: Runner | None) -> None:
+        self._ref = config.ref
+        self._table = table
+        self._options = options
+        self._run = run
+        self._format = replace(format_of(table, self._ref), file_prefix=f"deletes-{uuid.uuid4()}-")
+        self._merged: list[MergedDeletes] = []
+        # By the id of its snapshot: an attempt that the catalog did not answer, or refused, may have landed.
+        self._attempts: dict[int, tuple[list[MergedDeletes], list[FileEntry]]] = {}
+
+    def rewrite(self, chosen: Sequence[PlannedFile]) -> DeleteRewrite:
+        after = self._table
+        try:
+            self._merge(chosen)
+            reach("after-delete-merge", 0)
+            after = commit_change(self._ref, MetadataChange("rewriting deletes", self._stage, self._has_landed))
+        except CommitStateUnknownError:
+            raise
+        except BaseException as error:
+            # Once an attempt was made, only a conflict tells that no other one can land.
+            if not self._attempts or isinstance(error, CommitConflictError):
+                delete_files(self._table.io, self._written())
+            raise
+        reach("after-delete-commit", 0)
+        landed = next((id for id in self._attempts if after.metadata.snapshot_by_id(id)), None)
+        merged, removed = self._attempts.get(landed or 0, ([], []))
+        files = [each.file for each in merged if each.file]
+        delete_files(self._table.io, self._written() - {file.path for file in files})
+        return replace(
+            _counted(DeleteRewrite(self._ref.name), removed, len(merged)),
+            files_after=len(files),
+            bytes_after=sum(file.data_file.file_size_in_bytes for file in files),
+            rows=sum(file.data_file.record_count for file in files),
+            dropped=len(self._merged) - len(merged),
+            left=len(chosen) - len(self._merged),
+            snapshot_id=landed,
+        )
+
+    def _merge(self, chosen: Sequence[PlannedFile]) -> None:
+        tasks = [self._task(planned) for planned in chosen]
+        reader = RowReader.of(self._table.metadata)
+        limit = self._options.max_time
+        until = None if limit is None else time.time() + float(limit)  # type: ignore[arg-type]
+        work = [
+            DeleteMerge(self._format, reader, number, tuple(tasks[start : start + _FILES_OF_A_TASK]), until)
+            for number, start in enumerate(range(0, len(tasks), _FILES_OF_A_TASK))
+        ]
+        run_tasks(work, self._run, self._merged, self._delete_lost)
+
+    def _task(self, planned: PlannedFile) -> FileTask:
+        deletes = tuple(_merged(planned, self._options))
+        return file_task(PlannedFile(planned.file, deletes), self._table.metadata)
+
+    def _delete_lost(self) -> None:
+        delete_lost(self._table, self._format.file_prefix, self._written())
+
+    def _written(self) -> set[str]:
+        return {each.file.path for each in self._merged if each.file}
+
+    def _stage(self, table: Table) -> Staged | None:
+        head = head_of(table, self._ref.branch)
+        if head is None:
+            return None
+        state = _State.of(table, head)
+        current = {planned.file.path: {delete.path for delete in planned.deletes} for planned in state.files}
+        # Others may have removed the data file, or merged its deletes.
+        merged = [each for each in self._merged if each.merged <= current.get(each.path, set())]
+        removed = state.without({each.path: each.merged for each in merged}, self._options)
+        if not removed:
+            return None
+        snapshot_id = uuid.uuid4().int >> 65
+        transaction = table.transaction()
+        paths = {delete.path for delete in removed}
+        with storage_errors(table.location()):
+            add_snapshot(
+                transaction,
+                added=[],
+                deletes=[each.file.data_file for each in merged if each.file],
+                removed=[],
+                removed_deletes=paths,
+                snapshot_id=snapshot_id,
+                summary={MAINTENANCE: "deletes"},
+                branch=self._ref.branch,
+                concerned=partial(concerns, paths=paths),
+                rewritten_at=head.sequence_number or 0,
+            )
+        self._attempts[snapshot_id] = merged, removed
+        reach("before-delete-commit", 0)
+        return Staged(transaction)
+
+    def _has_landed(self, table: Table) -> bool:
+        return any(table.metadata.snapshot_by_id(snapshot_id) for snapshot_id in self._attempts)
