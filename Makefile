@@ -34,7 +34,7 @@ test-slow: $(STAMP)
 	@$(BIN)/pytest -m slow
 
 unit: $(STAMP)
-	@echo "unit: the tests that need no JVM"
+	@echo "unit: the tests that need neither a JVM nor a table"
 	@$(BIN)/pytest $(IN_TWO) tests/unit tests/contracts
 
 lint: $(STAMP)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.test_compaction import Lake
+from tests.iceberg.test_compaction import Lake
 from volley import Environment
 from volley.errors import SourceError
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.iceberg.pages import recorded_cuts
 from tests.services.readers import Lake, spark_sql
-from tests.unit.pages import recorded_cuts
 from volley import col
 from volley.iceberg import IcebergTable
 

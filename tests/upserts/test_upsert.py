@@ -14,8 +14,8 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
+from tests.iceberg.tables import Files
 from tests.recovery.lake import change_at, disturb
-from tests.unit.tables import Files
 from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY, Lake
 from volley import CommitConflictError, ConfigError, LayoutChangedError, SchemaMismatchError, WriteResult

@@ -62,7 +62,7 @@ from pyiceberg.types import (
     TimestampType,
 )
 
-from tests.unit.planned_tables import PlannedTable
+from tests.iceberg.planned_tables import PlannedTable
 
 DAY = 86_400_000_000
 TYPES: dict[str, tuple[PrimitiveType, list[Any]]] = {

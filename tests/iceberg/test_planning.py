@@ -28,8 +28,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from tests.unit.manifests import IO, avro, java_record, java_schema, manifest_of
-from tests.unit.planned_tables import EQUALITY, PlannedTable
+from tests.iceberg.manifests import IO, avro, java_record, java_schema, manifest_of
+from tests.iceberg.planned_tables import EQUALITY, PlannedTable
 from volley.errors import ExpressionError, StorageError
 from volley.iceberg.read.entries import entries_of, manifests_of
 from volley.iceberg.read.planning import plan

@@ -1,4 +1,4 @@
-"""What the unit tests share."""
+"""Makes tables for tests of `volley/iceberg`, in one catalog on the local disk."""
 
 from __future__ import annotations
 

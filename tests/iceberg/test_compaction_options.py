@@ -21,8 +21,8 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.sorting import NullOrder, SortDirection
 from pyiceberg.transforms import IdentityTransform
 
+from tests.iceberg.test_compaction import SCHEMA, Lake, lake, meanwhile, parted
 from tests.processes import plain_environment
-from tests.unit.test_compaction import SCHEMA, Lake, lake, meanwhile, parted
 from volley import CommitConflictError, ConfigError, SourceError, StorageError, WriteResult
 from volley.iceberg import IcebergSourceConfig, remove_orphan_files
 from volley.iceberg.maintain import compaction
@@ -300,7 +300,7 @@ def test_a_compaction_of_several_commits_that_dies_loses_nothing(lake: Lake, at:
     first, *_ = lake.append(*range(0, 60, 10))
     lake.commit([], [lake.files.positions((first, 3))])
     expected = set(range(60)) - {rows_of(first.file_path)[3]}
-    command = [sys.executable, "-m", "tests.unit.compact", str(lake.folder), str(pair(lake)["group_size"])]
+    command = [sys.executable, "-m", "tests.iceberg.compact", str(lake.folder), str(pair(lake)["group_size"])]
     died = subprocess.run(command, env=plain_environment(**{VARIABLE: at}), timeout=120)
     assert died.returncode == -signal.SIGKILL
     replaced = [snapshot.operation for snapshot in lake.view.snapshots()].count("replace")

@@ -25,7 +25,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransfo
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, UUIDType
 
-from tests.unit.test_iceberg_writer import commit, files_below, paths, write, writer_for
+from tests.iceberg.test_iceberg_writer import commit, files_below, paths, write, writer_for
 from volley import ConfigError, StorageError
 from volley.epoch import WriteResult
 from volley.iceberg.layout.partitioning import Partitioning, Transform, partitioning

@@ -14,8 +14,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import BinaryType, NestedField, PrimitiveType, StringType, UUIDType
 
-from tests.unit.conftest import Make
-from tests.unit.test_iceberg_writer import commit, write
+from tests.iceberg.conftest import Make
+from tests.iceberg.test_iceberg_writer import commit, write
 from volley.iceberg.layout.bounds import bounds, uuid_bounds
 
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
+from tests.iceberg.test_compaction import SCHEMA, Lake, lake
 from tests.processes import plain_environment
-from tests.unit.test_compaction import SCHEMA, Lake, lake
 from volley import CommitConflictError, ConfigError, StorageError, WriteResult
 from volley.iceberg import DeleteRewrite, orphan_files, remove_orphan_files
 from volley.iceberg.maintain import deletes as rewriting
@@ -200,7 +200,7 @@ def test_an_empty_table(lake: Lake) -> None:
 @pytest.mark.parametrize("point", DELETE_POINTS)
 def test_a_rewrite_that_dies_loses_nothing(lake: Lake, point: str) -> None:
     expected = spoil(lake)
-    command = [sys.executable, "-m", "tests.unit.rewrite_deletes", str(lake.folder)]
+    command = [sys.executable, "-m", "tests.iceberg.rewrite_deletes", str(lake.folder)]
     died = subprocess.run(command, env=plain_environment(**{VARIABLE: f"{point}@0"}), timeout=120)
     assert died.returncode == -signal.SIGKILL
     assert lake.deletes() == (2 if point == "after-delete-commit" else 5)

@@ -20,7 +20,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Record
 
-from tests.unit.manifests import IO, data_file, write_manifest
+from tests.iceberg.manifests import IO, data_file, write_manifest
 from volley.iceberg.read.planning import Plan, plan
 from volley.iceberg.schema.reserved import PATH_ID
 

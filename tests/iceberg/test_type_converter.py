@@ -37,7 +37,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from tests.unit.conftest import Make
+from tests.iceberg.conftest import Make
 from volley import ConfigError, SourceError
 from volley.iceberg import TypeConverter
 

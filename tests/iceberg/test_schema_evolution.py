@@ -17,8 +17,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType, NestedField, TimestampNanoType
 
-from tests.unit.conftest import Make
-from tests.unit.snapshots import Commit, History, disturb, lost
+from tests.iceberg.conftest import Make
+from tests.iceberg.snapshots import Commit, History, disturb, lost
 from volley import CommitConflictError, ConfigError, SchemaMismatchError, SourceError, TableNotFoundError
 from volley.iceberg import IcebergSinkConfig, IcebergStorage, SchemaEvolution, TableRef
 from volley.iceberg.catalogs.retry import ATTEMPTS

@@ -26,7 +26,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import FixedType, LongType, NestedField, StringType, UUIDType
 
-from tests.unit.conftest import Make
+from tests.iceberg.conftest import Make
 from volley.epoch import Epoch, WriteResult
 from volley.errors import ConfigError, SchemaMismatchError, SourceError, StorageAccessError, StorageError
 from volley.iceberg import IcebergSinkConfig, IcebergStorage

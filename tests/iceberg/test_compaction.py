@@ -20,9 +20,9 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
+from tests.iceberg.snapshots import disturb, lost, never_sent
+from tests.iceberg.tables import Files
 from tests.processes import plain_environment
-from tests.unit.snapshots import disturb, lost, never_sent
-from tests.unit.tables import Files
 from volley import CommitConflictError, CommitStateUnknownError, ConfigError, LayoutChangedError, SourceContext, col
 from volley.iceberg import (
     IcebergSource,
@@ -346,7 +346,7 @@ def test_a_stream_passes_over_it(lake: Lake, tmp_path: Path) -> None:
 def test_a_compaction_that_dies_loses_nothing(lake: Lake, point: str) -> None:
     first, _ = lake.append(0, 10)
     lake.commit([], [lake.files.positions((first, 3))])
-    command = [sys.executable, "-m", "tests.unit.compact", str(lake.folder)]
+    command = [sys.executable, "-m", "tests.iceberg.compact", str(lake.folder)]
     died = subprocess.run(command, env=plain_environment(**{VARIABLE: f"{point}@0"}), timeout=120)
     assert died.returncode == -signal.SIGKILL
     lake.check({*range(20)} - {3})

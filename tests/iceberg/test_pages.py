@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.pages import recorded_cuts
-from tests.unit.tables import Files
+from tests.iceberg.pages import recorded_cuts
+from tests.iceberg.tables import Files
 from volley import SourceError, col, lit
 from volley.formats import parquet_index
 from volley.formats.input_file import InputFile

@@ -36,7 +36,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from tests.unit.manifests import (
+from tests.iceberg.manifests import (
     CODECS,
     IO,
     avro,

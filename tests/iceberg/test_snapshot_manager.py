@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.snapshots import AT_ONCE, Commit, History, disturb, lost, never_sent
+from tests.iceberg.snapshots import AT_ONCE, Commit, History, disturb, lost, never_sent
 from volley import (
     CatalogUnreachableError,
     CommitConflictError,

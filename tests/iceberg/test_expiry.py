@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.statistics import StatisticsFile
 
-from tests.unit.snapshots import AT_ONCE, Commit, History, disturb, lost, never_sent
+from tests.iceberg.snapshots import AT_ONCE, Commit, History, disturb, lost, never_sent
 from volley import CommitConflictError, CommitStateUnknownError, ConfigError, SnapshotNotFoundError, StorageError
 from volley.iceberg import SnapshotManager, orphan_files, publish_branch, remove_orphan_files
 from volley.iceberg.catalogs.retry import ATTEMPTS

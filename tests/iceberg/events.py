@@ -22,7 +22,7 @@ from pyiceberg.types import (
     NestedField,
 )
 
-from tests.unit.manifests import data_file
+from tests.iceberg.manifests import data_file
 from volley.iceberg import (
     IcebergStorage,
     IcebergTable,

@@ -7,7 +7,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.unit.conftest import Make
+from tests.iceberg.conftest import Make
 from volley import SnapshotExpiredError, SnapshotNotFoundError, SnapshotRolledBackError, TableReplacedError
 from volley.iceberg.read.history import changes_rows, check_same_table, snapshots_between
 

@@ -31,10 +31,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from tests.unit.events import BY_KEY, SCHEMA, Events
-from tests.unit.manifests import IO, write_manifest
-from tests.unit.planned_tables import PlannedTable
-from tests.unit.snapshots import AT_ONCE
+from tests.iceberg.events import BY_KEY, SCHEMA, Events
+from tests.iceberg.manifests import IO, write_manifest
+from tests.iceberg.planned_tables import PlannedTable
+from tests.iceberg.snapshots import AT_ONCE
 from tests.upserts.lake import Lake
 from volley import (
     SourceContext,

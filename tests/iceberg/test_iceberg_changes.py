@@ -17,7 +17,7 @@ from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
-from tests.unit.tables import Files
+from tests.iceberg.tables import Files
 from volley import ConfigError, SnapshotExpiredError, SnapshotNotFoundError
 from volley.iceberg import Delete, Insert, Update, changes_between
 from volley.iceberg.read import changes as reading

@@ -13,8 +13,8 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, UnknownTransform
 
-from tests.unit.events import Events
-from tests.unit.snapshots import AT_ONCE, Commit, disturb, lost, never_sent
+from tests.iceberg.events import Events
+from tests.iceberg.snapshots import AT_ONCE, Commit, disturb, lost, never_sent
 from volley import (
     CatalogAuthError,
     CommitConflictError,
