@@ -19,14 +19,14 @@ errors
 secrets
 checks
 types
-epoch bad_rows registry exposition storage
+epoch bad_rows registry exposition storage maintenance
 metrics plan.expressions
 source sink
 plan
 arrow
 task formats
 spark connectors.console connectors.files connectors.function connectors.kafka connectors.memory connectors.rate
-iceberg.modes iceberg.pyiceberg_private.access
+iceberg.modes iceberg.maintenance iceberg.pyiceberg_private.access
 iceberg.schema iceberg.storage
 iceberg.layout
 iceberg.pyiceberg_private
@@ -37,7 +37,8 @@ iceberg.source_config
 iceberg.write iceberg.read
 iceberg.upsert
 iceberg.commit
-iceberg.sink iceberg.source iceberg.maintain iceberg.changes
+iceberg.source iceberg.maintain iceberg.changes
+iceberg.sink
 iceberg.time_travel
 iceberg
 engine
@@ -62,6 +63,7 @@ VALUES = [
         "iceberg.config",
         "iceberg.source_config",
         "iceberg.modes",
+        "iceberg.maintenance",
         "iceberg.table",
         "iceberg.layout.partitioning",
     ),

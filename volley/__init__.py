@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         VolleyError,
     )
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
+    from volley.maintenance import MaintenanceReport, MaintenanceRun
     from volley.metrics import EpochProgress, Lag, Metrics, MetricsSnapshot
     from volley.plan.expressions import Expr, col, lit
     from volley.sink import Committer, Sink, SinkContext, TaskWriter, Writer
@@ -83,6 +84,8 @@ __all__ = [
     "KafkaSource",
     "Lag",
     "LayoutChangedError",
+    "MaintenanceReport",
+    "MaintenanceRun",
     "MemorySink",
     "MemorySource",
     "Metrics",
@@ -135,6 +138,7 @@ _MODULES = {
     "epoch": ["Epoch", "WriteResult"],
     "errors": _ERRORS,
     "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergSource", "IcebergSourceConfig", "IcebergStorage"],
+    "maintenance": ["MaintenanceReport", "MaintenanceRun"],
     "metrics": ["EpochProgress", "Lag", "Metrics", "MetricsSnapshot"],
     "plan.expressions": ["Expr", "col", "lit"],
     "sink": ["Committer", "Sink", "SinkContext", "TaskWriter", "Writer"],

@@ -27,6 +27,7 @@ __all__ = [
     "path",
     "seconds",
     "secret",
+    "size",
     "text",
 ]
 
@@ -39,6 +40,7 @@ Instant = datetime | str
 """A point in time: a datetime, or a text in ISO 8601 such as ``"2026-11-01T12:00+01:00"``; without a zone, in UTC."""
 
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
+_BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 _PRINTABLE = (bool, int, float, str)
 
 
@@ -87,6 +89,20 @@ def count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise _invalid(name, value, "a whole number above 0")
     return value
+
+
+def size(name: str, value: Any) -> int:
+    """Return a number of bytes above 0, or a text such as ``"32MB"``, as an int; 1 MB is 1,048,576 bytes.
+
+    Example:
+        >>> size("compact_below", "1.5KB"), size("compact_below", 4096)
+        (1536, 4096)
+    """
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMG]?B)", value, re.IGNORECASE) if isinstance(value, str) else None
+    number = int(float(parts[1]) * _BYTES[parts[2].upper()]) if parts else value
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise _invalid(name, value, 'bytes, or a text such as "512KB", "32MB", "1GB"; above 0')
+    return number
 
 
 def duration(name: str, value: Any) -> timedelta:

@@ -14,6 +14,7 @@ from volley.errors import ConfigError, PlanError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from volley.maintenance import MaintenanceReport
     from volley.metrics import Metrics
 
 __all__ = ["Committer", "ExecutorTask", "Sink", "SinkContext", "TaskWriter", "Writer"]
@@ -149,6 +150,19 @@ class Committer(ABC):
         A checkpoint is bound to the ids of its targets.
         """
         return None
+
+    @property
+    def maintenance(self) -> MaintenanceReport | None:
+        """What it does beside the epochs to keep its target in shape; None (default) = nothing."""
+        return None
+
+    def start(self) -> None:
+        """Start what runs beside the epochs. Called once the job runs; the default does nothing."""
+        return
+
+    def stop(self) -> None:
+        """Stop what `start` has started. Called when the job has ended; must not raise. The default does nothing."""
+        return
 
     def last_epoch(self, query_id: str) -> int | None:
         """Return the last epoch of this query that is visible; None (default) = none, or unknown."""

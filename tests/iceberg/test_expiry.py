@@ -16,8 +16,6 @@ from tests.iceberg.snapshots import AT_ONCE, Commit, History, disturb, lost, nev
 from volley import CommitConflictError, CommitStateUnknownError, ConfigError, SnapshotNotFoundError, StorageError
 from volley.iceberg import SnapshotManager, orphan_files, publish_branch, remove_orphan_files
 from volley.iceberg.catalogs.retry import ATTEMPTS
-from volley.iceberg.maintain.expiry import expire
-from volley.iceberg.maintain.retention import Rule
 from volley.iceberg.maintain.unneeded import is_inside
 
 MERGED = {"commit_manifest-merge_enabled": "true", "commit_manifest_min-count-to-merge": "2"}
@@ -90,12 +88,6 @@ def test_by_number_and_by_age(history: History) -> None:
     history.check(before)
     assert [each.id for each in history.manager.expire_snapshots(times[-1].isoformat()).snapshots] == ids[-3:-1]
     history.check(before)
-
-
-def test_at_most_so_many_whatever_their_age(plain: History) -> None:
-    ids = write(plain)
-    rule = Rule(datetime.now(UTC), retain_most=3)
-    assert [each.id for each in expire(plain.ref, rule.expired, outside=False).snapshots] == ids[:-3]
 
 
 def test_the_tables_own_settings_count_where_none_are_given(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from volley.iceberg.catalogs.values import (
 )
 from volley.iceberg.config import COMPRESSIONS, TUNINGS, Tuning
 from volley.iceberg.layout.partitioning import Partitioning, Transform, partitioning
+from volley.iceberg.maintenance import Maintenance
 from volley.iceberg.modes import Append, Overwrite, Upsert, commit_mode
 
 LAKE = IcebergStorage.Local("/tmp/lake")
@@ -58,6 +59,7 @@ SETTERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("with_create_table", (False,), {"create_table": False}),
     ("with_partitioning", (Partitioning.bucket("id"),), {"partitioning": Partitioning.bucket("id")}),
     ("with_branch", ("main",), {}),
+    ("with_maintenance", (Maintenance(),), {"maintenance": Maintenance()}),
     ("with_branch", ("audit",), {"branch": "audit"}),
     ("with_snapshot_properties", ({"team": "data"},), {"snapshot_properties": {"team": "data"}}),
     ("with_table_properties", ({"owner": "data"},), {"table_properties": {"owner": "data"}}),

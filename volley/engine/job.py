@@ -21,6 +21,7 @@ from volley.engine.epochs import EpochResult, Epochs
 from volley.engine.running import release
 from volley.errors import JobError, VolleyError
 from volley.exposition import Endpoint
+from volley.maintenance import MaintenanceReport
 from volley.metrics import EpochProgress
 from volley.spark.errors import is_slow_start, translate
 from volley.task.failpoints import reach
@@ -141,6 +142,12 @@ class Job:
         return replace(self._progress, seconds=time.monotonic() - self._began, running=self.metrics.running)
 
     @property
+    def maintenance(self) -> MaintenanceReport:
+        """What the maintenance of its tables has done lately, and when more is due; prints as a list."""
+        reports = (committer.maintenance for committer in self._epochs.committers)
+        return MaintenanceReport.of(report for report in reports if report is not None)
+
+    @property
     def exception(self) -> VolleyError | None:
         """The error that the job failed with; None while it runs, or if it did not fail."""
         return self._failure if self._ended.is_set() else None
@@ -191,6 +198,8 @@ class Job:
             translated = self._translate(error)
             raise translated from translated.__cause__
         self._ends = State.FINISHED if bounded else State.STOPPED
+        for committer in self._epochs.committers:
+            committer.start()
         threading.Thread(target=self._watch, args=[writer.start], name=f"volley-{self.name}", daemon=True).start()
 
     def _watch(self, start: Callable[[], StreamingQuery]) -> None:
@@ -208,6 +217,8 @@ class Job:
             self._epochs.remember(self._query_id)
         self._progress = replace(self.progress, state=state, running=None)
         self._readers.stop()
+        for committer in self._epochs.committers:
+            committer.stop()
         if self._endpoint:
             self._endpoint.close()
         release(self._epochs.log.checkpoint)

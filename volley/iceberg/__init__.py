@@ -24,6 +24,7 @@ from volley.iceberg.maintain.values import (
     SnapshotInfo,
     SnapshotList,
 )
+from volley.iceberg.maintenance import Maintenance
 from volley.iceberg.modes import Append, Overwrite, Upsert
 from volley.iceberg.schema.converter import TypeConverter
 from volley.iceberg.sink import IcebergSink
@@ -55,6 +56,7 @@ __all__ = [
     "Incremental",
     "Insert",
     "LocalStorage",
+    "Maintenance",
     "ManifestRewrite",
     "MemoryCatalog",
     "NessieCatalog",

@@ -9,11 +9,12 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, Literal, Self, cast
 
-from volley.checks import Duration, duration, flag, keep, mapping, names, one_of, optional
+from volley.checks import Duration, duration, flag, keep, mapping, names, of_type, one_of, optional
 from volley.errors import ConfigError
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.values import RestCatalog, catalog_from_uri
 from volley.iceberg.layout.partitioning import Partitioning, partitioning
+from volley.iceberg.maintenance import Maintenance
 from volley.iceberg.modes import Append, CommitMode, EvolutionMode, check_evolution, commit_mode
 from volley.iceberg.storage.values import IcebergStorage
 from volley.iceberg.table import TableRef
@@ -108,10 +109,12 @@ class IcebergSinkConfig:
     snapshot_properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     dead_letter: str | None = None
     table_properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    maintenance: Maintenance | None = None
 
     def __post_init__(self) -> None:
         keep(self, properties=mapping, snapshot_properties=mapping, table_properties=mapping, renames=mapping)
         keep(self, flush_interval=optional(duration), drops=names, create_table=flag)
+        keep(self, maintenance=optional(of_type(Maintenance, "Maintenance(), or None")))
         self._keep("partitioning", partitioning(self.partitioning))
         self._keep("commit_mode", commit_mode(self.commit_mode))
         self._keep("namespace", self.ref.namespace)
@@ -330,6 +333,22 @@ class IcebergSinkConfig:
             'db.bad_events'
         """
         return replace(self, dead_letter=target)
+
+    def with_maintenance(self, maintenance: Maintenance | None) -> IcebergSinkConfig:
+        """Set how the job keeps the table in shape while it writes it; None (the default) = not at all.
+
+        Beside the epochs, one task at a time, small files and those with deleted rows are compacted, manifests are
+        rewritten and snapshots expire. Jobs that write to one table take turns, through a property of the table. A
+        failure is logged and never stops the job; ``print(job.maintenance)`` shows what was done and what is due. A
+        table of format version 3 can't be compacted, which is logged once.
+
+        Example:
+            >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage, Maintenance
+            >>> config = IcebergSinkConfig(namespace="db", table="events", storage=IcebergStorage.Local("/tmp/lake"))
+            >>> config.with_maintenance(Maintenance(expire_after="2d")).maintenance.expire_after
+            datetime.timedelta(days=2)
+        """
+        return replace(self, maintenance=maintenance)
 
     def with_tuning(self, preset: Tuning) -> IcebergSinkConfig:
         """Set batch size, flush interval and file size at once; later calls of other methods override them.

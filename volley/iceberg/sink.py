@@ -114,7 +114,10 @@ class IcebergSink(Sink):
         """
         from volley.iceberg.commit.committer import IcebergCommitter
         from volley.iceberg.commit.tables import open_table
+        from volley.iceberg.maintain.committer import MaintainingCommitter
 
         catalog, table = open_table(self.config, context.schema, create=not context.resumed)
+        if self.config.maintenance is not None:
+            return MaintainingCommitter(catalog, table, self.config, context, self.config.maintenance)
         committer: IcebergCommitter = IcebergCommitter(catalog, table, self.config, context)
         return committer

@@ -45,8 +45,6 @@ class Rule:
         now: The time from which ages count.
         older_than: Snapshots of this time and later ones are kept; None = the table's setting.
         retain_last: The number of snapshots that each branch keeps in any case; None = the table's setting.
-        retain_most: The number of snapshots of each branch above which the older ones go whatever their age, unless
-            the branch has settings of its own; None = no limit.
         ids: The ids of the snapshots to remove instead, whatever their age; None = by age.
         table: The table's dotted name, for messages.
     """
@@ -54,7 +52,6 @@ class Rule:
     now: datetime
     older_than: datetime | None = None
     retain_last: int | None = None
-    retain_most: int | None = None
     ids: frozenset[int] | None = None
     table: str = ""
 
@@ -82,11 +79,6 @@ class Rule:
             return ref.min_snapshots_to_keep
         return self.retain_last or int(metadata.properties.get(_MIN_SNAPSHOTS, 1))
 
-    def most(self, ref: SnapshotRef) -> int | None:
-        """Return the number of snapshots above which those of a branch go whatever their age; None = no limit."""
-        has_own = ref.min_snapshots_to_keep is not None or ref.max_snapshot_age_ms is not None
-        return None if has_own else self.retain_most
-
 
 def _by_age(metadata: TableMetadata, rule: Rule) -> Expired:
     refs = {name: ref for name, ref in metadata.refs.items() if not _is_too_old(metadata, name, ref, rule)}
@@ -97,7 +89,7 @@ def _by_age(metadata: TableMetadata, rule: Rule) -> Expired:
         if ref.snapshot_ref_type == SnapshotRefType.BRANCH:
             chain = list(ancestors_of(metadata.snapshot_by_id(ref.snapshot_id), metadata))
             referenced.update(snapshot.snapshot_id for snapshot in chain)
-            kept.update(_kept(chain[: rule.most(ref)], rule.keeps(metadata, ref), rule.cutoff(metadata, ref)))
+            kept.update(_kept(chain, rule.keeps(metadata, ref), rule.cutoff(metadata, ref)))
             kept.update(_unpublished(chain, metadata.current_snapshot_id))
     # Snapshots that no branch leads to, such as rolled back ones, are kept by age alone.
     cutoff = rule.cutoff(metadata)

@@ -1,0 +1,229 @@
+"""Maintenance beside a job's epochs: the table stays small and whole, no epoch waits for it or fails by it."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.upserts.conftest import MakeLake
+from tests.upserts.lake import QUERY, Lake, do
+from tests.waiting import wait_until
+from volley import IcebergSink, SinkContext, WriteResult
+from volley.iceberg import Append, Maintenance, Upsert, orphan_files
+from volley.iceberg.maintain import compaction, manifests
+from volley.iceberg.maintain.committer import MaintainingCommitter
+from volley.iceberg.maintain.lease import LEASE, Lease
+from volley.iceberg.maintain.maintainer import _Stopping
+from volley.iceberg.modes import CommitMode
+from volley.sink import ExecutorTask
+
+SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
+OFTEN = Maintenance(commits=10, budget=1.0, expire_after="1ms", retain_last=5)
+
+Open = Callable[..., tuple[Lake, MaintainingCommitter]]
+
+
+@pytest.fixture
+def opened(make_lake: MakeLake) -> Iterator[Open]:
+    """Opens the committer of a job with maintenance, and stops it in the end."""
+    committers: list[MaintainingCommitter] = []
+
+    def made(
+        mode: CommitMode = Append(),  # noqa: B008
+        maintenance: Maintenance = OFTEN,
+        run: Callable[[Sequence[ExecutorTask]], list[WriteResult]] = do,
+        **properties: str,
+    ) -> tuple[Lake, MaintainingCommitter]:
+        lake = make_lake(mode, SCHEMA, **properties)
+        lake.config = lake.config.with_maintenance(maintenance)
+        committer = IcebergSink(lake.config).open(SinkContext("job", SCHEMA, lake.metrics, do, run_beside=run))
+        assert isinstance(committer, MaintainingCommitter)
+        committers.append(committer)
+        return lake, committer
+
+    yield made
+    for committer in committers:
+        committer.stop()
+        committer._catalog.close()
+
+
+def commit(lake: Lake, committer: MaintainingCommitter, number: int, *ids: int) -> None:
+    committer.last_epoch(QUERY)
+    committer.commit(*lake.write(committer, number, [{"id": each, "name": str(number)} for each in ids]))
+
+
+def names(committer: MaintainingCommitter) -> list[str]:
+    """The actions that have done something so far."""
+    return [run.action for run in committer.maintenance.runs if run.succeeded]
+
+
+@pytest.mark.parametrize("strategy", ["merge_on_read", "copy_on_write"])
+def test_a_table_that_is_upserted_stays_small_and_keeps_its_rows(opened: Open, strategy: Any) -> None:
+    lake, committer = opened(Upsert("id", strategy=strategy))
+    committer.start()
+    chance, model = random.Random(7), dict[int, str]()
+    for number in range(60):
+        ids = chance.sample(range(200), 8)
+        commit(lake, committer, number, *ids)
+        model |= dict.fromkeys(ids, str(number))
+    wait_until(lambda: {"compaction", "expiry"} <= set(names(committer)), 60, "maintenance")
+    committer.stop()
+    assert lake.rows() == lake.duckdb_rows()
+    assert {row["id"]: row["name"] for row in lake.rows()} == model
+    assert committer.last_epoch(QUERY) == 59
+    assert all(run.succeeded for run in committer.maintenance.runs)
+    assert lake.metrics.commit_retries == 0
+    assert LEASE not in lake.table().properties
+    assert len(lake.table().snapshots()) < 60
+    assert orphan_files(lake.config, 0) == []
+
+
+def test_it_is_due_after_some_commits_and_says_so(opened: Open) -> None:
+    lake, committer = opened(maintenance=Maintenance(commits=9, budget=1.0))
+    committer.start()
+    assert str(committer.maintenance) == "db.events: due after 9 more commits"
+    for number in range(8):
+        commit(lake, committer, number, number)
+    assert str(committer.maintenance).endswith("s, or after 1 more commits")
+    assert committer.maintenance.runs == ()
+    commit(lake, committer, 8, 8)
+    wait_until(lambda: names(committer), 60, "compaction")
+    assert "9 data files" in str(committer.maintenance)
+    assert len(lake.table().inspect.data_files()) == 1
+
+
+def test_it_is_due_after_some_time(opened: Open) -> None:
+    lake, committer = opened(maintenance=Maintenance(every="1ms", commits=1_000_000, budget=1.0))
+    for number in range(9):
+        commit(lake, committer, number, number)
+    committer.start()
+    wait_until(lambda: names(committer), 60, "compaction")
+
+
+def test_it_rests_as_its_budget_says(opened: Open) -> None:
+    lake, committer = opened(maintenance=Maintenance(commits=1, budget=0.001))
+    committer.start()
+    commit(lake, committer, 0, 0)
+    # A pass of some milliseconds is followed by a rest of a thousand times as long.
+    wait_until(lambda: committer._maintainer._earliest > committer._maintainer._due_at - 590, 60, "the first pass")
+    for number in range(1, 12):
+        commit(lake, committer, number, number)
+    assert committer.maintenance.runs == ()
+    assert committer.maintenance.due["db.events"].startswith("in ")
+
+
+def test_an_epoch_that_commits_meanwhile_meets_no_conflict(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is staged is staged anew after it, and in its turn."""
+    lake, committer = opened()
+    for number in range(10):
+        commit(lake, committer, number, number)
+    numbers = iter(range(10, 20))
+
+    def reached(point: str, _: int) -> None:
+        if point in ("before-replacement", "before-manifests") and (number := next(numbers)) < 13:
+            epoch = threading.Thread(target=commit, args=[lake, committer, number, number])
+            epoch.start()
+            # It waits for its turn once an attempt has failed.
+            epoch.join(5 if number in (10, 12) else 0.2)
+            assert epoch.is_alive() == (number not in (10, 12))
+
+    monkeypatch.setattr(compaction, "reach", reached)
+    monkeypatch.setattr(manifests, "reach", reached)
+    committer._maintainer._maintain()
+    wait_until(lambda: committer.last_epoch(QUERY) >= 11, 30, "the epochs")  # type: ignore[operator]
+    assert names(committer)[0] == "compaction"
+    assert lake.metrics.commit_retries == 0
+    assert [row["id"] for row in sorted(lake.rows(), key=lambda row: int(row["id"]))][:12] == list(range(12))
+
+
+def test_what_the_table_does_not_allow_is_logged_once(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    lake, committer = opened(gc_enabled="false")
+    for number in range(10):
+        commit(lake, committer, number, number)
+    with caplog.at_level(logging.INFO, "volley"):
+        committer._maintainer._maintain()
+        committer._maintainer._maintain()
+    assert [run.action for run in committer.maintenance.runs if not run.succeeded] == ["expiry"]
+    assert [record.levelname for record in caplog.records if "gc.enabled is false" in record.message] == ["WARNING"]
+    assert "compaction" in names(committer)
+
+
+def test_a_failure_is_logged_and_tried_again(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    failures = iter([OSError("no space left on device")])
+
+    def run(tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
+        for failure in failures:
+            raise failure
+        return do(tasks)
+
+    lake, committer = opened(run=run)
+    for number in range(10):
+        commit(lake, committer, number, number)
+    committer._maintainer._maintain()
+    assert next((run.action, run.succeeded) for run in committer.maintenance.runs) == ("compaction", False)
+    assert "OSError: no space left on device" in caplog.text
+    committer._maintainer._maintain()
+    assert "compaction" in names(committer)
+    assert [row["id"] for row in lake.rows()] == list(range(10))
+
+
+def test_a_job_that_stops_waits_for_one_task_at_most(opened: Open) -> None:
+    begun: list[ExecutorTask] = []
+
+    def run(tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
+        begun.extend(tasks)
+        stopping = threading.Thread(target=committer.stop)
+        stopping.start()
+        wait_until(lambda: committer._maintainer._stopping, 10, "the stop")
+        return do(tasks)
+
+    _, committer = opened(run=run)
+    with pytest.raises(_Stopping):
+        committer._maintainer._run_tasks([WriteResult, WriteResult])
+    assert len(begun) == 1
+
+
+def test_two_jobs_take_turns(opened: Open) -> None:
+    lake, _ = opened()
+    ref = lake.config.ref
+    first, second = Lease(ref, 600), Lease(ref, 600)
+    assert first.take()
+    assert not second.take()
+    assert first.take()
+    second.release()
+    assert not second.take()
+    first.release()
+    assert second.take()
+    assert lake.table().properties[LEASE].startswith(second._owner)
+
+
+def test_an_expired_lease_is_taken_over_and_a_valid_one_renewed_in_time(opened: Open) -> None:
+    lake, _ = opened()
+    ref = lake.config.ref
+    gone, other = Lease(ref, 0.001), Lease(ref, 600)
+    assert gone.take()
+    wait_until(other.take, 10, "the lease")
+    assert not gone.take()
+    before = lake.table().metadata_location
+    assert other.take()
+    # More than half of its time is left: nothing is committed.
+    assert lake.table().metadata_location == before
+    other._seconds = 1_000_000
+    assert other.take()
+    assert lake.table().metadata_location != before
+
+
+def test_another_job_holds_the_lease(opened: Open) -> None:
+    lake, committer = opened()
+    for number in range(10):
+        commit(lake, committer, number, number)
+    assert Lease(lake.config.ref, 600).take()
+    committer._maintainer._maintain()
+    assert committer.maintenance.runs == ()
+    assert len(lake.table().inspect.data_files()) == 10

@@ -1,0 +1,52 @@
+"""Commits the epochs of a sink whose table the job maintains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from volley.epoch import Epoch, WriteResult
+from volley.iceberg.commit.committer import IcebergCommitter
+from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.maintain.maintainer import Maintainer
+from volley.iceberg.maintenance import Maintenance
+from volley.maintenance import MaintenanceReport
+from volley.sink import SinkContext
+
+__all__ = ["MaintainingCommitter"]
+
+
+class MaintainingCommitter(IcebergCommitter):
+    """Commits epochs, and maintains the table beside them.
+
+    Args:
+        catalog: The catalog of the table.
+        table: The table.
+        config: The sink's settings.
+        context: The sink's context in the job.
+        maintenance: What is to be done, and when.
+    """
+
+    def __init__(
+        self, catalog: Catalog, table: Table, config: IcebergSinkConfig, context: SinkContext, maintenance: Maintenance
+    ) -> None:
+        super().__init__(catalog, table, config, context)
+        self._maintainer = Maintainer(config, maintenance, context)
+
+    def start(self) -> None:
+        self._maintainer.start()
+
+    def stop(self) -> None:
+        self._maintainer.stop()
+
+    @property
+    def maintenance(self) -> MaintenanceReport:
+        """What the maintenance has done lately, and when more is due."""
+        return self._maintainer.report
+
+    def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        super().commit(epoch, results)
+        if any(result.committables for result in results):
+            self._maintainer.committed()

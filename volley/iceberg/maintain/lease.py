@@ -1,0 +1,80 @@
+"""The lease of a table's maintenance: several jobs that write to one table agree through its catalog."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+
+from pyiceberg.table import Table, Transaction
+
+from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
+from volley.iceberg.pyiceberg_private.access import checks_itself, still
+from volley.iceberg.table import TableRef
+
+__all__ = ["LEASE", "Lease"]
+
+LEASE = "volley.maintainer"
+"""Table property: the holder's id, and the time in milliseconds since 1970 up to which it holds the lease."""
+
+
+class Lease:
+    """The right of one job to maintain a table for a time; a table property.
+
+    It saves work and keeps nothing safe: compactions of two jobs don't harm each other, the later one drops what the
+    earlier one has replaced. So it is enough that the drivers' clocks differ by less than half of the lease's time.
+    With a catalog that can't check a property in a commit, two jobs that take an expired lease in the same moment may
+    both think that they hold it, until one of them looks again.
+
+    Args:
+        table: The table.
+        seconds: How long it lasts. An expired lease is anyone's.
+    """
+
+    def __init__(self, table: TableRef, seconds: float) -> None:
+        self._table = table
+        self._seconds = seconds
+        self._owner = str(uuid.uuid4())
+
+    def take(self) -> bool:
+        """Take or renew the lease; return False if another job holds it.
+
+        Raises:
+            VolleyError: If the catalog can't be reached, or others changed the table during each attempt.
+        """
+        after = commit_change(self._table, MetadataChange("taking the lease of maintenance", self._stage, self._has))
+        return self._has(after)
+
+    def release(self) -> None:
+        """Let others take the lease at once. Raises as `take` does."""
+        commit_change(self._table, MetadataChange("releasing the lease", self._stage_release, lambda table: True))
+
+    def _stage(self, table: Table) -> Staged | None:
+        owner, until = _holder(table.properties)
+        left = until - time.time()
+        if left > (self._seconds / 2 if owner == self._owner else 0):
+            return None
+        transaction = table.transaction()
+        transaction.set_properties({LEASE: f"{self._owner} {int((time.time() + self._seconds) * 1000)}"})
+        return self._staged(table, transaction)
+
+    def _stage_release(self, table: Table) -> Staged | None:
+        if _holder(table.properties)[0] != self._owner:
+            return None
+        transaction = table.transaction()
+        transaction.remove_properties(LEASE)
+        return self._staged(table, transaction)
+
+    def _staged(self, table: Table, transaction: Transaction) -> Staged:
+        before = table.properties.get(LEASE)
+        unchanged = still(lambda metadata: metadata.properties.get(LEASE) == before)
+        return Staged(transaction, [unchanged] if checks_itself(table.catalog) else ())
+
+    def _has(self, table: Table) -> bool:
+        return _holder(table.properties)[0] == self._owner
+
+
+def _holder(properties: Mapping[str, str]) -> tuple[str, float]:
+    """Return the id of the lease's holder, and the time up to which it has it; 0 if nobody does."""
+    owner, _, until = properties.get(LEASE, "").partition(" ")
+    return owner, int(until) / 1000 if until.isdecimal() else 0.0

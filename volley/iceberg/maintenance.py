@@ -1,0 +1,67 @@
+"""Maintenance: how a job keeps the table that it writes in shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from volley.checks import Duration, count, duration, flag, keep, optional, size
+from volley.errors import ConfigError
+
+__all__ = ["Maintenance"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maintenance:
+    """How a job keeps the table that it writes in shape; see `IcebergSinkConfig.with_maintenance`.
+
+    The defaults suit a table that is written once a second. Sizes become bytes, time spans timedeltas.
+
+    Args:
+        compact_below: Data files below this size are compacted: bytes, or a text such as ``"32MB"``. A file waits for
+            others of its partition with together as many rows, so that each row is rewritten a few times only. None =
+            no compaction.
+        deletes_above: Data files with at least this share of deleted rows are rewritten.
+        expire_after: Snapshots of this age expire, with their files. None = none expire.
+        retain_last: The number of snapshots that each branch keeps even if they are older.
+        retain_most: The number of snapshots above which older ones of a branch expire, once they are an hour old; None
+            = no limit. Let queries and pauses of readers be shorter than that, or set a larger number.
+        manifests: True regroups the manifests by partition.
+        every: Maintenance is due this long after the last one, if the job has committed since.
+        commits: Maintenance is due after this many commits, too.
+        budget: The largest share of the time that it takes, above 0 and at most 1.
+
+    Raises:
+        ConfigError: If one is wrong.
+
+    Example:
+        >>> from volley.iceberg import Maintenance
+        >>> Maintenance(compact_below="64MB", every="5m").compact_below
+        67108864
+    """
+
+    compact_below: int | str | None = "32MB"
+    deletes_above: float = 0.2
+    expire_after: Duration | None = timedelta(days=7)
+    retain_last: int = 100
+    retain_most: int | None = 1000
+    manifests: bool = True
+    every: Duration = timedelta(minutes=10)
+    commits: int = 100
+    budget: float = 0.2
+
+    def __post_init__(self) -> None:
+        keep(self, compact_below=optional(size), deletes_above=_share, manifests=flag)
+        keep(self, expire_after=optional(duration), retain_last=count, retain_most=optional(count))
+        keep(self, every=duration, commits=count, budget=_share)
+        if self.retain_most is not None and self.retain_most < self.retain_last:
+            raise ConfigError(
+                f"retain_most {self.retain_most} is below retain_last {self.retain_last}", hint="swap the two"
+            )
+
+
+def _share(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ConfigError(f"{name} {value!r} is not valid", hint="a number above 0, at most 1")
+    return value
