@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.iceberg.pages import recorded_cuts
 from tests.iceberg.tables import Files
 from volley import SourceError, col, lit
-from volley.formats import parquet_index
+from volley.formats import parquet_index, parquet_ranges
 from volley.formats.input_file import InputFile
 from volley.formats.parquet import opened
 from volley.formats.parquet_index import PagedFile
@@ -115,7 +115,10 @@ def test_any_ranges_of_any_pages(data: st.DataObject, tmp_path_factory: pytest.T
         borders = sorted(data.draw(st.sets(st.integers(0, size), max_size=6)))
         ranges = [range(*pair) for pair in zip(borders[::2], borders[1::2], strict=False)]
         most = data.draw(st.integers(1, 400))
-        found = list(read_ranges(parquet, index, names, number, ranges, None, most))
+        pieces = data.draw(st.sampled_from([500, 10_000, 32 << 20]))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(parquet_ranges, "_PIECE_BYTES", pieces)
+            found = list(read_ranges(parquet, index, names, number, ranges, None, most))
         before = number * group
         expected = [row for each in ranges for row in rows.slice(before + each.start, len(each)).to_pylist()]
         assert list(map(repr, (row for batch, _ in found for row in batch.to_pylist()))) == list(map(repr, expected))
@@ -180,3 +183,26 @@ def test_a_filter_on_a_sorted_table_reads_few_pages(tmp_path: Path, monkeypatch:
     assert [name for name, _ in cuts] == ["id", "name"]
     assert sum(size for _, size in cuts) < files.ref.load().inspect.files()["file_size_in_bytes"][0].as_py() / 4
     files.close()
+
+
+@given(data=st.data())
+def test_a_damaged_index_is_an_error_or_harmless(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    rows = pa.table({"id": range(900), "text": [f"text {n}" for n in range(900)]})
+    path = tmp_path_factory.mktemp("damaged") / "file.parquet"
+    written(rows, path, max_rows_per_page=50)
+    content = bytearray(path.read_bytes())
+    metadata = pq.read_metadata(path)
+    start = metadata.row_group(0).column(1).data_page_offset + metadata.row_group(0).column(1).total_compressed_size
+    place = data.draw(st.integers(start - 5_000, len(content) - 8 - metadata.serialized_size - 1))
+    content[place] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    file = InputFile(str(path), len(content), partial(path.open, "rb"))
+    try:
+        with paged(file) as (parquet, index):
+            for name in rows.column_names:
+                column = index.column(0, name)
+                assert column is None or len(index.statistics(column)) == len(column.pages)
+            found = list(read_ranges(parquet, index, ["id"], 0, [range(100, 170)], None, 1_000))
+    except SourceError:
+        return
+    assert [value for batch, _ in found for value in batch["id"].to_pylist()] == list(range(100, 170))

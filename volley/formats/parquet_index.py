@@ -6,6 +6,7 @@ See https://parquet.apache.org/docs/file-format/pageindex.
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from volley.formats.input_file import InputFile
 from volley.formats.parquet_footer import damaged, footer_bytes
+from volley.formats.parquet_pages import Window, count_values
 from volley.formats.thrift import I32, I64, Malformed, read_struct, write_struct
 
 if TYPE_CHECKING:
@@ -102,6 +104,11 @@ class PagedFile:
         return footer
 
     @cached_property
+    def _size(self) -> int:
+        """The file's size in bytes."""
+        return int(self._stream.seek(0, os.SEEK_END))
+
+    @cached_property
     def _flat(self) -> dict[str, tuple[int, bytes]]:
         """The number of the leaf and the encoded element of each column that is neither nested nor a list."""
         flat, leaf, elements = dict[str, tuple[int, bytes]](), 0, iter(self._footer[2][1:])
@@ -162,6 +169,9 @@ class PagedFile:
             column: The column.
             rows: The rows in the row group.
             field: The column as Arrow reads it.
+
+        Raises:
+            SourceError: If the index does not fit the pages.
         """
         spans = column.rows_of_pages
         first = next(number for number, span in enumerate(spans) if rows.start < span.stop)
@@ -170,6 +180,8 @@ class PagedFile:
         dictionary = self._bytes(_start(column), column.pages[0][1])
         content = dictionary + self._bytes(start, end)
         count = spans[last].stop - spans[first].start
+        if count_values(Window(BytesIO(content)), 0, len(content)) != count:
+            raise damaged(self._file, f"the page index of column {column.name!r} does not fit its pages")
         footer = self._small_footer(column, field, count, len(dictionary), len(content))
         whole = _MAGIC + content + footer + len(footer).to_bytes(4, "little") + _MAGIC
         file = replace(self._file, size=len(whole), open=lambda: nullcontext(BytesIO(whole)))
@@ -207,11 +219,10 @@ class PagedFile:
         return read_struct(self._bytes(position, position + size), 0, fields)[0]
 
     def _bytes(self, start: int, end: int) -> bytes:
+        if not 0 <= start <= end <= self._size:
+            raise damaged(self._file, f"it has no bytes {start} to {end}")
         self._stream.seek(start)
-        data = self._stream.read(end - start)
-        if len(data) < end - start:
-            raise damaged(self._file, f"it ends before byte {end}")
-        return bytes(data)
+        return bytes(self._stream.read(end - start))
 
 
 def _leaves_below(elements: Iterator[bytes], children: int) -> int:

@@ -13,7 +13,7 @@ from volley.formats.thrift import Malformed, read_struct
 if TYPE_CHECKING:
     from volley.formats.thrift import Fields
 
-__all__ = ["Pages", "Window", "pages_of"]
+__all__ = ["Pages", "Window", "count_values", "pages_of"]
 
 _HEADER = 512
 _LONGEST_HEADER = 16 << 20
@@ -110,7 +110,7 @@ class Pages:
 def pages_of(window: Window, chunk: Chunk) -> Pages:
     """Return the page sizes of a chunk, by its page headers. Stops at a damaged one: decoding it will raise."""
     data, dictionary, mean, value = 0, 0, 0.0, 0.0
-    for page_type, size, count, encoding in _headers(window, chunk):
+    for page_type, size, count, encoding in _headers(window, chunk.start, chunk.size):
         if page_type == _DICTIONARY:
             dictionary = max(dictionary, size)
         else:
@@ -121,9 +121,14 @@ def pages_of(window: Window, chunk: Chunk) -> Pages:
     return Pages(data, dictionary, mean, value)
 
 
-def _headers(window: Window, chunk: Chunk) -> Iterator[tuple[int, int, int, int]]:
+def count_values(window: Window, start: int, size: int) -> int:
+    """Return how many values the data pages in some bytes have, nulls included, by the page headers."""
+    return sum(count for page_type, _, count, _ in _headers(window, start, size) if page_type != _DICTIONARY)
+
+
+def _headers(window: Window, start: int, size: int) -> Iterator[tuple[int, int, int, int]]:
     """Yield the type, decompressed size, number of values and encoding of each page."""
-    position, end = chunk.start, chunk.start + chunk.size
+    position, end = start, start + size
     while position < end:
         header, length = _header(window, position, end)
         if length == 0 or (packed := header.get(3, 0)) < 0:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
+from volley.formats.input_file import InputFile
 from volley.formats.parquet import OpenParquet, opened
+from volley.formats.parquet_footer import Group, damaged
 from volley.formats.parquet_index import PagedColumn, PagedFile
 
 __all__ = ["read_ranges"]
+
+_PIECE_BYTES = 32 << 20
 
 _Read = Callable[[range], Iterator[pa.Array]]
 
@@ -44,14 +49,25 @@ def read_ranges(
         if column is not None:
             return lambda wanted: _paged(parquet, paged, column, wanted, encoded, rows)
         batches = parquet.batches([name], [group], encoded, rows)
-        return _Whole(batch.column(0) for batch, _ in batches)
+        return _Values(parquet.file, (batch.column(0) for batch, _ in batches))
 
     reads = [read(name) for name in columns]
-    for wanted in ranges:
+    most = _rows_of_a_piece(parquet.groups[group])
+    for wanted in chain.from_iterable(_pieces(each, most) for each in ranges):
         first = before + wanted.start
         for arrays in _aligned([read(wanted) for read in reads]):
             yield pa.RecordBatch.from_arrays(arrays, list(columns)), first
             first += len(arrays[0])
+
+
+def _rows_of_a_piece(group: Group) -> int:
+    """Return how many rows are held in memory at a time, still encoded."""
+    size = sum(chunk.size for chunk in group.chunks)
+    return max(1, _PIECE_BYTES * group.rows // max(1, size))
+
+
+def _pieces(rows: range, most: int) -> Iterator[range]:
+    return (rows[start : start + most] for start in range(0, len(rows), most))
 
 
 def _paged(
@@ -66,25 +82,29 @@ def _paged(
     file, first = paged.cut(column, wanted, parquet.schema.field(column.name))
     with opened(file) as cut:
         arrays = (batch.column(0) for batch, _ in cut.batches([column.name], [0], encoded, rows))
-        yield from _Whole(arrays, first)(wanted)
+        yield from _Values(file, arrays, first)(wanted)
 
 
-class _Whole:
+class _Values:
     """Yields the values of some rows, range by range, from the values of all.
 
     Args:
+        file: The file, for its name in errors.
         arrays: The values.
         first: The row of the first value.
     """
 
-    def __init__(self, arrays: Iterator[pa.Array], first: int = 0) -> None:
+    def __init__(self, file: InputFile, arrays: Iterator[pa.Array], first: int = 0) -> None:
+        self._file = file
         self._arrays = arrays
         self._at = first
         self._rest: pa.Array | None = None
 
     def __call__(self, wanted: range) -> Iterator[pa.Array]:
         while self._at < wanted.stop:
-            values = next(self._arrays) if self._rest is None else self._rest
+            values = _next(self._arrays) if self._rest is None else self._rest
+            if values is None:
+                raise damaged(self._file, f"it has no values from row {self._at} of a row group on")
             first, end = self._at, min(self._at + len(values), wanted.stop)
             self._at, self._rest = end, values.slice(end - first) if end - first < len(values) else None
             if end > wanted.start:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
@@ -25,6 +26,9 @@ from volley.iceberg.schema.types import arrow_schema
 __all__ = ["OpenDataFile", "open_data_file"]
 
 _BATCH_ROWS = 65_536
+_LOCAL = ("", "file")
+# What an object store transfers in the time that a request takes, in bytes.
+_REMOTE_READ = 5 << 20
 _ALL: Mapping[int, Sequence[range]] = {}
 
 
@@ -113,10 +117,19 @@ class OpenDataFile:
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield the rows as they are stored."""
         for group in groups:
-            if names and group in ranges:
+            if names and group in ranges and self._pays(names, group, ranges[group]):
                 yield from read_ranges(self.parquet, self.paged, names, group, ranges[group], encoded, rows)
             else:
                 yield from self.parquet.batches(names, [group], encoded, rows)
+
+    def _pays(self, names: Sequence[str], group: int, ranges: Sequence[range]) -> bool:
+        """Return True unless reading single pages from an object store takes longer than the whole row group."""
+        if urlsplit(self.parquet.file.name).scheme in _LOCAL:
+            return True
+        row_group = self.parquet.groups[group]
+        size = sum(chunk.size for chunk in row_group.chunks if chunk.leaf.path.partition(".")[0] in names)
+        share = sum(map(len, ranges)) / max(1, row_group.rows)
+        return share * size + len(names) * len(ranges) * _REMOTE_READ < size
 
     @cached_property
     def paged(self) -> PagedFile:
