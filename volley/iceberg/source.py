@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from volley.checks import keep, of_type
@@ -66,9 +67,14 @@ class IcebergSource(Source):
         return explain(self.config, context)
 
     def open(self, context: SourceContext) -> Reader:
+        from volley.iceberg.commit.hold import Hold, hold_name
         from volley.iceberg.read.reader import open_reader
 
-        return open_reader(self.config, context)
+        reader = open_reader(self.config, context)
+        max_age = self.config.hold
+        if not isinstance(max_age, timedelta):
+            return reader
+        return replace(reader, hold=Hold(self.config.ref, hold_name(context.state), max_age))
 
     def __repr__(self) -> str:
         return f"IcebergSource({self.config.summary})"

@@ -133,6 +133,7 @@ class IcebergSourceConfig:
     on_expired: OnExpired = "fail"
     max_files_per_epoch: int | None = None
     max_rows_per_epoch: int | None = None
+    hold: Duration | None = None
 
     def __post_init__(self) -> None:
         keep(self, properties=mapping)
@@ -147,6 +148,7 @@ class IcebergSourceConfig:
         keep(self, as_of=optional(instant), columns=optional(names), keys=names)
         keep(self, changes=one_of(_CHANGES), on_expired=one_of(_ON_EXPIRED))
         keep(self, max_files_per_epoch=optional(count), max_rows_per_epoch=optional(count))
+        keep(self, hold=optional(duration))
         self._check()
 
     @property
@@ -262,6 +264,25 @@ class IcebergSourceConfig:
                 snapshot again.
         """
         return replace(self, on_expired=on_expired)
+
+    def with_hold(self, max_age: Duration | None = timedelta(days=7)) -> IcebergSourceConfig:
+        """Keep the snapshots that the job has not read yet from expiring; without it, an expiry may outrun the job.
+
+        A tag of the table, ``volley-hold-…``, stands at the last snapshot that every sink of the job has; it is moved
+        at most once a minute. Volley's expiry keeps that snapshot and all later ones, other engines' keep that one.
+
+        Args:
+            max_age: The age of the snapshot from which on an expiry drops the tag, so that a job which is not run any
+                more holds nothing for ever. None (the default without this call) = hold nothing; a tag that the job
+                had set stays until then, or until `SnapshotManager.drop_tag`.
+
+        Example:
+            >>> from volley.iceberg import IcebergSourceConfig, IcebergStorage
+            >>> config = IcebergSourceConfig("events", namespace="db", storage=IcebergStorage.Local("/tmp/lake"))
+            >>> config.with_hold("3d").hold
+            datetime.timedelta(days=3)
+        """
+        return replace(self, hold=max_age)
 
     def with_max_files_per_epoch(self, files: int | None) -> IcebergSourceConfig:
         """Set the maximum number of data files per epoch; None (the default) = no limit."""

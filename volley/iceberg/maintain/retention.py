@@ -12,6 +12,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from volley.errors import ConfigError
+from volley.iceberg.commit.hold import HOLD
 from volley.iceberg.read.lookup import snapshot_of
 
 __all__ = ["Expired", "Rule"]
@@ -82,6 +83,7 @@ class Rule:
 
 def _by_age(metadata: TableMetadata, rule: Rule) -> Expired:
     refs = {name: ref for name, ref in metadata.refs.items() if not _is_too_old(metadata, name, ref, rule)}
+    held = {ref.snapshot_id for name, ref in refs.items() if name.startswith(HOLD)}
     kept: set[int] = set()
     referenced: set[int] = set()
     for ref in refs.values():
@@ -91,6 +93,7 @@ def _by_age(metadata: TableMetadata, rule: Rule) -> Expired:
             referenced.update(snapshot.snapshot_id for snapshot in chain)
             kept.update(_kept(chain, rule.keeps(metadata, ref), rule.cutoff(metadata, ref)))
             kept.update(_unpublished(chain, metadata.current_snapshot_id))
+            kept.update(_unread(chain, held))
     # Snapshots that no branch leads to, such as rolled back ones, are kept by age alone.
     cutoff = rule.cutoff(metadata)
     loose = (snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in referenced)
@@ -125,6 +128,12 @@ def _unpublished(chain: list[Snapshot], main: int | None) -> list[int]:
     """Return the ids of a branch's snapshots after main's last one: without them it could not be published."""
     ids = [snapshot.snapshot_id for snapshot in chain]
     return ids[: ids.index(main)] if main in ids else []
+
+
+def _unread(chain: list[Snapshot], held: Collection[int]) -> list[int]:
+    """Return the ids of a branch's snapshots that a stream holds: one, and all later ones."""
+    ids = [snapshot.snapshot_id for snapshot in chain]
+    return ids[: max((number + 1 for number, id in enumerate(ids) if id in held), default=0)]
 
 
 def _kept(chain: list[Snapshot], least: int, cutoff: int) -> Iterator[int]:

@@ -115,6 +115,7 @@ class IcebergReader(Reader):
         row_filter: Leaves out files without matching rows.
         parallelism: The number of splits that are read at the same time.
         limit: The most files, or rows, per epoch; None = no limit.
+        hold: Keeps the snapshots after one from expiring; called with the last one that every sink has.
     """
 
     config: IcebergSourceConfig
@@ -125,6 +126,7 @@ class IcebergReader(Reader):
     row_filter: BooleanExpression
     parallelism: int
     limit: int | None
+    hold: Callable[[int | None], None] | None = None
     _loaded: list[tuple[float, Table]] = field(default_factory=list, compare=False)
 
     def initial_offset(self) -> Offset:
@@ -185,6 +187,10 @@ class IcebergReader(Reader):
 
     def read_tolerant(self, split: IcebergSplit) -> Iterator[PositionedBatch | BadRow]:
         return self.rows.read_tolerant(split)
+
+    def committed(self, offset: Offset) -> None:
+        if self.hold is not None:
+            self.hold(Position.from_offset(offset).snapshot)
 
     def _end(self, table: Table) -> Position:
         if is_pinned(self.config):
