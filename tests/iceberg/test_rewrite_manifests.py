@@ -106,7 +106,7 @@ def test_rows_and_entries_stay(make: Make, version: str) -> None:
     totals = {name: value for name, value in parent.additional_properties.items() if name.startswith("total-")}
     assert head.additional_properties == totals | {
         **{"manifests-created": "1", "manifests-replaced": str(len(before)), "manifests-kept": "0"},
-        **{"entries-processed": str(len(entries))},
+        **{"entries-processed": str(len(entries)), "volley.maintenance": "manifests"},
     }
     events.append((100, 1))
     assert events.rows() == events.duckdb_rows() == sorted([*rows, (100, 1)], key=repr)

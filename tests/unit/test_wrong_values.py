@@ -222,7 +222,14 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         {},
         {
             **{"compact_below": "None 5", "deletes_above": "0.5", "expire_after": f"None {DURATION}"},
-            **{"retain_last": "5", "retain_most": "None", "manifests": FLAG, "every": DURATION, "commits": "5"},
+            **{
+                "retain_last": "5",
+                "retain_most": "None",
+                "deletes": FLAG,
+                "manifests": FLAG,
+                "every": DURATION,
+                "commits": "5",
+            },
             **{"budget": "0.5"},
         },
     ),

@@ -15,7 +15,15 @@ from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import QUERY, Lake, do
 from tests.waiting import wait_until
 from volley import IcebergSink, SinkContext, WriteResult
-from volley.iceberg import Append, Maintenance, Upsert, orphan_files
+from volley.iceberg import (
+    Append,
+    IcebergTable,
+    Maintenance,
+    SnapshotManager,
+    Upsert,
+    orphan_files,
+    publish_branch,
+)
 from volley.iceberg.maintain import compaction, manifests
 from volley.iceberg.maintain.committer import MaintainingCommitter
 from volley.iceberg.maintain.lease import LEASE, Lease
@@ -38,10 +46,11 @@ def opened(make_lake: MakeLake) -> Iterator[Open]:
         mode: CommitMode = Append(),  # noqa: B008
         maintenance: Maintenance = OFTEN,
         run: Callable[[Sequence[ExecutorTask]], list[WriteResult]] = do,
+        branch: str = "main",
         **properties: str,
     ) -> tuple[Lake, MaintainingCommitter]:
         lake = make_lake(mode, SCHEMA, **properties)
-        lake.config = lake.config.with_maintenance(maintenance)
+        lake.config = lake.config.with_maintenance(maintenance).with_branch(branch)
         committer = IcebergSink(lake.config).open(SinkContext("job", SCHEMA, lake.metrics, do, run_beside=run))
         assert isinstance(committer, MaintainingCommitter)
         committers.append(committer)
@@ -140,6 +149,38 @@ def test_an_epoch_that_commits_meanwhile_meets_no_conflict(opened: Open, monkeyp
     assert names(committer)[0] == "compaction"
     assert lake.metrics.commit_retries == 0
     assert [row["id"] for row in sorted(lake.rows(), key=lambda row: int(row["id"]))][:12] == list(range(12))
+
+
+def test_an_epoch_is_known_after_all_its_snapshots_expired(opened: Open) -> None:
+    """A job that goes on another branch looks for its epochs in the branch's snapshots."""
+    lake, committer = opened(branch="audit")
+    for number in range(10):
+        commit(lake, committer, number, number)
+    committer._maintainer._maintain()
+    assert "compaction" in names(committer)
+    publish_branch(lake.config)
+    IcebergTable(lake.config.with_branch("main")).rewrite_manifests()
+    SnapshotManager(lake.config).expire_snapshots("0s", 1)
+    assert len(lake.table().snapshots()) == 1
+    lake.config = lake.config.with_branch("main")
+    on_main = lake.driver()
+    assert on_main.last_epoch(QUERY) == 9
+    on_main.commit(*lake.write(on_main, 10, [{"id": 10, "name": "10"}]))
+    assert [row["id"] for row in sorted(lake.rows(), key=lambda row: int(row["id"]))] == list(range(11))
+
+
+def test_delete_files_are_merged(opened: Open) -> None:
+    settings = Maintenance(commits=10, compact_below=None, expire_after=None, retain_most=None, manifests=False)
+    lake, committer = opened(Upsert("id", strategy="merge_on_read"), settings)
+    commit(lake, committer, 0, *range(100))
+    for number in range(1, 6):
+        commit(lake, committer, number, number)
+    before = len(lake.table().inspect.delete_files())
+    committer._maintainer._maintain()
+    assert names(committer) == ["deletes"]
+    assert len(lake.table().inspect.delete_files()) == 1 < before
+    assert lake.rows() == lake.duckdb_rows()
+    assert len(lake.rows()) == 100
 
 
 def test_what_the_table_does_not_allow_is_logged_once(opened: Open, caplog: pytest.LogCaptureFixture) -> None:

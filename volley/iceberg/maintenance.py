@@ -23,6 +23,7 @@ class Maintenance:
             others of its partition with together as many rows, so that each row is rewritten a few times only. None =
             no compaction.
         deletes_above: Data files with at least this share of deleted rows are rewritten.
+        deletes: True merges the delete files of each data file into one.
         expire_after: Snapshots of this age expire, with their files. None = none expire.
         retain_last: The number of snapshots that each branch keeps even if they are older.
         retain_most: The number of snapshots above which older ones of a branch expire, once they are an hour old; None
@@ -43,6 +44,7 @@ class Maintenance:
 
     compact_below: int | str | None = "32MB"
     deletes_above: float = 0.2
+    deletes: bool = True
     expire_after: Duration | None = timedelta(days=7)
     retain_last: int = 100
     retain_most: int | None = 1000
@@ -52,7 +54,7 @@ class Maintenance:
     budget: float = 0.2
 
     def __post_init__(self) -> None:
-        keep(self, compact_below=optional(size), deletes_above=_share, manifests=flag)
+        keep(self, compact_below=optional(size), deletes_above=_share, deletes=flag, manifests=flag)
         keep(self, expire_after=optional(duration), retain_last=count, retain_most=optional(count))
         keep(self, every=duration, commits=count, budget=_share)
         if self.retain_most is not None and self.retain_most < self.retain_last:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import uuid
+from collections.abc import Iterator
 
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from volley.epoch import Epoch
@@ -14,6 +17,7 @@ __all__ = [
     "BRANCH",
     "COMMIT",
     "EPOCH",
+    "EPOCHS",
     "JOB",
     "MAINTENANCE",
     "MARKS",
@@ -21,6 +25,7 @@ __all__ = [
     "QUERY",
     "epoch_before",
     "epoch_of",
+    "maintenance_summary",
     "queries_of",
     "snapshot_id_of",
 ]
@@ -33,6 +38,9 @@ BRANCH = "volley.branch"
 QUERY = "volley.query-id"
 MAINTENANCE = "volley.maintenance"
 """The action of a snapshot that only maintains the table, in its summary."""
+EPOCHS = "volley.epochs"
+"""The last epoch of each query in a snapshot and its ancestors, as JSON, in the summary of one that only maintains: the
+snapshots that have the epochs may have expired."""
 # Table properties, each followed by a query's id; they outlive the snapshots.
 MARKS = (EPOCH, COMMIT, JOB, OFFSETS, BRANCH)
 
@@ -53,11 +61,30 @@ def epoch_of(table: Table, query_id: str, branch: str) -> int | None:
 
 def epoch_before(table: Table, head: Snapshot | None, query_id: str) -> int | None:
     """Return the last epoch of a query in a snapshot and its ancestors."""
-    for snapshot in ancestors_of(head, table.metadata) if head else ():
+    return next((epoch for query, epoch in _epochs_before(table.metadata, head) if query == query_id), None)
+
+
+def maintenance_summary(action: str, metadata: TableMetadata, head: Snapshot | None) -> dict[str, str]:
+    """Return the summary of a snapshot that only maintains a table.
+
+    Args:
+        action: The action.
+        metadata: The table's metadata.
+        head: The snapshot that it is based on.
+    """
+    epochs: dict[str, int] = {}
+    for query, epoch in _epochs_before(metadata, head):
+        epochs.setdefault(query, epoch)
+    return {MAINTENANCE: action} | ({EPOCHS: json.dumps(epochs)} if epochs else {})
+
+
+def _epochs_before(metadata: TableMetadata, head: Snapshot | None) -> Iterator[tuple[str, int]]:
+    """Yield queries and epochs that a snapshot and its ancestors tell, the newest first."""
+    for snapshot in ancestors_of(head, metadata) if head else ():
         summary = snapshot.summary.additional_properties if snapshot.summary else {}
-        if summary.get(QUERY) == query_id:
-            return int(summary[EPOCH])
-    return None
+        if QUERY in summary:
+            yield summary[QUERY], int(summary[EPOCH])
+        yield from json.loads(summary.get(EPOCHS, "{}")).items()
 
 
 def queries_of(table: Table, job: str) -> set[str]:

@@ -10,11 +10,13 @@ from pyiceberg.table.metadata import TableMetadata
 
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintain.compaction import compact
+from volley.iceberg.maintain.deletes import rewrite_deletes
 from volley.iceberg.maintain.expiry import expire
 from volley.iceberg.maintain.manifests import rewrite
-from volley.iceberg.maintain.options import CompactionOptions
+from volley.iceberg.maintain.options import CompactionOptions, DeleteOptions
 from volley.iceberg.maintain.retention import Expired, Rule
 from volley.iceberg.maintain.tasks import Runner
+from volley.iceberg.maintain.values import Compaction, DeleteRewrite, Expiry
 from volley.iceberg.maintenance import Maintenance
 from volley.iceberg.source_config import IcebergSourceConfig
 
@@ -51,6 +53,8 @@ def actions(config: IcebergSinkConfig, maintenance: Maintenance, run: Runner) ->
     chosen = []
     if maintenance.compact_below is not None:
         chosen.append(Action("compaction", lambda: _compact(config, maintenance, run)))
+    if maintenance.deletes:
+        chosen.append(Action("deletes", lambda: _merge_deletes(config, maintenance, run)))
     if maintenance.manifests:
         chosen.append(Action("manifests", lambda: str(done) if (done := rewrite(ref)).replaced else None))
     if maintenance.expire_after is not None or maintenance.retain_most is not None:
@@ -70,7 +74,12 @@ def _compact(config: IcebergSinkConfig, maintenance: Maintenance, run: Runner) -
         max_time=maintenance.every,
     )
     done = compact(IcebergSourceConfig(config.ref), options, run)
-    return str(done).replace("\n", "; ") if done.snapshots else None
+    return _line(done) if done.snapshots else None
+
+
+def _merge_deletes(config: IcebergSinkConfig, maintenance: Maintenance, run: Runner) -> str | None:
+    done = rewrite_deletes(IcebergSourceConfig(config.ref), DeleteOptions(max_time=maintenance.every), run)
+    return _line(done) if done.snapshot_id else None
 
 
 def _expire(config: IcebergSinkConfig, maintenance: Maintenance) -> str | None:
@@ -86,7 +95,11 @@ def _expire(config: IcebergSinkConfig, maintenance: Maintenance) -> str | None:
         return _union([rule.expired(metadata) for rule in rules])
 
     done = expire(config.ref, plan, outside=False)
-    return str(done).replace("\n", "; ") if done.snapshots or done.refs else None
+    return _line(done) if done.snapshots or done.refs else None
+
+
+def _line(done: Compaction | DeleteRewrite | Expiry) -> str:
+    return str(done).replace("\n", "; ")
 
 
 def _union(parts: list[Expired]) -> Expired:

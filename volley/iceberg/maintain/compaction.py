@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import CommitConflictError, CommitStateUnknownError, ConfigError
 from volley.iceberg.catalogs.retry import retry_reads
-from volley.iceberg.commit.marks import MAINTENANCE
+from volley.iceberg.commit.marks import maintenance_summary
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
 from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.layout.specs import partitioning_of
@@ -259,7 +259,7 @@ class _Replacement:
                 deletes=[file.data_file for file in deletes],
                 removed=[to_data_file(file) for file in removed],
                 snapshot_id=snapshot_id,
-                summary={MAINTENANCE: "compaction"},
+                summary=maintenance_summary("compaction", table.metadata, head),
                 branch=self._ref.branch,
                 concerned=partial(concerns, paths={file.path for file in removed}),
                 rewritten_at=self._rewriting.sequence_number,

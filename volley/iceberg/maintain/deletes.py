@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import CommitConflictError, CommitStateUnknownError, ConfigError
 from volley.iceberg.catalogs.retry import retry_reads
-from volley.iceberg.commit.marks import MAINTENANCE
+from volley.iceberg.commit.marks import maintenance_summary
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
 from volley.iceberg.layout.specs import partitioning_of
 from volley.iceberg.maintain.delete_merge import DeleteMerge, MergedDeletes
@@ -279,7 +279,7 @@ class _Rewrite:
                 removed=[],
                 removed_deletes=paths,
                 snapshot_id=snapshot_id,
-                summary={MAINTENANCE: "deletes"},
+                summary=maintenance_summary("deletes", table.metadata, head),
                 branch=self._ref.branch,
                 concerned=partial(concerns, paths=paths),
                 rewritten_at=head.sequence_number or 0,

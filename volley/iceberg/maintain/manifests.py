@@ -22,6 +22,7 @@ from pyiceberg.transforms import UnknownTransform
 from pyiceberg.typedef import Record
 
 from volley.errors import ConfigError
+from volley.iceberg.commit.marks import maintenance_summary
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
 from volley.iceberg.layout.partitions import partition_order
 from volley.iceberg.maintain.values import ManifestRewrite
@@ -30,6 +31,7 @@ from volley.iceberg.pyiceberg_private.entries import live_entries
 from volley.iceberg.pyiceberg_private.producer import MANIFEST_ENTRIES
 from volley.iceberg.pyiceberg_private.replacements import NewManifest, replace_manifests
 from volley.iceberg.read.entries import entries_of, manifests_of
+from volley.iceberg.read.heads import head_of
 from volley.iceberg.read.lookup import snapshot_of_ref
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef
@@ -170,7 +172,7 @@ class _Rewrite:
         self.plan = _plan(table, self._table)
         if not self.plan.groups:
             return None
-        transaction = table.transaction()
+        transaction, head = table.transaction(), head_of(table, self._table.branch)
         try:
             with storage_errors(table.location()):
                 self.written = replace_manifests(
@@ -178,7 +180,7 @@ class _Rewrite:
                     kept=self.plan.kept,
                     rewritten=_rewritten(table, self.plan.groups),
                     snapshot_id=self.snapshot_id,
-                    summary=self.plan.summary(),
+                    summary=self.plan.summary() | maintenance_summary("manifests", table.metadata, head),
                     branch=self._table.branch,
                 )
         except BaseException:
