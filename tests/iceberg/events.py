@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
-from duckdb_extensions import import_extension
 from pyiceberg.manifest import ManifestEntry, ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -22,6 +20,7 @@ from pyiceberg.types import (
     NestedField,
 )
 
+from tests.duck import query
 from tests.iceberg.manifests import data_file
 from volley.iceberg import (
     IcebergStorage,
@@ -95,12 +94,8 @@ class Events:
         return sorted(zip(read["id"].to_pylist(), read["key"].to_pylist(), strict=True), key=repr)
 
     def duckdb_rows(self) -> list[tuple[int, int | None]]:
-        with duckdb.connect() as connection:
-            for extension in ("avro", "parquet", "iceberg"):
-                import_extension(extension, con=connection)
-                connection.load_extension(extension)
-            query = f"select id, key from iceberg_scan('{self.table().metadata_location}')"
-            return sorted(connection.sql(query).fetchall(), key=repr)
+        rows = query(f"select id, key from iceberg_scan('{self.table().metadata_location}')").fetchall()
+        return sorted(rows, key=repr)
 
     def avro_files(self) -> set[str]:
         folder = Path(self.table().location().removeprefix("file://"))

@@ -5,31 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
-from duckdb_extensions import import_extension
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from tests.duck import query
 from volley.iceberg import IcebergStorage, SnapshotManager, TableRef, orphan_files, remove_orphan_files
 
 AT_ONCE = timedelta(0)
 
 Commit = Callable[[], Any]
-
-
-@cache
-def _duckdb() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect()
-    for extension in ("avro", "parquet", "iceberg"):
-        import_extension(extension, con=connection)
-        connection.load_extension(extension)
-    return connection
 
 
 class History:
@@ -80,8 +69,8 @@ class History:
     def duckdb_rows(self, snapshot_id: int | None = None) -> list[int]:
         """The ids in a snapshot, as DuckDB reads them."""
         version = f", snapshot_from_id => {snapshot_id}::UBIGINT" if snapshot_id else ""
-        query = f"select id from iceberg_scan('{self.table().metadata_location}'{version})"
-        return sorted(row[0] for row in _duckdb().sql(query).fetchall())
+        rows = query(f"select id from iceberg_scan('{self.table().metadata_location}'{version})").fetchall()
+        return sorted(row[0] for row in rows)
 
     def everything(self) -> dict[int, list[int]]:
         """The rows of each snapshot."""

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
-from duckdb_extensions import import_extension
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
+from tests.duck import query
 from tests.iceberg.snapshots import disturb, lost, never_sent
 from tests.iceberg.tables import Files
 from tests.processes import plain_environment
@@ -75,12 +74,8 @@ class Lake:
         assert sorted(self.ids()) == sorted(expected)
         if not equality:
             assert sorted(self.files.ref.load().scan().to_arrow()["id"].to_pylist()) == sorted(expected)
-        with duckdb.connect() as connection:
-            for extension in ("avro", "iceberg"):
-                import_extension(extension, con=connection)
-                connection.load_extension(extension)
-            location = self.files.ref.load().metadata_location
-            found = connection.sql(f"select id from iceberg_scan('{location}')").fetchall()
+        location = self.files.ref.load().metadata_location
+        found = query(f"select id from iceberg_scan('{location}')").fetchall()
         assert sorted(row for (row,) in found) == sorted(expected)
 
     def totals(self) -> tuple[int, int, int]:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-from duckdb_extensions import import_extension
 from pyiceberg.table import Table
+
+from tests.duck import query
 
 __all__ = ["SCHEMA", "START", "Difference", "Row", "compare", "nested", "read_back", "read_input", "write_file"]
 
@@ -106,14 +106,9 @@ def read_input(folder: Path) -> list[list[Row]]:
 
 def read_back(table: Table, columns: Sequence[str]) -> list[Row]:
     """These columns of a table's rows, by DuckDB; pyiceberg's own scan makes null lists and maps of structs empty."""
-    with duckdb.connect() as connection:
-        for name in ("avro", "parquet", "iceberg"):
-            import_extension(name, con=connection)
-            connection.load_extension(name)
-        connection.execute("set timezone = 'UTC'")
-        query = f"select {', '.join(map(json.dumps, columns))} from iceberg_scan('{table.metadata_location}')"
-        rows: list[Row] = connection.sql(query).to_arrow_table().to_pylist()
-        return rows
+    sql = f"select {', '.join(map(json.dumps, columns))} from iceberg_scan('{table.metadata_location}')"
+    rows: list[Row] = query(sql).to_arrow_table().to_pylist()
+    return rows
 
 
 @dataclass(frozen=True)

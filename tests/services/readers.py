@@ -15,13 +15,12 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any
 
-import duckdb
 import polars as pl
 import pyarrow as pa
-from duckdb_extensions import import_extension
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from tests.duck import query
 from tests.servers import iceberg_spark
 from tests.servers.downloads import artifact, other_version
 from tests.services.every_type import with_uuid
@@ -66,15 +65,9 @@ def by_pyiceberg(lake: Lake, table: str) -> list[dict[str, Any]]:
 
 
 def by_duckdb(lake: Lake, table: str) -> list[dict[str, Any]]:
-    with duckdb.connect() as connection:
-        # From PyPI: DuckDB would load them from its own site.
-        for name in ("avro", "parquet", "iceberg"):
-            import_extension(name, con=connection)
-            connection.load_extension(name)
-        connection.execute("set timezone = 'UTC'")
-        where = lake.table(table).metadata_location
-        rows: list[dict[str, Any]] = connection.sql(f"from iceberg_scan('{where}')").to_arrow_table().to_pylist()
-        return rows
+    where = lake.table(table).metadata_location
+    rows: list[dict[str, Any]] = query(f"from iceberg_scan('{where}')").to_arrow_table().to_pylist()
+    return rows
 
 
 def by_polars_native(lake: Lake, table: str) -> list[dict[str, Any]]:

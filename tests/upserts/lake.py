@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
-from duckdb_extensions import import_extension
 from pyiceberg.table import Table
 
+from tests.duck import query
 from volley import Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext, WriteResult
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.modes import CommitMode
@@ -91,11 +90,7 @@ class Lake:
 
     def duckdb_rows(self) -> list[dict[str, Any]]:
         """As DuckDB reads them."""
-        with duckdb.connect() as connection:
-            for extension in ("avro", "iceberg"):
-                import_extension(extension, con=connection)
-                connection.load_extension(extension)
-            found = connection.sql(f"from iceberg_scan('{self.table().metadata_location}')").to_arrow_table()
+        found = query(f"from iceberg_scan('{self.table().metadata_location}')").to_arrow_table()
         return sorted(found.to_pylist(), key=repr)
 
     def files(self) -> list[Path]:

@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import duckdb
 import fastavro
 import pyarrow as pa
 import pytest
-from duckdb_extensions import import_extension
 
+from tests.duck import query
 from tests.upserts.conftest import MakeLake
 from tests.upserts.lake import Lake
 from tests.upserts.values import ROWS, SCHEMA, VALUES, Row, as_sql, ids_of, make_table, wanted
@@ -99,13 +98,8 @@ def test_manifests_have_the_very_values(way: Callable[[MakeLake], Lake], make_la
 
 
 def by_duckdb(lake: Lake, filters: list[str]) -> list[list[int]]:
-    with duckdb.connect() as connection:
-        for extension in ("avro", "iceberg"):
-            import_extension(extension, con=connection)
-            connection.load_extension(extension)
-        connection.execute("set timezone = 'UTC'")
-        scan = f"select id from iceberg_scan('{lake.table().metadata_location}') where"
-        return [[row[0] for row in connection.sql(f"{scan} {each}").fetchall()] for each in filters]
+    scan = f"select id from iceberg_scan('{lake.table().metadata_location}') where"
+    return [[row[0] for row in query(f"{scan} {each}").fetchall()] for each in filters]
 
 
 def test_a_partition_of_nan_is_one_file_and_replaced_as_one(make_lake: MakeLake) -> None:

@@ -1,0 +1,29 @@
+"""DuckDB, which reads Iceberg tables by code that is neither Volley's nor pyiceberg's."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import duckdb
+from duckdb_extensions import import_extension
+
+__all__ = ["query"]
+
+
+def query(sql: str) -> duckdb.DuckDBPyRelation:
+    """The result of a query; `iceberg_scan` is there, and times are in UTC."""
+    return _connection().sql(sql)
+
+
+@cache
+def _connection() -> duckdb.DuckDBPyConnection:
+    """The connection of this process: to load the extensions costs more than most queries do."""
+    connection = duckdb.connect()
+    for name in ("avro", "parquet", "iceberg"):
+        # From PyPI: DuckDB would load it from its own site.
+        import_extension(name, con=connection)
+        connection.load_extension(name)
+    # Each query reads the files as they are now.
+    connection.execute("set enable_external_file_cache = false")
+    connection.execute("set timezone = 'UTC'")
+    return connection
