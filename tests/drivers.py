@@ -36,8 +36,8 @@ class Drivers:
 
     Args:
         jvm: The JVM that the drivers use one after the other: it costs a run 10 CPU-seconds less than a JVM of its own,
-            and keeps nothing of an earlier driver but loaded classes. None = each driver starts its own, as a user's
-            does, and takes it along when it dies.
+            and keeps nothing of an earlier driver but loaded classes. None = each driver that needs one starts its own,
+            as a user's does, and takes it along when it dies.
     """
 
     jvm: ClientServer | None = None

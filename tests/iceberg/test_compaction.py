@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 import struct
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +15,11 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
+from tests import maintenance
+from tests.drivers import Drivers
 from tests.duck import query
 from tests.iceberg.snapshots import disturb, lost, never_sent
 from tests.iceberg.tables import Files
-from tests.processes import plain_environment
 from volley import CommitConflictError, CommitStateUnknownError, ConfigError, LayoutChangedError, SourceContext, col
 from volley.iceberg import (
     IcebergSource,
@@ -34,7 +32,7 @@ from volley.iceberg import (
 from volley.iceberg.catalogs.retry import ATTEMPTS
 from volley.iceberg.maintain import compaction
 from volley.iceberg.read.entries import read_manifest
-from volley.task.failpoints import COMPACTION_POINTS, VARIABLE
+from volley.task.failpoints import COMPACTION_POINTS
 
 SCHEMA = pa.schema({"id": pa.int64(), "part": pa.string()})
 
@@ -341,9 +339,7 @@ def test_a_stream_passes_over_it(lake: Lake, tmp_path: Path) -> None:
 def test_a_compaction_that_dies_loses_nothing(lake: Lake, point: str) -> None:
     first, _ = lake.append(0, 10)
     lake.commit([], [lake.files.positions((first, 3))])
-    command = [sys.executable, "-m", "tests.iceberg.compact", str(lake.folder)]
-    died = subprocess.run(command, env=plain_environment(**{VARIABLE: f"{point}@0"}), timeout=120)
-    assert died.returncode == -signal.SIGKILL
+    Drivers().die(f"{point}@0", maintenance.compact, lake.files.ref)
     lake.check({*range(20)} - {3})
     lake.view.compact()
     assert len(lake.live()) == 1

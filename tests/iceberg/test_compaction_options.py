@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,14 +18,15 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.sorting import NullOrder, SortDirection
 from pyiceberg.transforms import IdentityTransform
 
+from tests import maintenance
+from tests.drivers import Drivers
 from tests.iceberg.test_compaction import SCHEMA, Lake, lake, meanwhile, parted
-from tests.processes import plain_environment
 from volley import CommitConflictError, ConfigError, SourceError, StorageError, WriteResult
 from volley.iceberg import IcebergSourceConfig, remove_orphan_files
 from volley.iceberg.maintain import compaction
 from volley.iceberg.maintain.options import CompactionOptions
 from volley.iceberg.maintain.ordering import z_values
-from volley.task.failpoints import COMPACTION_POINTS, VARIABLE
+from volley.task.failpoints import COMPACTION_POINTS
 
 assert lake, meanwhile and parted
 
@@ -300,9 +298,7 @@ def test_a_compaction_of_several_commits_that_dies_loses_nothing(lake: Lake, at:
     first, *_ = lake.append(*range(0, 60, 10))
     lake.commit([], [lake.files.positions((first, 3))])
     expected = set(range(60)) - {rows_of(first.file_path)[3]}
-    command = [sys.executable, "-m", "tests.iceberg.compact", str(lake.folder), str(pair(lake)["group_size"])]
-    died = subprocess.run(command, env=plain_environment(**{VARIABLE: at}), timeout=120)
-    assert died.returncode == -signal.SIGKILL
+    Drivers().die(at, maintenance.compact_in_commits, lake.files.ref, **pair(lake))
     replaced = [snapshot.operation for snapshot in lake.view.snapshots()].count("replace")
     assert replaced == {"in-rewrite@0": 0, "after-replacement@1": 2}.get(at, 1)
     lake.check(expected)

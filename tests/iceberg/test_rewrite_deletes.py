@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +15,13 @@ from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
+from tests import maintenance
+from tests.drivers import Drivers
 from tests.iceberg.test_compaction import SCHEMA, Lake, lake
-from tests.processes import plain_environment
 from volley import CommitConflictError, ConfigError, StorageError, WriteResult
 from volley.iceberg import DeleteRewrite, orphan_files, remove_orphan_files
 from volley.iceberg.maintain import deletes as rewriting
-from volley.task.failpoints import DELETE_POINTS, VARIABLE
+from volley.task.failpoints import DELETE_POINTS
 
 assert lake
 
@@ -200,9 +198,7 @@ def test_an_empty_table(lake: Lake) -> None:
 @pytest.mark.parametrize("point", DELETE_POINTS)
 def test_a_rewrite_that_dies_loses_nothing(lake: Lake, point: str) -> None:
     expected = spoil(lake)
-    command = [sys.executable, "-m", "tests.iceberg.rewrite_deletes", str(lake.folder)]
-    died = subprocess.run(command, env=plain_environment(**{VARIABLE: f"{point}@0"}), timeout=120)
-    assert died.returncode == -signal.SIGKILL
+    Drivers().die(f"{point}@0", maintenance.rewrite_deletes, lake.files.ref)
     assert lake.deletes() == (2 if point == "after-delete-commit" else 5)
     lake.view.rewrite_position_deletes(convert_equality=True)
     remove_orphan_files(lake.files.ref, 0)

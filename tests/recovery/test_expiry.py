@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -13,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.processes import plain_environment
+from tests import maintenance
+from tests.drivers import Drivers
 from tests.recovery.lake import QUERY, Lake, disturb, write
 from volley import CommitConflictError
 from volley.iceberg import SnapshotManager, orphan_files, publish_branch, remove_orphan_files
-from volley.task.failpoints import EXPIRY_POINTS, VARIABLE
+from volley.task.failpoints import EXPIRY_POINTS
 
 AT_ONCE = timedelta(0)
 
@@ -117,9 +115,7 @@ def test_an_expiry_that_dies_leaves_orphans_and_loses_nothing(lake: Lake, point:
         driver.commit(*write(driver, number, [number]))
     planned = {Path(path).name for path in manager.expire_snapshots(AT_ONCE, dry_run=True).files}
 
-    command = [sys.executable, "-m", "tests.recovery.expire", str(lake.folder / "lake")]
-    died = subprocess.run(command, env=plain_environment(**{VARIABLE: point}), timeout=120)
-    assert died.returncode == -signal.SIGKILL
+    Drivers().die(point, maintenance.expire, lake.config.ref)
 
     assert len(lake.table().snapshots()) == 2
     assert lake.rows() == [5]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from datetime import timedelta
 from threading import Thread
 
 import pytest
 
-from tests.processes import plain_environment
+from tests import maintenance
+from tests.drivers import Drivers
 from tests.recovery.lake import QUERY, Lake, write
 from volley import CommitConflictError
 from volley.iceberg import IcebergTable, SnapshotManager, orphan_files, remove_orphan_files
-from volley.task.failpoints import MANIFEST_POINTS, VARIABLE
+from volley.task.failpoints import MANIFEST_POINTS
 
 AT_ONCE = timedelta(0)
 
@@ -29,9 +27,7 @@ def fill(lake: Lake, epochs: int) -> None:
 def test_a_rewrite_that_dies_loses_nothing(lake: Lake, point: str) -> None:
     fill(lake, 4)
     driver = lake.driver()
-    command = [sys.executable, "-m", "tests.recovery.rewrite_manifests", str(lake.folder / "lake")]
-    died = subprocess.run(command, env=plain_environment(**{VARIABLE: f"{point}@0"}), timeout=120)
-    assert died.returncode == -signal.SIGKILL
+    Drivers().die(f"{point}@0", maintenance.rewrite_manifests, lake.config.ref)
 
     is_done = point == "after-manifests"
     assert len(lake.table().snapshots()) == 4 + is_done

@@ -1,0 +1,34 @@
+"""Maintenance of a table, in processes that tests kill."""
+
+from __future__ import annotations
+
+from volley.iceberg import IcebergTable, SnapshotManager, TableRef
+
+__all__ = ["compact", "compact_in_commits", "expire", "rewrite_deletes", "rewrite_manifests"]
+
+
+def compact(ref: TableRef) -> None:
+    IcebergTable(ref).compact()
+
+
+def compact_in_commits(ref: TableRef, group_size: int) -> None:
+    """Compact in three commits, into sorted files.
+
+    Args:
+        ref: The table.
+        group_size: Bytes of the files that one task rewrites.
+    """
+    IcebergTable(ref).compact(max_commits=3, group_size=group_size, sort_by="id")
+
+
+def rewrite_deletes(ref: TableRef) -> None:
+    IcebergTable(ref).rewrite_position_deletes(convert_equality=True)
+
+
+def rewrite_manifests(ref: TableRef) -> None:
+    IcebergTable(ref).rewrite_manifests()
+
+
+def expire(ref: TableRef) -> None:
+    """Expire all snapshots but the last of each branch."""
+    SnapshotManager(ref).expire_snapshots("0s")
