@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Mapping
 
 from pyiceberg.table import Table, Transaction
@@ -15,7 +14,7 @@ from volley.iceberg.table import TableRef
 __all__ = ["LEASE", "Lease"]
 
 LEASE = "volley.maintainer"
-"""Table property: the holder's id, and the time in milliseconds since 1970 up to which it holds the lease."""
+"""Table property: the time in milliseconds since 1970 up to which a job holds the lease, and the job's name."""
 
 
 class Lease:
@@ -28,13 +27,14 @@ class Lease:
 
     Args:
         table: The table.
+        job: The job's name; after a crash, its next run has the lease at once.
         seconds: How long it lasts. An expired lease is anyone's.
     """
 
-    def __init__(self, table: TableRef, seconds: float) -> None:
+    def __init__(self, table: TableRef, job: str, seconds: float) -> None:
         self._table = table
         self._seconds = seconds
-        self._owner = str(uuid.uuid4())
+        self._job = job
 
     def take(self) -> bool:
         """Take or renew the lease; return False if another job holds it.
@@ -50,16 +50,16 @@ class Lease:
         commit_change(self._table, MetadataChange("releasing the lease", self._stage_release, lambda table: True))
 
     def _stage(self, table: Table) -> Staged | None:
-        owner, until = _holder(table.properties)
+        until, holder = _holder(table.properties)
         left = until - time.time()
-        if left > (self._seconds / 2 if owner == self._owner else 0):
+        if left > (self._seconds / 2 if holder == self._job else 0):
             return None
         transaction = table.transaction()
-        transaction.set_properties({LEASE: f"{self._owner} {int((time.time() + self._seconds) * 1000)}"})
+        transaction.set_properties({LEASE: f"{int((time.time() + self._seconds) * 1000)} {self._job}"})
         return self._staged(table, transaction)
 
     def _stage_release(self, table: Table) -> Staged | None:
-        if _holder(table.properties)[0] != self._owner:
+        if _holder(table.properties)[1] != self._job:
             return None
         transaction = table.transaction()
         transaction.remove_properties(LEASE)
@@ -71,10 +71,10 @@ class Lease:
         return Staged(transaction, [unchanged] if checks_itself(table.catalog) else ())
 
     def _has(self, table: Table) -> bool:
-        return _holder(table.properties)[0] == self._owner
+        return _holder(table.properties)[1] == self._job
 
 
-def _holder(properties: Mapping[str, str]) -> tuple[str, float]:
-    """Return the id of the lease's holder, and the time up to which it has it; 0 if nobody does."""
-    owner, _, until = properties.get(LEASE, "").partition(" ")
-    return owner, int(until) / 1000 if until.isdecimal() else 0.0
+def _holder(properties: Mapping[str, str]) -> tuple[float, str]:
+    """Return the time up to which a job has the lease, and the job; 0 and no name if none does."""
+    until, _, job = properties.get(LEASE, "").partition(" ")
+    return (int(until) / 1000, job) if until.isdecimal() else (0.0, "")

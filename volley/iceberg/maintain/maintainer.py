@@ -48,7 +48,7 @@ class Maintainer:
         self._table = config.table_name
         self._actions = actions(config, maintenance, self._run_tasks)
         # Long enough for two turns: the holder renews it in each.
-        self._lease = Lease(config.ref, 2 * self._every)
+        self._lease = Lease(config.ref, context.job, 2 * self._every)
         self._state = threading.Condition()
         self._stopping = False
         self._commits = 0

@@ -1,0 +1,34 @@
+"""A job that dies in its own maintenance, at every point: the next run has all rows once, and maintains on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes import plain_environment
+from tests.upserts.maintained_stream import ACTIONS, KILLED, Stream
+from volley.task.failpoints import COMPACTION_POINTS, DELETE_POINTS, EXPIRY_POINTS, MANIFEST_POINTS, VARIABLE
+
+POINTS = [
+    *(f"{point}@0" for point in (*COMPACTION_POINTS, *DELETE_POINTS, *MANIFEST_POINTS)),
+    *(f"{point}@{number}" for number, point in enumerate(EXPIRY_POINTS)),
+]
+
+
+@pytest.mark.parametrize("at", POINTS)
+def test_a_job_that_dies_in_its_maintenance_loses_nothing(tmp_path: Path, at: str) -> None:
+    command = [sys.executable, "-m", "tests.upserts.maintained_stream", "30", str(tmp_path)]
+    died = subprocess.run(command, env=plain_environment(**{VARIABLE: at}), timeout=240)
+    assert died.returncode == -signal.SIGKILL
+    stream = Stream(tmp_path, KILLED)
+    try:
+        # The lease of the dead run is its own: it need not wait for it.
+        stream.run(60, ACTIONS)
+        stream.check(60)
+    finally:
+        stream.committer._catalog.close()
+        stream.lake.close()

@@ -1,0 +1,121 @@
+"""An upsert stream of many epochs with maintenance beside it: ``python -m tests.upserts.maintained_stream 2000``.
+
+After it, no epoch and no compaction is lost, the rows equal a model by two readers, and the files stayed few. With a
+folder as second argument, the stream goes on where an earlier process has died.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import quantiles
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+
+from tests.upserts.lake import QUERY, Lake, do
+from tests.waiting import wait_until
+from volley import IcebergSink, SinkContext
+from volley.iceberg import Maintenance, Upsert
+from volley.iceberg.maintain.committer import MaintainingCommitter
+from volley.maintenance import MaintenanceRun
+
+__all__ = ["ACTIONS", "KILLED", "Stream"]
+
+SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
+KEYS, ROWS = 20_000, 50
+ACTIONS = {"compaction", "deletes", "manifests", "expiry"}
+KILLED = Maintenance(commits=10, budget=1.0, deletes_above=0.9, expire_after="1ms", retain_last=3)
+"""The maintenance of a stream that a test kills: each action finds something to do early."""
+
+
+def keys(epoch: int) -> list[int]:
+    """The keys of an epoch, the same in each run."""
+    return random.Random(epoch).sample(range(KEYS), ROWS)
+
+
+def model(epochs: int) -> dict[int, str]:
+    """The rows after some epochs."""
+    return {key: str(epoch) for epoch in range(epochs) for key in keys(epoch)}
+
+
+@dataclass
+class Stream:
+    """A stream of upserts into a table.
+
+    Args:
+        folder: The lake's folder.
+        maintenance: The job's maintenance.
+        seconds: How long each epoch took, with writing.
+        files: The number of data and delete files, after every 50 epochs.
+    """
+
+    folder: Path
+    maintenance: Maintenance
+    seconds: list[float] = field(default_factory=list)
+    files: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.lake = Lake(self.folder, Upsert("id", strategy="merge_on_read"), SCHEMA)
+        self.lake.config = self.lake.config.with_maintenance(self.maintenance)
+        committer = IcebergSink(self.lake.config).open(SinkContext("job", SCHEMA, self.lake.metrics, do, run_beside=do))
+        assert isinstance(committer, MaintainingCommitter)
+        self.committer = committer
+
+    def run(self, epochs: int, until: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+        """Commit the epochs that the table lacks, wait until these actions have run, and stop."""
+        self.committer.start()
+        last = self.committer.last_epoch(QUERY)
+        for number in range(0 if last is None else last + 1, epochs):
+            began = time.monotonic()
+            self.committer.last_epoch(QUERY)
+            rows = [{"id": key, "name": str(number)} for key in keys(number)]
+            self.committer.commit(*self.lake.write(self.committer, number, rows))
+            self.seconds.append(time.monotonic() - began)
+            if number % 50 == 49:
+                table = self.lake.table()
+                self.files.append(len(table.inspect.data_files()) + len(table.inspect.delete_files()))
+        wait_until(lambda: until <= {run.action for run in self.runs}, 120, f"{until}")
+        self.committer.stop()
+
+    @property
+    def runs(self) -> tuple[MaintenanceRun, ...]:
+        """The last runs of maintenance."""
+        return self.committer.maintenance.runs
+
+    def check(self, epochs: int) -> None:
+        """Compare the table with the model, as two readers see it."""
+        rows = self.lake.rows()
+        assert {row["id"]: row["name"] for row in rows} == model(epochs)
+        assert len(rows) == len(model(epochs))
+        assert self.lake.duckdb_rows() == rows
+        assert self.committer.last_epoch(QUERY) == epochs - 1
+        assert self.lake.metrics.commit_retries == 0
+        assert [str(run) for run in self.runs if not run.succeeded] == []
+
+    def __str__(self) -> str:
+        cuts = quantiles(self.seconds, n=100)
+        counted = Counter(run.action for run in self.runs)
+        return (
+            f"{len(self.seconds):,} epochs; commit p50 {cuts[49] * 1000:.0f} ms, p99 {cuts[98] * 1000:.0f} ms; "
+            f"files at most {max(self.files)}, at the end {self.files[-1]}; "
+            + ", ".join(f"{count} × {action}" for action, count in counted.items())
+        )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        Stream(Path(sys.argv[2]), KILLED).run(int(sys.argv[1]), ACTIONS)
+    else:
+        with TemporaryDirectory() as folder:
+            stream = Stream(Path(folder), Maintenance(commits=50))
+            try:
+                stream.run(int(sys.argv[1]))
+                stream.check(int(sys.argv[1]))
+                print(stream)
+            finally:
+                stream.lake.close()
