@@ -27,6 +27,9 @@ _COUNTERS = {
     "commit_latency_us": "Time spent committing, in microseconds",
     "write_latency_us": "Time spent writing, in microseconds, over all tasks",
     "batch_size_sum": "Rows of all batches",
+    "maintenance_runs": "Actions of maintenance that did something",
+    "maintenance_failed": "Actions of maintenance that failed",
+    "maintenance_us": "Time spent on actions of maintenance, in microseconds",
     "batches_committed": "Epochs committed",
 }
 

@@ -202,6 +202,8 @@ class MetricsSnapshot(Figures):
         files_created, batches_flushed: Files written, and Arrow batches passed to writers.
         commit_latency_us, write_latency_us: Time spent committing, and writing in all tasks; sums in microseconds.
         batch_size_min, batch_size_max, batch_size_sum: Rows of the smallest batch, the largest one, and all.
+        maintenance_runs, maintenance_failed: Actions of maintenance that did something, and that failed.
+        maintenance_us: Time spent on both, in microseconds.
         worker_memory_bytes: The largest peak memory of a Python worker, in bytes.
         seconds_since_last_commit: Seconds since the last commit that landed; None before the first. Not compared.
         commit_durations, records_per_batch: Histograms of the seconds per commit, and of the rows per batch.
@@ -225,6 +227,9 @@ class MetricsSnapshot(Figures):
     batch_size_min: int = 0
     batch_size_max: int = 0
     batch_size_sum: int = 0
+    maintenance_runs: int = 0
+    maintenance_failed: int = 0
+    maintenance_us: int = 0
     worker_memory_bytes: int = 0
     seconds_since_last_commit: float | None = field(default=None, compare=False)
     commit_durations: Histogram = _NO_COMMITS
@@ -336,6 +341,22 @@ class Metrics(Figures):
     def record_retry(self) -> None:
         """Count one commit attempt after the first."""
         self._count(lambda now: replace(now, commit_retries=now.commit_retries + 1))
+
+    def record_maintenance(self, seconds: float, succeeded: bool) -> None:
+        """Count one action of maintenance.
+
+        Args:
+            seconds: Its duration, in seconds.
+            succeeded: False if it failed.
+        """
+        self._count(
+            lambda now: replace(
+                now,
+                maintenance_runs=now.maintenance_runs + succeeded,
+                maintenance_failed=now.maintenance_failed + (not succeeded),
+                maintenance_us=now.maintenance_us + round(seconds * 1_000_000),
+            )
+        )
 
     def record_lag(self, lag: Lag) -> None:
         """Keep how far a source has been read."""

@@ -19,6 +19,7 @@ COUNTERS = [
     *("records_written", "records_failed", "bytes_written", "commits_success", "commits_failed", "commit_retries"),
     *("files_created", "batches_flushed", "commit_latency_us", "write_latency_us"),
     *("batch_size_min", "batch_size_max", "batch_size_sum"),
+    *("maintenance_runs", "maintenance_failed", "maintenance_us"),
 ]
 
 
@@ -38,6 +39,8 @@ def busy() -> Metrics:
     metrics.record_retry()
     metrics.record_commit(3.0, succeeded=False)
     metrics.record_failed(520)
+    metrics.record_maintenance(0.25, succeeded=True)
+    metrics.record_maintenance(0.5, succeeded=False)
     return metrics
 
 
@@ -53,7 +56,8 @@ def samples(text: str) -> dict[tuple[str, str], float]:
 def test_counters_have_the_names_of_the_spec() -> None:
     metrics = busy()
     assert [getattr(metrics, name) for name in COUNTERS] == [
-        *(20_520, 520, 205_200, 2, 1, 1, 2, 4, 3_600_000, 1_000_000, 20, 10_000, 20_520)
+        *(20_520, 520, 205_200, 2, 1, 1, 2, 4, 3_600_000, 1_000_000, 20, 10_000, 20_520),
+        *(1, 1, 750_000),
     ]
     assert [getattr(metrics.snapshot(), name) for name in COUNTERS] == [getattr(metrics, name) for name in COUNTERS]
 

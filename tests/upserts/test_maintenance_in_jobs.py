@@ -209,6 +209,7 @@ def test_a_failure_is_logged_and_tried_again(opened: Open, caplog: pytest.LogCap
     committer._maintainer._maintain()
     assert next((run.action, run.succeeded) for run in committer.maintenance.runs) == ("compaction", False)
     assert "OSError: no space left on device" in caplog.text
+    assert (lake.metrics.maintenance_failed, lake.metrics.maintenance_runs) == (1, len(names(committer)))
     committer._maintainer._maintain()
     assert "compaction" in names(committer)
     assert [row["id"] for row in lake.rows()] == list(range(10))

@@ -64,8 +64,11 @@ def actions(config: IcebergSinkConfig, maintenance: Maintenance, run: Runner) ->
 
 def _compact(config: IcebergSinkConfig, maintenance: Maintenance, run: Runner) -> str | None:
     assert isinstance(maintenance.compact_below, int)
+    target = int(config.target_file_size_mb * _MIB)
     options = CompactionOptions(
-        target_size=int(config.target_file_size_mb * _MIB),
+        target_size=target,
+        # One file a task: an epoch may wait for the core of one.
+        group_size=target * 9 // 10,
         small_bytes=maintenance.compact_below,
         least_files=_LEAST_FILES,
         # Large files stay: other writers may want them so.

@@ -141,6 +141,7 @@ class Maintainer:
         if outcome is not None:
             run = MaintenanceRun(self._table, action.name, at, time.monotonic() - began, outcome, succeeded)
             self._runs.append(run)
+            self._context.metrics.record_maintenance(run.seconds, succeeded)
             _log.log(logging.INFO if succeeded else logging.WARNING, "%s: %s", self._context.job, run)
 
     def _run_tasks(self, tasks: Sequence[ExecutorTask]) -> list[WriteResult]:
