@@ -20,7 +20,8 @@ secrets
 checks
 types
 epoch bad_rows registry exposition storage maintenance
-metrics plan.expressions
+metrics plan.expression_nodes
+plan.expressions
 source sink
 plan
 arrow

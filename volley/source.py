@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from volley.metrics import Lag
-    from volley.plan.expressions import ExprNode
+    from volley.plan.expression_nodes import ExprNode
 
 __all__ = ["Offset", "Reader", "Source", "SourceContext", "SparkSource", "Split", "SplitReader"]
 

@@ -11,7 +11,8 @@ from volley.checks import Duration, duration
 from volley.engine.options import StartOptions
 from volley.errors import ConfigError, ExpressionError, PlanError, VolleyError, near
 from volley.plan import nodes
-from volley.plan.expressions import Column, Expr, as_node, output_name
+from volley.plan.expression_nodes import Column, output_name
+from volley.plan.expressions import Expr, as_node
 from volley.plan.pushdown import used_columns, used_rows
 from volley.sink import Sink
 from volley.source import SourceContext

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from volley import ConfigError, Expr, ExpressionError, col, lit
 from volley.arrow.expressions import LOWERED as ARROW
-from volley.plan.expressions import OPERATIONS, Call, Column, ExprNode, Literal, column_names, output_name
+from volley.plan.expression_nodes import OPERATIONS, Call, Column, ExprNode, Literal, column_names, output_name
 from volley.spark.expressions import LOWERED as SPARK
 
 literals = st.one_of(

@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime, time
-from decimal import Decimal
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.casts import can_cast, cast
+from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, any_fails, misfit, parameter, to_type
 from volley.arrow.dictionaries import decode
+from volley.arrow.operand_types import INT_DIGITS, as_decimal, is_number, literal_type, operand_type
 from volley.errors import ExpressionError, near
-from volley.plan.expressions import Call, Column, ExprNode, Literal
+from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
 from volley.types.arrow import arrow_type, type_name
 
-__all__ = ["LOWERED", "CompiledExpression", "compile_expression", "literal_type", "operand_type", "output_type"]
-
-Datum = Any
-"""An Arrow array or scalar: pyarrow has no common type for them."""
-
-_INT_DIGITS = {pa.int32(): 10, pa.int64(): 19}
-
-
-@dataclass(frozen=True)
-class CompiledExpression:
-    """A compiled expression.
-
-    Args:
-        type: The Arrow type of its values.
-        evaluate: Computes an array for a record batch, or a scalar if the expression is constant.
-        can_fail: True if a row's values can make it raise (overflow, division by zero, cast).
-    """
-
-    type: pa.DataType
-    evaluate: Callable[[pa.RecordBatch], Datum]
-    can_fail: bool = False
+__all__ = ["LOWERED", "compile_expression", "output_type"]
 
 
 def output_type(node: ExprNode, schema: pa.Schema) -> pa.DataType:
@@ -74,109 +53,18 @@ def _column(node: Column, schema: pa.Schema) -> CompiledExpression:
     return CompiledExpression(schema.field(index).type, lambda batch: decode(batch.column(index)))
 
 
-def literal_type(node: Literal) -> pa.DataType:
-    """Return the type of a constant: the smaller of int and long, or the decimal with just a Decimal's digits."""
-    value = node.value
-    match value:
-        case None:
-            return pa.null()
-        case bool():
-            return pa.bool_()
-        case int():
-            return pa.int32() if -(2**31) <= value < 2**31 else pa.int64()
-        case Decimal():
-            return _decimal_of(value)
-        case datetime():
-            return pa.timestamp("us", None if value.tzinfo is None else "UTC")
-    types = {float: pa.float64(), str: pa.string(), bytes: pa.binary(), date: pa.date32(), time: pa.time64("us")}
-    return types[type(value)]
-
-
-def _decimal_of(value: Decimal) -> pa.DataType:
-    _, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int) or max(len(digits), -exponent) + max(exponent, 0) > 38:
-        raise ExpressionError(f"{value!r} does not fit decimal(38)", hint="use a float, or fewer digits")
-    scale = max(-exponent, 0)
-    return pa.decimal128(max(len(digits) + max(exponent, 0), scale, 1), scale)
-
-
-def operand_type(node: Call, types: Sequence[pa.DataType]) -> pa.DataType:
-    """Return the type to which the operands of a comparison or arithmetic operation are cast first.
-
-    Raises:
-        ExpressionError: If they have no common type.
-    """
-    common = types[0]
-    for other in types[1:]:
-        wider = _common(common, other)
-        if wider is None:
-            raise ExpressionError(
-                f"{node!r} combines {' and '.join(map(type_name, types))}", hint='cast one of them: .cast("…")'
-            )
-        common = wider
-    return common
-
-
-def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    if left == right or pa.types.is_null(right):
-        return left
-    if pa.types.is_null(left):
-        return right
-    if not (_is_number(left) and _is_number(right)):
-        return None
-    if pa.types.is_floating(left) or pa.types.is_floating(right):
-        return pa.float64()
-    if pa.types.is_decimal(left) or pa.types.is_decimal(right):
-        return _common_decimal(_as_decimal(left), _as_decimal(right))
-    return pa.int64()
-
-
-def _common_decimal(left: pa.Decimal128Type, right: pa.Decimal128Type) -> pa.DataType | None:
-    scale = max(left.scale, right.scale)
-    precision = max(left.precision - left.scale, right.precision - right.scale) + scale
-    return pa.decimal128(precision, scale) if precision <= 38 else None
-
-
-def _as_decimal(data_type: pa.DataType) -> pa.Decimal128Type:
-    return data_type if pa.types.is_decimal(data_type) else pa.decimal128(_INT_DIGITS[data_type], 0)
-
-
-def _is_number(data_type: pa.DataType) -> bool:
-    return data_type in _INT_DIGITS or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type)
-
-
-def _misfit(node: Call, types: Sequence[pa.DataType], expected: str) -> ExpressionError:
-    names = " and ".join(map(type_name, types))
-    return ExpressionError(f"{node!r} takes {expected}, not {names}", hint='cast it: .cast("…")')
-
-
-def _to(value: CompiledExpression, data_type: pa.DataType) -> Callable[[pa.RecordBatch], Datum]:
-    """Return the evaluation of a value with a cast to the operands' common type, if it has another."""
-    if value.type == data_type:
-        return value.evaluate
-    return lambda batch: cast(value.evaluate(batch), data_type)
-
-
-def _all_null(value: CompiledExpression) -> bool:
-    return bool(pa.types.is_null(value.type))
-
-
 def _comparison(compute: Callable[[Datum, Datum], Datum], on_floats: Callable[[Datum, Datum], Datum]) -> Any:
     def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         common_type = operand_type(node, [arg.type for arg in args])
         if pa.types.is_nested(common_type) or common_type == pa.uuid():
-            raise _misfit(node, [arg.type for arg in args], "plain values")
-        if _all_null(args[0]) and _all_null(args[1]):
+            raise misfit(node, [arg.type for arg in args], "plain values")
+        if all_null(args[0]) and all_null(args[1]):
             return CompiledExpression(pa.bool_(), lambda batch: pa.scalar(None, pa.bool_()))
-        left, right = (_to(arg, common_type) for arg in args)
+        left, right = (to_type(arg, common_type) for arg in args)
         function = on_floats if pa.types.is_floating(common_type) else compute
-        return CompiledExpression(pa.bool_(), lambda batch: function(left(batch), right(batch)), _any_fails(args))
+        return CompiledExpression(pa.bool_(), lambda batch: function(left(batch), right(batch)), any_fails(args))
 
     return lower
-
-
-def _any_fails(args: Sequence[CompiledExpression]) -> bool:
-    return any(arg.can_fail for arg in args)
 
 
 # Spark's order of floats: NaN equals NaN and is greater than all others. `or_` and `and_`, other than the Kleene
@@ -197,18 +85,18 @@ def _arithmetic(compute: Callable[[Datum, Datum], Datum], decimals: Callable[...
     def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         types = [arg.type for arg in args]
         common_type = operand_type(node, types)
-        if not _is_number(common_type):
-            raise _misfit(node, types, "numbers")
+        if not is_number(common_type):
+            raise misfit(node, types, "numbers")
         if not pa.types.is_decimal(common_type):
-            left, right = (_to(arg, common_type) for arg in args)
+            left, right = (to_type(arg, common_type) for arg in args)
             return CompiledExpression(common_type, lambda batch: compute(left(batch), right(batch)), can_fail=True)
-        parts = [common_type if pa.types.is_null(data_type) else _as_decimal(data_type) for data_type in types]
+        parts = [common_type if pa.types.is_null(data_type) else as_decimal(data_type) for data_type in types]
         precision, scale = decimals(*parts)
         if precision > 38:
             raise ExpressionError(
                 f"{node!r} needs decimal({precision},{scale})", hint="cast an operand to fewer digits"
             )
-        left, right = (_to(arg, part) for arg, part in zip(args, parts, strict=True))
+        left, right = (to_type(arg, part) for arg, part in zip(args, parts, strict=True))
         out = pa.decimal128(precision, scale)
         return CompiledExpression(out, lambda batch: cast(compute(left(batch), right(batch)), out), can_fail=True)
 
@@ -226,9 +114,9 @@ def _product_digits(left: pa.Decimal128Type, right: pa.Decimal128Type) -> tuple[
 
 def _div(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     types = [arg.type for arg in args]
-    if not _is_number(operand_type(node, types)) and not all(map(_all_null, args)):
-        raise _misfit(node, types, "numbers")
-    left, right = (_to(arg, pa.float64()) for arg in args)
+    if not is_number(operand_type(node, types)) and not all(map(all_null, args)):
+        raise misfit(node, types, "numbers")
+    left, right = (to_type(arg, pa.float64()) for arg in args)
     return CompiledExpression(pa.float64(), lambda batch: _divide(node, left(batch), right(batch)), can_fail=True)
 
 
@@ -246,9 +134,9 @@ def _refuse_zero(node: Call, left: Datum, right: Datum) -> None:
 def _mod(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     types = [arg.type for arg in args]
     common_type = operand_type(node, types)
-    if common_type not in _INT_DIGITS:
-        raise _misfit(node, types, "integers")
-    left, right = (_to(arg, common_type) for arg in args)
+    if common_type not in INT_DIGITS:
+        raise misfit(node, types, "integers")
+    left, right = (to_type(arg, common_type) for arg in args)
     return CompiledExpression(common_type, lambda batch: _remainder(node, left(batch), right(batch)), can_fail=True)
 
 
@@ -264,16 +152,16 @@ def _remainder(node: Call, left: Datum, right: Datum) -> Datum:
 
 def _neg(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     (arg,) = args
-    if not _is_number(arg.type):
-        raise _misfit(node, [arg.type], "a number")
+    if not is_number(arg.type):
+        raise misfit(node, [arg.type], "a number")
     return CompiledExpression(arg.type, lambda batch: pc.negate_checked(arg.evaluate(batch)), can_fail=True)
 
 
 def _logic(compute: Callable[[Datum, Datum], Datum], decided_by: bool) -> Any:
     def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
-        if any(not (pa.types.is_boolean(arg.type) or _all_null(arg)) for arg in args):
-            raise _misfit(node, [arg.type for arg in args], "conditions")
-        left, right = (_to(arg, pa.bool_()) for arg in args)
+        if any(not (pa.types.is_boolean(arg.type) or all_null(arg)) for arg in args):
+            raise misfit(node, [arg.type for arg in args], "conditions")
+        left, right = (to_type(arg, pa.bool_()) for arg in args)
         if not args[1].can_fail:
             return CompiledExpression(pa.bool_(), lambda batch: compute(left(batch), right(batch)), args[0].can_fail)
 
@@ -303,9 +191,9 @@ def _where_undecided(
 
 def _not(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     (arg,) = args
-    if not (pa.types.is_boolean(arg.type) or _all_null(arg)):
-        raise _misfit(node, [arg.type], "a condition")
-    value = _to(arg, pa.bool_())
+    if not (pa.types.is_boolean(arg.type) or all_null(arg)):
+        raise misfit(node, [arg.type], "a condition")
+    value = to_type(arg, pa.bool_())
     return CompiledExpression(pa.bool_(), lambda batch: pc.invert(value(batch)), arg.can_fail)
 
 
@@ -328,12 +216,12 @@ def _is_in(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, *listed = args
     common_type = operand_type(node, [arg.type for arg in args])
     if pa.types.is_nested(common_type) or pa.types.is_null(common_type) or common_type == pa.uuid():
-        raise _misfit(node, [value.type], "a plain value")
+        raise misfit(node, [value.type], "a plain value")
     empty = pa.record_batch({})
-    scalars = [cast(constant.evaluate(empty), common_type) for constant in listed if not _all_null(constant)]
+    scalars = [cast(constant.evaluate(empty), common_type) for constant in listed if not all_null(constant)]
     constants = _unsigned_zero(pa.array([scalar.as_py() for scalar in scalars], common_type))
     no_match = None if len(scalars) < len(listed) else False
-    operand = _to(value, common_type)
+    operand = to_type(value, common_type)
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
         values = _unsigned_zero(operand(batch))
@@ -347,17 +235,17 @@ def _is_in(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
 def _string_test(compute: Callable[..., Datum]) -> Any:
     def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         value = args[0]
-        pattern = _parameter(node)
-        if not (pa.types.is_string(value.type) or _all_null(value)):
-            raise _misfit(node, [value.type], "a string")
-        operand = _to(value, pa.string())
+        pattern = parameter(node)
+        if not (pa.types.is_string(value.type) or all_null(value)):
+            raise misfit(node, [value.type], "a string")
+        operand = to_type(value, pa.string())
         return CompiledExpression(pa.bool_(), lambda batch: compute(operand(batch), pattern=pattern), value.can_fail)
 
     return lower
 
 
 def _cast(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
-    value, target = args[0], arrow_type(_parameter(node))
+    value, target = args[0], arrow_type(parameter(node))
     if not can_cast(value.type, target):
         raise ExpressionError(
             f"{node!r} can't cast {type_name(value.type)} to {type_name(target)}",
@@ -370,13 +258,7 @@ def _alias(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     return args[0]
 
 
-def _parameter(node: Call) -> Any:
-    last = node.args[-1]
-    assert isinstance(last, Literal)
-    return last.value
-
-
-LOWERED: dict[str, Callable[[Call, list[CompiledExpression]], CompiledExpression]] = {
+LOWERED: dict[str, Lowering] = {
     "eq": _comparison(pc.equal, _float_eq),
     "ne": _comparison(pc.not_equal, lambda left, right: pc.invert(_float_eq(left, right))),
     "gt": _comparison(pc.greater, _float_gt),

@@ -12,14 +12,15 @@ import pyarrow.compute as pc
 
 from volley.arrow.batches import conform
 from volley.arrow.casts import cast
+from volley.arrow.compiled import CompiledExpression
 from volley.arrow.dictionaries import decode_batch, make_batch
-from volley.arrow.expressions import CompiledExpression, compile_expression
+from volley.arrow.expressions import compile_expression
 from volley.arrow.user_code import failed
 from volley.arrow.uuids import array_of
 from volley.arrow.validation import check_values
 from volley.errors import ExpressionError, JobError, near
 from volley.plan import nodes
-from volley.plan.expressions import Call, Column, ExprNode, output_name
+from volley.plan.expression_nodes import Call, Column, ExprNode, output_name
 from volley.types.arrow import arrow_schema, canonical_schema, type_name
 
 __all__ = ["CompiledSteps", "lower"]

@@ -13,7 +13,8 @@ from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.storage.values import IcebergStorage
 from volley.iceberg.table import TableRef
-from volley.plan.expressions import Expr, ExprNode
+from volley.plan.expression_nodes import ExprNode
+from volley.plan.expressions import Expr
 from volley.secrets import redacted_repr
 
 __all__ = ["Batch", "IcebergSourceConfig", "Incremental", "OnChanges", "OnExpired", "ReadMode", "Snapshot"]

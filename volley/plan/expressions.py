@@ -1,116 +1,18 @@
-"""Expressions: predicates and values as plain data, which each backend compiles; `col` and `lit` create them."""
+"""Expressions: predicates and values over columns; `col` and `lit` create them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
 from volley.errors import ExpressionError
+from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
 from volley.types.names import TypeLike, check_type
 
-__all__ = [
-    "OPERATIONS",
-    "Call",
-    "Column",
-    "Expr",
-    "ExprNode",
-    "Literal",
-    "as_node",
-    "col",
-    "column_names",
-    "lit",
-    "output_name",
-]
-
-OPERATIONS: dict[str, str] = {
-    "eq": "==",
-    "ne": "!=",
-    "gt": ">",
-    "gt_eq": ">=",
-    "lt": "<",
-    "lt_eq": "<=",
-    "and_": "&",
-    "or_": "|",
-    "not_": "~",
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "div": "/",
-    "mod": "%",
-    "neg": "-",
-    "is_null": "",
-    "is_not_null": "",
-    "is_in": "",
-    "starts_with": "",
-    "contains": "",
-    "cast": "",
-    "alias": "",
-}
-"""Every operation of a Call, and its Python operator, if any; each backend implements all of them."""
+__all__ = ["Expr", "as_node", "col", "lit"]
 
 _LITERALS = (bool, int, float, str, bytes, Decimal, date, datetime, time)
-
-
-class ExprNode:
-    """A Column, Literal or Call: frozen, value-equal and hashable; its repr is the code that builds it."""
-
-
-@dataclass(frozen=True, repr=False)
-class Column(ExprNode):
-    """The value of a column."""
-
-    name: str
-
-    def __repr__(self) -> str:
-        return f"col({self.name!r})"
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class Literal(ExprNode):
-    """A constant; equal only to one of the same type: 1, 1.0 and True differ."""
-
-    value: Any
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Literal) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[type, str]:
-        # Compare by repr: it distinguishes 0.0 from -0.0, and NaN equals itself.
-        return type(self.value), repr(self.value)
-
-    def __repr__(self) -> str:
-        return f"lit({self.value!r})"
-
-
-@dataclass(frozen=True, repr=False)
-class Call(ExprNode):
-    """An operation on other expressions; its parameters, such as a cast's type, are Literals."""
-
-    op: str
-    args: tuple[ExprNode, ...]
-
-    def __repr__(self) -> str:
-        first, *rest = self.args
-        symbol = OPERATIONS[self.op]
-        if not symbol:
-            return f"{_operand(first)}.{self.op}({', '.join(_parameter_text(arg) for arg in rest)})"
-        if not rest:
-            return f"{symbol}{_operand(first)}"
-        return f"{_operand(first)} {symbol} {_operand(rest[0])}"
-
-
-def _operand(node: ExprNode) -> str:
-    return f"({node!r})" if isinstance(node, Call) and OPERATIONS[node.op] else repr(node)
-
-
-def _parameter_text(node: ExprNode) -> str:
-    return repr(node.value) if isinstance(node, Literal) else repr(node)
 
 
 class Expr:
@@ -352,33 +254,3 @@ def _pattern(op: str, text: Any) -> str:
     if not isinstance(text, str):
         raise ExpressionError(f"{op} takes a string, not {text!r}", hint="patterns are constants, not columns")
     return text
-
-
-def _walk(node: ExprNode) -> Iterator[ExprNode]:
-    yield node
-    for arg in node.args if isinstance(node, Call) else ():
-        yield from _walk(arg)
-
-
-def column_names(node: ExprNode) -> set[str]:
-    """Return the names of the columns that an expression reads."""
-    return {part.name for part in _walk(node) if isinstance(part, Column)}
-
-
-def output_name(node: ExprNode) -> str:
-    """Return the name of the column that an expression becomes: its alias, or the name of the column that it is.
-
-    Raises:
-        ExpressionError: If it is computed and has no alias.
-    """
-    if isinstance(node, Column):
-        return node.name
-    if isinstance(node, Call) and node.op == "alias":
-        return str(_parameter(node))
-    raise ExpressionError(f"the computed column {node!r} has no name", hint='name it: .alias("…")')
-
-
-def _parameter(node: Call) -> Any:
-    last = node.args[-1]
-    assert isinstance(last, Literal)
-    return last.value

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from volley.plan.expressions import ExprNode
+from volley.plan.expression_nodes import ExprNode
 from volley.sink import Sink
 from volley.source import Source, SparkSource
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 from volley.plan import nodes
-from volley.plan.expressions import Call, ExprNode, column_names
+from volley.plan.expression_nodes import Call, ExprNode, column_names
 
 __all__ = ["used_columns", "used_rows"]
 

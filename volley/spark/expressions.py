@@ -13,9 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import StructType
 
-from volley.arrow.expressions import literal_type, operand_type, output_type
+from volley.arrow.expressions import output_type
+from volley.arrow.operand_types import literal_type, operand_type
 from volley.arrow.uuids import stored
-from volley.plan.expressions import Call, Column, ExprNode, Literal
+from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
 
 __all__ = ["LOWERED", "to_column", "to_spark_schema"]
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from volley.arrow.batches import conform
 from volley.arrow.nodes import lower
 from volley.plan import nodes
-from volley.plan.expressions import output_name
+from volley.plan.expression_nodes import output_name
 from volley.spark.expressions import _condition, _named, to_column, to_spark_schema
 from volley.task.errors import carried
 

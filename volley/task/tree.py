@@ -13,7 +13,7 @@ from volley.arrow.schemas import Schemas
 from volley.arrow.validation import check_values
 from volley.errors import ExpressionError, JobError, SchemaMismatchError, SourceError
 from volley.plan import nodes
-from volley.plan.expressions import Column
+from volley.plan.expression_nodes import Column
 from volley.sink import TaskWriter
 
 __all__ = ["DATA_ERRORS", "Branch", "Failure", "SinkStep", "Tree", "grouped", "grow"]

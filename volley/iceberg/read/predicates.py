@@ -59,7 +59,8 @@ from pyiceberg.types import (
 from pyiceberg.utils import datetime as dates
 
 from volley.errors import ConfigError
-from volley.plan.expressions import Call, Column, Expr, ExprNode, Literal, col, lit
+from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
+from volley.plan.expressions import Expr, col, lit
 
 __all__ = ["parse_predicate", "pruning"]
 

@@ -44,7 +44,8 @@ from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental
 from volley.metrics import Lag
 from volley.plan import nodes
-from volley.plan.expressions import Call, Column, ExprNode, column_names, lit
+from volley.plan.expression_nodes import Call, Column, ExprNode, column_names
+from volley.plan.expressions import lit
 from volley.source import Offset, Reader, SourceContext, SplitReader
 from volley.storage.remembered import read_or_create
 from volley.types.arrow import canonical_schema

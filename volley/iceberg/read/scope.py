@@ -16,7 +16,7 @@ from volley.iceberg.read.lookup import snapshot_at, snapshot_of, snapshot_of_ref
 from volley.iceberg.read.positions import Position
 from volley.iceberg.read.predicates import parse_predicate
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
-from volley.plan.expressions import ExprNode, column_names
+from volley.plan.expression_nodes import ExprNode, column_names
 
 __all__ = [
     "column_names_of",
