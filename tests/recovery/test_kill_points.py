@@ -276,7 +276,7 @@ def check_orphans(case: Case, folder: Path) -> None:
     """Maintenance removes what the dead drivers have left, and nothing else."""
     before = load(folder).scan().to_arrow().sort_by("id")
     tables = [EVENTS, *(["dead"] if case.letters == "table" else [])]
-    left = []
+    left: list[str] = []
     for table in tables:
         orphans = orphan_files(lake(folder, table), timedelta(0))
         assert remove_orphan_files(lake(folder, table), timedelta(0)) == orphans

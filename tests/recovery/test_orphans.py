@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from fsspec import AbstractFileSystem
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from tests.recovery.lake import QUERY, SCHEMA, Lake, write
 from volley import ConfigError, Epoch, StorageError, TableNotFoundError
 from volley.iceberg import orphan_files, remove_orphan_files
+from volley.iceberg.maintain import orphan_search
+from volley.iceberg.storage.listing import ListedFile, listed_files
 from volley.iceberg.write.written import WrittenFile
 
 AT_ONCE = timedelta(0)
@@ -51,6 +55,63 @@ def test_a_table_whose_files_others_may_need_keeps_its_orphans(lake: Lake) -> No
     ):
         remove_orphan_files(lake.config, AT_ONCE)
     assert names(orphan_files(lake.config, AT_ONCE)) == [dead]
+
+
+def test_a_dry_run_says_what_would_be_removed(lake: Lake) -> None:
+    driver = lake.driver()
+    driver.commit(*write(driver, 0, [0]))
+    dead = left_behind(lake, 1)
+    planned = remove_orphan_files(lake.config, AT_ONCE, dry_run=True)
+    assert (names(planned), planned.removed) == ([dead], False)
+    assert planned.bytes == Path(planned[0]).stat().st_size
+    assert str(planned).startswith(f"1 files ({planned.bytes:,} bytes) belong to no snapshot")
+    done = remove_orphan_files(lake.config, AT_ONCE)
+    assert (done, done.bytes, done.removed, done.nested) == (planned, planned.bytes, True, ())
+    assert not Path(planned[0]).exists()
+
+
+def test_files_of_a_table_inside_the_folder_stay(lake: Lake) -> None:
+    """Its metadata tell; the table's own old metadata are orphans nevertheless."""
+    driver = lake.driver()
+    driver.commit(*write(driver, 0, [0]))
+    table = lake.table()
+    folder = f"{table.location()}/inner"
+    inner = table.catalog.create_table("db.inner", table.schema(), location=folder)
+    inner.append(pa.table({"id": [7]}, SCHEMA))
+    dead = left_behind(lake, 1)
+    old = Path(table.location().removeprefix("file://"), "metadata", "00000-old.metadata.json")
+    old.write_bytes(Path(table.metadata_location.removeprefix("file://")).read_bytes())
+    removed = remove_orphan_files(lake.config, AT_ONCE)
+    assert names(removed) == sorted([dead, old.name])
+    assert removed.nested == (folder.removeprefix("file://"),)
+    assert "left out, since it is another table's" in str(removed)
+    assert inner.refresh().scan().to_arrow()["id"].to_pylist() == [7]
+
+
+def test_a_folder_of_two_tables_is_refused(lake: Lake) -> None:
+    driver = lake.driver()
+    driver.commit(*write(driver, 0, [0]))
+    table = lake.table()
+    other = table.catalog.create_table("db.other", table.schema(), location=table.location())
+    other.append(pa.table({"id": [7]}, SCHEMA))
+    with pytest.raises(ConfigError, match=f"of the table with the uuid {other.metadata.table_uuid}"):
+        remove_orphan_files(lake.config, AT_ONCE)
+    assert other.refresh().scan().to_arrow()["id"].to_pylist() == [7]
+
+
+def test_files_that_are_committed_during_the_listing_stay(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = lake.driver()
+    driver.commit(*write(driver, 0, [0]))
+
+    written = write(driver, 1, [1])
+
+    def slow(files: AbstractFileSystem, folder: str) -> Iterator[ListedFile]:
+        driver.commit(*written)
+        yield from listed_files(files, folder)
+
+    monkeypatch.setattr(orphan_search, "listed_files", slow)
+    assert remove_orphan_files(lake.config, AT_ONCE) == []
+    assert lake.rows() == [0, 1]
 
 
 def test_maintenance_removes_them_and_nothing_else(lake: Lake) -> None:
@@ -106,7 +167,7 @@ def test_a_manifest_that_can_not_be_read_stops_the_removal(lake: Lake) -> None:
     (manifest,) = snapshot.manifests(lake.table().io)
     Path(manifest.manifest_path.removeprefix("file://")).unlink()
     dead = left_behind(lake, 1)
-    with pytest.raises(StorageError, match="listing"):
+    with pytest.raises(StorageError, match="reading"):
         remove_orphan_files(lake.config, AT_ONCE)
     assert dead in {path.name for path in lake.files()}
 

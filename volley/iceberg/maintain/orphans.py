@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from volley.checks import Duration, duration_or_zero
+from volley.checks import Duration, duration_or_zero, flag
 from volley.iceberg.config import IcebergSinkConfig, table_ref
+from volley.iceberg.maintain.values import OrphanFiles
 from volley.iceberg.storage.errors import storage_errors
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import ManifestFile
-    from pyiceberg.table import Table
-
     from volley.iceberg.table import TableRef
 
 __all__ = ["orphan_files", "remove_orphan_files"]
@@ -21,8 +20,11 @@ __all__ = ["orphan_files", "remove_orphan_files"]
 _THREE_DAYS = timedelta(days=3)
 
 
-def orphan_files(table: TableRef | IcebergSinkConfig, older_than: Duration = _THREE_DAYS) -> list[str]:
+def orphan_files(table: TableRef | IcebergSinkConfig, older_than: Duration = _THREE_DAYS) -> OrphanFiles:
     """Return the files in a table's folders that no snapshot of any branch refers to, such as files of killed tasks.
+
+    Files of other tables whose folders are inside this table's are left out. The table's own files are kept in memory
+    as eight bytes each.
 
     Args:
         table: A `TableRef`, or a sink's config, of which only the table is used.
@@ -30,7 +32,7 @@ def orphan_files(table: TableRef | IcebergSinkConfig, older_than: Duration = _TH
             A running job may still commit younger files.
 
     Raises:
-        ConfigError: If `older_than` is negative.
+        ConfigError: If `older_than` is negative, or another table has its metadata in the same folder.
         TableNotFoundError: If there is no such table.
         CatalogError: If the catalog can't be reached or rejects the request.
         StorageError: If a folder can't be listed, or a manifest can't be read.
@@ -40,17 +42,22 @@ def orphan_files(table: TableRef | IcebergSinkConfig, older_than: Duration = _TH
         >>> orphan_files(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))  # doctest: +SKIP
         []
     """
+    from volley.iceberg.maintain.orphan_search import find_orphans
+
     before = _before(older_than)
-    return _orphans(table_ref(table).load(), before)
+    return find_orphans(table_ref(table).load(), before)
 
 
-def remove_orphan_files(table: TableRef | IcebergSinkConfig, older_than: Duration = _THREE_DAYS) -> list[str]:
+def remove_orphan_files(
+    table: TableRef | IcebergSinkConfig, older_than: Duration = _THREE_DAYS, dry_run: bool = False
+) -> OrphanFiles:
     """Delete the files that `orphan_files` returns, and return them.
 
     Args:
         table: A `TableRef`, or a sink's config, of which only the table is used.
         older_than: The minimum age of a file, three days by default. Keep it longer than an epoch takes from its
             first file to its commit: else files of a running job are deleted.
+        dry_run: Delete nothing, and return what would be deleted.
 
     Raises:
         ConfigError: If the table's property ``gc.enabled`` is false.
@@ -61,48 +68,24 @@ def remove_orphan_files(table: TableRef | IcebergSinkConfig, older_than: Duratio
         >>> remove_orphan_files(TableRef("db", "events", IcebergStorage.Local("/tmp/lake")))  # doctest: +SKIP
         []
     """
+    from volley.iceberg.maintain.orphan_search import find_orphans
     from volley.iceberg.maintain.unneeded import check_own_files
     from volley.iceberg.storage.listing import file_system
 
-    before = _before(older_than)
+    began, before, is_dry = time.monotonic(), _before(older_than), flag("dry_run", dry_run)
     loaded = table_ref(table).load()
     check_own_files(loaded, "orphan files", "removed")
-    orphans = _orphans(loaded, before)
+    orphans = find_orphans(loaded, before)
+    if is_dry:
+        return orphans
     with storage_errors(loaded.location(), "deleting orphan files in"):
         files = file_system(loaded.io, loaded.location())
         for path in orphans:
-            files.rm_file(path)
-    return orphans
+            # Another run may have deleted it.
+            with suppress(FileNotFoundError):
+                files.rm_file(path)
+    return OrphanFiles(orphans, orphans.bytes, time.monotonic() - began, orphans.nested, removed=True)
 
 
 def _before(older_than: Duration) -> datetime:
     return datetime.now(UTC) - duration_or_zero("older_than", older_than)
-
-
-def _orphans(table: Table, before: datetime) -> list[str]:
-    from volley.iceberg.storage.listing import data_folder, file_system, list_folder, name_of
-
-    with storage_errors(table.location(), "listing"):
-        # List the files first: those that are committed meanwhile are in the snapshots that are read afterwards.
-        files = file_system(table.io, table.location())
-        listed: dict[str, datetime] = {}
-        for folder in {table.location(), data_folder(table)}:
-            listed |= list_folder(files, folder)
-        needed = set(map(name_of, _needed(table.refresh())))
-    return sorted(path for path, written in listed.items() if written < before and name_of(path) not in needed)
-
-
-def _needed(table: Table) -> Iterator[str]:
-    """Yield every file that a snapshot, the metadata or its log refers to."""
-    metadata = table.metadata
-    yield table.metadata_location
-    yield "version-hint.text"
-    yield from (entry.metadata_file for entry in metadata.metadata_log)
-    yield from (file.statistics_path for file in (*metadata.statistics, *metadata.partition_statistics))
-    manifests: dict[str, ManifestFile] = {}
-    for snapshot in metadata.snapshots:
-        yield snapshot.manifest_list
-        manifests |= {manifest.manifest_path: manifest for manifest in snapshot.manifests(table.io)}
-    yield from manifests
-    for manifest in manifests.values():
-        yield from (entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io))

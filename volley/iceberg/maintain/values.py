@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import overload
 
-__all__ = ["Compaction", "DeleteRewrite", "Expiry", "ManifestRewrite", "Ref", "SnapshotInfo", "SnapshotList"]
+__all__ = [
+    "Compaction",
+    "DeleteRewrite",
+    "Expiry",
+    "ManifestRewrite",
+    "OrphanFiles",
+    "Ref",
+    "SnapshotInfo",
+    "SnapshotList",
+]
 
 _COLUMNS = ("snapshot", "committed at", "operation", "rows +", "rows -", "files +", "files -", "rows", "refs")
 
@@ -337,4 +346,36 @@ class DeleteRewrite:
             lines.append(f"the deletes of {self.dropped:,} data files stay: another writer changed them meanwhile")
         if self.left:
             lines.append(f"{self.left:,} data files are left for the next run")
+        return "\n".join(lines)
+
+
+class OrphanFiles(list[str]):
+    """The locations of orphan files, as a list; prints as a sentence.
+
+    Args:
+        paths: The locations, in their order.
+        bytes: Their size.
+        seconds: How long it took to find them, and to delete them.
+        nested: Folders of other tables inside the table's own: the files in them were left out.
+        removed: True if they were deleted.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        bytes: int = 0,
+        seconds: float = 0.0,
+        nested: tuple[str, ...] = (),
+        removed: bool = False,
+    ) -> None:
+        super().__init__(paths)
+        self.bytes = bytes
+        self.seconds = seconds
+        self.nested = nested
+        self.removed = removed
+
+    def __str__(self) -> str:
+        verb = "were removed" if self.removed else "belong to no snapshot"
+        lines = [f"{len(self):,} files ({self.bytes:,} bytes) {verb}, in {self.seconds:.1f} s"]
+        lines += [f"left out, since it is another table's: {folder}" for folder in self.nested]
         return "\n".join(lines)

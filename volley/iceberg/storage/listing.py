@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from fsspec import AbstractFileSystem
 from fsspec.asyn import AsyncFileSystem, sync
+from fsspec.implementations.local import LocalFileSystem
 from pyiceberg.io import FileIO
 from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.table import Table, TableProperties
 
 from volley.storage.listing import modified_time
 
-__all__ = ["data_folder", "file_system", "list_folder", "name_of", "sizes"]
+__all__ = ["ListedFile", "data_folder", "file_system", "list_folder", "listed_files", "name_of", "sizes"]
+
+
+class ListedFile(NamedTuple):
+    """A file of a folder.
+
+    Args:
+        path: Its path as fsspec writes it.
+        size: Its size in bytes.
+        written: When it was last written; now, if its file system does not report it.
+    """
+
+    path: str
+    size: int
+    written: datetime
 
 
 def file_system(io: FileIO, location: str) -> AbstractFileSystem:
@@ -71,6 +87,37 @@ def list_folder(files: AbstractFileSystem, folder: str) -> dict[str, datetime]:
         # Later calls must query the storage, not the cache of this listing.
         files.invalidate_cache()
     return {path: _written(info) for path, info in details.items()}
+
+
+def listed_files(files: AbstractFileSystem, folder: str) -> Iterator[ListedFile]:
+    """Yield the files below a folder; on a local disk, what is in memory does not grow with their number.
+
+    A file without a time counts as written now, so that it is never taken for an old orphan.
+    """
+    if isinstance(files, LocalFileSystem):
+        yield from _local_files(folder)
+        return
+    files.invalidate_cache()
+    try:
+        details = files.find(folder, detail=True)
+    finally:
+        # Later calls must query the storage, not the cache of this listing.
+        files.invalidate_cache()
+    while details:
+        path, info = details.popitem()
+        yield ListedFile(path, int(info.get("size") or 0), _written(info))
+
+
+def _local_files(folder: str) -> Iterator[ListedFile]:
+    if not os.path.isdir(folder):
+        return
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _local_files(entry.path)
+            else:
+                details = entry.stat(follow_symlinks=False)
+                yield ListedFile(entry.path, details.st_size, datetime.fromtimestamp(details.st_mtime, UTC))
 
 
 def _written(info: dict[str, Any]) -> datetime:
