@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Snapshot
 
 from volley.epoch import Epoch
+from volley.iceberg.read.heads import ancestors_of
 
 __all__ = [
     "BRANCH",
@@ -80,7 +81,7 @@ def maintenance_summary(action: str, metadata: TableMetadata, head: Snapshot | N
 
 def _epochs_before(metadata: TableMetadata, head: Snapshot | None) -> Iterator[tuple[str, int]]:
     """Yield queries and epochs that a snapshot and its ancestors tell, the newest first."""
-    for snapshot in ancestors_of(head, metadata) if head else ():
+    for snapshot in ancestors_of(head, metadata):
         summary = snapshot.summary.additional_properties if snapshot.summary else {}
         if QUERY in summary:
             yield summary[QUERY], int(summary[EPOCH])

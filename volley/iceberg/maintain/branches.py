@@ -48,7 +48,7 @@ def publish_branch(table: TableRef | IcebergSinkConfig) -> int:
 
 def _fast_forward(metadata: TableMetadata, ref: TableRef) -> Snapshot:
     """Return the branch's last snapshot; raise CommitConflictError unless main's is one of its ancestors."""
-    from pyiceberg.table.snapshots import ancestors_of
+    from volley.iceberg.read.heads import ancestors_of
 
     main, branch = metadata.current_snapshot(), metadata.snapshot_by_name(ref.branch)
     if branch is None or ref.branch == "main":
@@ -56,7 +56,7 @@ def _fast_forward(metadata: TableMetadata, ref: TableRef) -> Snapshot:
             f"branch {ref.branch!r} of table {ref.name} can't be published",
             hint=f"name a branch of the table that is not main: {', '.join(sorted(metadata.refs)) or 'it has none'}",
         )
-    if main and main not in list(ancestors_of(branch, metadata)):
+    if main and main not in ancestors_of(branch, metadata):
         raise CommitConflictError(
             f"branch {ref.branch!r} of table {ref.name} was not published: main is at snapshot "
             f"{main.snapshot_id}, which is not before the branch's {branch.snapshot_id}",

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     RemoveSnapshotRefUpdate,
     SetSnapshotRefUpdate,
@@ -22,6 +22,7 @@ from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
 from volley.iceberg.maintain.values import Ref, SnapshotInfo, SnapshotList
 from volley.iceberg.pyiceberg_private.access import stage
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
+from volley.iceberg.read.heads import ancestors_of
 from volley.iceberg.read.lookup import moment_of, snapshot_of, snapshot_of_ref
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef
@@ -162,7 +163,7 @@ def was_current(metadata: TableMetadata, branch: str, snapshot: Snapshot) -> boo
     """Return True if a snapshot is, or once was, the last one of a branch: an ancestor, or in main's log."""
     head = metadata.snapshot_by_name(branch)
     logged = (entry.snapshot_id for entry in metadata.snapshot_log if branch == MAIN_BRANCH)
-    ancestors = (ancestor.snapshot_id for ancestor in (ancestors_of(head, metadata) if head else ()))
+    ancestors = (ancestor.snapshot_id for ancestor in ancestors_of(head, metadata))
     return snapshot.snapshot_id in {*logged, *ancestors}
 
 

@@ -9,10 +9,11 @@ from math import ceil
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import ConfigError
 from volley.iceberg.commit.hold import HOLD
+from volley.iceberg.read.heads import ancestors_of
 from volley.iceberg.read.lookup import snapshot_of
 
 __all__ = ["Expired", "Rule"]
@@ -105,8 +106,10 @@ def _by_age(metadata: TableMetadata, rule: Rule) -> Expired:
 
 
 def _by_id(metadata: TableMetadata, ids: Collection[int], table: str) -> Expired:
+    known = {snapshot.snapshot_id for snapshot in metadata.snapshots}
     for snapshot_id in ids:
-        snapshot_of(metadata, snapshot_id, table)
+        if snapshot_id not in known:
+            snapshot_of(metadata, snapshot_id, table)
         if names := sorted(name for name, ref in metadata.refs.items() if ref.snapshot_id == snapshot_id):
             raise ConfigError(
                 f"snapshot {snapshot_id} of table {table} can't be expired: {', '.join(map(repr, names))} stands at it",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import is_
 from typing import Any, Self
 from uuid import UUID
 
@@ -64,13 +65,13 @@ def share_metadata(table: Table) -> Table:
 class CachedMetadata(MetastoreCatalog):
     """Caches each table's latest metadata by its location: a metadata file never changes.
 
-    Also caches each snapshot's JSON, since every new metadata file has all snapshots.
+    Also caches the snapshots' JSON: every new metadata file has those of the one before, and mostly one more.
     """
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
         self._cache: dict[Identifier, tuple[str, TableMetadata]] = {}
-        self._texts: dict[UUID, dict[int, tuple[Snapshot, str]]] = {}
+        self._written: dict[UUID, tuple[list[Snapshot], bytes]] = {}
 
     def _cached_table(self, identifier: Identifier, location: str | None, read: Callable[[], Table]) -> Table:
         """Return the table with the metadata at `location`; `read` parses it if it is not cached."""
@@ -101,16 +102,21 @@ class CachedMetadata(MetastoreCatalog):
             super()._write_metadata(metadata, io, metadata_path)
             return
         with io.new_output(metadata_path).create() as file:
-            file.write(self._text(metadata).encode())
+            file.write(self._json(metadata))
 
-    def _text(self, metadata: TableMetadata) -> str:
-        """Return the metadata as JSON; snapshots that were written before are taken from the cache."""
-        known = self._texts.get(metadata.table_uuid, {})
-        texts = {}
-        for snapshot in metadata.snapshots:
-            old, text = known.get(snapshot.snapshot_id, (None, ""))
-            texts[snapshot.snapshot_id] = snapshot, text if old is snapshot else snapshot.model_dump_json()
-        self._texts[metadata.table_uuid] = texts
-        rest = metadata.model_copy(update={"snapshots": []}).model_dump_json()
+    def _json(self, metadata: TableMetadata) -> bytes:
+        rest = metadata.model_copy(update={"snapshots": []}).model_dump_json().encode()
         # The key occurs only once: inside a JSON string its quotes would be escaped.
-        return rest.replace('"snapshots":[]', f'"snapshots":[{",".join(text for _, text in texts.values())}]', 1)
+        before, _, after = rest.partition(b'"snapshots":[]')
+        return b"".join((before, b'"snapshots":[', self._snapshots_json(metadata), b"]", after))
+
+    def _snapshots_json(self, metadata: TableMetadata) -> bytes:
+        """Return the snapshots' JSON; those that were written last, and are still the first, are not made anew."""
+        snapshots = metadata.snapshots
+        known, text = self._written.get(metadata.table_uuid, ([], b""))
+        if len(known) > len(snapshots) or not all(map(is_, known, snapshots)):
+            known, text = [], b""
+        added = (snapshot.model_dump_json().encode() for snapshot in snapshots[len(known) :])
+        text = b",".join(filter(None, (text, *added)))
+        self._written[metadata.table_uuid] = snapshots, text
+        return text

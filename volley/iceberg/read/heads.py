@@ -1,11 +1,14 @@
-"""Finds the snapshot that the next one of a branch is based on."""
+"""Finds the snapshot that the next one of a branch is based on, and walks back from it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-__all__ = ["head_of"]
+__all__ = ["ancestors_of", "head_of"]
 
 
 def head_of(table: Table, branch: str) -> Snapshot | None:
@@ -13,3 +16,14 @@ def head_of(table: Table, branch: str) -> Snapshot | None:
     if branch in table.metadata.refs:
         return table.metadata.snapshot_by_name(branch)
     return table.current_snapshot()
+
+
+def ancestors_of(head: Snapshot | None, metadata: TableMetadata) -> Iterator[Snapshot]:
+    """Yield a snapshot and its ancestors, the last one first, as far as the metadata has them.
+
+    pyiceberg's own function searches all snapshots at every step: 10,000 of them take it seconds.
+    """
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    while head is not None:
+        yield head
+        head = None if head.parent_snapshot_id is None else by_id.get(head.parent_snapshot_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import NoReturn
 
 from pyiceberg.table import Table
@@ -14,6 +15,7 @@ from volley.errors import (
     SnapshotRolledBackError,
     TableReplacedError,
 )
+from volley.iceberg.read.heads import ancestors_of
 
 __all__ = ["changes_rows", "check_same_table", "snapshots_between"]
 
@@ -62,12 +64,9 @@ def snapshots_between(table: Table, start: int | None, end: int) -> list[Snapsho
 
 
 def _back_to(table: Table, start: int | None, end: int | None) -> Iterator[Snapshot]:
-    """Yield the end and its ancestors back to the start, without it, as far as the metadata has them."""
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
-    current = end
-    while current is not None and current != start and current in by_id:
-        yield by_id[current]
-        current = by_id[current].parent_snapshot_id
+    """Return the end and its ancestors back to the start, without it, as far as the metadata has them."""
+    head = None if end is None else table.metadata.snapshot_by_id(end)
+    return takewhile(lambda snapshot: snapshot.snapshot_id != start, ancestors_of(head, table.metadata))
 
 
 def _follows(table: Table, snapshot: Snapshot, start: int | None) -> bool:

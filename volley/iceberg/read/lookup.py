@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry, ancestors_of
+from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 
 from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, near
+from volley.iceberg.read.heads import ancestors_of
 
 __all__ = ["moment_of", "snapshot_at", "snapshot_of", "snapshot_of_ref"]
 
@@ -100,7 +101,8 @@ def _lacks_entries(metadata: TableMetadata, snapshot: Snapshot, following: Seque
         return False
     if following[0].snapshot_id == snapshot.snapshot_id:
         return True  # it was current twice, and another one between
-    commits = [commit for entry in following if (commit := _committed(metadata, entry))]
+    by_id = {other.snapshot_id: other for other in metadata.snapshots}
+    commits = [commit for entry in following if (commit := _committed(by_id, entry))]
     if commits and commits[0].snapshot_id == following[0].snapshot_id:
         if commits[0].parent_snapshot_id == snapshot.snapshot_id:
             return False
@@ -112,9 +114,9 @@ def _lacks_entries(metadata: TableMetadata, snapshot: Snapshot, following: Seque
     return not numbers.issuperset(range((snapshot.sequence_number or 0) + 1, last or 0))
 
 
-def _committed(metadata: TableMetadata, entry: SnapshotLogEntry) -> Snapshot | None:
+def _committed(by_id: Mapping[int, Snapshot], entry: SnapshotLogEntry) -> Snapshot | None:
     """Return the snapshot that was committed with a log's entry; None if main was moved to an older one."""
-    snapshot = metadata.snapshot_by_id(entry.snapshot_id)
+    snapshot = by_id.get(entry.snapshot_id)
     return snapshot if snapshot and snapshot.timestamp_ms == entry.timestamp_ms else None
 
 
