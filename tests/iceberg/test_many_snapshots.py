@@ -23,7 +23,7 @@ from volley.iceberg.pyiceberg_private.cached import share_metadata
 from volley.iceberg.read.history import snapshots_between
 from volley.iceberg.read.lookup import snapshot_at
 
-_FEW, _MANY = 400, 4_000
+_FEW, _MANY = 500, 8_000
 _LINEAR, _START = _MANY / _FEW, datetime(2026, 1, 1, tzinfo=UTC)
 Grown = Callable[[int], Table]
 
@@ -101,8 +101,8 @@ def _history(table: Table) -> None:
 )
 def test_walks_are_linear(grown: Grown, walk: Callable[[Table], None]) -> None:
     few, many = (_least_seconds(walk, grown(count)) for count in (_FEW, _MANY))
-    # A search for each snapshot would take the square of that.
-    assert many < 4 * _LINEAR * few
+    # A search for each snapshot would take 16 × that; caches of the CPU and other processes take some.
+    assert many < 6 * _LINEAR * few
 
 
 def _least_seconds(walk: Callable[[Table], None], table: Table) -> float:

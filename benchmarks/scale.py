@@ -1,0 +1,229 @@
+"""What one driver carries: CPU, memory and catalog requests by tasks, files, partitions, columns, snapshots, tables.
+
+Data files are entries in manifests, or links to one file: nothing but the driver's own work is measured.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.expressions.parser import parse
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.typedef import Record
+from sqlalchemy import Engine, event
+
+from benchmarks.benchmark import benchmark
+from benchmarks.lake import QUERY, Lake, open_sink, write
+from benchmarks.measure import measured
+from benchmarks.run import Run
+from volley import Committer, Epoch, IcebergSinkConfig, WriteResult
+from volley.iceberg import Partitioning
+from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
+from volley.iceberg.read.entries import forget_manifests
+from volley.iceberg.read.planning import plan
+
+_SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
+_COMMITS = 5
+_FILES_A_SNAPSHOT = 100_000
+_FIGURES = ("cpu_ms", "driver_mb")
+
+
+@benchmark(options={"tasks": (100, 1_000, 10_000)}, cases="tasks", case="tasks", figures=_FIGURES, plots=_FIGURES)
+def scale_tasks(run: Run) -> None:
+    """The commit of an epoch of 100 to 10,000 tasks, each with one data file."""
+    committer, tasks = open_sink(Lake(run.folder).config, _SCHEMA), int(run.case)
+    _commits(run, "commit", committer, [_written(committer, epoch, tasks) for epoch in range(_COMMITS)])
+
+
+@benchmark(
+    options={"files": (10_000, 100_000, 1_000_000)}, cases="files", case="files", figures=_FIGURES, plots=_FIGURES
+)
+def scale_files(run: Run) -> None:
+    """The commit of one more file to a table of 10,000 to 1 M data files, and the plan of a scan for one key."""
+    lake, files = Lake(run.folder), int(run.case)
+    committer = _grown(lake.config, files)
+    _plans(run, lake, files)
+    _commits(run, "commit", committer, [_written(committer, epoch) for epoch in range(1, _COMMITS + 1)])
+
+
+@benchmark(
+    options={"partitions": (10, 1_000, 100_000)},
+    cases="partitions",
+    case="partitions",
+    figures=_FIGURES,
+    plots=_FIGURES,
+)
+def scale_partitions(run: Run) -> None:
+    """The same for a table of 10 to 100,000 partitions, each with one data file."""
+    lake, partitions = Lake(run.folder), int(run.case)
+    committer = _grown(lake.config.with_partitioning(Partitioning.identity("id")), partitions)
+    _plans(run, lake, partitions)
+    _commits(run, "commit", committer, [_written(committer, epoch) for epoch in range(1, _COMMITS + 1)])
+
+
+@benchmark(options={"columns": (10, 100, 1_000)}, cases="columns", case="columns", figures=_FIGURES, plots=_FIGURES)
+def scale_columns(run: Run) -> None:
+    """The commit of 100 files of 10 to 1,000 columns, each with statistics."""
+    schema = pa.schema({"id": pa.int64(), **{f"column_{number}": pa.int64() for number in range(1, int(run.case))}})
+    committer = open_sink(Lake(run.folder).config, schema)
+    _commits(run, "commit", committer, [_written(committer, epoch, 100, schema) for epoch in range(_COMMITS)])
+
+
+@benchmark(
+    options={"snapshots": (10, 1_000, 10_000)}, cases="snapshots", case="snapshots", figures=_FIGURES, plots=_FIGURES
+)
+def scale_snapshots(run: Run) -> None:
+    """Opening a table of 10 to 10,000 snapshots, the search for a new query's epochs, and a commit."""
+    lake = Lake(run.folder)
+    first = open_sink(lake.config, _SCHEMA)
+    first.commit(Epoch(QUERY, 0), _written(first, 0))
+    _with_snapshots(lake, int(run.case))
+    opened: list[Committer] = []
+    old = replace(lake.config, table="old")
+    _record(run, "open", lambda: opened.append(open_sink(old, _SCHEMA)))
+    (committer,) = opened
+    _record(run, "last epoch of a new query", lambda: committer.last_epoch("another query"))
+    written = [_written(committer, epoch) for epoch in range(1, _COMMITS + 2)]
+    # The first commit makes the JSON of all snapshots, the others that of one.
+    _commits(run, "first commit", committer, written[:1], 1)
+    _commits(run, "commit", committer, written[1:], 2)
+
+
+@benchmark(
+    options={"tables": (1, 50, 500)}, cases="tables", case="tables", figures=(*_FIGURES, "requests"), plots=_FIGURES
+)
+def scale_tables(run: Run) -> None:
+    """One epoch of a job that writes to 1 to 500 tables, one file each, with the statements that its catalog gets."""
+    lake = Lake(run.folder)
+    committers = [open_sink(replace(lake.config, table=f"t{number}"), _SCHEMA) for number in range(int(run.case))]
+    written = [[_written(committer, epoch) for committer in committers] for epoch in range(_COMMITS)]
+    statements: list[str] = []
+
+    def epochs() -> None:
+        for epoch, results in enumerate(written):
+            for committer, result in zip(committers, results, strict=True):
+                _commit(committer, epoch, result)
+
+    event.listen(Engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
+    _record(run, "epoch", epochs, _COMMITS)
+    run.results[-1].figures["requests"] = len(statements) / _COMMITS
+
+
+def _record(run: Run, peer: str, work: Callable[[], object], times: int = 1) -> None:
+    """Record the CPU of each of so many times, and the peak of memory."""
+
+    def timed() -> dict[str, float]:
+        began = time.process_time()
+        work()
+        return {"cpu_ms": (time.process_time() - began) * 1e3 / times}
+
+    figures = measured(timed)
+    run.record(peer, cpu_ms=figures["cpu_ms"], driver_mb=figures["driver_mb"])
+
+
+def _commits(run: Run, peer: str, committer: Committer, written: Sequence[list[WriteResult]], first: int = 1) -> None:
+    def commit() -> None:
+        for epoch, results in enumerate(written, first):
+            _commit(committer, epoch, results)
+
+    _record(run, peer, commit, len(written))
+
+
+def _commit(committer: Committer, epoch: int, results: list[WriteResult]) -> None:
+    # A job asks for the last epoch before each commit.
+    committer.last_epoch(QUERY)
+    committer.commit(Epoch(QUERY, epoch), results)
+
+
+def _plans(run: Run, lake: Lake, files: int) -> None:
+    """Plan a scan for one key, with manifests to read and with manifests cached."""
+    table, one = lake.table(), parse(f"id = {files // 2}")
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    forget_manifests()
+    for peer in ("plan", "plan, manifests cached"):
+        _record(run, peer, lambda: plan(table.io, table.metadata, snapshot, one))
+
+
+def _written(committer: Committer, epoch: int, tasks: int = 1, schema: pa.Schema = _SCHEMA) -> list[WriteResult]:
+    """The results of tasks with one row each: the first has written its file, the others link to it."""
+    values = [["a name"] if pa.types.is_string(field.type) else [epoch] for field in schema]
+    result = write(committer, epoch, [pa.record_batch(values, schema=schema)])
+    return [result, *(_linked(result, task) for task in range(1, tasks))]
+
+
+def _linked(result: WriteResult, task: int) -> WriteResult:
+    (written,) = result.committables
+    file = _copy(written.data_file, task)
+    os.link(written.path.removeprefix("file://"), file.file_path.removeprefix("file://"))
+    return replace(result, committables=(replace(written, data_file=file),))
+
+
+def _copy(file: DataFile, number: int, **changes: Any) -> DataFile:
+    names = ("content", "file_format", "partition", "record_count", "file_size_in_bytes", "column_sizes")
+    counts = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds", "split_offsets")
+    same = {name: getattr(file, name) for name in (*names, *counts)}
+    copied = DataFile.from_args(file_path=file.file_path.replace(".parquet", f"-{number}.parquet"), **same | changes)
+    copied.spec_id = file.spec_id
+    return copied
+
+
+def _grown(config: IcebergSinkConfig, files: int) -> Committer:
+    """The sink of a table with so many files; each has one key, and a partition of its own if there are partitions."""
+    committer = open_sink(config, _SCHEMA)
+    committer.commit(Epoch(QUERY, 0), results := _written(committer, 0))
+    (written,) = results[0].committables
+    catalog = config.ref.load_catalog()
+    for start in range(1, files, _FILES_A_SNAPSHOT):
+        keys = range(start, min(start + _FILES_A_SNAPSHOT, files))
+        _append(catalog.load_table(("b", "t")), list(_with_keys(written.data_file, keys)))
+    catalog.close()
+    return committer
+
+
+def _with_keys(file: DataFile, keys: Sequence[int]) -> Iterator[DataFile]:
+    for key in keys:
+        bound = {1: struct.pack("<q", key)}
+        partition = Record(key) if len(file.partition) else Record()
+        lower, upper = (file.lower_bounds or {}) | bound, (file.upper_bounds or {}) | bound
+        yield _copy(file, key, partition=partition, lower_bounds=lower, upper_bounds=upper)
+
+
+def _append(table: Table, files: Sequence[DataFile]) -> None:
+    transaction = table.transaction()
+    more: dict[str, Any] = {"deletes": (), "removed": (), "summary": {}, "branch": "main"}
+    add_snapshot(transaction, added=files, snapshot_id=uuid.uuid4().int >> 65, **more)
+    transaction.commit_transaction()
+
+
+def _with_snapshots(lake: Lake, count: int) -> None:
+    """Register a table ``old`` whose snapshots are so many copies of the last one of ``t``."""
+    table = lake.table()
+    last = table.metadata.snapshots[-1]
+    snapshots = [
+        last.model_copy(
+            update={
+                "snapshot_id": last.snapshot_id if number == count else number,
+                "parent_snapshot_id": number - 1 or None,
+                "sequence_number": number,
+                "timestamp_ms": last.timestamp_ms - count + number,
+            }
+        )
+        for number in range(1, count + 1)
+    ]
+    (entry,) = table.metadata.snapshot_log
+    log = [entry.model_copy(update=each.model_dump(include={"snapshot_id", "timestamp_ms"})) for each in snapshots]
+    changes = {"snapshots": snapshots, "snapshot_log": log, "last_sequence_number": count}
+    path = lake.folder / "old.metadata.json"
+    path.write_text(table.metadata.model_copy(update=changes).model_dump_json())
+    catalog = lake.catalog()
+    catalog.register_table(("b", "old"), f"file://{path}")
+    catalog.close()
