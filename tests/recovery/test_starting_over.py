@@ -30,7 +30,7 @@ from volley import (
     Writer,
     WriteResult,
 )
-from volley.iceberg import publish_branch
+from volley.iceberg import IcebergTable, publish_branch
 
 
 @pytest.fixture
@@ -209,6 +209,8 @@ def test_dead_letters_of_other_jobs_stay(job: MemoryJob) -> None:
         run(name, str(job.folder / "bad"), fresh=True, into="replace")
         run(name, "letters", fresh=True, into="replace")
     assert jobs_of_letters() == ["a", "b"]
+    # One file has the rows of both jobs from now on.
+    assert IcebergTable(job.table("letters").config).compact().files_after == 1
     run("a", "letters", fresh=True, into="replace")
     assert jobs_of_letters() == ["a", "b"]
     lines = [line for path in (job.folder / "bad").glob("*.json") for line in path.read_text().splitlines()]

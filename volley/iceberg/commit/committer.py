@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+from warnings import catch_warnings
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions import EqualTo
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
@@ -57,7 +58,7 @@ from volley.iceberg.storage.listing import data_folder, file_system, list_folder
 from volley.iceberg.upsert.parked import UpsertWriter
 from volley.iceberg.upsert.plan import EpochUpsert
 from volley.iceberg.write.changes import Changes
-from volley.iceberg.write.table_format import file_prefix, query_prefix
+from volley.iceberg.write.table_format import file_prefix
 from volley.iceberg.write.writer import IcebergWriter
 from volley.iceberg.write.written import WrittenFile
 from volley.sink import Committer, SinkContext
@@ -137,14 +138,9 @@ class IcebergCommitter(Committer):
         return f"{self} has rows of earlier queries of job {self._context.job!r} ({named})" if named else None
 
     def clear(self) -> None:
-        """Commit one snapshot without rows, and remove the marks of this job's queries."""
+        """Delete all rows, of a shared table those of this job, and the marks of its queries, in one commit."""
         self._refresh()
         queries, marks = queries_of(self._table, self._context.job), self._table.properties
-        emptying = overwrite(Overwrite(), (), self._config.branch, self._table)
-        if self._context.shared:
-            ours = tuple(query_prefix(query) for query in queries)
-            removed = [file for file in emptying.removed if name_of(file.file_path).startswith(ours)]
-            emptying = replace(emptying, removed=removed)
         with (
             self._config.ref.errors(),
             storage_errors(self._table.location()),
@@ -152,11 +148,18 @@ class IcebergCommitter(Committer):
         ):
             stale = [name for query in queries for mark in MARKS if (name := f"{mark}.{query}") in marks]
             transaction.remove_properties(*stale)
-            if emptying:
-                write_manifests(
-                    transaction, emptying, uuid.uuid4().int >> 65, {JOB: self._context.job}, self._config.branch
-                )
+            self._delete_rows(transaction)
         self._refresh()
+
+    def _delete_rows(self, transaction: Transaction) -> None:
+        summary, branch = {JOB: self._context.job}, self._config.branch
+        if self._context.shared:
+            # By the column, not by the names of files: a compaction puts rows of several jobs into one file.
+            ours = EqualTo.model_validate({"type": "eq", "term": "job", "value": self._context.job})
+            with catch_warnings(action="ignore", category=UserWarning):
+                transaction.delete(ours, summary, branch=branch)
+        elif emptying := overwrite(Overwrite(), (), branch, self._table):
+            write_manifests(transaction, emptying, uuid.uuid4().int >> 65, summary, branch)
 
     def writer(self, epoch: Epoch) -> IcebergWriter | UpsertWriter:
         """Return the writer for this epoch, for the table's schema after the epoch's commit.

@@ -31,7 +31,7 @@ from volley.iceberg.write.row_groups import DICTIONARY_BYTES, without_dictionary
 from volley.iceberg.write.statistics import statistics
 from volley.iceberg.write.written import WrittenFile
 
-__all__ = ["TableFormat", "file_prefix", "query_prefix"]
+__all__ = ["TableFormat", "file_prefix"]
 
 _MIB = 1 << 20
 _ROW_GROUP_ROWS = 1_048_576
@@ -241,12 +241,7 @@ def file_prefix(epoch: Epoch) -> str:
         >>> file_prefix(Epoch("2b6f8a5e-0000-0000-0000-000000000000", 7))
         '2b6f8a5e-00007-'
     """
-    return f"{query_prefix(epoch.query_id)}{epoch.number:05}-"
-
-
-def query_prefix(query_id: str) -> str:
-    """Return the prefix of the names of a query's data files."""
-    return f"{query_id[:8]}-"
+    return f"{epoch.query_id[:8]}-{epoch.number:05}-"
 
 
 def _number(properties: Mapping[str, str], name: str) -> int | None:
