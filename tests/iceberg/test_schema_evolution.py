@@ -176,10 +176,12 @@ def test_one_commit_gives_the_schema_that_a_commit_for_each_change_would(
     memory_catalog: Catalog, verbs: list[tuple[str, ...]]
 ) -> None:
     evolution = SchemaEvolution("id int, s struct<x: int, y: int>, l array<struct<z: int, w: int>>")
-    start = evolution.apply()
+    start = now = evolution.apply()
     for verb, *arguments in verbs:
-        changed: SchemaEvolution = getattr(evolution, verb)(*arguments)
-        evolution = changed if changed.is_compatible() else evolution
+        # Tried on the schema so far: on the first one, all the changes before it would be tried again.
+        step: SchemaEvolution = getattr(SchemaEvolution(now), verb)(*arguments)
+        if step.is_compatible():
+            now, evolution = step.apply(), getattr(evolution, verb)(*arguments)
     one, several = (memory_catalog.create_table(f"db.t{uuid.uuid4().hex}", start) for _ in range(2))
     for change in evolution.changes:
         with several.update_schema() as schema:
