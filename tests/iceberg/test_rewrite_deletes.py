@@ -21,6 +21,7 @@ from tests.iceberg.test_compaction import SCHEMA, Lake, lake
 from volley import CommitConflictError, ConfigError, StorageError, WriteResult
 from volley.iceberg import DeleteRewrite, orphan_files, remove_orphan_files
 from volley.iceberg.maintain import deletes as rewriting
+from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
 from volley.task.failpoints import DELETE_POINTS
 
 assert lake
@@ -122,17 +123,32 @@ def test_rows_that_others_delete_meanwhile_stay_deleted(lake: Lake, meanwhile: C
     assert no_orphans(lake)
 
 
-def test_a_delete_file_that_another_data_file_needs_stays(lake: Lake, meanwhile: Callable[..., None]) -> None:
-    first, second = lake.append(0, 10)
-    both = lake.files.positions((first, 1), (second, 1))
-    lake.commit([], [both])
-    done = lake.view.rewrite_position_deletes(max_bytes=1)
-    assert (done.data_files, done.files_before, done.left, done.snapshot_id) == (0, 0, 1, None)
+def test_a_delete_file_that_a_new_data_file_needs_stays(lake: Lake, meanwhile: Callable[..., None]) -> None:
+    """A compaction by others adds files under an old sequence number, to which the delete applies."""
+    (first,) = lake.append(0)
+    lake.commit([], [lake.files.keys(["id"], [{"id": 3}, {"id": 30}], first)])
+
+    def others() -> None:
+        lake.files.table.refresh()
+        with lake.files.table.transaction() as transaction:
+            add_snapshot(
+                transaction,
+                added=[lake.files.data([{"id": 30, "part": "a"}, {"id": 31, "part": "a"}])],
+                deletes=[],
+                removed=[],
+                snapshot_id=1,
+                summary={},
+                branch="main",
+                rewritten_at=1,
+            )
+
+    meanwhile("after-delete-merge", others)
+    done = lake.view.rewrite_position_deletes(convert_equality=True)
+    assert (done.files_before, done.files_after, done.snapshot_id) == (0, 0, None)
     assert no_orphans(lake)
-    lake.check(set(range(20)) - {1, 11})
-    done = lake.view.rewrite_position_deletes()
-    assert (done.data_files, done.files_before, done.files_after) == (2, 1, 2)
-    lake.check(set(range(20)) - {1, 11})
+    lake.check({*range(10), 31} - {3}, equality=True)
+    assert lake.view.rewrite_position_deletes(convert_equality=True).files_before == 1
+    lake.check({*range(10), 31} - {3})
 
 
 def test_only_the_deletes_of_some_rows(lake: Lake) -> None:
@@ -290,3 +306,13 @@ def test_the_new_files_name_their_data_file(lake: Lake) -> None:
         for file in lake.files.ref.load().inspect.delete_files().to_pylist()
     }
     assert len(bounds) == 2
+
+
+def test_a_limit_or_a_filter_does_not_keep_a_shared_delete_file_forever(lake: Lake) -> None:
+    files = lake.append(0, 10, 20)
+    lake.commit([], [lake.files.keys(["id"], [{"id": 3}, {"id": 13}, {"id": 23}], files[0])])
+    lake.commit([], [lake.files.positions(*((file, 5) for file in files))])
+    done = lake.view.rewrite_position_deletes("id < 5", convert_equality=True, max_bytes=1)
+    assert (done.files_before, done.files_after, done.left) == (2, 3, 0)
+    lake.check(set(range(30)) - {3, 5, 13, 15, 23, 25})
+    assert lake.view.rewrite_position_deletes(convert_equality=True).snapshot_id is None

@@ -309,7 +309,7 @@ class IcebergTable:
 
         Args:
             where: A predicate over the rows, as for `TableRows.filter`: only the deletes of data files that may have
-                such rows are merged. None = all.
+                such rows are merged, and of those that share a delete file with them. None = all.
             convert_equality: True also replaces equality deletes, which Flink writes and pyiceberg can't read, by the
                 positions of the rows that they delete. The columns that they compare are read from all data files
                 that they apply to.

@@ -75,7 +75,8 @@ def rewrite_deletes(
         row_filter = pruning(predicate, table.schema())
         within = {each.file.path for each in plan(table.io, table.metadata, head, row_filter).files}
         chosen = [each for each in chosen if each.file.path in within]
-    taken = _within(chosen, options)
+    taken = _with_sharers(_within(chosen, options), state.files, options)
+    left = len({each.file.path for each in chosen} - {each.file.path for each in taken})
     if dry_run:
         done = state.without(
             {each.file.path: frozenset(delete.path for delete in _merged(each, options)) for each in taken}, options
@@ -83,7 +84,7 @@ def rewrite_deletes(
         result = _counted(DeleteRewrite(ref.name, dry_run=True), done, len(taken))
     else:
         result = _Rewrite(config, table, options, run).rewrite(taken)
-    return replace(result, left=result.left + len(chosen) - len(taken), seconds=time.monotonic() - began)
+    return replace(result, left=result.left + left, seconds=time.monotonic() - began)
 
 
 def _check_able(table: Table) -> None:
@@ -129,6 +130,14 @@ def _within(chosen: Sequence[PlannedFile], options: DeleteOptions) -> list[Plann
         read.update(delete.path for delete in deletes)
         taken.append(planned)
     return taken
+
+
+def _with_sharers(
+    taken: Sequence[PlannedFile], files: Sequence[PlannedFile], options: DeleteOptions
+) -> list[PlannedFile]:
+    """Return the data files with all others that have a delete file in common: it goes only as a whole."""
+    deletes = {delete.path for planned in taken for delete in _merged(planned, options)}
+    return [planned for planned in files if any(delete.path in deletes for delete in _merged(planned, options))]
 
 
 @dataclass(frozen=True)
