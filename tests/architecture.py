@@ -20,7 +20,8 @@ secrets
 checks
 types
 epoch bad_rows registry exposition storage maintenance
-metrics plan.expression_nodes
+metrics plan.functions
+plan.expression_nodes plan.namespaces
 plan.expressions
 source sink
 plan

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
     from volley.maintenance import MaintenanceReport, MaintenanceRun
     from volley.metrics import EpochProgress, Lag, Metrics, MetricsSnapshot
+    from volley.plan.choices import coalesce, concat_str, greatest, least, when
     from volley.plan.expressions import Expr, col, lit
     from volley.sink import Committer, Sink, SinkContext, TaskWriter, Writer
     from volley.source import Reader, Source, SourceContext, SparkSource
@@ -115,9 +116,14 @@ __all__ = [
     "VolleyError",
     "WriteResult",
     "Writer",
+    "coalesce",
     "col",
+    "concat_str",
+    "greatest",
+    "least",
     "lit",
     "repair",
+    "when",
 ]
 
 _ERRORS = [name for name in __all__ if name.endswith("Error")]
@@ -140,6 +146,7 @@ _MODULES = {
     "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergSource", "IcebergSourceConfig", "IcebergStorage"],
     "maintenance": ["MaintenanceReport", "MaintenanceRun"],
     "metrics": ["EpochProgress", "Lag", "Metrics", "MetricsSnapshot"],
+    "plan.choices": ["coalesce", "concat_str", "greatest", "least", "when"],
     "plan.expressions": ["Expr", "col", "lit"],
     "sink": ["Committer", "Sink", "SinkContext", "TaskWriter", "Writer"],
     "source": ["Reader", "Source", "SourceContext", "SparkSource"],

@@ -13,7 +13,20 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from volley import Environment, Expr, ExpressionError, MemorySource, VolleyError, col, lit
+from volley import (
+    Environment,
+    Expr,
+    ExpressionError,
+    MemorySource,
+    VolleyError,
+    coalesce,
+    col,
+    concat_str,
+    greatest,
+    least,
+    lit,
+    when,
+)
 from volley.arrow.batches import conform
 from volley.arrow.expressions import output_type
 from volley.arrow.nodes import lower
@@ -103,10 +116,40 @@ CASTS = {
 
 
 @st.composite
+def functions(draw: st.DrawFn) -> Expr:
+    """A function of random columns, some with an operation that Spark computes itself."""
+    of = {group: col(draw(st.sampled_from(group))) for group in (NUMBERS, "ytn", "tn", "df")}
+    text, number, day, clock, real = col("s"), *of.values()
+    return draw(
+        st.sampled_from(
+            [
+                *(text.str.upper(), text.str.strip(), text.str.length(), text.str.slice(-2, 1), text.str.reverse()),
+                *(text.str.pad_start(3, "x"), text.str.split("a"), text.str.matches("^[a-z]"), text.str.byte_length()),
+                *(coalesce(number, number), text.fill_null("none"), number.null_if(1), real.is_nan(), number.sign()),
+                *(when(draw(conditions())).then(text).otherwise(text.str.lower()), when(col("b")).then(number)),
+                *(greatest(number, number), least(real, 1.5), concat_str(text, text, separator="-")),
+                *(day.dt.year(), day.dt.month(), day.dt.day(), day.dt.weekday(), day.dt.truncate("month")),
+                *(clock.dt.hour(), clock.dt.microsecond(), clock.dt.epoch_seconds(), clock.dt.truncate("minute")),
+                *(
+                    number.floor(),
+                    number.ceil(),
+                    number.round(1),
+                    real.round(1, "half_even"),
+                    number.sqrt(),
+                    real.exp(),
+                ),
+            ]
+        )
+    )
+
+
+@st.composite
 def computed(draw: st.DrawFn) -> Expr:
     """A random value of any type."""
-    kind = draw(st.sampled_from(["condition", "arithmetic", "neg", "mod", "cast", "literal", "column"]))
+    kind = draw(st.sampled_from(["condition", "arithmetic", "neg", "mod", "cast", "literal", "column", "function"]))
     match kind:
+        case "function":
+            return draw(functions())
         case "condition":
             return draw(conditions())
         case "arithmetic":

@@ -35,6 +35,7 @@ from volley import (
     VolleyError,
     col,
     lit,
+    when,
 )
 from volley.engine.options import StartOptions
 from volley.iceberg import (
@@ -298,6 +299,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (IcebergTable, {"table": CONFIG}, {"table": ""}),
     (IcebergTable(CONFIG).rewrite_manifests, {}, {"dry_run": ""}),
     (Environment().task_runner, {}, {}),
+    (when, {"condition": True}, {"condition": "None 5 negative 0.5 nan True x empty bytes"}),
     # There is no such table: what is right fails too.
     (
         IcebergTable(CONFIG).compact,
@@ -436,6 +438,11 @@ TAKE_NOTHING = {
     "TableRows",
     "Update",
     "changes_between",
+    # They take any number of expressions: tests/unit/test_functions.py.
+    "coalesce",
+    "concat_str",
+    "greatest",
+    "least",
 }
 
 

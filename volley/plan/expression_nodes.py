@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from volley.errors import ExpressionError
+from volley.plan.functions import FUNCTIONS
 
 __all__ = ["OPERATIONS", "Call", "Column", "ExprNode", "Literal", "column_names", "output_name"]
 
@@ -80,6 +81,12 @@ class Call(ExprNode):
 
     def __repr__(self) -> str:
         first, *rest = self.args
+        if function := FUNCTIONS.get(self.op):
+            if not function.is_method:
+                return _function_text(function.name, self.args)
+            if self.op == "field":
+                return f"{_operand(first)}[{_parameter_text(rest[0])}]"
+            return f"{_operand(first)}.{function.name}({', '.join(_parameter_text(arg) for arg in rest)})"
         symbol = OPERATIONS[self.op]
         if not symbol:
             return f"{_operand(first)}.{self.op}({', '.join(_parameter_text(arg) for arg in rest)})"
@@ -89,7 +96,19 @@ class Call(ExprNode):
 
 
 def _operand(node: ExprNode) -> str:
-    return f"({node!r})" if isinstance(node, Call) and OPERATIONS[node.op] else repr(node)
+    return f"({node!r})" if isinstance(node, Call) and OPERATIONS.get(node.op) else repr(node)
+
+
+def _function_text(name: str, args: Sequence[ExprNode]) -> str:
+    if name == "when":
+        # Pairs of a condition and a value, and the value for the other rows.
+        pairs = zip(args[:-1:2], args[1:-1:2], strict=True)
+        branches = ".".join(f"when({condition!r}).then({value!r})" for condition, value in pairs)
+        return f"{branches}.otherwise({args[-1]!r})"
+    if name == "concat_str":
+        *values, separator = args
+        return f"concat_str({', '.join(map(repr, values))}, separator={_parameter_text(separator)})"
+    return f"{name}({', '.join(map(repr, args))})"
 
 
 def _parameter_text(node: ExprNode) -> str:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import builtins
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_args
+from typing import Literal as OneOf
 
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
+from volley.plan.namespaces import Strings, Times
 from volley.types.names import TypeLike, check_type
 
-__all__ = ["Expr", "as_node", "col", "lit"]
+__all__ = ["Expr", "Rounding", "as_node", "col", "lit"]
 
+Rounding = OneOf["half_up", "half_even"]
+"""What to do with a number in the middle between two others."""
+
+_MOST_DIGITS = 30
 _LITERALS = (bool, int, float, str, bytes, Decimal, date, datetime, time)
 
 
@@ -32,10 +39,10 @@ class Expr:
     def __init__(self, node: ExprNode) -> None:
         self.node = node
 
-    def _call(self, op: str, *args: Any) -> Expr:
+    def _call(self, op: builtins.str, *args: Any) -> Expr:
         return Expr(Call(op, (self.node, *(as_node(arg) for arg in args))))
 
-    def _reversed(self, op: str, left: Any) -> Expr:
+    def _reversed(self, op: builtins.str, left: Any) -> Expr:
         return Expr(Call(op, (as_node(left), self.node)))
 
     def eq(self, other: Any) -> Expr:
@@ -125,13 +132,97 @@ class Expr:
         """Return low <= self <= high."""
         return self.gt_eq(low).and_(self.lt_eq(high))
 
-    def starts_with(self, prefix: str) -> Expr:
+    def starts_with(self, prefix: builtins.str) -> Expr:
         """Return true if the string starts with `prefix`."""
         return self._call("starts_with", _pattern("starts_with", prefix))
 
-    def contains(self, part: str) -> Expr:
+    def contains(self, part: builtins.str) -> Expr:
         """Return true if the string contains `part`."""
         return self._call("contains", _pattern("contains", part))
+
+    @property
+    def str(self) -> Strings[Expr]:
+        """What can be done with texts."""
+        return Strings(self._call)
+
+    @property
+    def dt(self) -> Times[Expr]:
+        """What can be done with dates and times."""
+        return Times(self._call)
+
+    def __getitem__(self, name: builtins.str) -> Expr:
+        """Return a field of a struct; null if the struct is.
+
+        Example:
+            >>> col("place")["city"].str.upper()
+            col('place')['city'].str.upper()
+        """
+        if not isinstance(name, builtins.str) or not name:
+            raise ExpressionError(f"a field's name is a text, not {name!r}", hint='for example col("place")["city"]')
+        return self._call("field", name)
+
+    __iter__ = None
+
+    def fill_null(self, value: Any) -> Expr:
+        """Return the value, or another one in the place of null."""
+        return self._call("coalesce", value)
+
+    def null_if(self, value: Any) -> Expr:
+        """Return null if it equals a value, else itself."""
+        return self._call("null_if", value)
+
+    def is_nan(self) -> Expr:
+        """Return true for NaN, false for other numbers."""
+        return self._call("is_nan")
+
+    def abs(self) -> Expr:
+        """Return the number without its sign; the smallest integer raises."""
+        return self._call("abs")
+
+    def sign(self) -> Expr:
+        """Return -1, 0 or 1; 0 for NaN."""
+        return self._call("sign")
+
+    def floor(self) -> Expr:
+        """Return the largest whole number that is not larger."""
+        return self._call("floor")
+
+    def ceil(self) -> Expr:
+        """Return the smallest whole number that is not smaller."""
+        return self._call("ceil")
+
+    def round(self, digits: int = 0, mode: Rounding = "half_up") -> Expr:
+        """Return the nearest number with so many digits behind the point.
+
+        Args:
+            digits: The number of digits, 0 to 30.
+            mode: What to do in the middle: ``"half_up"`` = away from 0; ``"half_even"`` = to the even digit.
+        """
+        if type(digits) is not int or not 0 <= digits <= _MOST_DIGITS:
+            raise ExpressionError(f"digits is {digits!r}", hint=f"a whole number from 0 to {_MOST_DIGITS}")
+        if mode not in get_args(Rounding):
+            raise ExpressionError(f"mode is {mode!r}", hint='"half_up" or "half_even"')
+        return self._call("round", digits, mode)
+
+    def sqrt(self) -> Expr:
+        """Return the square root as a double; NaN for negative numbers."""
+        return self._call("sqrt")
+
+    def exp(self) -> Expr:
+        """Return e to the power of the number, as a double."""
+        return self._call("exp")
+
+    def ln(self) -> Expr:
+        """Return the natural logarithm as a double: -infinity for 0, NaN for negative numbers."""
+        return self._call("ln")
+
+    def log10(self) -> Expr:
+        """Return the decimal logarithm as a double: -infinity for 0, NaN for negative numbers."""
+        return self._call("log10")
+
+    def power(self, exponent: Any) -> Expr:
+        """Return the number to the power of another one, as a double."""
+        return self._call("power", exponent)
 
     def cast(self, to: TypeLike) -> Expr:
         """Convert the value to another type; a value that it can't represent raises.
@@ -144,13 +235,13 @@ class Expr:
         """
         return self._call("cast", check_type(to))
 
-    def alias(self, name: str) -> Expr:
+    def alias(self, name: builtins.str) -> Expr:
         """Name the value, for the column that it becomes.
 
         Raises:
             ExpressionError: If the name is empty or not a string.
         """
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, builtins.str) or not name:
             raise ExpressionError(f"alias takes a name, not {name!r}", hint='for example alias("total")')
         return self._call("alias", name)
 
@@ -197,7 +288,7 @@ class Expr:
             hint="is_in for values that a column may have, contains for a part of a text",
         )
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> builtins.str:
         return repr(self.node)
 
 

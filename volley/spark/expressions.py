@@ -17,8 +17,9 @@ from volley.arrow.expressions import output_type
 from volley.arrow.operand_types import literal_type, operand_type
 from volley.arrow.uuids import stored
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
+from volley.spark.arrow_columns import arrow_column
 
-__all__ = ["LOWERED", "to_column", "to_spark_schema"]
+__all__ = ["LOWERED", "is_native", "to_column", "to_condition", "to_spark_schema"]
 
 # Spark's unary minus rounds a longer decimal: it computes in Java's DECIMAL128.
 _EXACT_DIGITS = 34
@@ -32,12 +33,26 @@ def to_spark_schema(schema: pa.Schema) -> StructType:
 
 
 def to_column(node: ExprNode, schema: pa.Schema) -> SparkColumn:
-    """Return the Spark column of an expression over rows of `schema`, with the type of `output_type`."""
-    return _of_type(_column(node, schema), output_type(node, schema))
+    """Return the Spark column of an expression over rows of `schema`, with the type of `output_type`.
+
+    An expression with an operation that Spark computes otherwise, or not at all, is computed by Arrow as a whole: Spark
+    would compute a part of it for all rows, also for those that another part leaves out.
+    """
+    return _of_type(_computed(node, schema), output_type(node, schema))
 
 
-def _condition(predicate: ExprNode, schema: pa.Schema) -> SparkColumn:
-    return _of_type(_column(predicate, schema), pa.bool_())
+def to_condition(predicate: ExprNode, schema: pa.Schema) -> SparkColumn:
+    """Return the Spark column of a condition; null for a constant null."""
+    return _of_type(_computed(predicate, schema), pa.bool_())
+
+
+def _computed(node: ExprNode, schema: pa.Schema) -> SparkColumn:
+    return _column(node, schema) if is_native(node) else arrow_column(node, schema)
+
+
+def is_native(node: ExprNode) -> bool:
+    """Return True if Spark has all operations of an expression, with the same values."""
+    return not isinstance(node, Call) or (node.op in LOWERED and all(map(is_native, node.args)))
 
 
 def _named(name: str) -> SparkColumn:
@@ -151,6 +166,18 @@ def _first(node: Call, schema: pa.Schema) -> SparkColumn:
     return _column(node.args[0], schema)
 
 
+def _when(node: Call, schema: pa.Schema) -> SparkColumn:
+    *branches, last = node.args
+    values = [*branches[1::2], last]
+    out = output_type(node, schema)
+    first, *others = [_of_type(_column(value, schema), out) for value in values]
+    conditions = [_of_type(_column(condition, schema), pa.bool_()) for condition in branches[::2]]
+    chosen = F.when(conditions[0], first)
+    for condition, value in zip(conditions[1:], others[:-1], strict=True):
+        chosen = chosen.when(condition, value)
+    return chosen.otherwise(others[-1])
+
+
 def _cast(node: Call, schema: pa.Schema) -> SparkColumn:
     if output_type(node.args[0], schema) == pa.uuid() and output_type(node, schema) == pa.string():
         return F.regexp_replace(F.lower(F.hex(_first(node, schema))), _HEX, "$1-$2-$3-$4-$5")
@@ -186,4 +213,7 @@ LOWERED: dict[str, Callable[[Call, pa.Schema], SparkColumn]] = {
     "contains": _string_test(lambda value, part: value.contains(part)),
     "cast": _cast,
     "alias": _first,
+    "coalesce": lambda node, schema: F.coalesce(*_operands(node, schema)),
+    "when": _when,
+    "field": lambda node, schema: _first(node, schema).getField(_parameter(node.args)),
 }

@@ -14,7 +14,7 @@ from volley.arrow.batches import conform
 from volley.arrow.nodes import lower
 from volley.plan import nodes
 from volley.plan.expression_nodes import output_name
-from volley.spark.expressions import _condition, _named, to_column, to_spark_schema
+from volley.spark.expressions import _named, to_column, to_condition, to_spark_schema
 from volley.task.errors import carried
 
 __all__ = ["apply", "map_in_arrow"]
@@ -32,9 +32,9 @@ def apply(frame: DataFrame, node: nodes.Node, schema: pa.Schema) -> DataFrame:
     """
     match node:
         case nodes.Filter(predicate=predicate):
-            return frame.filter(_condition(predicate, schema))
+            return frame.filter(to_condition(predicate, schema))
         case nodes.Rest(predicate=predicate):
-            return frame.filter(~F.coalesce(_condition(predicate, schema), F.lit(False)))
+            return frame.filter(~F.coalesce(to_condition(predicate, schema), F.lit(False)))
         case nodes.Select(columns=columns):
             return frame.select(*(to_column(column, schema).alias(output_name(column)) for column in columns))
         case nodes.WithColumn(name=name, value=value):

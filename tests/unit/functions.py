@@ -1,0 +1,145 @@
+"""Every function of expressions: calls with what DuckDB answers, on edge values; for tests and for the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from volley import Expr, coalesce, col, concat_str, greatest, least, when
+
+__all__ = ["CASES", "ROWS", "Case"]
+
+_FAR = [date(1, 1, 1), date(1582, 10, 15), date(1969, 12, 31), date(2024, 2, 29), date(9999, 12, 31), None]
+_TEXTS = ["", "  a B\t", "äÖß", "a,b,,c", "2024-02-29", None]
+_TEXTS_2 = ["x", None, "ß", "a,b", "31.12.1999 23:59:59", "日本語"]
+_NUMBERS = [0.0, -1.5, 2.5, float("nan"), float("inf"), None]
+_INTS = [0, -7, 2**31 - 1, None, 5, -(2**31)]
+
+ROWS = pa.table(
+    {
+        "s": pa.array(_TEXTS),
+        "t": pa.array(_TEXTS_2),
+        "x": pa.array(_NUMBERS),
+        "y": pa.array([None, 3.5, 2.5, 1.0, -4.25, float("nan")]),
+        "i": pa.array(_INTS, pa.int32()),
+        "j": pa.array([1, -7, None, 3, 2**62, 0], pa.int64()),
+        "m": pa.array(
+            [Decimal("0.005"), Decimal("-2.500"), Decimal("2.500"), None, Decimal("3.500"), Decimal(-1)],
+            pa.decimal128(10, 3),
+        ),
+        "d": pa.array(_FAR),
+        "n": pa.array([each and datetime(each.year, each.month, each.day, 23, 59, 58, 123_456) for each in _FAR]),
+        "k": pa.array([time(0), time(23, 59, 59, 999_999), None, time(1, 2, 3, 4), time(12), time(6, 30)]),
+        "b": pa.array([True, False, None, True, False, None]),
+        "r": pa.array([{"a": 1, "c": "x"}, None, {"a": None, "c": ""}, {"a": 4, "c": None}, {"a": 5, "c": "y"}, None]),
+    }
+)
+"""Rows with nulls, empty texts, Unicode, far dates, NaN, the largest numbers."""
+
+
+class Case(NamedTuple):
+    """A call of a function.
+
+    Args:
+        op: The function's operation.
+        expression: The call.
+        sql: The same for DuckDB; "" = `values` are compared.
+        values: The values.
+    """
+
+    op: str
+    expression: Expr
+    sql: str = ""
+    values: Sequence[Any] = ()
+
+
+s, t, x, y, i, j, m, d, n, k, b, r = map(col, "stxyijmdnkbr")
+
+CASES = [
+    Case("coalesce", coalesce(s, t, "none"), "coalesce(s, t, 'none')"),
+    Case("coalesce", i.fill_null(0), "coalesce(i, 0)"),
+    Case("coalesce", coalesce(r["c"], s), "coalesce(r.c, s)"),
+    Case("null_if", i.null_if(-7), "nullif(i, -7)"),
+    Case("null_if", x.null_if(y), "nullif(x, y)"),
+    Case("when", when(b).then(i).when(i > 0).then(1).otherwise(-1), "case when b then i when i > 0 then 1 else -1 end"),
+    Case("when", when(i != 0).then(j / i), "case when i <> 0 then j::double / i end"),
+    Case("greatest", greatest(i, j, 2), "greatest(i, j, 2)"),
+    Case("greatest", greatest(x, y), "greatest(x, y)"),
+    Case("greatest", greatest(s, t), "greatest(s, t)"),
+    Case("least", least(i, j, 2), "least(i, j, 2)"),
+    Case("least", least(x, y), "least(x, y)"),
+    Case("least", least(d, date(2000, 1, 1)), "least(d, date '2000-01-01')"),
+    Case("is_nan", x.is_nan(), "isnan(x)"),
+    Case("field", r["a"], "r.a"),
+    Case("str_lower", s.str.lower(), "lower(s)"),
+    Case("str_upper", t.str.upper(), "", ["X", None, "ẞ", "A,B", "31.12.1999 23:59:59", "日本語"]),
+    Case("str_strip", s.str.strip(), "regexp_replace(s, '^\\s+|\\s+$', '', 'g')"),
+    Case("str_strip", s.str.strip("a,"), "trim(s, 'a,')"),
+    Case("str_strip_start", s.str.strip_start(" "), "ltrim(s)"),
+    Case("str_strip_end", s.str.strip_end("c\t"), "rtrim(s, 'c\t')"),
+    Case("str_length", t.str.length(), "length(t)"),
+    Case("str_byte_length", t.str.byte_length(), "strlen(t)"),
+    Case("str_slice", s.str.slice(1, 2), "substring(s, 2, 2)"),
+    Case("str_slice", s.str.slice(-3), "right(s, 3)"),
+    Case("str_slice", s.str.slice(-3, 2), "left(right(s, 3), 2)"),
+    Case("str_replace", s.str.replace(",", "--"), "replace(s, ',', '--')"),
+    Case(
+        "str_replace_pattern", s.str.replace_pattern("([a-z])", r"<\1>"), r"regexp_replace(s, '([a-z])', '<\1>', 'g')"
+    ),
+    Case("str_matches", s.str.matches("^[0-9]{4}-"), "regexp_matches(s, '^[0-9]{4}-')"),
+    Case(
+        "str_extract",
+        s.str.extract("(?P<y>[0-9]+)-(?P<m>[0-9]+)", "m"),
+        "nullif(regexp_extract(s, '([0-9]+)-([0-9]+)', 2), '')",
+    ),
+    Case("str_ends_with", s.str.ends_with("c"), "ends_with(s, 'c')"),
+    Case("str_split", s.str.split(","), "string_split(s, ',')"),
+    Case("str_pad_start", t.str.pad_start(4, "0"), "case when length(t) < 4 then lpad(t, 4, '0') else t end"),
+    Case("str_pad_end", t.str.pad_end(4), "case when length(t) < 4 then rpad(t, 4, ' ') else t end"),
+    Case("str_reverse", t.str.reverse(), "reverse(t)"),
+    Case("str_to_date", s.str.to_date(), "try_strptime(s, '%Y-%m-%d')::date"),
+    Case("str_to_timestamp", t.str.to_timestamp("%d.%m.%Y %H:%M:%S"), "try_strptime(t, '%d.%m.%Y %H:%M:%S')"),
+    Case("concat_str", concat_str(s, t, "!", separator="+"), "s || '+' || t || '+' || '!'"),
+    *(Case(f"dt_{part}", getattr(d.dt, part)(), f"{part}(d)") for part in ("year", "quarter", "month", "day")),
+    Case("dt_year", n.dt.year(), "year(n)"),
+    Case("dt_weekday", d.dt.weekday(), "isodow(d)"),
+    Case("dt_day_of_year", d.dt.day_of_year(), "dayofyear(d)"),
+    Case("dt_iso_week", d.dt.iso_week(), "week(d)"),
+    *(
+        Case(f"dt_{part}", getattr(of.dt, part)(), f"{part}({name})")
+        for name, of in (("n", n), ("k", k))
+        for part in ("hour", "minute", "second")
+    ),
+    Case("dt_microsecond", n.dt.microsecond(), "microsecond(n) % 1000000"),
+    Case("dt_microsecond", k.dt.microsecond(), "microsecond(k) % 1000000"),
+    *(
+        Case("dt_truncate", n.dt.truncate(unit), f"date_trunc('{unit}', n)")
+        for unit in ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond")
+    ),
+    *(
+        Case("dt_truncate", d.dt.truncate(unit), f"date_trunc('{unit}', d)::date")
+        for unit in ("year", "quarter", "month", "week", "day")
+    ),
+    Case("dt_epoch_seconds", n.dt.epoch_seconds(), "floor(epoch_us(n) / 1000000)::bigint"),
+    Case("abs", x.abs(), "abs(x)"),
+    Case("abs", j.abs(), "abs(j)"),
+    Case("abs", m.abs(), "abs(m)"),
+    Case("sign", x.sign(), "sign(x)"),
+    Case("sign", m.sign(), "sign(m)"),
+    Case("floor", x.floor(), "floor(x)"),
+    Case("floor", m.floor(), "floor(m)::decimal(10, 3)"),
+    Case("ceil", x.ceil(), "ceil(x)"),
+    Case("round", x.round(), "round(x)"),
+    Case("round", m.round(2), "round(m, 2)::decimal(10, 3)"),
+    Case("round", x.round(0, "half_even"), "round_even(x, 0)"),
+    Case("round", i.round(2), "i"),
+    Case("sqrt", y.sqrt(), "", [None, 3.5**0.5, 2.5**0.5, 1.0, float("nan"), float("nan")]),
+    Case("exp", y.exp(), "exp(y)"),
+    Case("ln", y.ln(), "case when y < 0 then 'nan'::double else ln(y) end"),
+    Case("log10", y.log10(), "case when y < 0 then 'nan'::double else log10(y) end"),
+    Case("power", y.power(2), "power(y, 2)"),
+]

@@ -1,0 +1,67 @@
+"""Makes docs/functions.md, the reference of the functions of expressions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import volley
+from tests.unit.functions import CASES
+from volley.plan.expressions import Expr
+from volley.plan.functions import FUNCTIONS, Function
+from volley.plan.namespaces import Strings, Times
+
+__all__ = ["page"]
+
+_HEAD = """# Functions of expressions
+
+Made from the table of functions in `volley/plan/functions.py`; the examples are tried against DuckDB. Both execution
+paths give the same values. Comparisons, arithmetic, logic, `is_in`, `between`, `is_null`, `starts_with`, `contains` and
+`cast` are methods of every expression, too.
+"""
+
+
+def page() -> str:
+    """The text of the page."""
+    heads = ("function", "takes", "returns", "null", "example")
+    lines = [_HEAD, _row(heads), _row(["---"] * len(heads))]
+    lines += [_row(_cells(function)) for function in FUNCTIONS.values()]
+    lines.append("")
+    for function in FUNCTIONS.values():
+        method = _method(function)
+        first = (inspect.getdoc(method) or "").partition("\n\n")[0].replace("\n", " ")
+        lines.append(f"- `{function.name}{_signature(method)}`: {first}")
+    return "\n".join(lines) + "\n"
+
+
+def _cells(function: Function) -> list[str]:
+    example = next(case.expression for case in CASES if case.op == function.op)
+    return [f"`{function.name}`", function.takes, function.returns, function.nulls, f"`{example!r}`"]
+
+
+def _row(cells: Any) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _method(function: Function) -> Callable[..., Any]:
+    namespace, _, name = function.name.rpartition(".")
+    if function.op == "field":
+        return Expr.__getitem__
+    if not function.is_method:
+        return getattr(volley, name)  # type: ignore[no-any-return]
+    return getattr({"str": Strings, "dt": Times, "": Expr}[namespace], name)  # type: ignore[no-any-return]
+
+
+def _signature(method: Callable[..., Any]) -> str:
+    signature = inspect.signature(method)
+    parameters = [
+        each.replace(annotation=inspect.Parameter.empty)
+        for name, each in signature.parameters.items()
+        if name != "self"
+    ]
+    return str(signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,129 @@
+"""Functions of expressions: complete, documented, and with the values that DuckDB computes."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import volley
+from tests.unit.functions import CASES, ROWS, Case
+from tests.unit.functions_page import page
+from volley import Expr, ExpressionError, coalesce, col, concat_str, greatest, when
+from volley.arrow.expressions import compile_expression
+from volley.plan.functions import FUNCTIONS
+
+DOCS = Path(__file__).parents[2] / "docs" / "functions.md"
+
+
+def values_of(expression: Expr, rows: pa.Table = ROWS) -> list[Any]:
+    compiled = compile_expression(expression.node, rows.schema)
+    (batch,) = rows.combine_chunks().to_batches()
+    values = compiled.evaluate(batch)
+    array = pa.repeat(values, rows.num_rows) if isinstance(values, pa.Scalar) else values
+    assert array.type == compiled.type
+    array.validate(full=True)
+    return array.to_pylist()  # type: ignore[no-any-return]
+
+
+def same(value: Any, expected: Any) -> bool:
+    if isinstance(value, float) and expected is not None:
+        return math.isclose(value, expected, rel_tol=1e-12) or (math.isnan(value) and math.isnan(expected))
+    return bool(value == expected)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case.expression))
+def test_values_are_those_of_duckdb(case: Case) -> None:
+    found = values_of(case.expression)
+    expected = case.values
+    if case.sql:
+        with duckdb.connect() as connection:
+            connection.register("rows", ROWS)
+            expected = [value for (value,) in connection.sql(f"select {case.sql} from rows").fetchall()]
+    assert [pair for pair in zip(found, expected, strict=True) if not same(*pair)] == []
+
+
+def test_every_function_is_tried_and_documented() -> None:
+    assert {case.op for case in CASES} == set(FUNCTIONS)
+    assert DOCS.read_text() == page(), "python -m tests.unit.functions_page > docs/functions.md"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case.expression))
+def test_slices_and_no_rows_have_the_same_values(case: Case) -> None:
+    assert list(map(repr, values_of(case.expression, ROWS.slice(2, 3)))) == list(
+        map(repr, values_of(case.expression)[2:5])
+    )
+    empty = compile_expression(case.expression.node, ROWS.schema).evaluate(pa.RecordBatch.from_pylist([], ROWS.schema))
+    assert isinstance(empty, pa.Scalar) or len(empty) == 0
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case.expression))
+def test_a_repr_builds_the_same_expression(case: Case) -> None:
+    names = ("coalesce", "col", "concat_str", "greatest", "least", "lit", "when")
+    rebuilt = eval(repr(case.expression), {**{name: getattr(volley, name) for name in names}, "datetime": datetime})
+    assert rebuilt.node == case.expression.node
+
+
+def test_values_are_computed_only_where_they_are_needed() -> None:
+    rows = pa.table({"n": [0, 2, None], "x": [1, 4, 5], "fallback": [7, 8, 9]})
+    assert values_of(when(col("n") != 0).then(col("x") / col("n")).otherwise(-1.0), rows) == [-1.0, 2.0, -1.0]
+    assert values_of(coalesce(col("n"), col("x") % (col("x") - 1)), rows) == [0, 2, 1]
+    nested = pa.table({"a": [[1], None, []], "b": [[2, 3], [4], None]})
+    assert values_of(coalesce(col("a"), col("b")), nested) == [[1], [4], []]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: col("s").str.slice("1"), "start is '1'"),  # type: ignore[arg-type]
+        (lambda: col("s").str.pad_start(3, "ab"), "character is 'ab'"),
+        (lambda: col("s").str.matches("("), "no pattern"),
+        (lambda: col("s").str.extract("(a)", "x"), "no group named 'x'"),
+        (lambda: col("s").str.replace("", "x"), "part is ''"),
+        (lambda: col("d").dt.truncate("fortnight"), "no unit"),  # type: ignore[arg-type]
+        (lambda: col("x").round(-1), "digits is -1"),
+        (lambda: coalesce(), "got 0 values"),
+        (lambda: greatest(1), "got 1 values"),
+        (lambda: concat_str("a", separator=1), "separator is 1"),  # type: ignore[arg-type]
+        (lambda: col("r")[1], "field's name"),  # type: ignore[index]
+    ],
+)
+def test_wrong_arguments_are_refused_when_built(build: Any, message: str) -> None:
+    with pytest.raises(ExpressionError, match=message) as caught:
+        build()
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        col("i").str.lower(),
+        col("s").dt.year(),
+        col("k").dt.year(),
+        col("d").dt.hour(),
+        col("d").dt.truncate("hour"),
+        col("s").abs(),
+        col("r")["nix"],
+        col("s")["a"],
+        when(col("s")).then(1),
+        coalesce(col("s"), col("i")),
+        concat_str(col("s"), col("i")),
+        greatest(col("b"), col("b")),
+        col("i").is_nan(),
+        # Python knows this pattern, RE2 does not.
+        col("s").str.matches("a(?=b)"),
+    ],
+)
+def test_wrong_types_are_refused_before_a_row_is_read(expression: Expr) -> None:
+    with pytest.raises(ExpressionError):
+        compile_expression(expression.node, ROWS.schema)
+
+
+def test_an_expression_is_no_sequence() -> None:
+    with pytest.raises(TypeError):
+        list(col("r"))  # type: ignore[call-overload]

@@ -1,0 +1,1 @@
+"""The functions of expressions on Arrow arrays, one module a family."""

@@ -1,0 +1,100 @@
+"""Functions of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volley.arrow.casts import cast
+from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, any_fails, misfit, to_type
+from volley.arrow.operand_types import INT_DIGITS, is_number
+from volley.plan.expression_nodes import Call, Literal
+
+__all__ = ["LOWERED"]
+
+_MODES = {"half_up": "half_towards_infinity", "half_even": "half_to_even"}
+
+
+def _number(node: Call, value: CompiledExpression) -> None:
+    if not is_number(value.type):
+        raise misfit(node, [value.type], "a number")
+
+
+def _abs(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    (value,) = args
+    _number(node, value)
+    can_fail = value.can_fail or value.type in INT_DIGITS
+    return CompiledExpression(value.type, lambda batch: pc.abs_checked(value.evaluate(batch)), can_fail)
+
+
+def _sign(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    (value,) = args
+    _number(node, value)
+
+    def evaluate(batch: pa.RecordBatch) -> Datum:
+        numbers = value.evaluate(batch)
+        zero = cast(pa.scalar(0), value.type)
+        above, below = (test(numbers, zero).cast(pa.int32()) for test in (pc.greater, pc.less))
+        return pc.subtract(above, below)
+
+    return CompiledExpression(pa.int32(), evaluate, value.can_fail)
+
+
+def _whole(compute: Callable[[Datum], Datum]) -> Lowering:
+    def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+        (value,) = args
+        _number(node, value)
+        if value.type in INT_DIGITS:
+            return value
+        return CompiledExpression(value.type, lambda batch: compute(value.evaluate(batch)), _may_overflow(value))
+
+    return lower
+
+
+def _may_overflow(value: CompiledExpression) -> bool:
+    return value.can_fail or bool(pa.types.is_decimal(value.type))
+
+
+def _round(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    value = args[0]
+    _number(node, value)
+    digits, mode = (arg.value for arg in node.args[1:] if isinstance(arg, Literal))
+    if value.type in INT_DIGITS:
+        return value
+    if pa.types.is_decimal(value.type) and digits >= value.type.scale:
+        return value
+    return CompiledExpression(
+        value.type,
+        lambda batch: pc.round(value.evaluate(batch), ndigits=digits, round_mode=_MODES[mode]),
+        _may_overflow(value),
+    )
+
+
+def _of_doubles(compute: Callable[..., Datum]) -> Lowering:
+    def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+        for value in args:
+            if not all_null(value):
+                _number(node, value)
+        values = [to_type(value, pa.float64()) for value in args]
+        return CompiledExpression(
+            pa.float64(), lambda batch: compute(*(value(batch) for value in values)), any_fails(args)
+        )
+
+    return lower
+
+
+LOWERED: dict[str, Lowering] = {
+    "abs": _abs,
+    "sign": _sign,
+    "floor": _whole(pc.floor),
+    "ceil": _whole(pc.ceil),
+    "round": _round,
+    "sqrt": _of_doubles(pc.sqrt),
+    "exp": _of_doubles(pc.exp),
+    "ln": _of_doubles(pc.ln),
+    "log10": _of_doubles(pc.log10),
+    "power": _of_doubles(pc.power),
+}
+"""The lowering of each function."""

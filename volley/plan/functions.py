@@ -1,0 +1,91 @@
+"""The table of functions of expressions: how each is called, what it takes and returns, and what it does with nulls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["FUNCTIONS", "Function"]
+
+_NULL = "null if an argument is"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of expressions.
+
+    Args:
+        op: The operation of its `Call`.
+        name: How it is called: ``"str.lower"`` as a method of an expression, ``"coalesce"`` as a function.
+        takes: The types of its arguments.
+        returns: The type of its values.
+        nulls: What it does with nulls.
+        is_method: True if it is called on an expression.
+    """
+
+    op: str
+    name: str
+    takes: str
+    returns: str
+    nulls: str = _NULL
+    is_method: bool = True
+
+
+_TEXT, _MOMENT, _NUMBER = "string", "date or timestamp", "number"
+
+_ALL = (
+    Function("coalesce", "coalesce", "any, of one type", "that type", "the first value that is not null", False),
+    Function("null_if", "null_if", "any, of one type", "that type", "null stays"),
+    Function("when", "when", "conditions and values", "the values' type", "a null condition is not true", False),
+    Function("greatest", "greatest", "numbers, strings, times", "their type", "passed over; null if all are", False),
+    Function("least", "least", "numbers, strings, times", "their type", "passed over; null if all are", False),
+    Function("is_nan", "is_nan", "float, double", "boolean"),
+    Function("field", "field", "struct, name", "the field's type"),
+    Function("str_lower", "str.lower", _TEXT, "string"),
+    Function("str_upper", "str.upper", _TEXT, "string"),
+    Function("str_strip", "str.strip", "string, characters", "string"),
+    Function("str_strip_start", "str.strip_start", "string, characters", "string"),
+    Function("str_strip_end", "str.strip_end", "string, characters", "string"),
+    Function("str_length", "str.length", _TEXT, "int"),
+    Function("str_byte_length", "str.byte_length", "string, binary", "int"),
+    Function("str_slice", "str.slice", "string, start, length", "string"),
+    Function("str_replace", "str.replace", "string, part, other", "string"),
+    Function("str_replace_pattern", "str.replace_pattern", "string, pattern, other", "string"),
+    Function("str_matches", "str.matches", "string, pattern", "boolean"),
+    Function("str_extract", "str.extract", "string, pattern, group", "string", "null without a match"),
+    Function("str_ends_with", "str.ends_with", "string, suffix", "boolean"),
+    Function("str_split", "str.split", "string, separator", "array<string>"),
+    Function("str_pad_start", "str.pad_start", "string, length, character", "string"),
+    Function("str_pad_end", "str.pad_end", "string, length, character", "string"),
+    Function("str_reverse", "str.reverse", _TEXT, "string"),
+    Function("str_to_date", "str.to_date", "string, format", "date", "null without a match"),
+    Function(
+        "str_to_timestamp", "str.to_timestamp", "string, format", "timestamp_ntz", "null if the text does not fit"
+    ),
+    Function("concat_str", "concat_str", "strings, separator", "string", _NULL, False),
+    Function("dt_year", "dt.year", _MOMENT, "int"),
+    Function("dt_quarter", "dt.quarter", _MOMENT, "int"),
+    Function("dt_month", "dt.month", _MOMENT, "int"),
+    Function("dt_day", "dt.day", _MOMENT, "int"),
+    Function("dt_weekday", "dt.weekday", _MOMENT, "int"),
+    Function("dt_day_of_year", "dt.day_of_year", _MOMENT, "int"),
+    Function("dt_iso_week", "dt.iso_week", _MOMENT, "int"),
+    Function("dt_hour", "dt.hour", "timestamp, time", "int"),
+    Function("dt_minute", "dt.minute", "timestamp, time", "int"),
+    Function("dt_second", "dt.second", "timestamp, time", "int"),
+    Function("dt_microsecond", "dt.microsecond", "timestamp, time", "int"),
+    Function("dt_truncate", "dt.truncate", "date or timestamp, unit", "the same type"),
+    Function("dt_epoch_seconds", "dt.epoch_seconds", "timestamp", "long"),
+    Function("abs", "abs", _NUMBER, "the same type"),
+    Function("sign", "sign", _NUMBER, "int"),
+    Function("floor", "floor", _NUMBER, "the same type"),
+    Function("ceil", "ceil", _NUMBER, "the same type"),
+    Function("round", "round", "number, digits", "the same type"),
+    Function("sqrt", "sqrt", _NUMBER, "double"),
+    Function("exp", "exp", _NUMBER, "double"),
+    Function("ln", "ln", _NUMBER, "double"),
+    Function("log10", "log10", _NUMBER, "double"),
+    Function("power", "power", "numbers", "double"),
+)
+
+FUNCTIONS: dict[str, Function] = {function.op: function for function in _ALL}
+"""Every function, by its operation."""
