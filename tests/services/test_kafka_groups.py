@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, TopicPartition
 from pyspark.sql import SparkSession
 
 from tests.servers.kafka import Kafka
@@ -33,8 +33,19 @@ def published(kafka: Kafka, group: str, topic: str) -> list[int]:
     """The offsets of the group, partition by partition; -1001 = there is none."""
     # The admin client crashes while the coordinator is away.
     asker = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
+    found: list[TopicPartition] = []
+
+    def answered() -> bool:
+        try:
+            found[:] = asker.committed([TopicPartition(topic, number) for number in range(2)], timeout=60)
+        except KafkaException as error:
+            # A broker that was started a moment ago may not be the coordinator yet.
+            if not error.args[0].retriable():
+                raise
+        return bool(found)
+
     try:
-        found = asker.committed([TopicPartition(topic, number) for number in range(2)], timeout=60)
+        wait_until(answered, 60, "the coordinator of the group")
         return [each.offset for each in found]
     finally:
         asker.close()
