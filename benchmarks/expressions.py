@@ -13,7 +13,7 @@ from benchmarks.events import FILES, batches, events_folder
 from benchmarks.run import Run
 from volley import FileSource, col
 from volley.arrow.nodes import lower
-from volley.plan.nodes import Filter, Node, Read, WithColumn
+from volley.plan.nodes import Filter, Node, Read, WithColumns
 from volley.spark.nodes import apply
 from volley.spark.session import open_session, session_for_job
 
@@ -22,8 +22,9 @@ _NODES: dict[str, list[Node]] = {
     "nothing but reading": [],
     "a comparison": [Filter(_READ, (col("amount") > 50).node)],
     "strings": [Filter(_READ, (col("session").starts_with("s0") | col("kind").is_in(["cart", "order"])).node)],
-    "arithmetic": [WithColumn(_READ, "total", (col("amount") * 3 + col("user")).node)],
-    "a cast": [WithColumn(_READ, "text", col("user").cast("string").node)],
+    "arithmetic": [WithColumns(_READ, (("total", (col("amount") * 3 + col("user")).node),))],
+    "functions": [WithColumns(_READ, (("name", col("session").str.strip("s").str.upper().str.slice(0, 4).node),))],
+    "a cast": [WithColumns(_READ, (("text", col("user").cast("string").node),))],
 }
 
 

@@ -44,6 +44,7 @@ iceberg.sink
 iceberg.time_travel
 iceberg
 engine
+verbs
 stream
 environment
 volley

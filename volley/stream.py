@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from volley.checks import Duration, duration
 from volley.engine.options import StartOptions
-from volley.errors import ConfigError, ExpressionError, PlanError, VolleyError, near
+from volley.errors import ConfigError, ExpressionError, VolleyError
 from volley.plan import nodes
 from volley.plan.expression_nodes import Column, output_name
-from volley.plan.expressions import Expr, as_node
+from volley.plan.expressions import Expr, as_node, col
 from volley.plan.pushdown import used_columns, used_rows
 from volley.sink import Sink
 from volley.source import SourceContext
 from volley.types.schemas import check_schema
+from volley.verbs import UnknownVerb, check_callable, check_expression, check_text, nearest_verb
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,14 +39,6 @@ class _Runner(Protocol):
     def start(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job: ...
 
     def execute(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job: ...
-
-
-class _UnknownVerb(PlanError, AttributeError):
-    """An unknown method of a stream or a pipeline; also an AttributeError, so that `hasattr` returns False."""
-
-
-def _verbs(builder: type) -> list[str]:
-    return [name for name in vars(builder) if not name.startswith("_")]
 
 
 @dataclass(frozen=True)
@@ -77,26 +70,34 @@ class DataStream:
         Raises:
             ExpressionError: If `predicate` is not an expression.
         """
-        if not isinstance(predicate, Expr):
-            raise ExpressionError(
-                f"filter_expr takes an expression, not {type(predicate).__name__}",
-                hint='build one with col and lit: col("status").eq(lit("active"))',
-            )
-        return self._then(nodes.Filter(self._node, predicate.node))
+        return self._then(nodes.Filter(self._node, check_expression(predicate, "filter_expr").node))
 
-    def select(self, *columns: str | Expr) -> DataStream:
+    def filter(self, predicate: Expr) -> DataStream:
+        """Do the same as `filter_expr`."""
+        return self.filter_expr(predicate)
+
+    def select(self, *columns: str | Expr, **named: str | Expr) -> DataStream:
         """Keep exactly these columns, in this order.
 
         Args:
             columns: Names, or expressions with an alias.
+            named: Further columns, by their names: expressions, or the names of other columns.
 
         Raises:
             ExpressionError: If a computed column has no name, or two have the same.
+
+        Example:
+            >>> from volley import Environment, MemorySource, col
+            >>> stream = Environment().from_source(MemorySource([{"id": 1, "price": 2}]))
+            >>> print(stream.select("id", gross=col("price") * 1.2))
+            select col('id'), (col('price') * lit(1.2)).alias('gross')
+              read MemorySource(1 row)
         """
+        columns += tuple(_named(name, value) for name, value in named.items())
         if not columns:
             raise ExpressionError("select without columns", hint='name at least one: select("id", "status")')
         selected = tuple(
-            Column(_text(column, "select")) if isinstance(column, str) else as_node(column) for column in columns
+            Column(check_text(column, "select")) if isinstance(column, str) else as_node(column) for column in columns
         )
         names = [output_name(node) for node in selected]
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -110,11 +111,34 @@ class DataStream:
             name: The column's name.
             value: An expression, or a Python value for a constant column.
         """
-        return self._then(nodes.WithColumn(self._node, _text(name, "with_column"), as_node(value)))
+        return self._then(nodes.WithColumns(self._node, ((check_text(name, "with_column"), as_node(value)),)))
+
+    def with_columns(self, **columns: Expr | Any) -> DataStream:
+        """Append several columns, or replace those of the same names; all are computed from the rows as they were.
+
+        Args:
+            columns: An expression, or a Python value for a constant column, by the column's name.
+
+        Raises:
+            ExpressionError: If there is none.
+
+        Example:
+            >>> from volley import Environment, MemorySource, col
+            >>> stream = Environment().from_source(MemorySource([{"a": 1, "b": 2}]))
+            >>> print(stream.with_columns(a=col("b"), b=col("a")))
+            with_columns 'a' = col('b'), 'b' = col('a')
+              read MemorySource(1 row)
+        """
+        if not columns:
+            raise ExpressionError(
+                "with_columns without columns", hint='name at least one: with_columns(x=col("a") + 1)'
+            )
+        named = tuple((name, as_node(value)) for name, value in columns.items())
+        return self._then(nodes.WithColumns(self._node, named))
 
     def drop(self, *columns: str) -> DataStream:
         """Drop these columns."""
-        return self._then(nodes.Drop(self._node, tuple(_text(name, "drop") for name in columns)))
+        return self._then(nodes.Drop(self._node, tuple(check_text(name, "drop") for name in columns)))
 
     def rename(self, names: dict[str, str]) -> DataStream:
         """Rename columns.
@@ -126,7 +150,7 @@ class DataStream:
             raise ExpressionError(
                 f"rename takes a dict, not {type(names).__name__}", hint='for example rename({"old": "new"})'
             )
-        pairs = tuple((_text(old, "rename"), _text(new, "rename")) for old, new in names.items())
+        pairs = tuple((check_text(old, "rename"), check_text(new, "rename")) for old, new in names.items())
         return self._then(nodes.Rename(self._node, pairs))
 
     def map(self, function: Callable[[Row], Row], schema: SchemaLike | None = None) -> DataStream:
@@ -137,11 +161,11 @@ class DataStream:
             schema: The columns of its output: an Arrow schema, ``"id long, name string"`` or a dict of names and
                 types; None = the same as its input.
         """
-        return self._then(nodes.Map(self._node, _callable(function, "map"), _schema(schema)))
+        return self._then(nodes.Map(self._node, check_callable(function, "map"), _schema(schema)))
 
     def flat_map(self, function: Callable[[Row], Iterable[Row]], schema: SchemaLike | None = None) -> DataStream:
         """Apply a Python function to each row that returns any number of rows. See `map`."""
-        return self._then(nodes.FlatMap(self._node, _callable(function, "flat_map"), _schema(schema)))
+        return self._then(nodes.FlatMap(self._node, check_callable(function, "flat_map"), _schema(schema)))
 
     def map_batches(
         self, function: Callable[[pa.RecordBatch], pa.RecordBatch], schema: SchemaLike | None = None
@@ -152,7 +176,7 @@ class DataStream:
             function: Takes a `pyarrow.RecordBatch` and returns one; runs on the executors.
             schema: The columns of its output; None = the same as its input.
         """
-        return self._then(nodes.MapBatches(self._node, _callable(function, "map_batches"), _schema(schema)))
+        return self._then(nodes.MapBatches(self._node, check_callable(function, "map_batches"), _schema(schema)))
 
     def union(self, *others: DataStream) -> DataStream:
         """Return the rows of this stream and of the others.
@@ -188,7 +212,7 @@ class DataStream:
                 "deduplicate needs both event_time and within, or neither", hint='event_time="at", within="1h"'
             )
         for name in (*keys, *([] if event_time is None else [event_time])):
-            _text(name, "deduplicate")
+            check_text(name, "deduplicate")
         span = None if within is None else duration("within", within)
         return self._then(nodes.Deduplicate(self._node, keys, event_time, span))
 
@@ -212,6 +236,24 @@ class DataStream:
         good = self.filter_expr(predicate)
         return good, self._then(nodes.Rest(self._node, predicate.node))
 
+    def pipe(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Return what a function makes of the stream: steps of one's own, in the order in which they are read.
+
+        Args:
+            function: Takes the stream, then the arguments.
+            arguments: Further arguments.
+            options: Further arguments, by name.
+
+        Example:
+            >>> from volley import Environment, MemorySource, col
+            >>> def positive(stream, column):
+            ...     return stream.filter(col(column) > 0)
+            >>> print(Environment().from_source(MemorySource([{"id": 1}])).pipe(positive, "id"))
+            filter col('id') > lit(0)
+              read MemorySource(1 row)
+        """
+        return check_callable(function, "pipe")(self, *arguments, **options)
+
     def to_sink(self, sink: Sink, dead_letter: Sink | str | None = None) -> Pipeline:
         """Write the rows to a sink. A stream, and each stream that continues it, can have several sinks.
 
@@ -233,8 +275,8 @@ class DataStream:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            hint = "end the stream first: .to_sink(...)" if hasattr(Pipeline, name) else near(name, _verbs(DataStream))
-            raise _UnknownVerb(f"a stream has no {name!r}", hint=hint)
+            hint = "end the stream first: .to_sink(...)" if hasattr(Pipeline, name) else nearest_verb(name, DataStream)
+            raise UnknownVerb(f"a stream has no {name!r}", hint=hint)
 
     def __str__(self) -> str:
         return nodes.describe(self._node)
@@ -292,8 +334,8 @@ class Pipeline:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            hint = "steps stand before to_sink" if hasattr(DataStream, name) else near(name, _verbs(Pipeline))
-            raise _UnknownVerb(f"a pipeline has no {name!r}", hint=hint)
+            hint = "steps stand before to_sink" if hasattr(DataStream, name) else nearest_verb(name, Pipeline)
+            raise UnknownVerb(f"a pipeline has no {name!r}", hint=hint)
 
     def __str__(self) -> str:
         return "\n".join(map(nodes.describe, self._writes))
@@ -323,6 +365,10 @@ class Pipeline:
         return Pipeline((*self._writes, nodes.Write(node, sink, letters)), self._environment)
 
 
+def _named(name: str, value: str | Expr) -> Expr:
+    return (col(value) if isinstance(value, str) else check_expression(value, "select")).alias(name)
+
+
 def _explained(roots: Sequence[nodes.Node], environment: _Runner) -> str:
     path = f"path: {nodes.choose_path(roots, environment.arrow_native)}"
     return "\n".join([path, *map(nodes.describe, roots), *_of_sources(roots)])
@@ -348,17 +394,3 @@ def _html(title: str, roots: Sequence[nodes.Node], environment: _Runner) -> str:
 
 def _schema(schema: SchemaLike | None) -> Any:
     return None if schema is None else check_schema(schema)
-
-
-def _text(name: str, verb: str) -> str:
-    if not isinstance(name, str) or not name:
-        raise ExpressionError(
-            f"{verb} takes column names, not {name!r} of type {type(name).__name__}", hint="a text that is not empty"
-        )
-    return name
-
-
-def _callable(function: Callable[..., Any], verb: str) -> Callable[..., Any]:
-    if not callable(function):
-        raise ConfigError(f"{verb} takes a function, not {type(function).__name__}", hint=f"{verb}(lambda …: …)")
-    return function

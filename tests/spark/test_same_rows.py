@@ -229,7 +229,7 @@ def test_random_pipelines(
     named = [value.alias(f"v{number}") for number, value in enumerate(others)]
     stream = (
         start.select(*SCHEMA.names, *named, condition.alias("c"))
-        .with_column(replaced, first)
+        .with_columns(**{replaced: first, "of before": col(replaced)})
         .drop("i" if replaced != "i" else "l")
         .rename({"s": "text of s"})
     )

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
-from volley import Environment, Expr, ExpressionError, JobError, MemorySource, col, lit
+from volley import ConfigError, Environment, Expr, ExpressionError, JobError, MemorySource, VolleyError, col, lit
 from volley.arrow.dictionaries import decode_batch
 from volley.arrow.expressions import output_type
 from volley.arrow.nodes import CompiledSteps, lower
@@ -372,3 +372,30 @@ def test_a_dictionary_does_not_tell_of_rows_that_were_dropped() -> None:
     found = stage(EVENTS.filter_expr(col("id") == 1), ENCODED)(encoded)
     assert found.schema == ENCODED
     assert found.to_pylist() == [{"id": 1, "kind": "view", "raw": b"x"}]
+
+
+def test_columns_that_are_set_together_are_of_the_rows_as_they_were() -> None:
+    stream = Environment().from_source(MemorySource([{"a": 1, "b": 2}]))
+    swapped = stream.with_columns(a=col("b"), c=col("a") + 1, b=col("a"))
+    assert computed(swapped) == [{"a": 2, "b": 1, "c": 2}]
+    assert computed(stream.select("b", x="a", y=col("a") * 5)) == [{"b": 2, "x": 1, "y": 5}]
+    assert stream.pipe(DataStream.drop, "a") == stream.drop("a")
+    with pytest.raises(ConfigError, match="pipe takes a function"):
+        stream.pipe("drop")  # type: ignore[arg-type]
+    assert str(stream.filter(col("a") > 1)) == str(stream.filter_expr(col("a") > 1))
+
+
+def computed(stream: DataStream) -> list[dict[str, int]]:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    steps = lower(list(walk([stream._node]))[1:], schema)
+    return steps(pa.record_batch([[1], [2]], schema=schema)).to_pylist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", ["withColumn", "where", "dropDuplicates", "selct"])
+def test_verbs_of_others_are_named_by_ours(name: str) -> None:
+    stream = Environment().from_source(MemorySource([{"a": 1}]))
+    ours = {"withColumn": "with_column", "where": "filter", "dropDuplicates": "deduplicate", "selct": "select"}[name]
+    with pytest.raises(AttributeError) as caught:
+        getattr(stream, name)
+    assert isinstance(caught.value, VolleyError)
+    assert ours in str(caught.value.hint)

@@ -114,7 +114,9 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     ),
     (ENVIRONMENT.from_source, {"source": MemorySource([])}, {"source": ""}),
     (STREAM.filter_expr, {"predicate": col("id") > 0}, {"predicate": ""}),
-    (STREAM.select, {"columns": "id"}, {"columns": "x"}),
+    (STREAM.filter, {"predicate": col("id") > 0}, {"predicate": ""}),
+    (STREAM.select, {"columns": "id"}, {"columns": "x", "named": "x"}),
+    (STREAM.with_columns, {}, {"columns": "None 5 negative 0.5 nan True x empty bytes"}),
     (
         STREAM.with_column,
         {"name": "x", "value": 1},
@@ -457,4 +459,5 @@ def test_every_verb_and_setter_is_there() -> None:
         tried = {function.__name__ for function, _, _ in CALLS if isinstance(getattr(function, "__self__", None), kind)}
         verbs = {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
         # What an environment runs are pipelines, which have the same verbs.
-        assert verbs - {"explain"} <= tried | ({"start", "execute"} if kind is Environment else set())
+        # What `pipe` is given is a function's own.
+        assert verbs - {"explain", "pipe"} <= tried | ({"start", "execute"} if kind is Environment else set())

@@ -143,14 +143,15 @@ def _select(node: nodes.Select, schema: pa.Schema) -> tuple[_Function, pa.Schema
     return step, out
 
 
-def _with_column(node: nodes.WithColumn, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
-    data_type, compute = _computed(compile_expression(node.value, schema))
-    field, index = pa.field(node.name, data_type), schema.get_field_index(node.name)
-    out = schema.append(field) if index < 0 else schema.set(index, field)
+def _with_columns(node: nodes.WithColumns, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    computed = {name: _computed(compile_expression(value, schema)) for name, value in node.columns}
+    out = schema
+    for name, (data_type, _) in computed.items():
+        field, index = pa.field(name, data_type), schema.get_field_index(name)
+        out = out.append(field) if index < 0 else out.set(index, field)
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays, column = batch.columns, compute(batch)
-        arrays = [*arrays, column] if index < 0 else [*arrays[:index], column, *arrays[index + 1 :]]
+        arrays = [computed[name][1](batch) if name in computed else batch.column(name) for name in out.names]
         return make_batch(arrays, out)
 
     return step, out
@@ -275,7 +276,7 @@ _LOWERED: dict[type[nodes.Node], Callable[[Any, pa.Schema], tuple[_Function, pa.
     nodes.Filter: _filter,
     nodes.Rest: _filter,
     nodes.Select: _select,
-    nodes.WithColumn: _with_column,
+    nodes.WithColumns: _with_columns,
     nodes.Drop: _drop,
     nodes.Rename: _rename,
     nodes.Map: _map,

@@ -27,7 +27,7 @@ __all__ = [
     "Rest",
     "Select",
     "Union",
-    "WithColumn",
+    "WithColumns",
     "Write",
     "choose_path",
     "describe",
@@ -111,15 +111,15 @@ class Select(_Step):
 
 
 @dataclass(frozen=True)
-class WithColumn(_Step):
-    """Appends a column, or replaces one in its place."""
+class WithColumns(_Step):
+    """Appends columns, or replaces those of the same names in their places; all values are of the rows as they were."""
 
     narrow: ClassVar[bool] = True
-    name: str
-    value: ExprNode
+    columns: tuple[tuple[str, ExprNode], ...]
 
     def label(self) -> str:
-        return f"with_column {self.name!r} = {self.value!r}"
+        verb = "with_column" if len(self.columns) == 1 else "with_columns"
+        return f"{verb} {', '.join(f'{name!r} = {value!r}' for name, value in self.columns)}"
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,10 @@ def used_columns(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str
                 return frozenset().union(*map(column_names, step.columns))
             case nodes.Filter() | nodes.Rest():
                 own = frozenset(column_names(step.predicate))
-            case nodes.WithColumn():
+            case nodes.WithColumns():
                 further = used_after(step)
-                return None if further is None else further - {step.name} | column_names(step.value)
+                names, values = {name for name, _ in step.columns}, (value for _, value in step.columns)
+                return None if further is None else (further - names).union(*map(column_names, values))
             case nodes.Drop():
                 own = frozenset(step.columns)
             case _:

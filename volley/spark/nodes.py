@@ -37,11 +37,11 @@ def apply(frame: DataFrame, node: nodes.Node, schema: pa.Schema) -> DataFrame:
             return frame.filter(~F.coalesce(to_condition(predicate, schema), F.lit(False)))
         case nodes.Select(columns=columns):
             return frame.select(*(to_column(column, schema).alias(output_name(column)) for column in columns))
-        case nodes.WithColumn(name=name, value=value):
-            new_column = to_column(value, schema).alias(name)
-            # Not withColumn: if Spark ignores case, it replaces "a" by "A".
-            existing = [new_column if other == name else _named(other) for other in schema.names]
-            return frame.select(*existing, *([] if name in schema.names else [new_column]))
+        case nodes.WithColumns(columns=columns):
+            new_columns = {name: to_column(value, schema).alias(name) for name, value in columns}
+            names = [*schema.names, *(name for name in new_columns if name not in schema.names)]
+            # Not withColumns: if Spark ignores case, it replaces "a" by "A".
+            return frame.select(*(new_columns[name] if name in new_columns else _named(name) for name in names))
         case nodes.Drop(columns=columns):
             return frame.select(*(_named(name) for name in schema.names if name not in columns))
         case nodes.Rename(names=names):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -83,7 +84,7 @@ def _chosen(mask: pa.Array, values: pa.Array, others: pa.Array) -> pa.Array:
         return pc.if_else(mask, values, others)
     # `if_else` copies lists value by value; taking from both keeps them as they are.
     count = len(mask)
-    places = pc.if_else(mask, pa.array(range(count), pa.int64()), pa.array(range(count, 2 * count), pa.int64()))
+    places = np.where(mask.to_numpy(zero_copy_only=False), np.arange(count), np.arange(count, 2 * count))
     return pa.concat_arrays([values, others]).take(places)
 
 

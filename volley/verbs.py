@@ -1,0 +1,82 @@
+"""What the verbs of streams and pipelines have in common: checks of arguments, and hints for unknown verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from volley.errors import ConfigError, ExpressionError, PlanError, near
+from volley.plan.expressions import Expr
+
+__all__ = ["UnknownVerb", "check_callable", "check_expression", "check_text", "nearest_verb"]
+
+# What polars and PySpark call otherwise.
+_ELSEWHERE = {
+    "withColumn": 'with_column("name", value)',
+    "withColumns": "with_columns(name=value)",
+    "withColumnRenamed": 'rename({"old": "new"})',
+    "withColumnsRenamed": 'rename({"old": "new"})',
+    "where": "filter(predicate)",
+    "unique": 'deduplicate("key")',
+    "distinct": 'deduplicate("key")',
+    "dropDuplicates": 'deduplicate("key")',
+    "drop_duplicates": 'deduplicate("key")',
+    "unionByName": "union(other)",
+    "unionAll": "union(other)",
+    "concat": "union(other)",
+    "mapInArrow": "map_batches(function)",
+    "mapInPandas": "map_batches(function)",
+    "writeStream": "to_sink(sink)",
+    "write": "to_sink(sink)",
+    "collect": "to_sink(MemorySink()), then execute, then the sink's rows()",
+}
+
+
+class UnknownVerb(PlanError, AttributeError):
+    """An unknown method of a stream or a pipeline; also an AttributeError, so that `hasattr` returns False."""
+
+
+def nearest_verb(name: str, builder: type) -> str:
+    """Return the hint for an unknown verb: ours for one of polars or PySpark, else the ones with similar names."""
+    ours = _ELSEWHERE.get(name)
+    return (
+        f"{name} is {ours} here" if ours else near(name, [verb for verb in vars(builder) if not verb.startswith("_")])
+    )
+
+
+def check_expression(value: Expr, verb: str) -> Expr:
+    """Return an expression.
+
+    Raises:
+        ExpressionError: If it is none.
+    """
+    if not isinstance(value, Expr):
+        raise ExpressionError(
+            f"{verb} takes an expression, not {type(value).__name__}",
+            hint='build one with col and lit: col("status").eq(lit("active"))',
+        )
+    return value
+
+
+def check_text(name: str, verb: str) -> str:
+    """Return a column's name.
+
+    Raises:
+        ExpressionError: If it is empty, or not a text.
+    """
+    if not isinstance(name, str) or not name:
+        raise ExpressionError(
+            f"{verb} takes column names, not {name!r} of type {type(name).__name__}", hint="a text that is not empty"
+        )
+    return name
+
+
+def check_callable(function: Callable[..., Any], verb: str) -> Callable[..., Any]:
+    """Return a function.
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    if not callable(function):
+        raise ConfigError(f"{verb} takes a function, not {type(function).__name__}", hint=f"{verb}(lambda …: …)")
+    return function
