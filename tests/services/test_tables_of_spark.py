@@ -88,3 +88,30 @@ def test_a_filter_reads_some_pages_of_a_file_that_spark_writes(lake: Lake, monke
         {"id": n, "name": f"n{n}", "tags": [str(n)], "real": float(n)} for n in range(70_000, 70_003)
     ]
     assert {name for name, _ in cuts} == {"id", "name", "real"}
+
+
+@pytest.mark.parametrize("granularity", ["file", "partition"])
+def test_spark_reads_rewritten_deletes(granularity: str, lake: Lake) -> None:
+    """Delete files of Spark, each of a data file or of a partition; then one of each data file, of Volley."""
+    name = f"deletes_{granularity}"
+    table = f"volley.db.{name}"
+    found = spark_sql(
+        lake,
+        f"create table {table} (id long, part int) using iceberg partitioned by (part) tblproperties "
+        f"('write.delete.mode' = 'merge-on-read', 'write.delete.granularity' = '{granularity}')",
+        *(f"insert into {table} select id, id % 2 from range({first}, {first + 10}, 1, 1)" for first in (0, 10, 20)),
+        *(f"delete from {table} where id % 7 = {rest}" for rest in range(3)),
+        f"select * from {table}",
+    )[-1]
+    done = IcebergTable(lake.config(name)).rewrite_position_deletes()
+    # Spark itself keeps one for each data file, if so asked.
+    assert done.files_before == done.files_after == done.data_files == (6 if granularity == "partition" else 0)
+    assert IcebergTable(lake.config(name)).rewrite_position_deletes().snapshot_id is None
+    after = spark_sql(lake, f"select * from {table}", f"select * from {table} where id = 3")
+    assert rows_of(after[0]) == rows_of(found) == rows_of(IcebergTable(lake.config(name)).to_arrow().to_pylist())
+    assert {row["id"] for row in found} == {id for id in range(30) if id % 7 > 2}
+    # Spark goes on with the table: its deletes stand beside ours.
+    last = spark_sql(
+        lake, f"delete from {table} where id = 3", f"delete from {table} where part = 1", f"select * from {table}"
+    )
+    assert rows_of(last[-1]) == rows_of([row for row in found if row["part"] == 0])
