@@ -35,6 +35,8 @@ ROWS = pa.table(
         "n": pa.array([each and datetime(each.year, each.month, each.day, 23, 59, 58, 123_456) for each in _FAR]),
         "k": pa.array([time(0), time(23, 59, 59, 999_999), None, time(1, 2, 3, 4), time(12), time(6, 30)]),
         "b": pa.array([True, False, None, True, False, None]),
+        "v": pa.array([["a", None, "b"], [], None, ["x"], ["", "ß", "x"], [None]]),
+        "w": pa.array([[1, 2], [-7, None], [], None, [5], [2**40]]),
         "r": pa.array([{"a": 1, "c": "x"}, None, {"a": None, "c": ""}, {"a": 4, "c": None}, {"a": 5, "c": "y"}, None]),
     }
 )
@@ -57,7 +59,7 @@ class Case(NamedTuple):
     values: Sequence[Any] = ()
 
 
-s, t, x, y, i, j, m, d, n, k, b, r = map(col, "stxyijmdnkbr")
+s, t, x, y, i, j, m, d, n, k, b, r, v, w = map(col, "stxyijmdnkbrvw")
 
 CASES = [
     Case("coalesce", coalesce(s, t, "none"), "coalesce(s, t, 'none')"),
@@ -125,6 +127,15 @@ CASES = [
         for unit in ("year", "quarter", "month", "week", "day")
     ),
     Case("dt_epoch_seconds", n.dt.epoch_seconds(), "floor(epoch_us(n) / 1000000)::bigint"),
+    Case("list_length", v.list.length(), "len(v)"),
+    Case("list_get", v.list.get(0), "v[1]"),
+    Case("list_get", w.list.get(-1), "w[-1]"),
+    Case("list_get", w.list.get(1), "w[2]"),
+    Case("list_contains", v.list.contains("x"), "list_contains(v, 'x')"),
+    Case("list_contains", w.list.contains(-7), "list_contains(w, -7)"),
+    Case("list_join", v.list.join("+"), "", ["a+b", "", None, "x", "+ß+x", ""]),
+    Case("md5", s.md5(), "md5(s)"),
+    Case("sha256", t.sha256(), "sha256(t)"),
     Case("abs", x.abs(), "abs(x)"),
     Case("abs", j.abs(), "abs(j)"),
     Case("abs", m.abs(), "abs(m)"),

@@ -10,7 +10,7 @@ import volley
 from tests.unit.functions import CASES
 from volley.plan.expressions import Expr
 from volley.plan.functions import FUNCTIONS, Function
-from volley.plan.namespaces import Strings, Times
+from volley.plan.namespaces import Lists, Strings, Times
 
 __all__ = ["page"]
 
@@ -50,7 +50,7 @@ def _method(function: Function) -> Callable[..., Any]:
         return Expr.__getitem__
     if not function.is_method:
         return getattr(volley, name)  # type: ignore[no-any-return]
-    return getattr({"str": Strings, "dt": Times, "": Expr}[namespace], name)  # type: ignore[no-any-return]
+    return getattr({"str": Strings, "dt": Times, "list": Lists, "": Expr}[namespace], name)  # type: ignore[no-any-return]
 
 
 def _signature(method: Callable[..., Any]) -> str:

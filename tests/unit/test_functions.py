@@ -86,6 +86,7 @@ def test_values_are_computed_only_where_they_are_needed() -> None:
         (lambda: col("s").str.extract("(a)", "x"), "no group named 'x'"),
         (lambda: col("s").str.replace("", "x"), "part is ''"),
         (lambda: col("d").dt.truncate("fortnight"), "no unit"),  # type: ignore[arg-type]
+        (lambda: col("v").list.get("0"), "position is '0'"),  # type: ignore[arg-type]
         (lambda: col("x").round(-1), "digits is -1"),
         (lambda: coalesce(), "got 0 values"),
         (lambda: greatest(1), "got 1 values"),
@@ -115,6 +116,11 @@ def test_wrong_arguments_are_refused_when_built(build: Any, message: str) -> Non
         concat_str(col("s"), col("i")),
         greatest(col("b"), col("b")),
         col("i").is_nan(),
+        col("s").list.length(),
+        col("v").list.contains(1),
+        col("v").list.contains(None),
+        col("w").list.join(),
+        col("i").md5(),
         # Python knows this pattern, RE2 does not.
         col("s").str.matches("a(?=b)"),
     ],

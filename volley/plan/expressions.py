@@ -10,7 +10,7 @@ from typing import Literal as OneOf
 
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
-from volley.plan.namespaces import Strings, Times
+from volley.plan.namespaces import Lists, Strings, Times
 from volley.types.names import TypeLike, check_type
 
 __all__ = ["Expr", "Rounding", "as_node", "col", "lit"]
@@ -150,6 +150,11 @@ class Expr:
         """What can be done with dates and times."""
         return Times(self._call)
 
+    @property
+    def list(self) -> Lists[Expr]:
+        """What can be done with lists."""
+        return Lists(self._call)
+
     def __getitem__(self, name: builtins.str) -> Expr:
         """Return a field of a struct; null if the struct is.
 
@@ -162,6 +167,14 @@ class Expr:
         return self._call("field", name)
 
     __iter__ = None
+
+    def md5(self) -> Expr:
+        """Return the MD5 hash of a text in UTF-8, or of a binary value, as 32 hexadecimal digits."""
+        return self._call("md5")
+
+    def sha256(self) -> Expr:
+        """Return the SHA-256 hash of a text in UTF-8, or of a binary value, as 64 hexadecimal digits."""
+        return self._call("sha256")
 
     def fill_null(self, value: Any) -> Expr:
         """Return the value, or another one in the place of null."""

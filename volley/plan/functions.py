@@ -62,6 +62,12 @@ _ALL = (
         "str_to_timestamp", "str.to_timestamp", "string, format", "timestamp_ntz", "null if the text does not fit"
     ),
     Function("concat_str", "concat_str", "strings, separator", "string", _NULL, False),
+    Function("list_length", "list.length", "array", "int"),
+    Function("list_get", "list.get", "array, position", "the items' type", "null without such an item"),
+    Function("list_contains", "list.contains", "array, value", "boolean"),
+    Function("list_join", "list.join", "array<string>, separator", "string", "null items are passed over"),
+    Function("md5", "md5", "string, binary", "string"),
+    Function("sha256", "sha256", "string, binary", "string"),
     Function("dt_year", "dt.year", _MOMENT, "int"),
     Function("dt_quarter", "dt.quarter", _MOMENT, "int"),
     Function("dt_month", "dt.month", _MOMENT, "int"),

@@ -1,4 +1,4 @@
-"""The namespaces of expressions: ``.str`` for texts, ``.dt`` for dates and times."""
+"""The namespaces of expressions: ``.str`` for texts, ``.dt`` for dates and times, ``.list`` for lists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 
 from volley.errors import ExpressionError, near
 
-__all__ = ["Strings", "Times", "Unit"]
+__all__ = ["Lists", "Strings", "Times", "Unit"]
 
 E = TypeVar("E")
 Record = Callable[..., E]
@@ -213,6 +213,35 @@ class Times(Generic[E]):
     def epoch_seconds(self) -> E:
         """Return the whole seconds since 1970, rounded down."""
         return self._record("dt_epoch_seconds")
+
+
+class Lists(Generic[E]):
+    """What can be done with lists; positions count from 0.
+
+    Example:
+        >>> from volley import col
+        >>> col("tags").list.contains("new")
+        col('tags').list.contains('new')
+    """
+
+    def __init__(self, record: Record[E]) -> None:
+        self._record = record
+
+    def length(self) -> E:
+        """Return the number of items, nulls included."""
+        return self._record("list_length")
+
+    def get(self, position: int) -> E:
+        """Return the item at a position, a negative one counted from the end; null if the list is too short."""
+        return self._record("list_get", _number("position", position))
+
+    def contains(self, value: Any) -> E:
+        """Return true if one of the items equals a constant."""
+        return self._record("list_contains", value)
+
+    def join(self, separator: str = "") -> E:
+        """Return the items as one text, with a separator between them; nulls are passed over."""
+        return self._record("list_join", _text("separator", separator))
 
 
 def _text(name: str, value: Any, least: int = 0) -> str:

@@ -1,0 +1,85 @@
+"""Functions of lists."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volley.arrow.casts import cast
+from volley.arrow.compiled import CompiledExpression, Datum, Lowering, misfit, parameter
+from volley.arrow.operand_types import literal_type, operand_type
+from volley.errors import ExpressionError
+from volley.plan.expression_nodes import Call, Literal
+
+__all__ = ["LOWERED"]
+
+
+def _length(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    value = _list(node, args)
+    return CompiledExpression(pa.int32(), lambda batch: pc.list_value_length(value.evaluate(batch)), value.can_fail)
+
+
+def _list(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    if not pa.types.is_list(args[0].type):
+        raise misfit(node, [args[0].type], "a list")
+    return args[0]
+
+
+def _get(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    value, position = _list(node, args), parameter(node)
+
+    def evaluate(batch: pa.RecordBatch) -> Datum:
+        lists = value.evaluate(batch)
+        starts, ends = lists.offsets.to_numpy()[:-1], lists.offsets.to_numpy()[1:]
+        at = (starts if position >= 0 else ends) + position
+        is_there = (at >= starts) & (at < ends) & lists.is_valid().to_numpy(zero_copy_only=False)
+        return lists.values.take(pa.array(np.where(is_there, at, 0), mask=~is_there))
+
+    return CompiledExpression(value.type.value_type, evaluate, value.can_fail)
+
+
+def _contains(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    value, constant = _list(node, args), node.args[1]
+    if not isinstance(constant, Literal) or constant.value is None:
+        raise ExpressionError(f"{node!r} takes a constant that is not null", hint="compare with columns by map_batches")
+    items = value.type.value_type
+    if pa.types.is_nested(items) or items == pa.uuid():
+        raise misfit(node, [value.type], "a list of plain values")
+    common = operand_type(node, [items, literal_type(constant)])
+    wanted = cast(pa.scalar(constant.value, literal_type(constant)), common)
+
+    def evaluate(batch: pa.RecordBatch) -> Datum:
+        lists = value.evaluate(batch)
+        matches = pc.fill_null(pc.equal(cast(lists.flatten(), common), wanted), False)
+        found = np.zeros(len(lists), np.bool_)
+        found[pc.list_parent_indices(lists).filter(matches).to_numpy()] = True
+        return pc.if_else(lists.is_valid(), pa.array(found), pa.scalar(None, pa.bool_()))
+
+    return CompiledExpression(pa.bool_(), evaluate, value.can_fail)
+
+
+def _join(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    value, separator = _list(node, args), parameter(node)
+    if not pa.types.is_string(value.type.value_type):
+        raise misfit(node, [value.type], "a list of strings")
+
+    def evaluate(batch: pa.RecordBatch) -> Datum:
+        lists = value.evaluate(batch)
+        # `binary_join` is null for a list with a null in it.
+        present = lists.flatten().is_valid()
+        counts = np.bincount(pc.list_parent_indices(lists).filter(present).to_numpy(), minlength=len(lists))
+        offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
+        joined = pc.binary_join(pa.ListArray.from_arrays(offsets, lists.flatten().filter(present)), separator)
+        return pc.if_else(lists.is_valid(), joined, pa.scalar(None, pa.string()))
+
+    return CompiledExpression(pa.string(), evaluate, value.can_fail)
+
+
+LOWERED: dict[str, Lowering] = {
+    "list_length": _length,
+    "list_get": _get,
+    "list_contains": _contains,
+    "list_join": _join,
+}
+"""The lowering of each function."""
