@@ -17,7 +17,9 @@ from urllib.parse import urlsplit
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
 
 from benchmarks.benchmark import benchmark
 from benchmarks.lake import Lake
@@ -26,6 +28,7 @@ from benchmarks.peers.runtime import runtime
 from benchmarks.rows import RUNTIME, Bound, Row
 from benchmarks.run import Run
 from volley import Environment, FileSource, IcebergSink
+from volley.iceberg import Maintenance
 
 _TABLE = "followed"
 _SCHEMA = pa.schema({"id": pa.int64(), "arrived": pa.float64()})
@@ -37,14 +40,23 @@ _START_SECONDS = 180
 _SKIPPED = 5
 
 
-def _bounds(row: Row) -> list[Bound]:
-    ratio = row.times_runtime("p50") if row.peer == "Volley" else None
-    return [] if ratio is None else [Bound("median of p50", ratio, 1, "× the runtime's", ratio < 1)]
+# Due after so many commits: some ten times in a run.
+_MAINTENANCE = Maintenance(commits=20, budget=0.2)
+_PEERS = {"volley": "Volley", "maintained": "Volley, with maintenance", "runtime": RUNTIME}
+
+
+def _bounds(row: Row) -> Iterator[Bound]:
+    ratio = row.times_runtime("p50") if row.peer == _PEERS["volley"] else None
+    if ratio is not None:
+        yield Bound("median of p50", ratio, 1, "× the runtime's", ratio < 1)
+    plain = row.times("p99", lambda other: other.peer == _PEERS["volley"])
+    if row.peer == _PEERS["maintained"] and plain is not None:
+        yield Bound("median of p99, with maintenance", plain, 1.5, "× that without", plain <= 1.5)
 
 
 @benchmark(
     repeat=5,
-    peers={"volley": "Volley", "runtime": RUNTIME},
+    peers=_PEERS,
     # Rows a second; seconds to measure after the first epochs; seconds between epochs, 0 = without a pause.
     options={"rate": 1_000, "seconds": 30.0, "interval": 0.0},
     figures=("p50", "p99", "rows", "epochs", "cpu_seconds"),
@@ -58,12 +70,13 @@ def epoch_latency(run: Run) -> None:
     folder.mkdir()
     watch = Watch(lake.folder / "catalog.db")
     given = {"lake": lake.folder, "folder": folder, "stop": stop, "interval": run.options["interval"]}
+    maintained = {"maintained": run.peer == "maintained"}
     # The process that is measured neither feeds nor watches.
     with _beside(_feed, folder, rate, stop), _beside(watch.run, seconds, stop):
         if run.peer == "runtime":
             (found,) = runtime(run, runtime_job.follow, **given, schema=_SPARK_SCHEMA)
         else:
-            (found,) = run.apart(follow, options=given)
+            (found,) = run.apart(follow, options=given | maintained)
     waits, epochs = _waits(lake.table(_TABLE), watch.seen)
     p50, p99 = (float(each) for each in np.percentile(waits, [50, 99]))
     run.record(p50=p50, p99=p99, rows=len(waits), epochs=epochs, cpu_seconds=found.figures["cpu_seconds"])
@@ -78,7 +91,8 @@ def follow(run: Run) -> None:
         environment = Environment(
             checkpoint_dir=f"{lake.folder}/checkpoints", checkpoint_interval=timedelta(seconds=interval)
         )
-        sink = IcebergSink(replace(lake.config, table=_TABLE))
+        config = replace(lake.config, table=_TABLE)
+        sink = IcebergSink(config.with_maintenance(_MAINTENANCE) if run.options["maintained"] else config)
         job = environment.from_source(source).to_sink(sink).start(_TABLE)
         while not stop.exists():
             assert not job.wait(_POLL_SECONDS * 10), job.exception
@@ -163,6 +177,8 @@ def _waits(table: Table, seen: dict[int, float]) -> tuple[list[float], int]:
     waits: list[float] = []
     epochs, visible = 0, None
     for snapshot in reversed(snapshots):
+        if snapshot.summary is None or snapshot.summary.operation is Operation.REPLACE:
+            continue
         # A snapshot that the watch missed became visible with the next one that it saw.
         visible = seen.get(snapshot.snapshot_id, visible)
         if visible is None or visible <= began:
@@ -182,5 +198,7 @@ def _arrived(table: Table, snapshot: int) -> list[float]:
         for manifest in found.manifests(table.io)
         if manifest.added_snapshot_id == snapshot
         for entry in manifest.fetch_manifest_entry(table.io)
+        # A manifest that was merged from others also lists what is there already.
+        if entry.status is ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot
     ]
     return [at for file in files for at in pq.read_table(file, columns=["arrived"])["arrived"].to_pylist()]
