@@ -13,12 +13,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.chaos import mirror
+from tests.chaos import maintained, mirror
 from tests.chaos.campaign import Verdict, chaos
 from tests.chaos.kinds import KINDS
 from tests.drivers import Drivers, start_jvm
 
-_MIRROR = "mirror"
+_MIRROR, _MAINTENANCE = "mirror", "maintenance"
 
 
 def main(arguments: list[str]) -> None:
@@ -26,21 +26,26 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=None, help="repeats a schedule; by default another one each time")
-    every = (*KINDS, _MIRROR)
+    every = (*KINDS, _MIRROR, _MAINTENANCE)
     parser.add_argument("--kinds", nargs="+", choices=every, default=every, help="of jobs; by default all")
     options = parser.parse_args(arguments)
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
     print(f"chaos: seed {seed}, {options.kills} kills, about {options.kills // 7 + 1} minutes", flush=True)
     folder, began = Path(tempfile.mkdtemp(prefix="volley-chaos-")), time.monotonic()
     print(f"chaos: the lake and the logs are in {folder} until all is well", flush=True)
-    kinds = tuple(kind for kind in options.kinds if kind != _MIRROR)
+    kinds = tuple(kind for kind in options.kinds if kind in KINDS)
     verdicts = chaos(folder, seed, options.kills, kinds) if kinds else []
-    Console(width=None if sys.stdout.isatty() else 200).print(_table(verdicts))
+    if verdicts:
+        Console(width=None if sys.stdout.isatty() else 200).print(_table(verdicts))
     if _MIRROR in options.kinds:
         kills = options.kills // 3 if kinds else options.kills
         with start_jvm() as jvm:
             compared = mirror.run(Drivers(jvm), folder, kills, seed)
         print(f"chaos: a table that is upserted and its copy, {kills} kills: equal in {compared} comparisons")
+    if _MAINTENANCE in options.kinds:
+        kills = options.kills // 3 if kinds else options.kills
+        died = maintained.run(folder / _MAINTENANCE, kills, seed)
+        print(f"chaos: a table that is upserted and maintained, no row lost, doubled or changed after {dict(died)}")
     print(f"chaos: {time.monotonic() - began:,.0f} seconds")
     if not all(verdict.clean for verdict in verdicts):
         sys.exit("chaos: failed")

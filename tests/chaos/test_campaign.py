@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import mirror
+from tests.chaos import maintained, mirror
 from tests.chaos.campaign import chaos
 from tests.drivers import Drivers
 
-pytestmark = pytest.mark.usefixtures("spark")
 
-
+@pytest.mark.usefixtures("spark")
 def test_a_short_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # What it starts is not measured: that would double its time.
     for name in [name for name in os.environ if name.startswith("COVERAGE")]:
@@ -24,5 +23,10 @@ def test_a_short_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert sum(verdict.kills for verdict in verdicts) >= 6
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_table_and_its_copy(drivers: Drivers, tmp_path: Path) -> None:
     assert mirror.run(drivers, tmp_path, kills=6, seed=2026, check_every=3) == 2
+
+
+def test_a_table_that_is_maintained(tmp_path: Path) -> None:
+    assert maintained.run(tmp_path, kills=4, seed=2026, check_every=2).total() == 4

@@ -1,0 +1,87 @@
+"""Chaos of a table's maintenance: a process that upserts and maintains a table dies at its points, and at random."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from tests.duck import query
+from tests.processes import plain_environment
+from tests.upserts.maintained_stream import ACTIONS, KILLED, Stream
+from volley.iceberg import orphan_files, remove_orphan_files
+from volley.task.failpoints import COMPACTION_POINTS, DELETE_POINTS, EXPIRY_POINTS, MANIFEST_POINTS, VARIABLE
+
+__all__ = ["run"]
+
+_POINTS = (*COMPACTION_POINTS, *DELETE_POINTS, *MANIFEST_POINTS, *EXPIRY_POINTS)
+_AT_RANDOM = "at random"
+# Longer than a start; all of a run's epochs and its maintenance take about ten seconds.
+_SECONDS = (2.0, 9.0)
+_EPOCHS = (15, 40)
+_TIMEOUT = 240
+
+
+def run(folder: Path, kills: int, seed: int, check_every: int = 10) -> Counter[str]:
+    """Kill the process until it has died so often; return how often it died at each point.
+
+    Args:
+        folder: An empty folder.
+        kills: How often the process dies.
+        seed: Repeats the schedule, except for the moments at random.
+        check_every: After so many deaths a run in this process goes to its end, and all rows of all snapshots are
+            compared.
+
+    Raises:
+        AssertionError: If a row was lost, doubled or changed, a snapshot can't be read, or a run failed.
+    """
+    dice, died, epochs = random.Random(seed), Counter[str](), 0
+    while died.total() < kills:
+        epochs += dice.randint(*_EPOCHS)
+        point = dice.choice((*_POINTS, _AT_RANDOM))
+        if not _dies(folder, epochs, point, dice):
+            continue
+        died[point] += 1
+        if died.total() % check_every == 0 or died.total() == kills:
+            epochs += _EPOCHS[1]
+            _check(folder, epochs)
+    return died
+
+
+def _dies(folder: Path, epochs: int, point: str, dice: random.Random) -> bool:
+    """Run the stream in a process; return False if it came to its end before it reached the point."""
+    number = dice.randint(1, 3) if point == EXPIRY_POINTS[1] else 0
+    armed = {} if point == _AT_RANDOM else {VARIABLE: f"{point}@{number}"}
+    command = [sys.executable, "-m", "tests.upserts.maintained_stream", str(epochs), str(folder)]
+    process = subprocess.Popen(command, env=plain_environment(**armed))
+    try:
+        status = process.wait(dice.uniform(*_SECONDS) if point == _AT_RANDOM else _TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        status = process.wait()
+        assert point == _AT_RANDOM, f"a run with {armed} hangs"
+    assert status in (0, -signal.SIGKILL), f"a run with {armed} ended with status {status}"
+    return status != 0
+
+
+def _check(folder: Path, epochs: int) -> None:
+    """Compare the table with its model, and what two readers see in each snapshot; nothing is left of the dead runs."""
+    stream = Stream(folder, KILLED)
+    try:
+        stream.run(epochs, ACTIONS)
+        stream.check(epochs)
+        remove_orphan_files(stream.lake.config, 0)
+        stream.check(epochs)
+        assert orphan_files(stream.lake.config, 0) == []
+        table = stream.lake.table()
+        for snapshot in table.snapshots():
+            by_pyiceberg = table.scan(snapshot_id=snapshot.snapshot_id).to_arrow().sort_by("id")
+            scanned = f"iceberg_scan('{table.metadata_location}', snapshot_from_id = {snapshot.snapshot_id})"
+            by_duckdb = query(f"from {scanned} order by id").to_arrow_table()
+            assert by_duckdb.to_pylist() == by_pyiceberg.to_pylist(), snapshot.snapshot_id
+    finally:
+        stream.committer._catalog.close()
+        stream.lake.close()
