@@ -5,13 +5,21 @@ from __future__ import annotations
 from functools import cache
 
 import duckdb
+import pyarrow as pa
 from duckdb_extensions import import_extension
 
 __all__ = ["query"]
 
 
-def query(sql: str) -> duckdb.DuckDBPyRelation:
-    """The result of a query; `iceberg_scan` is there, and times are in UTC."""
+def query(sql: str, **tables: pa.Table) -> duckdb.DuckDBPyRelation:
+    """The result of a query; `iceberg_scan` is there, and times are in UTC.
+
+    Args:
+        sql: The query.
+        tables: The tables that it names.
+    """
+    for name, table in tables.items():
+        _connection().register(name, table)
     return _connection().sql(sql)
 
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from volley.metrics import EpochProgress, Lag, Metrics, MetricsSnapshot
     from volley.plan.choices import coalesce, concat_str, greatest, least, when
     from volley.plan.expressions import Expr, col, lit
+    from volley.plan.sql import sql
     from volley.sink import Committer, Sink, SinkContext, TaskWriter, Writer
     from volley.source import Reader, Source, SourceContext, SparkSource
     from volley.stream import DataStream, Pipeline
@@ -123,6 +124,7 @@ __all__ = [
     "least",
     "lit",
     "repair",
+    "sql",
     "when",
 ]
 
@@ -148,6 +150,7 @@ _MODULES = {
     "metrics": ["EpochProgress", "Lag", "Metrics", "MetricsSnapshot"],
     "plan.choices": ["coalesce", "concat_str", "greatest", "least", "when"],
     "plan.expressions": ["Expr", "col", "lit"],
+    "plan.sql": ["sql"],
     "sink": ["Committer", "Sink", "SinkContext", "TaskWriter", "Writer"],
     "source": ["Reader", "Source", "SourceContext", "SparkSource"],
     "stream": ["DataStream", "Pipeline"],

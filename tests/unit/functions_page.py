@@ -11,6 +11,8 @@ from tests.unit.functions import CASES
 from volley.plan.expressions import Expr
 from volley.plan.functions import FUNCTIONS, Function
 from volley.plan.namespaces import Lists, Strings, Times
+from volley.plan.sql_functions import FUNCTIONS as SQL_FUNCTIONS
+from volley.plan.sql_functions import arguments_of
 
 __all__ = ["page"]
 
@@ -19,6 +21,13 @@ _HEAD = """# Functions of expressions
 Made from the table of functions in `volley/plan/functions.py`; the examples are tried against DuckDB. Both execution
 paths give the same values. Comparisons, arithmetic, logic, `is_in`, `between`, `is_null`, `starts_with`, `contains` and
 `cast` are methods of every expression, too.
+"""
+
+_SQL = """## In SQL texts
+
+`sql("…")` reads arithmetic, comparisons, `and`, `or`, `not`, `is null`, `is true`, `is distinct from`, `in`,
+`between`, `like` and `ilike` with `escape`, `case`, `if`, `cast` and `::`, `||`, `extract`, `trim`, `substring`, fields
+of structs (`a.b`), constants such as `date '2024-01-31'`, and these functions. Positions count from 1, as in SQL.
 """
 
 
@@ -32,6 +41,8 @@ def page() -> str:
         method = _method(function)
         first = (inspect.getdoc(method) or "").partition("\n\n")[0].replace("\n", " ")
         lines.append(f"- `{function.name}{_signature(method)}`: {first}")
+    lines += ["", _SQL]
+    lines += [f"- `{arguments_of(name, build)}`" for name, build in SQL_FUNCTIONS.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -35,6 +35,7 @@ from volley import (
     VolleyError,
     col,
     lit,
+    sql,
     when,
 )
 from volley.engine.options import StartOptions
@@ -141,6 +142,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (WRITTEN.execute, {"name": "x"}, STARTS),
     (col, {"name": "id"}, {"name": "x"}),
     (volley.repair, {"checkpoint": "x"}, {"checkpoint": ""}),
+    (sql, {"text": "a > 1"}, {"text": "x"}),
     (lit, {"value": 1}, {"value": "None 5 negative 0.5 nan True x empty bytes"}),
     (col("id").cast, {"to": "long"}, {"to": "type"}),
     (col("id").alias, {"name": "x"}, {"name": "x"}),

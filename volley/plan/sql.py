@@ -1,0 +1,37 @@
+"""Expressions from SQL text."""
+
+from __future__ import annotations
+
+from volley.errors import ExpressionError, MissingDependencyError
+from volley.plan.expressions import Expr
+
+__all__ = ["sql"]
+
+
+def sql(text: str) -> Expr:
+    """Return the expression that a SQL text says, so that filters and columns can be written in configuration.
+
+    The text becomes the same expression as the methods of `Expr` build. What differs between SQL dialects is as in
+    Spark: names are case-sensitive and quoted by ``"``, ``/`` returns a double, ``timestamp '…'`` is an instant, in UTC
+    without an offset, and ``timestamp_ntz '…'`` is a wall-clock time. A number with a point is a double; write
+    ``decimal '0.1'`` for a decimal. ``a.b`` is the field b of the struct a. Function names are not case-sensitive;
+    `docs/functions.md` lists them. Parsed by sqlglot, which the extra ``sql`` installs.
+
+    Args:
+        text: One expression, without aggregates and subqueries; ``as`` names it.
+
+    Raises:
+        ExpressionError: If the text is wrong, with the line and column of the mistake, or says what expressions can't.
+        MissingDependencyError: If sqlglot is not installed.
+
+    Example:
+        >>> sql("price * 1.2 > 10 and status in ('a', 'b')")
+        ((col('price') * lit(1.2)) > lit(10)) & col('status').is_in('a', 'b')
+    """
+    if not isinstance(text, str):
+        raise ExpressionError(f"sql takes a text, not {type(text).__name__}", hint="""sql("status = 'active'")""")
+    try:
+        from volley.plan.sql_nodes import expression_of
+    except ImportError as error:
+        raise MissingDependencyError("sql needs sqlglot", hint='pip install "volley-stream[sql]"') from error
+    return expression_of(text)

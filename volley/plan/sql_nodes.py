@@ -1,0 +1,345 @@
+"""Expressions out of sqlglot's syntax trees."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.parser import Parser
+
+from volley.errors import ConfigError, ExpressionError, near
+from volley.plan.choices import concat_str, when
+from volley.plan.expressions import Expr, col, lit
+from volley.plan.sql_functions import FUNCTIONS, LITERALS, PARTS, arguments_of, like, substring
+
+__all__ = ["expression_of"]
+
+_WRITTEN = "written"
+_SPECIAL_SYNTAX = ("CAST", "EXTRACT", "SUBSTRING", "TRIM")
+
+
+class _Parser(Parser):
+    """Leaves calls as they are written, except those with a syntax of their own."""
+
+    FUNCTIONS = {}
+    FUNCTION_PARSERS = {name: Parser.FUNCTION_PARSERS[name] for name in _SPECIAL_SYNTAX}
+
+    def _parse_paren(self) -> exp.Expr | None:
+        """Mark the parentheses that the text has: sqlglot adds others where engines differ in what it means."""
+        parsed = super()._parse_paren()
+        if isinstance(parsed, exp.Paren):
+            parsed.meta[_WRITTEN] = True
+        return parsed
+
+
+class _Dialect(Dialect):
+    """SQL without the functions of any engine."""
+
+    Parser = _Parser
+
+
+class _Mistake(Exception):
+    """What a node can't become.
+
+    Args:
+        message: Why not.
+        node: The node.
+        hint: The way out.
+    """
+
+    def __init__(self, message: str, node: exp.Expression, hint: str) -> None:
+        super().__init__(message)
+        self.message, self.node, self.hint = message, node, hint
+
+
+def expression_of(text: str) -> Expr:
+    """Return the expression that a SQL text says; see `volley.sql`."""
+    try:
+        (tree,) = _Dialect().parse_into(exp.Expr, text)
+        if not isinstance(tree, exp.Expression):
+            raise ExpressionError("the SQL text is empty", hint='for example "price > 10"')
+        return _expr(tree)
+    except _Mistake as mistake:
+        raise ExpressionError(f"{mistake.message}{_at_node(text, mistake.node)}", hint=mistake.hint) from None
+    except ParseError as error:
+        raise ExpressionError(_parse_error(text, error), hint="write one expression of SQL") from error
+    except SqlglotError as error:
+        hint = "a text ends with ', a quoted name with \""
+        raise ExpressionError(f"the SQL text {text!r} can't be read: {error}", hint=hint) from error
+    except RecursionError as error:
+        raise ExpressionError("the SQL text is nested too deeply", hint="split it into columns") from error
+
+
+def _expr(node: exp.Expression) -> Expr:
+    """Return a node as an expression."""
+    value = _value(node)
+    return value if isinstance(value, Expr) else lit(value)
+
+
+def _value(node: exp.Expression) -> Any:
+    """Return a constant as a Python value, any other node as an expression."""
+    kind = type(node)
+    if kind not in _KINDS:
+        raise _Mistake(f"SQL's {_name(node)} is not an expression here", node, "use Python for it, or leave it out")
+    convert, known = _KINDS[kind]
+    for name, given in node.args.items():
+        if given and name not in known and name not in _IGNORED:
+            raise _Mistake(f"SQL's {_name(node)} takes no {name} here", node, f"leave {name} out")
+    try:
+        return convert(node)
+    except (ConfigError, ExpressionError) as error:
+        raise _Mistake(error.message, node, error.hint or "") from error
+
+
+def _name(node: exp.Expression) -> str:
+    return str(node.key).upper()
+
+
+# Arguments with which sqlglot notes how other dialects would write the node.
+_IGNORED = {"safe", "typed", "coalesce", "_type"}
+
+
+def _column(node: exp.Column) -> Expr:
+    first, *fields = node.parts
+    if any(isinstance(part, exp.Star) for part in (first, *fields)):
+        raise _Mistake("SQL's * is not an expression", node, "name the columns")
+    return reduce(lambda struct, field: struct[field.name], fields, col(first.name))
+
+
+def _literal(node: exp.Literal) -> Any:
+    if node.is_string:
+        return node.this
+    try:
+        return int(node.this)
+    except ValueError:
+        return float(node.this)
+
+
+def _negative(node: exp.Neg) -> Any:
+    value = _value(node.this)
+    return -value if isinstance(value, (Expr, int, float)) else lit(value).neg()
+
+
+def _operator(method: Callable[..., Expr]) -> Callable[[exp.Expression], Expr]:
+    return lambda node: method(_expr(node.this), _value(node.expression))
+
+
+def _comparison(method: Callable[..., Expr]) -> Callable[[exp.Expression], Expr]:
+    compare = _operator(method)
+
+    def convert(node: exp.Expression) -> Expr:
+        for operand in (node.this, node.expression):
+            inner = operand.this if isinstance(operand, exp.Not) else operand
+            if isinstance(inner, _PREDICATES) or (isinstance(inner, exp.Paren) and _WRITTEN not in inner.meta):
+                # Engines differ in what `a = b is null` means.
+                raise _Mistake("SQL's condition is ambiguous", node, "put its parts into parentheses")
+        return compare(node)
+
+    return convert
+
+
+def _is(node: exp.Is) -> Expr:
+    value, expected = _expr(node.this), node.expression
+    if isinstance(expected, exp.Null):
+        return value.is_not_null() if node.args.get("negate") else value.is_null()
+    if not isinstance(expected, exp.Boolean):
+        raise _Mistake("IS is followed by NULL, TRUE or FALSE", node, "compare other values by =")
+    return (value if expected.this else ~value).fill_null(False)
+
+
+def _in(node: exp.In) -> Expr:
+    value, listed = _expr(node.this), [_value(each) for each in node.expressions]
+    if not any(isinstance(each, Expr) for each in listed):
+        return value.is_in(listed)
+    return reduce(Expr.or_, (value.eq(each) for each in listed))
+
+
+def _like(node: exp.Like | exp.ILike, escape: str = "") -> Expr:
+    found = like(_expr(node.this), _value(node.expression), escape, ignore_case=isinstance(node, exp.ILike))
+    return ~found if node.args.get("negate") else found
+
+
+def _escape(node: exp.Escape) -> Expr:
+    if not isinstance(node.this, (exp.Like, exp.ILike)):
+        raise _Mistake("ESCAPE follows LIKE", node, "leave it out")
+    escape = _value(node.expression)
+    if not isinstance(escape, str) or len(escape) != 1:
+        raise _Mistake(f"the escape character is {escape!r}", node, "one character in quotes")
+    return _like(node.this, escape)
+
+
+def _case(node: exp.Case) -> Expr:
+    subject = node.this and _expr(node.this)
+    conditions = [_expr(each.this) if subject is None else subject.eq(_value(each.this)) for each in node.args["ifs"]]
+    values = [_value(each.args["true"]) for each in node.args["ifs"]]
+    chosen = when(conditions[0]).then(values[0])
+    for condition, value in zip(conditions[1:], values[1:], strict=True):
+        chosen = chosen.when(condition).then(value)
+    return chosen.otherwise(_value(node.args["default"])) if node.args.get("default") else chosen
+
+
+def _if(node: exp.If) -> Expr:
+    branch = when(_expr(node.this)).then(_value(node.args["true"]))
+    return branch.otherwise(_value(node.args["false"])) if node.args.get("false") else branch
+
+
+def _distinct(node: exp.NullSafeNEQ) -> Expr:
+    left, right = _expr(node.this), _expr(node.expression)
+    return when(left.is_null() | right.is_null()).then(left.is_null() != right.is_null()).otherwise(left != right)
+
+
+def _cast(node: exp.Cast) -> Any:
+    to = _type(node.to)
+    kind = to.partition("(")[0]
+    value = _value(node.this)
+    # `date '2024-01-01'` comes as a cast of a constant text; casts between other types are left to the expression.
+    if kind in LITERALS and isinstance(value, str):
+        try:
+            constant = LITERALS[kind](value)
+        except ValueError as error:
+            raise _Mistake(f"{value!r} is no {kind}", node, "for example date '2024-01-31'") from error
+        return lit(constant).cast(to) if kind != to else constant
+    return _expr(node.this).cast(to)
+
+
+_TYPE_NAMES = {
+    "text": "string",
+    "varchar": "string",
+    "bigint": "long",
+    "varbinary": "binary",
+    "timestamptz": "timestamp",
+    "timestampntz": "timestamp_ntz",
+}
+
+
+def _type(node: exp.DataType) -> str:
+    name = (node.args.get("kind") or node.this.value) if node.this is exp.DType.USERDEFINED else node.this.value
+    name = _TYPE_NAMES.get(str(name).lower(), str(name).lower())
+    if node.args.get("nested"):
+        raise _Mistake("casts to lists, maps and structs are not possible", node, "cast their parts")
+    digits = ", ".join(each.name for each in node.expressions)
+    return f"{name}({digits})" if digits and name == "decimal" else name
+
+
+def _extract(node: exp.Extract) -> Expr:
+    part = node.this.name.lower()
+    if part not in PARTS:
+        raise _Mistake(f"EXTRACT has no part {part!r}", node, near(part, PARTS))
+    return PARTS[part](_expr(node.expression))
+
+
+def _trim(node: exp.Trim) -> Expr:
+    name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position") or ""), "btrim")
+    characters = node.args.get("expression")
+    return FUNCTIONS[name](_expr(node.this), " " if characters is None else _value(characters))
+
+
+def _substring(node: exp.Substring) -> Expr:
+    length = node.args.get("length")
+    return substring(_expr(node.this), _value(node.args["start"]), None if length is None else _value(length))
+
+
+def _field(node: exp.Bracket) -> Expr:
+    (key,) = map(_value, node.expressions)
+    if not isinstance(key, str):
+        raise _Mistake(f"[{key!r}] is no field", node, "a field's name in quotes: place['city']")
+    return _expr(node.this)[key]
+
+
+def _call(node: exp.Anonymous) -> Expr:
+    name = node.name.lower()
+    if name not in FUNCTIONS:
+        raise _Mistake(f"there is no function {node.name!r}", node, near(name, FUNCTIONS))
+    build, arguments = FUNCTIONS[name], [_value(each) for each in node.expressions]
+    try:
+        inspect.signature(build).bind(*arguments)
+    except TypeError as error:
+        hint = arguments_of(name, build)
+        raise _Mistake(f"{node.name} got {len(arguments)} arguments", node, f"call it as {hint}") from error
+    if arguments and not isinstance(arguments[0], Expr) and name != "date_trunc":
+        arguments[0] = lit(arguments[0])
+    return build(*arguments)
+
+
+_PREDICATES = (exp.Is, exp.In, exp.Between, exp.Like, exp.ILike)
+_COMPARISONS: dict[type[exp.Expression], Callable[..., Expr]] = {
+    exp.EQ: Expr.eq,
+    exp.NEQ: Expr.ne,
+    exp.GT: Expr.gt,
+    exp.GTE: Expr.gt_eq,
+    exp.LT: Expr.lt,
+    exp.LTE: Expr.lt_eq,
+}
+_BINARY: dict[type[exp.Expression], Callable[..., Expr]] = {
+    exp.And: Expr.and_,
+    exp.Or: Expr.or_,
+    exp.Add: Expr.add,
+    exp.Sub: Expr.sub,
+    exp.Mul: Expr.mul,
+    exp.Div: Expr.div,
+    exp.Mod: Expr.mod,
+    exp.RegexpLike: lambda text, pattern: text.str.matches(pattern),
+    exp.DPipe: concat_str,
+}
+_OPERANDS = {"this", "expression"}
+
+# How each kind of node is converted, and the arguments that are looked at.
+_KINDS: dict[type[exp.Expression], tuple[Callable[[Any], Any], set[str]]] = {
+    exp.Column: (_column, {"this", "table", "db", "catalog"}),
+    exp.Literal: (_literal, {"this", "is_string"}),
+    exp.Boolean: (lambda node: bool(node.this), {"this"}),
+    exp.Null: (lambda node: None, set()),
+    exp.Paren: (lambda node: _value(node.this), {"this"}),
+    exp.Neg: (_negative, {"this"}),
+    exp.Not: (lambda node: ~_expr(node.this), {"this"}),
+    **{kind: (_comparison(method), _OPERANDS) for kind, method in _COMPARISONS.items()},
+    **{kind: (_operator(method), _OPERANDS) for kind, method in _BINARY.items()},
+    exp.NullSafeNEQ: (_distinct, _OPERANDS),
+    exp.NullSafeEQ: (lambda node: ~_distinct(node), _OPERANDS),
+    exp.Is: (_is, {*_OPERANDS, "negate"}),
+    exp.In: (_in, {"this", "expressions"}),
+    exp.Between: (
+        lambda node: _expr(node.this).between(_value(node.args["low"]), _value(node.args["high"])),
+        {"this", "low", "high"},
+    ),
+    exp.Like: (_like, {*_OPERANDS, "negate"}),
+    exp.ILike: (_like, {*_OPERANDS, "negate"}),
+    exp.Escape: (_escape, _OPERANDS),
+    exp.Case: (_case, {"this", "ifs", "default"}),
+    exp.If: (_if, {"this", "true", "false"}),
+    exp.Cast: (_cast, {"this", "to"}),
+    exp.Extract: (_extract, _OPERANDS),
+    exp.Trim: (_trim, {*_OPERANDS, "position"}),
+    exp.Substring: (_substring, {"this", "start", "length"}),
+    exp.Bracket: (_field, {"this", "expressions"}),
+    exp.Anonymous: (_call, {"this", "expressions"}),
+    exp.Alias: (lambda node: _expr(node.this).alias(node.alias), {"this", "alias"}),
+}
+
+
+def _at_node(text: str, node: exp.Expression) -> str:
+    starts = [each.meta["start"] for each in node.walk() if "start" in each.meta]
+    return _place(text, min(starts)) if starts else f"\n{text}"
+
+
+def _parse_error(text: str, error: ParseError) -> str:
+    first = error.errors[0]
+    lines = text.splitlines(keepends=True)
+    # The column is that of the last character of what is wrong.
+    offset = sum(map(len, lines[: first["line"] - 1])) + first["col"] - max(len(first["highlight"]), 1)
+    missing = str(first["description"]).startswith("Required")
+    what = f"something is missing after {first['highlight']!r}" if missing else f"unexpected {first['highlight']!r}"
+    return f"{what}{_place(text, offset)}"
+
+
+def _place(text: str, offset: int) -> str:
+    """Return a place in a text: line and column, the line, and a caret below."""
+    offset = max(offset, 0)
+    line = text.count("\n", 0, offset)
+    column = offset - (text.rfind("\n", 0, offset) + 1)
+    return f" in line {line + 1}, column {column + 1}\n{text.splitlines()[line]}\n{' ' * column}^"
