@@ -46,7 +46,7 @@ iceberg
 engine
 verbs
 stream
-environment
+environment testing
 volley
 """
 LEVELS = {room: level for level, line in enumerate(ORDER.split("\n")) for room in line.split()}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import html
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
-from volley.checks import Duration, duration
+from volley.checks import Duration, count, duration, optional
 from volley.engine.options import StartOptions
-from volley.errors import ConfigError, ExpressionError, VolleyError
+from volley.errors import ConfigError, ExpressionError, MissingDependencyError, VolleyError
 from volley.plan import nodes
 from volley.plan.expression_nodes import Column, output_name
 from volley.plan.expressions import Expr, as_node, col
@@ -20,6 +21,8 @@ from volley.types.schemas import check_schema
 from volley.verbs import UnknownVerb, check_callable, check_expression, check_text, nearest_verb
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
     import pyarrow as pa
 
     from volley.engine.job import Job
@@ -268,6 +271,92 @@ class DataStream:
         """
         return Pipeline((), self._environment)._with(self._node, sink, dead_letter)
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows.
+
+        Raises:
+            VolleyError: If a source can't be read, or a step does not fit its input.
+        """
+        from volley.engine.collect import schema_of
+
+        return schema_of(self._node)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns. Raises like `schema`."""
+        return list(self.schema.names)
+
+    def head(self, rows: int = 10) -> pa.Table:
+        """Return the first rows as an Arrow table. See `to_arrow`.
+
+        Args:
+            rows: The most rows.
+        """
+        return self.to_arrow(count("rows", rows))
+
+    def show(self, rows: int = 10) -> None:
+        """Print the first rows as a table. See `to_arrow`.
+
+        Args:
+            rows: The most rows.
+
+        Example:
+            >>> from volley import Environment, MemorySource, col
+            >>> prices = Environment().from_source(MemorySource([{"price": 2}, {"price": 9}]))
+            >>> prices.with_column("gross", col("price") * 1.5).show()
+            price    gross
+            int64   double
+            ──────────────
+                2      3.0
+                9     13.5
+        """
+        from volley.engine.terminal import show
+
+        show(self.head(rows))
+
+    def to_arrow(self, limit: int | None = None) -> pa.Table:
+        """Return the rows that the sources have now, as an Arrow table.
+
+        Read and computed in this process, by the code that a job's tasks run: without Spark, without a checkpoint, and
+        no sink gets a row. Reading ends with the last row that is wanted. Rows come in any order.
+
+        Args:
+            limit: The most rows; None = all.
+
+        Raises:
+            ConfigError: If `limit` is not a whole number above 0.
+            PlanError: If a step or a source needs Spark.
+            VolleyError: If a source can't be read, a step does not fit its input, or a step fails at a row.
+
+        Example:
+            >>> from volley import Environment, MemorySource, col
+            >>> stream = Environment().from_source(MemorySource([{"id": 1}, {"id": 2}]))
+            >>> stream.filter(col("id") > 1).to_arrow().to_pylist()
+            [{'id': 2}]
+        """
+        from volley.engine.collect import collect
+
+        return collect(self._node, optional(count)("limit", limit))
+
+    def to_pandas(self, limit: int | None = None) -> pandas.DataFrame:
+        """Return the rows as a pandas DataFrame. See `to_arrow`.
+
+        Raises:
+            MissingDependencyError: If pandas is not installed.
+        """
+        _installed("pandas")
+        return self.to_arrow(limit).to_pandas()
+
+    def to_polars(self, limit: int | None = None) -> polars.DataFrame:
+        """Return the rows as a polars DataFrame. See `to_arrow`.
+
+        Raises:
+            MissingDependencyError: If polars is not installed.
+        """
+        frame: polars.DataFrame = _installed("polars").from_arrow(self.to_arrow(limit))
+        return frame
+
     def explain(self) -> None:
         """Print the logical plan, the execution path with the reason for it, and what the sources leave out."""
         print(_explained([self._node], self._environment))
@@ -390,6 +479,13 @@ def _html(title: str, roots: Sequence[nodes.Node], environment: _Runner) -> str:
     path = nodes.choose_path(roots, environment.arrow_native)
     plans = "\n".join(map(nodes.describe, roots))
     return f"<div><b>{title}</b> · {html.escape(str(path))}<pre>{html.escape(plans)}</pre></div>"
+
+
+def _installed(package: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingDependencyError(f"{package} is not installed", hint=f"pip install {package}") from error
 
 
 def _schema(schema: SchemaLike | None) -> Any:

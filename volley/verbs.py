@@ -28,7 +28,11 @@ _ELSEWHERE = {
     "mapInPandas": "map_batches(function)",
     "writeStream": "to_sink(sink)",
     "write": "to_sink(sink)",
-    "collect": "to_sink(MemorySink()), then execute, then the sink's rows()",
+    "collect": "to_arrow()",
+    "take": "head(rows)",
+    "toPandas": "to_pandas()",
+    "toArrow": "to_arrow()",
+    "printSchema": "schema, without parentheses",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -53,6 +53,10 @@ class Node(ABC):
         """The steps before it."""
         return ()
 
+    def after(self, inputs: Sequence[Node]) -> Node:
+        """Return the same step after other steps, as many as it has inputs."""
+        return self
+
     @abstractmethod
     def label(self) -> str:
         """Return the step as one line of text, without its inputs and without secrets."""
@@ -75,6 +79,9 @@ class _Step(Node):
     @property
     def inputs(self) -> tuple[Node, ...]:
         return (self.input,)
+
+    def after(self, inputs: Sequence[Node]) -> Node:
+        return replace(self, input=inputs[0])
 
 
 @dataclass(frozen=True)
@@ -192,6 +199,9 @@ class Union(Node):
     @property
     def inputs(self) -> tuple[Node, ...]:
         return self.streams
+
+    def after(self, inputs: Sequence[Node]) -> Node:
+        return Union(tuple(inputs))
 
     def label(self) -> str:
         return "union"

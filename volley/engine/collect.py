@@ -1,0 +1,150 @@
+"""Runs the steps of a stream in this process, without Spark and without a checkpoint, by the code that tasks run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+
+from volley.arrow.schemas import Schemas
+from volley.connectors.memory.sink import MemorySink
+from volley.epoch import WriteResult
+from volley.errors import PlanError
+from volley.plan import nodes
+from volley.plan.pushdown import used_columns, used_rows
+from volley.sink import TaskWriter, Writer
+from volley.source import Reader, Source, SourceContext, SparkSource
+from volley.task.task import InputSplit, Task, TaskPlan
+from volley.task.tree import SinkStep, grow
+from volley.types.arrow import canonical_schema
+
+__all__ = ["collect", "schema_of", "sources", "with_sources"]
+
+
+def schema_of(node: nodes.Node) -> pa.Schema:
+    """Return the schema of a node's rows; sources are opened that don't know theirs before.
+
+    Raises:
+        VolleyError: If a source can't be read, or a step does not fit its input.
+        PlanError: If only Spark can read a source.
+    """
+    with TemporaryDirectory(prefix="volley-") as state:
+        known: dict[int, pa.Schema] = {}
+        for number, read in enumerate(_reads(node)):
+            context = SourceContext(f"{state}/source-{number}")
+            schema = read.source.preview(context)
+            known[id(read)] = canonical_schema(read.source.open(context).schema if schema is None else schema)
+        return Schemas(lambda read: known[id(read)]).known(node)
+
+
+def collect(node: nodes.Node, limit: int | None) -> pa.Table:
+    """Return the rows of a node: those that its sources have now.
+
+    Args:
+        node: The node.
+        limit: The most rows; reading ends with them. None = all.
+
+    Raises:
+        PlanError: If a step or a source needs Spark.
+        VolleyError: If a source can't be read, a step does not fit its input, or a step fails at a row.
+    """
+    path = nodes.choose_path([node])
+    if not path.arrow_native:
+        raise PlanError(
+            f"the rows are not to be had without a job: {path.reason}",
+            hint="look at the rows before that step, or run a job: .to_sink(MemorySink())",
+        )
+    write = nodes.Write(node, MemorySink("rows"))
+    with TemporaryDirectory(prefix="volley-") as state:
+        reads = _reads(node)
+        readers = [_opened(write, read, Path(state, f"source-{number}")) for number, read in enumerate(reads)]
+        known = {id(read): reader.schema for read, reader in zip(reads, readers, strict=True)}
+        schemas = Schemas(lambda read: known[id(read)])
+        rows = _Rows(limit)
+        plan = TaskPlan(
+            tuple(reader.split_reader() for reader in readers),
+            tuple(grow(read, {0: write}, schemas, dictionaries=False) for read in reads),
+            (SinkStep(schemas.known(write), None),),
+        )
+        with suppress(_Enough):
+            list(Task(0, plan, (rows,))(_splits(readers)))
+        return pa.Table.from_batches(rows.batches, schemas.known(write))
+
+
+def sources(node: nodes.Node) -> list[Source]:
+    """Return the sources of a node's rows, in plan order."""
+    return [each.source for each in nodes.walk([node]) if isinstance(each, nodes.Read)]
+
+
+def with_sources(node: nodes.Node, sources: Sequence[Source]) -> nodes.Node:
+    """Return the plan of a node with other sources.
+
+    Args:
+        node: The node.
+        sources: One for each of its sources, in plan order.
+    """
+    left = iter(sources)
+    copies: dict[int, nodes.Node] = {}
+    for each in nodes.walk([node]):
+        before = [copies[id(source)] for source in each.inputs]
+        copies[id(each)] = nodes.Read(next(left)) if isinstance(each, nodes.Read) else each.after(before)
+    return copies[id(node)]
+
+
+class _Enough(Exception):
+    """Ends a task that has read enough rows."""
+
+
+@dataclass
+class _Rows(Writer, TaskWriter):
+    """Keeps the rows of one task.
+
+    Args:
+        limit: The most rows; None = all.
+        batches: What it has kept.
+    """
+
+    limit: int | None
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+
+    def open(self, task: int) -> TaskWriter:
+        return self
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        left = batch.num_rows if self.limit is None else self.limit - sum(each.num_rows for each in self.batches)
+        self.batches.append(batch.slice(0, left))
+        if self.limit is not None and batch.num_rows >= left:
+            raise _Enough
+
+    def close(self) -> WriteResult:
+        return WriteResult()
+
+
+def _reads(node: nodes.Node) -> list[nodes.Read]:
+    reads = [each for each in nodes.walk([node]) if isinstance(each, nodes.Read)]
+    for read in reads:
+        if isinstance(read.source, SparkSource):
+            raise PlanError(
+                f"only Spark can read {read.source!r}", hint="run a job to see its rows: .to_sink(MemorySink())"
+            )
+    return reads
+
+
+def _opened(write: nodes.Write, read: nodes.Read, state: Path) -> Reader:
+    context = SourceContext(str(state), predicate=used_rows([write], read), columns=used_columns([write], read))
+    return read.source.open(context)
+
+
+def _splits(readers: Sequence[Reader]) -> Iterator[InputSplit]:
+    """Yield the splits of what the readers have now."""
+    for number, reader in enumerate(readers):
+        start = reader.initial_offset()
+        end = reader.latest_offset(start, None, None)
+        while end != start:
+            for split in reader.splits(start, end):
+                yield InputSplit(number, split)
+            start, end = end, reader.latest_offset(end, None, None)
