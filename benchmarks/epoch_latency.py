@@ -40,8 +40,6 @@ _START_SECONDS = 180
 _SKIPPED = 5
 
 
-# Due after so many commits: some ten times in a run.
-_MAINTENANCE = Maintenance(commits=20, budget=0.2)
 _PEERS = {"volley": "Volley", "maintained": "Volley, with maintenance", "runtime": RUNTIME}
 
 
@@ -92,7 +90,7 @@ def follow(run: Run) -> None:
             checkpoint_dir=f"{lake.folder}/checkpoints", checkpoint_interval=timedelta(seconds=interval)
         )
         config = replace(lake.config, table=_TABLE)
-        sink = IcebergSink(config.with_maintenance(_MAINTENANCE) if run.options["maintained"] else config)
+        sink = IcebergSink(config.with_maintenance(Maintenance()) if run.options["maintained"] else config)
         job = environment.from_source(source).to_sink(sink).start(_TABLE)
         while not stop.exists():
             assert not job.wait(_POLL_SECONDS * 10), job.exception

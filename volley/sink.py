@@ -172,6 +172,10 @@ class Committer(ABC):
         """Return the `Epoch.offsets` of an epoch that is visible already; None (default) = unknown."""
         return None
 
+    def snapshot_id(self, epoch: Epoch) -> int | None:
+        """Return the snapshot of the target with which an epoch became visible; None (default) = it has none."""
+        return None
+
     def earlier_rows(self, query_id: str) -> str | None:
         """Describe the rows of earlier queries of this job that the target would have twice if the job started over.
 

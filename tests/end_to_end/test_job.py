@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import threading
 import traceback
@@ -13,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from tests.waiting import wait_until, wait_while_it_runs
@@ -59,6 +61,31 @@ def test_start_returns_a_running_job_that_stops(spark: SparkSession, tmp_path: P
     again.stop()
     values = sorted(row["value"] for row in sink.rows())
     assert values == list(range(len(values)))
+
+
+def test_a_run_with_nothing_new_says_so(environment: Environment, caplog: pytest.LogCaptureFixture) -> None:
+    stream = environment.from_source(MemorySource([{"id": 1}, {"id": 2}], rows_per_epoch=1)).to_sink(MemorySink("out"))
+    stream.execute("again")
+    assert "nothing new" not in caplog.text
+    stream.execute("again")
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith("again: nothing new since epoch 1 (checkpoint /")
+    assert warning.endswith("/again); to start over: fresh=True")
+
+
+def test_each_commit_is_logged_with_its_figures(
+    environment: Environment, config: IcebergSinkConfig, load: Callable[[], Table], caplog: pytest.LogCaptureFixture
+) -> None:
+    source = MemorySource([{"id": 1}, {"id": 2}, {"id": 3}], rows_per_epoch=2)
+    with caplog.at_level(logging.INFO, "volley"):
+        environment.from_source(source).to_sink(IcebergSink(config)).execute("logged")
+    commits = [record for record in caplog.records if "is in" in record.getMessage()]
+    snapshots = [snapshot.snapshot_id for snapshot in load().snapshots()]
+    assert [(each.job, each.epoch, each.rows) for each in commits] == [("logged", 0, 2), ("logged", 1, 1)]  # type: ignore[attr-defined]
+    assert [each.snapshot for each in commits] == snapshots  # type: ignore[attr-defined]
+    assert all(each.files >= 1 and each.bytes > 0 and each.seconds > 0 for each in commits)  # type: ignore[attr-defined]
+    assert commits[0].getMessage().startswith("logged: epoch 0 is in ")
+    assert commits[0].getMessage().endswith(f", snapshot {snapshots[0]}")
 
 
 def test_stop_waits_for_the_running_epoch(environment: Environment, tmp_path: Path) -> None:

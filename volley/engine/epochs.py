@@ -296,7 +296,25 @@ class Epochs:
             raise
         self._count(index, results)
         if any(result.rows for result in results):
-            metrics.record_commit(time.monotonic() - began, succeeded=True)
+            seconds = time.monotonic() - began
+            metrics.record_commit(seconds, succeeded=True)
+            self._log_commit(committer, epoch, results, seconds)
+
+    def _log_commit(self, committer: Committer, epoch: Epoch, results: Sequence[WriteResult], seconds: float) -> None:
+        fields = {
+            "job": self.job,
+            "epoch": epoch.number,
+            "target": str(committer),
+            "snapshot": committer.snapshot_id(epoch),
+            "rows": sum(result.rows for result in results),
+            "files": sum(result.files for result in results),
+            "bytes": sum(result.bytes for result in results),
+            "seconds": round(seconds, 3),
+        }
+        text = "%(job)s: epoch %(epoch)d is in %(target)s: %(rows)d rows, %(files)d files, committed in %(seconds).3f s"
+        if fields["snapshot"] is not None:
+            text += ", snapshot %(snapshot)d"
+        _log.info(text, fields, extra=fields)
 
     def _count(self, index: int, results: Sequence[WriteResult]) -> None:
         # `_log_rejected` counts dead letters, as failed rows.

@@ -213,6 +213,8 @@ class Job:
             state = State.FAILED
         elif self._stopping:
             state = State.STOPPED
+        elif not self._progress.epochs:
+            self._log_nothing_new()
         if self._failure is None and self._query_id is not None:
             self._epochs.remember(self._query_id)
         self._progress = replace(self.progress, state=state, running=None)
@@ -223,6 +225,12 @@ class Job:
             self._endpoint.close()
         release(self._epochs.log.checkpoint)
         self._ended.set()
+
+    def _log_nothing_new(self) -> None:
+        log = self._epochs.log
+        if log.last_finished is not None:
+            text = "%s: nothing new since epoch %d (checkpoint %s); to start over: fresh=True"
+            _log.warning(text, self.name, log.last_finished, log.checkpoint)
 
     def _translate(self, error: Exception) -> VolleyError:
         """Translate what Spark or a worker raised into a VolleyError."""

@@ -126,6 +126,12 @@ class IcebergCommitter(Committer):
         snapshot = self._table.metadata.snapshot_by_id(snapshot_id_of(self._table.metadata.table_uuid, epoch))
         return snapshot.summary.additional_properties.get(OFFSETS) if snapshot and snapshot.summary else None
 
+    def snapshot_id(self, epoch: Epoch) -> int | None:
+        """Return the epoch's snapshot; None if it did not change the table."""
+        metadata = self._table.metadata
+        snapshot = metadata.snapshot_by_id(snapshot_id_of(metadata.table_uuid, epoch))
+        return snapshot.snapshot_id if snapshot else None
+
     def earlier_rows(self, query_id: str) -> str | None:
         """Describe rows of earlier queries of this job in the branch; None for overwrites and upserts."""
         head = head_of(self._table, self._config.branch)
