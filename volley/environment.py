@@ -158,6 +158,39 @@ class Environment:
             raise job.exception.with_traceback(None)
         return job
 
+    def forget(self, name: str) -> None:
+        """Delete a job's checkpoint: the next run under its name reads its sources from the beginning.
+
+        Sinks keep their rows; where these would be there twice, the next start asks for ``into=``. A process that dies
+        meanwhile leaves the checkpoint as it was, or deleted.
+
+        Args:
+            name: The job's name.
+
+        Raises:
+            ConfigError: If the name is not valid.
+            PlanError: If the job runs in this process, has no checkpoint, or another program made it.
+            StorageError: If the checkpoint can't be deleted.
+
+        Example:
+            >>> Environment(checkpoint_dir="/tmp/checkpoints").forget("events")  # doctest: +SKIP
+        """
+        from volley.engine.checkpoint import Checkpoint, locate
+        from volley.engine.running import claim
+
+        folder = locate(self._checkpoints, Start(name).name)
+        with claim(folder, name):
+            checkpoint = Checkpoint(folder, name)
+            checkpoint.settle()
+            if not checkpoint.begun:
+                raise PlanError(f"job {name!r} has no checkpoint {folder}", hint="check the name and checkpoint_dir")
+            checkpoint.set_aside()
+            checkpoint.forget()
+
+    @property
+    def _checkpoints(self) -> str | None:
+        return None if self.checkpoint_dir is None else os.fspath(self.checkpoint_dir)
+
     def task_runner(self) -> Callable[[Sequence[ExecutorTask]], list[WriteResult]]:
         """Return a function that runs the work of a table's maintenance on Spark's executors.
 
@@ -205,8 +238,7 @@ class Environment:
         from volley.engine.running import release, reserve
         from volley.spark.session import open_session
 
-        parent = None if self.checkpoint_dir is None else os.fspath(self.checkpoint_dir)
-        folder, metrics = locate(parent, start.name), Metrics({"job_name": start.name})
+        folder, metrics = locate(self._checkpoints, start.name), Metrics({"job_name": start.name})
         reserve(folder, start.name)
         on_failure.callback(release, folder)
         endpoint = (

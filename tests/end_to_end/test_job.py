@@ -73,6 +73,36 @@ def test_a_run_with_nothing_new_says_so(environment: Environment, caplog: pytest
     assert warning.endswith("/again); to start over: fresh=True")
 
 
+def test_a_job_that_is_forgotten_starts_over(environment: Environment, config: IcebergSinkConfig) -> None:
+    sink = IcebergSink(config)
+    stream = environment.from_source(MemorySource([{"id": 1}])).to_sink(sink)
+    stream.execute("over")
+    environment.forget("over")
+    with pytest.raises(PlanError, match="has no checkpoint"):
+        environment.forget("over")
+    with pytest.raises(PlanError, match="add every row again"):
+        stream.execute("over")
+    assert stream.execute("over", into="append").progress.rows == 1
+    assert sink.table().scan().to_arrow()["id"].to_pylist() == [1, 1]
+
+
+def test_a_job_that_runs_is_not_forgotten_and_ends_with_its_block(environment: Environment) -> None:
+    watched = environment.from_source(RateSource(10)).to_sink(MemorySink("out"))
+    with watched.start("block") as job, pytest.raises(PlanError, match="runs in this process"):
+        environment.forget("block")
+    assert job.progress.state is State.STOPPED
+
+
+def test_a_job_is_a_table_in_a_notebook(environment: Environment) -> None:
+    rows = [{"id": number} for number in range(2000)]
+    job = environment.from_source(MemorySource(rows)).to_sink(MemorySink("out")).execute("<b>shown")
+    shown = job._repr_html_()
+    assert "<th>job</th><td>&lt;b&gt;shown</td>" in shown
+    assert "<th>state</th><td>finished</td>" in shown
+    assert "<th>rows</th><td>2,000</td>" in shown
+    assert "None" not in shown
+
+
 def test_each_commit_is_logged_with_its_figures(
     environment: Environment, config: IcebergSinkConfig, load: Callable[[], Table], caplog: pytest.LogCaptureFixture
 ) -> None:

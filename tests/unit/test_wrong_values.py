@@ -142,6 +142,8 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (STREAM.split, {"predicate": col("id") > 1}, {"predicate": ""}),
     (STREAM.to_sink, {"sink": MemorySink()}, {"sink": "", "dead_letter": "None"}),
     (WRITTEN.to_sink, {"sink": MemorySink()}, {"sink": "", "dead_letter": "None"}),
+    # No job has this name.
+    (ENVIRONMENT.forget, {"name": "x"}, {"name": ""}),
     # What is right here would start Spark.
     (WRITTEN.start, {"name": "x"}, STARTS),
     (WRITTEN.execute, {"name": "x"}, STARTS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import logging
 import threading
@@ -11,7 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
@@ -90,6 +91,11 @@ class Progress:
     def rows_per_second(self) -> float:
         """Rows written per second since the start."""
         return self.rows / self.seconds if self.seconds else 0.0
+
+    def _repr_html_(self) -> str:
+        return _html(
+            {**asdict(self), "state": self.state.value, "running": None, "rows per second": self.rows_per_second}
+        )
 
 
 class _Stopping(Exception):
@@ -179,9 +185,22 @@ class Job:
             self._query.stop()
         self.wait()
 
+    def __enter__(self) -> Job:
+        """Return the job; the end of the ``with`` block stops it."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
     def __repr__(self) -> str:
         seen = self.progress
         return f"Job({self.name!r}, {seen.state.value}, epoch {seen.epoch}, {seen.rows:,} rows)"
+
+    def _repr_html_(self) -> str:
+        """Return the job's state, its progress and its error as a table, for notebooks."""
+        error = self.exception
+        seen = {"job": self.name, "error": error and error.message, "metrics": self.metrics_url}
+        return _html(seen) + self.progress._repr_html_()
 
     def _start(self, interval: timedelta, bounded: bool) -> None:
         every = f"{round(interval.total_seconds() * 1000)} milliseconds"
@@ -299,3 +318,16 @@ class Job:
             files=before.files + sum(task.files for task in written),
             bytes=before.bytes + sum(task.bytes for task in written),
         )
+
+
+def _html(figures: dict[str, Any]) -> str:
+    """Return a table with a line for each figure that is known."""
+    known = {name: value for name, value in figures.items() if value is not None}
+    lines = [f"<tr><th>{html.escape(name)}</th><td>{_cell(value)}</td></tr>" for name, value in known.items()]
+    return f"<table>{''.join(lines)}</table>"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else html.escape(str(value))

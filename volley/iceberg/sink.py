@@ -14,6 +14,7 @@ from volley.sink import Committer, Sink, SinkContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.table import Table
 
     from volley.iceberg.commit.committer import IcebergCommitter
 
@@ -76,6 +77,16 @@ class IcebergSink(Sink):
             return None
         table = self.config.dead_letter_table
         return IcebergSink(table) if table else self._files(target)
+
+    def table(self) -> Table:
+        """Load the table's current metadata and return it as pyiceberg's ``Table``, to look at what was written.
+
+        Raises:
+            TableNotFoundError: If the table does not exist yet.
+            CatalogError: If the catalog can't be reached or rejects the request.
+            StorageError: If the table's metadata can't be read.
+        """
+        return self.config.ref.load()
 
     def dead_letter_at(self, name: str) -> Sink:
         """Return the sink of a table of this name in the same catalog, or of JSON files in this folder.
