@@ -29,7 +29,7 @@ def test_the_readmes_code_runs(tmp_path: Path) -> None:
     events = [{"id": i, "status": "active" if i % 2 else "gone", "price": 2.5, "amount": i} for i in range(100)]
     (tmp_path / "events" / "1.json").write_text("".join(json.dumps(event) + "\n" for event in events))
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    (tmp_path / "readme.py").write_text("\n".join([*blocks, "test_paid()"]))
+    (tmp_path / "readme.py").write_text("\n".join([*blocks, "test_with_gross()"]))
     printed = run(tmp_path, "readme.py")
     assert "50 rows in 1 epochs" in printed
     assert "total: [[12.5" in printed
