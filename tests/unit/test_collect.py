@@ -13,6 +13,7 @@ import pytest
 from pyspark import SparkContext
 
 from volley import (
+    EOF,
     ConfigError,
     DataStream,
     Environment,
@@ -96,6 +97,15 @@ def test_an_empty_result_has_its_columns(files: FileSource) -> None:
 def test_a_watched_folder_gives_what_is_there(files: FileSource) -> None:
     watched = FileSource(files.path, format="parquet", bounded=False, max_files_per_epoch=1)
     assert ENVIRONMENT.from_source(watched).to_arrow().num_rows == 300
+
+
+def test_rows_of_several_epochs_and_markers(files: FileSource) -> None:
+    assert ENVIRONMENT.from_source(MemorySource([{"id": 1}, {"id": 2}], rows_per_epoch=1)).to_arrow().num_rows == 2
+    bounded = FileSource(files.path, format="parquet", max_files_per_epoch=1)
+    assert ENVIRONMENT.from_source(bounded).to_arrow().num_rows == 300
+    # EOF ends an epoch.
+    marked = MemorySource([{"id": 1}, EOF, {"id": 2}])
+    assert ENVIRONMENT.from_source(marked).to_arrow()["id"].to_pylist() == [1, 2]
 
 
 def test_show_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:

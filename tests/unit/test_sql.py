@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
@@ -149,6 +150,7 @@ def test_a_text_is_the_expression_that_methods_build(text: str, expression: Expr
         ("a = 1; drop table t", "unexpected 'drop' in line 1, column 8", "one expression"),
         ("select 1", "unexpected 'select' in line 1, column 1", "one expression"),
         ("", "the SQL text is empty", "price > 10"),
+        ("a; b", "has several expressions", "leave ; out"),
         ("name = 'abc", "can't be read", "ends with '"),
         ("count(*)", "there is no function 'count'", "known: "),
         ("sum(x) over ()", "WINDOW is not an expression", "leave it out"),
@@ -218,3 +220,15 @@ _TABLE = pa.table(
 def test_conditions_are_those_of_duckdb(text: str) -> None:
     expected = [value for (value,) in query(f"select ({text}) is true from rows", rows=_TABLE).fetchall()]
     assert values_of(sql(f"({text}) is true"), _TABLE) == expected
+
+
+_WORDS = """a b ( ) , . + - * / % = < > ' " [ ] : ; ? @ $ # ! | & ^ ~ é 1 2.5 1e3 and or not in is null true like ilike
+escape between case when then else end cast as int date interval if distinct from select extract year trim both
+substring over filter any exists array struct count"""
+_TOKENS = st.sampled_from([*_WORDS.split(), "\n", "\r", "\u2028"])
+
+
+@given(st.lists(_TOKENS, max_size=12).map(" ".join) | st.text(max_size=20))
+def test_any_text_is_an_expression_or_a_mistake(text: str) -> None:
+    with contextlib.suppress(ExpressionError):
+        assert isinstance(sql(text), Expr)

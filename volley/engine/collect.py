@@ -55,7 +55,7 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
     path = nodes.choose_path([node])
     if not path.arrow_native:
         raise PlanError(
-            f"the rows are not to be had without a job: {path.reason}",
+            f"only a job can compute these rows: {path.reason}",
             hint="look at the rows before that step, or run a job: .to_sink(MemorySink())",
         )
     write = nodes.Write(node, MemorySink("rows"))
@@ -71,7 +71,7 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
             (SinkStep(schemas.known(write), None),),
         )
         with suppress(_Enough):
-            list(Task(0, plan, (rows,))(_splits(readers)))
+            list(Task(0, plan, (rows,))(_splits(reads, readers)))
         return pa.Table.from_batches(rows.batches, schemas.known(write))
 
 
@@ -80,14 +80,14 @@ def sources(node: nodes.Node) -> list[Source]:
     return [each.source for each in nodes.walk([node]) if isinstance(each, nodes.Read)]
 
 
-def with_sources(node: nodes.Node, sources: Sequence[Source]) -> nodes.Node:
+def with_sources(node: nodes.Node, others: Sequence[Source]) -> nodes.Node:
     """Return the plan of a node with other sources.
 
     Args:
         node: The node.
-        sources: One for each of its sources, in plan order.
+        others: One for each of its sources, in plan order.
     """
-    left = iter(sources)
+    left = iter(others)
     copies: dict[int, nodes.Node] = {}
     for each in nodes.walk([node]):
         before = [copies[id(source)] for source in each.inputs]
@@ -139,12 +139,13 @@ def _opened(write: nodes.Write, read: nodes.Read, state: Path) -> Reader:
     return read.source.open(context)
 
 
-def _splits(readers: Sequence[Reader]) -> Iterator[InputSplit]:
+def _splits(reads: Sequence[nodes.Read], readers: Sequence[Reader]) -> Iterator[InputSplit]:
     """Yield the splits of what the readers have now."""
-    for number, reader in enumerate(readers):
+    for number, (read, reader) in enumerate(zip(reads, readers, strict=True)):
         start = reader.initial_offset()
-        end = reader.latest_offset(start, None, None)
+        end = last = reader.latest_offset(start, None, None)
         while end != start:
             for split in reader.splits(start, end):
                 yield InputSplit(number, split)
-            start, end = end, reader.latest_offset(end, None, None)
+            # A bounded source may need several epochs; one without end would always have more.
+            start, end = end, reader.latest_offset(end, None, last) if read.source.bounded else end

@@ -60,10 +60,12 @@ class _Mistake(Exception):
 def expression_of(text: str) -> Expr:
     """Return the expression that a SQL text says; see `volley.sql`."""
     try:
-        (tree,) = _Dialect().parse_into(exp.Expr, text)
-        if not isinstance(tree, exp.Expression):
+        trees = _Dialect().parse_into(exp.Expr, text)
+        if not any(trees):
             raise ExpressionError("the SQL text is empty", hint='for example "price > 10"')
-        return _expr(tree)
+        if len(trees) > 1 or not isinstance(trees[0], exp.Expression):
+            raise ExpressionError(f"the SQL text {text!r} has several expressions", hint="leave ; out")
+        return _expr(trees[0])
     except _Mistake as mistake:
         raise ExpressionError(f"{mistake.message}{_at_node(text, mistake.node)}", hint=mistake.hint) from None
     except ParseError as error:
@@ -329,9 +331,9 @@ def _at_node(text: str, node: exp.Expression) -> str:
 
 def _parse_error(text: str, error: ParseError) -> str:
     first = error.errors[0]
-    lines = text.splitlines(keepends=True)
+    lines = text.split("\n")
     # The column is that of the last character of what is wrong.
-    offset = sum(map(len, lines[: first["line"] - 1])) + first["col"] - max(len(first["highlight"]), 1)
+    offset = sum(len(line) + 1 for line in lines[: first["line"] - 1]) + first["col"] - max(len(first["highlight"]), 1)
     missing = str(first["description"]).startswith("Required")
     what = f"something is missing after {first['highlight']!r}" if missing else f"unexpected {first['highlight']!r}"
     return f"{what}{_place(text, offset)}"
@@ -339,7 +341,7 @@ def _parse_error(text: str, error: ParseError) -> str:
 
 def _place(text: str, offset: int) -> str:
     """Return a place in a text: line and column, the line, and a caret below."""
-    offset = max(offset, 0)
+    offset = min(max(offset, 0), len(text))
     line = text.count("\n", 0, offset)
     column = offset - (text.rfind("\n", 0, offset) + 1)
-    return f" in line {line + 1}, column {column + 1}\n{text.splitlines()[line]}\n{' ' * column}^"
+    return f" in line {line + 1}, column {column + 1}\n{text.split(chr(10))[line]}\n{' ' * column}^"
