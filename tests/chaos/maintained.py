@@ -46,8 +46,7 @@ def run(folder: Path, kills: int, seed: int, check_every: int = 10) -> Counter[s
             continue
         died[point] += 1
         if died.total() % check_every == 0 or died.total() == kills:
-            epochs += _EPOCHS[1]
-            _check(folder, epochs)
+            epochs = _check(folder, epochs + _EPOCHS[1])
     return died
 
 
@@ -67,11 +66,14 @@ def _dies(folder: Path, epochs: int, point: str, dice: random.Random) -> bool:
     return status != 0
 
 
-def _check(folder: Path, epochs: int) -> None:
-    """Compare the table with its model, and what two readers see in each snapshot; nothing is left of the dead runs."""
+def _check(folder: Path, epochs: int) -> int:
+    """Compare the table with its model, and what two readers see in each snapshot; return its epochs.
+
+    Nothing is left of the dead runs.
+    """
     stream = Stream(folder, KILLED)
     try:
-        stream.run(epochs, ACTIONS)
+        epochs = stream.run(epochs, ACTIONS)
         stream.check(epochs)
         remove_orphan_files(stream.lake.config, 0)
         stream.check(epochs)
@@ -82,6 +84,7 @@ def _check(folder: Path, epochs: int) -> None:
             scanned = f"iceberg_scan('{table.metadata_location}', snapshot_from_id = {snapshot.snapshot_id})"
             by_duckdb = query(f"from {scanned} order by id").to_arrow_table()
             assert by_duckdb.to_pylist() == by_pyiceberg.to_pylist(), snapshot.snapshot_id
+        return epochs
     finally:
         stream.committer._catalog.close()
         stream.lake.close()

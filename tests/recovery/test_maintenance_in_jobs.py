@@ -27,8 +27,7 @@ def test_a_job_that_dies_in_its_maintenance_loses_nothing(tmp_path: Path, at: st
     stream = Stream(tmp_path, KILLED)
     try:
         # The lease of the dead run is its own: it need not wait for it.
-        stream.run(60, ACTIONS)
-        stream.check(60)
+        stream.check(stream.run(60, ACTIONS))
     finally:
         stream.committer._catalog.close()
         stream.lake.close()

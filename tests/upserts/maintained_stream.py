@@ -10,6 +10,7 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import quantiles
@@ -18,7 +19,6 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 
 from tests.upserts.lake import QUERY, Lake, do
-from tests.waiting import wait_until
 from volley import IcebergSink, SinkContext
 from volley.iceberg import Maintenance, Upsert
 from volley.iceberg.maintain.committer import MaintainingCommitter
@@ -28,6 +28,7 @@ __all__ = ["ACTIONS", "KILLED", "Stream"]
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 KEYS, ROWS = 20_000, 50
+_SECONDS_FOR_ACTIONS = 120
 ACTIONS = {"compaction", "deletes", "manifests", "expiry"}
 KILLED = Maintenance(commits=10, budget=1.0, deletes_above=0.9, expire_after="1ms", retain_last=3)
 """The maintenance of a stream that a test kills: each action finds something to do early."""
@@ -66,21 +67,28 @@ class Stream:
         assert isinstance(committer, MaintainingCommitter)
         self.committer = committer
 
-    def run(self, epochs: int, until: set[str] = frozenset()) -> None:  # type: ignore[assignment]
-        """Commit the epochs that the table lacks, wait until these actions have run, and stop."""
+    def run(self, epochs: int, until: Set[str] = frozenset()) -> int:
+        """Commit the epochs that the table lacks, and more until these actions have run; return how many it has."""
         self.committer.start()
         last = self.committer.last_epoch(QUERY)
-        for number in range(0 if last is None else last + 1, epochs):
-            began = time.monotonic()
-            self.committer.last_epoch(QUERY)
-            rows = [{"id": key, "name": str(number)} for key in keys(number)]
-            self.committer.commit(*self.lake.write(self.committer, number, rows))
-            self.seconds.append(time.monotonic() - began)
-            if number % 50 == 49:
-                table = self.lake.table()
-                self.files.append(len(table.inspect.data_files()) + len(table.inspect.delete_files()))
-        wait_until(lambda: until <= {run.action for run in self.runs}, 120, f"{until}")
+        number = 0 if last is None else last + 1
+        deadline = time.monotonic() + _SECONDS_FOR_ACTIONS
+        while number < epochs or not until <= {run.action for run in self.runs}:
+            assert number < epochs or time.monotonic() < deadline, f"{until} have not run: {self.runs}"
+            self._commit(number)
+            number += 1
         self.committer.stop()
+        return number
+
+    def _commit(self, number: int) -> None:
+        began = time.monotonic()
+        self.committer.last_epoch(QUERY)
+        rows = [{"id": key, "name": str(number)} for key in keys(number)]
+        self.committer.commit(*self.lake.write(self.committer, number, rows))
+        self.seconds.append(time.monotonic() - began)
+        if number % 50 == 49:
+            table = self.lake.table()
+            self.files.append(len(table.inspect.data_files()) + len(table.inspect.delete_files()))
 
     @property
     def runs(self) -> tuple[MaintenanceRun, ...]:
