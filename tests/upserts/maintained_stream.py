@@ -72,9 +72,12 @@ class Stream:
         self.committer.start()
         last = self.committer.last_epoch(QUERY)
         number = 0 if last is None else last + 1
+        while number < epochs:
+            self._commit(number)
+            number += 1
         deadline = time.monotonic() + _SECONDS_FOR_ACTIONS
-        while number < epochs or not until <= {run.action for run in self.runs}:
-            assert number < epochs or time.monotonic() < deadline, f"{until} have not run: {self.runs}"
+        while not until <= {run.action for run in self.runs}:
+            assert time.monotonic() < deadline, f"{until} have not run: {self.runs}"
             self._commit(number)
             number += 1
         self.committer.stop()
