@@ -241,6 +241,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
                 "manifests": FLAG,
                 "every": DURATION,
                 "commits": "5",
+                "delete_files": "5",
             },
             **{"budget": "0.5"},
         },

@@ -115,12 +115,26 @@ def test_it_is_due_after_some_time(opened: Open) -> None:
     wait_until(lambda: names(committer), 60, "compaction")
 
 
+def test_it_is_due_after_some_delete_files(opened: Open) -> None:
+    settings = Maintenance(commits=1_000_000, delete_files=3, budget=1.0)
+    lake, committer = opened(Upsert("id", strategy="merge_on_read"), settings)
+    commit(lake, committer, 0, *range(100))
+    committer.start()
+    for number in (1, 2):
+        commit(lake, committer, number, number)
+    assert committer._maintainer._seconds_left() > 60  # type: ignore[operator]
+    commit(lake, committer, 3, 3)
+    wait_until(lambda: "deletes" in names(committer), 60, "the merge of the delete files")
+    assert len(lake.table().inspect.delete_files()) == 1
+    assert len(lake.rows()) == 100
+
+
 def test_it_rests_as_its_budget_says(opened: Open) -> None:
-    lake, committer = opened(maintenance=Maintenance(commits=1, budget=0.001))
+    # Of each second it may take a millisecond: a pass of some milliseconds is followed by a rest of seconds.
+    lake, committer = opened(maintenance=Maintenance(commits=1, budget=0.001, every="1s"))
     committer.start()
     commit(lake, committer, 0, 0)
-    # A pass of some milliseconds is followed by a rest of a thousand times as long.
-    wait_until(lambda: committer._maintainer._earliest > committer._maintainer._due_at - 590, 60, "the first pass")
+    wait_until(lambda: committer._maintainer._budget.rest, 60, "the first pass")
     for number in range(1, 12):
         commit(lake, committer, number, number)
     assert committer.maintenance.runs == ()

@@ -31,7 +31,8 @@ class Maintenance:
         manifests: True regroups the manifests by partition.
         every: Maintenance is due this long after the last one, if the job has committed since.
         commits: Maintenance is due after this many commits, too.
-        budget: The largest share of the time that it takes, above 0 and at most 1.
+        delete_files: Maintenance is due after this many new delete files, too: they slow scans more than data files.
+        budget: The largest share of the time that it takes, on average over ``every``; above 0 and at most 1.
 
     Raises:
         ConfigError: If one is wrong.
@@ -51,12 +52,13 @@ class Maintenance:
     manifests: bool = True
     every: Duration = timedelta(minutes=10)
     commits: int = 100
+    delete_files: int = 32
     budget: float = 0.2
 
     def __post_init__(self) -> None:
         keep(self, compact_below=optional(size), deletes_above=_share, deletes=flag, manifests=flag)
         keep(self, expire_after=optional(duration), retain_last=count, retain_most=optional(count))
-        keep(self, every=duration, commits=count, budget=_share)
+        keep(self, every=duration, commits=count, delete_files=count, budget=_share)
         if self.retain_most is not None and self.retain_most < self.retain_last:
             raise ConfigError(
                 f"retain_most {self.retain_most} is below retain_last {self.retain_last}", hint="swap the two"

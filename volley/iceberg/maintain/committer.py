@@ -49,4 +49,10 @@ class MaintainingCommitter(IcebergCommitter):
     def commit(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         super().commit(epoch, results)
         if any(result.committables for result in results):
-            self._maintainer.committed()
+            self._maintainer.committed(self._delete_files(epoch))
+
+    def _delete_files(self, epoch: Epoch) -> int:
+        """Return how many delete files the epoch has added to the table."""
+        snapshot_id = self.snapshot_id(epoch)
+        snapshot = None if snapshot_id is None else self._table.metadata.snapshot_by_id(snapshot_id)
+        return int(snapshot.summary.get("added-delete-files") or 0) if snapshot and snapshot.summary else 0

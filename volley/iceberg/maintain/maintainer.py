@@ -13,6 +13,7 @@ from volley.epoch import WriteResult
 from volley.errors import ConfigError, VolleyError
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintain.actions import Action, actions
+from volley.iceberg.maintain.budget import Budget
 from volley.iceberg.maintain.lease import Lease
 from volley.iceberg.maintenance import Maintenance
 from volley.maintenance import MaintenanceReport, MaintenanceRun
@@ -30,7 +31,7 @@ class _Stopping(Exception):
 
 
 class Maintainer:
-    """Maintains a table: after some commits or some time, and within its share of the time.
+    """Maintains a table: after some commits, delete files or time, and within its share of the time.
 
     A failure is logged, and the action is tried again the next time; if the table does not allow it, never again.
 
@@ -51,7 +52,8 @@ class Maintainer:
         self._lease = Lease(config.ref, context.job, 2 * self._every)
         self._state = threading.Condition()
         self._stopping = False
-        self._commits = 0
+        self._commits = self._delete_files = 0
+        self._budget = Budget(maintenance.budget, self._every)
         self._due_at = self._earliest = time.monotonic() + self._every
         self._runs: deque[MaintenanceRun] = deque(maxlen=_RUNS_KEPT)
         self._thread = threading.Thread(target=self._loop, name=f"volley-maintenance-{self._table}", daemon=True)
@@ -69,10 +71,11 @@ class Maintainer:
         if self._thread.ident is not None:
             self._thread.join(_SECONDS_TO_STOP)
 
-    def committed(self) -> None:
-        """Count a commit of the job."""
+    def committed(self, delete_files: int) -> None:
+        """Count a commit of the job, and the delete files that it added."""
         with self._state:
             self._commits += 1
+            self._delete_files += delete_files
             self._state.notify_all()
 
     @property
@@ -96,9 +99,10 @@ class Maintainer:
             except Exception as error:
                 _log.warning("%s: maintenance of table %s failed: %s", self._context.job, self._table, _text(error))
             now = time.monotonic()
+            self._budget.spend(now - began)
             with self._state:
                 self._due_at = began + self._every
-                self._earliest = now + (now - began) * (1 / self._settings.budget - 1)
+                self._earliest = now + self._budget.rest
         self._release()
 
     def _wait(self) -> bool:
@@ -107,7 +111,7 @@ class Maintainer:
             while not self._stopping:
                 left = self._seconds_left()
                 if left is not None and left <= 0:
-                    self._commits = 0
+                    self._commits = self._delete_files = 0
                     return True
                 self._state.wait(left)
             return False
@@ -116,8 +120,9 @@ class Maintainer:
         """Return the time until maintenance is due; None = not before another commit."""
         if not self._commits:
             return None
-        due_at = 0.0 if self._commits >= self._settings.commits else self._due_at
-        return max(due_at, self._earliest) - time.monotonic()
+        settings = self._settings
+        is_due = self._commits >= settings.commits or self._delete_files >= settings.delete_files
+        return max(0.0 if is_due else self._due_at, self._earliest) - time.monotonic()
 
     def _maintain(self) -> None:
         for action in list(self._actions):
