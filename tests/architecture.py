@@ -40,7 +40,8 @@ iceberg.write iceberg.read
 iceberg.upsert
 iceberg.commit
 iceberg.source iceberg.maintain iceberg.changes
-iceberg.sink
+iceberg.sink iceberg.statistics
+iceberg.table_rows
 iceberg.time_travel
 iceberg
 engine

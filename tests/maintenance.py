@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from volley.iceberg import IcebergTable, SnapshotManager, TableRef
 
-__all__ = ["compact", "compact_in_commits", "expire", "rewrite_deletes", "rewrite_manifests"]
+__all__ = ["compact", "compact_in_commits", "compute_statistics", "expire", "rewrite_deletes", "rewrite_manifests"]
 
 
 def compact(ref: TableRef) -> None:
@@ -19,6 +19,10 @@ def compact_in_commits(ref: TableRef, group_size: int) -> None:
         group_size: Bytes of the files that one task rewrites.
     """
     IcebergTable(ref).compact(max_commits=3, group_size=group_size, sort_by="id")
+
+
+def compute_statistics(ref: TableRef) -> None:
+    IcebergTable(ref).compute_statistics()
 
 
 def rewrite_deletes(ref: TableRef) -> None:

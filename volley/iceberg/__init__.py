@@ -31,9 +31,11 @@ from volley.iceberg.schema.converter import TypeConverter
 from volley.iceberg.sink import IcebergSink
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import Batch, IcebergSourceConfig, Incremental, Snapshot
+from volley.iceberg.statistics.values import TableStatistics
 from volley.iceberg.storage.values import AzureStorage, GcsStorage, IcebergStorage, LocalStorage, S3Storage
 from volley.iceberg.table import TableRef
-from volley.iceberg.time_travel import IcebergTable, TableRows, TimeTravelQuery
+from volley.iceberg.table_rows import TableRows
+from volley.iceberg.time_travel import IcebergTable, TimeTravelQuery
 
 __all__ = [
     "Append",
@@ -75,6 +77,7 @@ __all__ = [
     "SqlCatalog",
     "TableRef",
     "TableRows",
+    "TableStatistics",
     "TimeTravelQuery",
     "TypeConverter",
     "Update",

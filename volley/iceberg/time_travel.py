@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from volley.checks import Duration, Instant, flag
+from volley.checks import Duration, Instant, flag, names
 from volley.epoch import WriteResult
-from volley.errors import ConfigError, MissingDependencyError
+from volley.errors import ConfigError
 from volley.iceberg.changes import Changes, changes_between
 from volley.iceberg.config import IcebergSinkConfig, table_ref
 from volley.iceberg.maintain.options import CompactionOptions, DeleteOptions
@@ -18,91 +16,16 @@ from volley.iceberg.maintain.snapshots import SnapshotManager
 from volley.iceberg.maintain.values import Compaction, DeleteRewrite, ManifestRewrite, SnapshotList
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig, Snapshot
+from volley.iceberg.statistics.values import TableStatistics
 from volley.iceberg.table import TableRef
+from volley.iceberg.table_rows import TableRows
 from volley.plan.expressions import Expr
 from volley.sink import ExecutorTask
 
 if TYPE_CHECKING:
-    import duckdb
-    import polars
     import pyarrow as pa
 
-__all__ = ["IcebergTable", "TableRows", "TimeTravelQuery"]
-
-_THREADS = min(8, os.cpu_count() or 1)
-
-
-@dataclass(frozen=True)
-class TableRows:
-    """Rows of a table, read when they are asked for. A frozen value: `select` and `filter` return changed copies.
-
-    `IcebergTable` creates it. Nulls stay nulls, at every level of nested columns.
-
-    Args:
-        config: The table and what to read of it.
-    """
-
-    config: IcebergSourceConfig
-
-    def select(self, *columns: str) -> TableRows:
-        """Return only these columns, in this order."""
-        return TableRows(self.config.with_columns(columns))
-
-    def filter(self, predicate: str | Expr) -> TableRows:
-        """Return only the rows for which a predicate is true; see `IcebergSourceConfig.with_partition_filter`."""
-        if self.config.partition_filter is not None:
-            raise ConfigError("the rows have a filter already", hint='join the conditions: "a = 1 and b = 2"')
-        return TableRows(self.config.with_partition_filter(predicate))
-
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as Arrow batches; files are read in parallel, and a few of them held in memory.
-
-        Raises:
-            SnapshotNotFoundError: If the table has no such snapshot, branch or tag.
-            ConfigError: If a column or the filter does not fit the table.
-            CatalogError: If the table does not exist, or the catalog can't be reached.
-            SourceError: If a file is gone or damaged.
-        """
-        return self._read()[1]
-
-    def to_arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table. Raises like `to_batches`."""
-        import pyarrow as pa
-
-        schema, batches = self._read()
-        return pa.Table.from_batches(batches, schema)
-
-    def to_polars(self) -> polars.DataFrame:
-        """Return the rows as a polars DataFrame. Raises like `to_batches`.
-
-        Raises:
-            MissingDependencyError: If polars is not installed.
-        """
-        frame: polars.DataFrame = _installed("polars").from_arrow(self.to_arrow())
-        return frame
-
-    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """Return the rows as a relation of DuckDB, in memory. Raises like `to_batches`.
-
-        Args:
-            connection: The connection to use; None = DuckDB's default.
-
-        Raises:
-            MissingDependencyError: If duckdb is not installed.
-        """
-        return (connection or _installed("duckdb")).from_arrow(self.to_arrow())
-
-    def to_source(self) -> IcebergSource:
-        """Return the source with which a job reads these rows."""
-        return IcebergSource(self.config)
-
-    def _read(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        from volley.iceberg.read.reader import read_snapshot
-
-        return read_snapshot(self.config, _THREADS)
-
-    def __repr__(self) -> str:
-        return f"TableRows({self.config.summary})"
+__all__ = ["IcebergTable", "TimeTravelQuery"]
 
 
 @dataclass(frozen=True, init=False)
@@ -338,6 +261,47 @@ class IcebergTable:
         options = DeleteOptions(convert_equality, max_bytes, max_time)
         return rewrite_deletes(self._filtered(where), options, _runner(run), flag("dry_run", dry_run))
 
+    def compute_statistics(
+        self,
+        columns: Sequence[str] | None = None,
+        dry_run: bool = False,
+        *,
+        run: Callable[[Sequence[ExecutorTask]], list[WriteResult]] | None = None,
+    ) -> TableStatistics:
+        """Count the distinct values of columns, and register them with the table, where query planners find them.
+
+        The counts, and the Theta sketches that they come from, go to a Puffin file, as Iceberg's specification says;
+        nulls and empty values don't count. They are those of the branch's last snapshot: compute them again once the
+        table has changed. What the snapshot has already is returned at once.
+
+        Args:
+            columns: The columns; None = all that are not nested.
+            dry_run: Read nothing, and return how much would be read.
+            run: Runs the work on Spark's executors, as does `Environment.task_runner`; None = in this process.
+
+        Raises:
+            ConfigError: If there is no such column, or it is nested.
+            CommitConflictError: If the snapshot expires meanwhile, or others changed the table during each attempt.
+            CommitStateUnknownError: If the catalog did not answer, and it can't be told whether they are registered.
+            VolleyError: As for `compact`.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from tempfile import mkdtemp
+            >>> from volley.iceberg import IcebergStorage, IcebergTable, TableRef
+            >>> ref = TableRef("db", "events", IcebergStorage.Local(mkdtemp()))
+            >>> catalog = ref.load_catalog()
+            >>> catalog.create_namespace("db")
+            >>> rows = pa.table({"id": [1, 2, 3], "kind": ["click", "view", "click"]})
+            >>> catalog.create_table("db.events", rows.schema).append(rows)
+            >>> IcebergTable(ref).compute_statistics().distinct
+            {'id': 3, 'kind': 2}
+        """
+        from volley.iceberg.statistics.compute import compute_statistics
+
+        asked = None if columns is None else names("columns", columns)
+        return compute_statistics(self.ref, asked, _runner(run), flag("dry_run", dry_run))
+
     def _filtered(self, where: str | Expr | None) -> IcebergSourceConfig:
         config = IcebergSourceConfig(self.ref)
         return config if where is None else config.with_partition_filter(where)
@@ -382,10 +346,3 @@ def _runner(run: Any) -> Any:
     if run is not None and not callable(run):
         raise ConfigError(f"run is {type(run).__name__}, not a function", hint="Environment().task_runner()")
     return run
-
-
-def _installed(package: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise MissingDependencyError(f"{package} is not installed", hint=f"pip install {package}") from error

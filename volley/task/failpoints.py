@@ -14,6 +14,7 @@ __all__ = [
         "LOG",
         "MANIFEST_POINTS",
         "POINTS",
+        "STATISTICS_POINTS",
         "TASK_POINTS",
     ),
     *("VARIABLE", "VICTIM"),
@@ -54,6 +55,10 @@ COMPACTION_POINTS = ("in-rewrite", "after-rewrite", "before-replacement", "after
 """The failpoints of a compaction: the files of one group are written, those of one commit are; the commit is prepared,
 is done. The number after the @ is that of the commit, and for ``in-rewrite`` that of the group in its commit."""
 
+
+STATISTICS_POINTS = ("before-statistics-commit", "after-statistics-commit")
+"""The failpoints of a computation of statistics: their file is written, and is not committed; it is. The number after
+the @ is 0."""
 
 DELETE_POINTS = ("in-delete-merge", "after-delete-merge", "before-delete-commit", "after-delete-commit")
 """The failpoints of a rewrite of delete files: a task has written its files, all have; the commit is prepared, is done.

@@ -25,12 +25,12 @@ from pyiceberg.transforms import (
 from pyiceberg.utils.decimal import bytes_required, decimal_required_bytes
 
 from volley.errors import SchemaMismatchError
+from volley.iceberg.layout.value_bytes import Places, value_bytes
 from volley.iceberg.pyiceberg_private.access import truncate_width
 
 __all__ = ["KNOWN", "physical", "transformed"]
 
 _Hashes = npt.NDArray[np.uint32]
-_Places = npt.NDArray[np.int64]
 
 # In bytes. A longer value is hashed alone, in C, in 300 ns; hashing all rows at once takes 30 ns per four bytes.
 _LONG = 64
@@ -157,38 +157,14 @@ def _integers(values: pa.Array) -> npt.NDArray[Any]:
 
 def _hashes(values: pa.Array) -> _Hashes:
     data_type = values.type
-    if pa.types.is_string(data_type) or pa.types.is_binary(data_type):
-        offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset :][: len(values) + 1].astype(np.int64)
-        return _of_bytes(_buffer(values.buffers()[2]), offsets[:-1], np.diff(offsets))
-    if pa.types.is_fixed_size_binary(data_type) and not pa.types.is_decimal(data_type):
-        starts = np.arange(values.offset, values.offset + len(values)) * data_type.byte_width
-        return _of_bytes(_buffer(values.buffers()[1]), starts, np.full(len(values), data_type.byte_width))
-    if pa.types.is_decimal(data_type):
-        return _of_bytes(*_shortest(values))
+    if pa.types.is_decimal(data_type) or not (pa.types.is_integer(data_type) or pa.types.is_temporal(data_type)):
+        return _of_bytes(*value_bytes(values))
     # All integers, dates and times are hashed as 64 bits.
     words = _integers(values).astype("<i8").view("<u4").reshape(-1, 2)
     return _end(_mix(_mix(np.zeros(len(values), np.uint32), words[:, 0]), words[:, 1]), np.uint32(8))
 
 
-def _buffer(buffer: pa.Buffer | None) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(buffer or b"", np.uint8)
-
-
-def _shortest(values: pa.Array) -> tuple[npt.NDArray[np.uint8], _Places, _Places]:
-    """Return unscaled values in the fewest big-endian bytes with a sign bit: bytes, starts and lengths."""
-    little = _buffer(values.buffers()[1])[values.offset * 16 :][: len(values) * 16].reshape(-1, 16)
-    big = np.ascontiguousarray(little[:, ::-1])
-    sign = big[:, 0] >> 7
-    filler = big == (sign * np.uint8(255))[:, None]
-    filler[:, 15] = False
-    first = filler.argmin(axis=1)
-    rows = np.arange(len(values))
-    # The first significant byte must have the sign bit too.
-    first -= (big[rows, first] >> 7) != sign
-    return big.reshape(-1), rows * 16 + first, 16 - first
-
-
-def _of_bytes(data: npt.NDArray[np.uint8], starts: _Places, lengths: _Places) -> _Hashes:
+def _of_bytes(data: npt.NDArray[np.uint8], starts: Places, lengths: Places) -> _Hashes:
     """Return the hash of each slice of `data`."""
     padded = np.concatenate([data, np.zeros(4, np.uint8)])
     words = np.ndarray((len(data) + 1,), np.dtype("<u4"), padded, strides=(1,))
@@ -201,7 +177,7 @@ def _of_bytes(data: npt.NDArray[np.uint8], starts: _Places, lengths: _Places) ->
     return hashes
 
 
-def _of_words(words: _Hashes, starts: _Places, lengths: _Places) -> _Hashes:
+def _of_words(words: _Hashes, starts: Places, lengths: Places) -> _Hashes:
     """Hash all rows together, four bytes at a time; `words` has the four bytes that start at each byte."""
     hashes = np.zeros(len(starts), np.uint32)
     blocks = np.where(lengths > _LONG, 0, lengths // 4)

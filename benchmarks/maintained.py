@@ -1,0 +1,162 @@
+"""Tables that their job maintains: what commits and scans cost after many epochs."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_context
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.benchmark import benchmark
+from benchmarks.lake import QUERY, Lake, duckdb_with_iceberg, open_sink, write
+from benchmarks.rows import Bound, Row
+from benchmarks.run import Run
+from volley import Epoch, IcebergSinkConfig
+from volley.iceberg import Maintenance, Upsert
+from volley.iceberg.maintain.committer import MaintainingCommitter
+
+_SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "value": pa.float64()})
+_ROWS = 1_000
+_PART = 500_000
+_HOUR = 3_600
+_MOST_OF_FIRST, _MOST_OF_FRESH = 1.3, 1.5
+
+
+def _within_first(row: Row) -> Iterator[Bound]:
+    for figure in ("p50_ms", "scan_ms"):
+        ratio = row.times(figure, lambda other: other.case == 1)
+        if ratio is not None and row.case != 1:
+            yield Bound(f"{row.what}: {figure}", ratio, _MOST_OF_FIRST, "× the first hour's", ratio <= _MOST_OF_FIRST)
+
+
+def _within_fresh(row: Row) -> Iterator[Bound]:
+    if row.case == 0.005:
+        worst = row.median("scan_worst")
+        yield Bound(f"{row.what}: scan, worst", worst, _MOST_OF_FRESH, "× a fresh table's", worst <= _MOST_OF_FRESH)
+
+
+@benchmark(
+    # Simulated seconds of one commit each, and how many of them pass in a second.
+    options={"commits": 20_000, "speed": 20},
+    case="hour",
+    figures=("p50_ms", "scan_ms", "snapshots", "data_files", "cpu_seconds"),
+    plots=("p50_ms", "scan_ms"),
+    bounds=_within_first,
+)
+def maintained_commits(run: Run) -> None:
+    """Commits of 1,000 rows, one a simulated second, with maintenance: each hour's commits, and a scan after it."""
+    commits, speed, lake = run.options["commits"], run.options["speed"], Lake(run.folder)
+    # Snapshots are kept for an hour, as by default; it passes faster, like the rest.
+    maintenance = Maintenance(expire_after=_HOUR / speed, retain_most=None, every=600 / speed)
+    with _maintained(lake.config, maintenance) as committer, _reader(lake) as scan:
+        for start in range(0, commits, _HOUR):
+            epochs = range(start, min(start + _HOUR, commits))
+            figures = run.measure(partial(_hour, committer, epochs, speed), rows=1, case=1 + start // _HOUR)
+            figures |= {"scan_ms": 1_000 * scan(epochs.stop * _ROWS), **_size(lake)}
+
+
+def _hour(committer: MaintainingCommitter, epochs: range, speed: float) -> dict[str, Any]:
+    seconds = []
+    for epoch in epochs:
+        ids = np.arange(epoch * _ROWS, (epoch + 1) * _ROWS)
+        seconds.append(_commit(committer, epoch, [_rows(ids, 0.0)]))
+        time.sleep(max(0.0, 1 / speed - seconds[-1]))
+    return {"p50_ms": 1_000 * statistics.median(seconds)}
+
+
+@benchmark(
+    rows=10_000_000,
+    # Rows and seconds of an epoch; every how many of them the table is read; the size of data files.
+    options={
+        **{"epochs": 500, "keys": 1_000, "seconds": 1.0, "reads": 5, "target_mb": 16.0},
+        "deletes_above": (0.005, 0.05),
+    },
+    cases="deletes_above",
+    case="deletes above",
+    figures=("scan_worst", "scan_mean", "fresh_ms", "p50_ms", "maintenance_seconds", "cpu_seconds"),
+    plots=("scan_worst", "scan_mean"),
+    bounds=_within_fresh,
+)
+def maintained_upserts(run: Run) -> None:
+    """Scans by DuckDB, × those of a fresh table, of 10 M rows that merge-on-read epochs update all over."""
+    lake, options = Lake(run.folder), run.options
+    maintenance = Maintenance(deletes_above=float(run.case))
+    config = lake.config.with_commit_mode(Upsert("id", strategy="merge_on_read"))
+    config = config.with_target_file_size_mb(options["target_mb"])
+    with _maintained(config, maintenance) as committer, _reader(lake) as scan:
+        parts = (np.arange(start, min(start + _PART, run.rows)) for start in range(0, run.rows, _PART))
+        _commit(committer, 0, (_rows(part, 0.0) for part in parts))
+        run.measure(lambda: _upserts(committer, lambda: scan(run.rows), run.rows, options))
+
+
+def _upserts(
+    committer: MaintainingCommitter, scan: Callable[[], float], rows: int, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    fresh, seconds, scans = scan(), list[float](), list[float]()
+    random = np.random.default_rng(1)
+    for epoch in range(1, options["epochs"] + 1):
+        seconds.append(_commit(committer, epoch, [_rows(random.choice(rows, options["keys"], replace=False), 1.0)]))
+        time.sleep(max(0.0, options["seconds"] - seconds[-1]))
+        if epoch % options["reads"] == 0:
+            scans.append(scan() / fresh)
+    maintenance = sum(run.seconds for run in committer.maintenance.runs)
+    return {
+        "scan_worst": max(scans),
+        "scan_mean": statistics.mean(scans),
+        "fresh_ms": 1_000 * fresh,
+        "p50_ms": 1_000 * statistics.median(seconds),
+        "maintenance_seconds": maintenance,
+    }
+
+
+@contextmanager
+def _maintained(config: IcebergSinkConfig, maintenance: Maintenance) -> Iterator[MaintainingCommitter]:
+    committer = open_sink(config.with_maintenance(maintenance), _SCHEMA)
+    committer.start()
+    try:
+        yield cast(MaintainingCommitter, committer)
+    finally:
+        committer.stop()
+
+
+def _commit(committer: MaintainingCommitter, epoch: int, batches: Iterable[pa.RecordBatch]) -> float:
+    """Write and commit one epoch; return its seconds."""
+    began = time.monotonic()
+    committer.last_epoch(QUERY)
+    committer.commit(Epoch(QUERY, epoch), [write(committer, epoch, batches)])
+    return time.monotonic() - began
+
+
+def _rows(ids: np.ndarray[Any, Any], value: float) -> pa.RecordBatch:
+    names = pa.array(np.char.add("name of ", ids.astype(str)))
+    return pa.record_batch([ids, names, np.full(len(ids), value)], schema=_SCHEMA)
+
+
+@contextmanager
+def _reader(lake: Lake) -> Iterator[Callable[[int], float]]:
+    """Yield what returns the CPU-seconds of a scan, in a process of its own: the job's are none of them."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as reader:
+        yield lambda rows: reader.submit(_scan, lake.table().metadata_location, rows).result()
+
+
+def _scan(location: str, rows: int) -> float:
+    """Return the least CPU-seconds of three scans by DuckDB that read all columns."""
+    query, seconds = f"select count(*), sum(id), max(name), sum(value) from iceberg_scan('{location}')", list[float]()
+    for _ in range(3):
+        began = time.process_time()
+        (found, *_) = duckdb_with_iceberg().execute(query).fetchall()[0]
+        seconds.append(time.process_time() - began)
+        assert found == rows, f"{found} rows of {rows}"
+    return min(seconds)
+
+
+def _size(lake: Lake) -> dict[str, int]:
+    table = lake.table()
+    return {"snapshots": len(table.snapshots()), "data_files": len(table.inspect.data_files())}

@@ -1,0 +1,1 @@
+"""Statistics of columns: distinct values, as Theta sketches in a Puffin file."""

@@ -1,0 +1,247 @@
+"""Computes the statistics of a snapshot's columns, and registers them with the table."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
+from pyiceberg.table.update import SetStatisticsUpdate
+from pyiceberg.types import NestedField, PrimitiveType
+
+from volley.epoch import WriteResult
+from volley.errors import CommitConflictError, CommitStateUnknownError, ConfigError
+from volley.iceberg.catalogs.retry import retry_reads
+from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
+from volley.iceberg.maintain.tasks import Runner, delete_files, run_tasks
+from volley.iceberg.pyiceberg_private.access import stage
+from volley.iceberg.read.entries import PlannedFile
+from volley.iceberg.read.heads import head_of
+from volley.iceberg.read.planning import plan
+from volley.iceberg.read.rows import FileTask, RowReader, file_task
+from volley.iceberg.statistics.puffin import Blob, puffin
+from volley.iceberg.statistics.theta import ThetaSketch
+from volley.iceberg.statistics.values import TableStatistics
+from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.table import TableRef
+from volley.task.failpoints import reach
+
+__all__ = ["compute_statistics"]
+
+_THETA = "apache-datasketches-theta-v1"
+_NDV = "ndv"
+# A task returns up to 32 KiB a column.
+_MOST_TASKS = 64
+
+
+def compute_statistics(
+    ref: TableRef, columns: Sequence[str] | None, run: Runner | None = None, dry_run: bool = False
+) -> TableStatistics:
+    """Count the distinct values of columns in the branch's last snapshot, and register them as its statistics.
+
+    Args:
+        ref: The table.
+        columns: The columns; None = all that are not nested.
+        run: Runs the tasks; None = in this process.
+        dry_run: True to return what would be read.
+
+    Raises:
+        ConfigError: If there is no such column, or it is nested.
+        CommitConflictError: If the snapshot expires meanwhile.
+        VolleyError: If a file can't be read or written, or the catalog refuses the statistics.
+    """
+    began = time.monotonic()
+    table = retry_reads(ref.load)
+    head = head_of(table, ref.branch)
+    if head is None:
+        return TableStatistics(ref.name, dry_run=dry_run, seconds=time.monotonic() - began)
+    computation = _Computation(ref, table, head, run)
+    result = computation.result(columns, dry_run)
+    return replace(result, seconds=time.monotonic() - began, dry_run=dry_run)
+
+
+@dataclass(frozen=True)
+class _Sketches:
+    """The sketch of each field, by its id."""
+
+    of: Mapping[int, ThetaSketch]
+
+
+@dataclass(frozen=True)
+class _Sketch:
+    """Executor work: sketches the columns of some data files.
+
+    Args:
+        io: Opens the files.
+        reader: Reads the columns.
+        tasks: The files.
+    """
+
+    io: FileIO
+    reader: RowReader
+    tasks: tuple[FileTask, ...]
+
+    def __call__(self) -> WriteResult:
+        fields = self.reader.schema.fields
+        sketches = {field.field_id: ThetaSketch() for field in fields}
+        for task in self.tasks:
+            for batch in self.reader.read(self.io, task):
+                for field, column in zip(fields, batch.columns, strict=True):
+                    sketches[field.field_id] = sketches[field.field_id].union(ThetaSketch.of(column))
+        return WriteResult(committables=(_Sketches(sketches),))
+
+
+class _Computation:
+    """Computes the statistics of one snapshot.
+
+    Args:
+        ref: The table.
+        table: The table as it was loaded.
+        head: The snapshot.
+        run: Runs the tasks; None = in this process.
+    """
+
+    def __init__(self, ref: TableRef, table: Table, head: Snapshot, run: Runner | None) -> None:
+        self._ref = ref
+        self._table = table
+        self._head = head
+        self._run = run
+
+    def result(self, columns: Sequence[str] | None, dry_run: bool) -> TableStatistics:
+        fields = _fields(self._table.schema(), columns)
+        registered = self._registered()
+        found = TableStatistics(self._ref.name, self._head.snapshot_id)
+        known = {} if registered is None else _counts(registered)
+        if registered is not None and {field.field_id for field in fields} <= known.keys():
+            distinct = {field.name: known[field.field_id] for field in fields}
+            return replace(found, distinct=distinct, path=registered.statistics_path)
+        # A snapshot has one statistics file: the new one has the columns of the old one, too.
+        fields = [field for field in _fields(self._table.schema(), None) if field in fields or field.field_id in known]
+        files = plan(self._table.io, self._table.metadata, self._head, AlwaysTrue()).files
+        found = replace(found, data_files=len(files), bytes=sum(each.file.size for each in files))
+        if dry_run:
+            return found
+        sketches = self._sketches(fields, files)
+        distinct = {field.name: sketches[field.field_id].estimate for field in fields}
+        return replace(found, distinct=distinct, path=self._register(sketches))
+
+    def _registered(self) -> StatisticsFile | None:
+        return _statistics_of(self._table, self._head.snapshot_id)
+
+    def _sketches(self, fields: Sequence[NestedField], files: Sequence[PlannedFile]) -> dict[int, ThetaSketch]:
+        reader = RowReader.of(self._table.metadata, Schema(*fields))
+        tasks = [
+            _Sketch(self._table.io, reader, tuple(file_task(each, self._table.metadata) for each in part))
+            for part in _parts(files)
+        ]
+        done: list[_Sketches] = []
+        run_tasks(tasks, self._run, done, lambda: None)
+        merged = {field.field_id: ThetaSketch() for field in fields}
+        for sketches in done:
+            merged = {field: sketch.union(sketches.of[field]) for field, sketch in merged.items()}
+        return merged
+
+    def _register(self, sketches: Mapping[int, ThetaSketch]) -> str:
+        """Write the statistics file, commit it in place of an older one, and return its location."""
+        file = self._write(sketches)
+        path, replaced, attempts = file.statistics_path, list[str](), 0
+
+        def staged(table: Table) -> Staged:
+            nonlocal attempts
+            attempts += 1
+            if table.metadata.snapshot_by_id(file.snapshot_id) is None:
+                raise CommitConflictError(
+                    f"snapshot {file.snapshot_id} of table {self._ref.name} expired while its statistics were computed",
+                    hint="compute them again: those of the current snapshot will be computed",
+                )
+            older = _statistics_of(table, file.snapshot_id)
+            replaced[:] = [] if older is None else [older.statistics_path]
+            transaction = table.transaction()
+            stage(transaction, SetStatisticsUpdate(statistics=file))
+            reach("before-statistics-commit", 0)
+            return Staged(transaction)
+
+        def landed(table: Table) -> bool:
+            registered = _statistics_of(table, file.snapshot_id)
+            return registered is not None and registered.statistics_path == path
+
+        try:
+            commit_change(self._ref, MetadataChange("registering statistics", staged, landed))
+        except CommitStateUnknownError:
+            raise
+        except BaseException as error:
+            # Once an attempt was made, only a conflict tells that no other one can land.
+            if not attempts or isinstance(error, CommitConflictError):
+                delete_files(self._table.io, [path])
+            raise
+        reach("after-statistics-commit", 0)
+        delete_files(self._table.io, [each for each in replaced if each != path])
+        return path
+
+    def _write(self, sketches: Mapping[int, ThetaSketch]) -> StatisticsFile:
+        snapshot_id, number = self._head.snapshot_id, self._head.sequence_number or 0
+        blobs = [
+            Blob(_THETA, (field,), snapshot_id, number, {_NDV: str(sketch.estimate)}, sketch.to_bytes())
+            for field, sketch in sketches.items()
+        ]
+        content, footer_size = puffin(blobs)
+        name = f"{snapshot_id}-{uuid.uuid4()}.stats"
+        path = self._table.location_provider().new_metadata_location(name)
+        with storage_errors(path), self._table.io.new_output(path).create() as stream:
+            stream.write(content)
+        described = [
+            BlobMetadata.model_validate(
+                {
+                    **{"type": blob.type, "snapshot-id": snapshot_id, "sequence-number": number},
+                    **{"fields": list(blob.fields), "properties": dict(blob.properties)},
+                }
+            )
+            for blob in blobs
+        ]
+        return StatisticsFile.model_validate(
+            {
+                **{"snapshot-id": snapshot_id, "statistics-path": path, "file-size-in-bytes": len(content)},
+                **{"file-footer-size-in-bytes": footer_size, "blob-metadata": described},
+            }
+        )
+
+
+def _fields(schema: Schema, columns: Sequence[str] | None) -> list[NestedField]:
+    """Return the fields of columns, in the schema's order."""
+    flat = [field for field in schema.fields if isinstance(field.field_type, PrimitiveType)]
+    if columns is None:
+        return flat
+    names = {field.name for field in flat}
+    for column in columns:
+        if column not in names:
+            raise ConfigError(
+                f"column {column!r} has no statistics: the table has no such column, or it is nested",
+                hint=f"one of {', '.join(sorted(names))}",
+            )
+    return [field for field in flat if field.name in columns]
+
+
+def _statistics_of(table: Table, snapshot_id: int) -> StatisticsFile | None:
+    return next((file for file in table.metadata.statistics if file.snapshot_id == snapshot_id), None)
+
+
+def _counts(file: StatisticsFile) -> dict[int, int]:
+    """Return the registered numbers of distinct values by field id."""
+    return {
+        blob.fields[0]: int(blob.properties[_NDV])
+        for blob in file.blob_metadata
+        if blob.type == _THETA and len(blob.fields) == 1 and blob.properties and _NDV in blob.properties
+    }
+
+
+def _parts(files: Sequence[PlannedFile]) -> Iterator[Sequence[PlannedFile]]:
+    """Divide files into the parts of as many tasks, by number."""
+    largest = sorted(files, key=lambda each: each.file.size, reverse=True)
+    yield from (largest[start::_MOST_TASKS] for start in range(min(_MOST_TASKS, len(files))))

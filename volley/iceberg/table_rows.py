@@ -1,0 +1,103 @@
+"""Rows of a table, read in this process without Spark."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from volley.errors import ConfigError, MissingDependencyError
+from volley.iceberg.source import IcebergSource
+from volley.iceberg.source_config import IcebergSourceConfig
+from volley.plan.expressions import Expr
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars
+    import pyarrow as pa
+
+__all__ = ["TableRows"]
+
+_THREADS = min(8, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Rows of a table, read when they are asked for. A frozen value: `select` and `filter` return changed copies.
+
+    `IcebergTable` creates it. Nulls stay nulls, at every level of nested columns.
+
+    Args:
+        config: The table and what to read of it.
+    """
+
+    config: IcebergSourceConfig
+
+    def select(self, *columns: str) -> TableRows:
+        """Return only these columns, in this order."""
+        return TableRows(self.config.with_columns(columns))
+
+    def filter(self, predicate: str | Expr) -> TableRows:
+        """Return only the rows for which a predicate is true; see `IcebergSourceConfig.with_partition_filter`."""
+        if self.config.partition_filter is not None:
+            raise ConfigError("the rows have a filter already", hint='join the conditions: "a = 1 and b = 2"')
+        return TableRows(self.config.with_partition_filter(predicate))
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as Arrow batches; files are read in parallel, and a few of them held in memory.
+
+        Raises:
+            SnapshotNotFoundError: If the table has no such snapshot, branch or tag.
+            ConfigError: If a column or the filter does not fit the table.
+            CatalogError: If the table does not exist, or the catalog can't be reached.
+            SourceError: If a file is gone or damaged.
+        """
+        return self._read()[1]
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table. Raises like `to_batches`."""
+        import pyarrow as pa
+
+        schema, batches = self._read()
+        return pa.Table.from_batches(batches, schema)
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return the rows as a polars DataFrame. Raises like `to_batches`.
+
+        Raises:
+            MissingDependencyError: If polars is not installed.
+        """
+        frame: polars.DataFrame = _installed("polars").from_arrow(self.to_arrow())
+        return frame
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """Return the rows as a relation of DuckDB, in memory. Raises like `to_batches`.
+
+        Args:
+            connection: The connection to use; None = DuckDB's default.
+
+        Raises:
+            MissingDependencyError: If duckdb is not installed.
+        """
+        return (connection or _installed("duckdb")).from_arrow(self.to_arrow())
+
+    def to_source(self) -> IcebergSource:
+        """Return the source with which a job reads these rows."""
+        return IcebergSource(self.config)
+
+    def _read(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        from volley.iceberg.read.reader import read_snapshot
+
+        return read_snapshot(self.config, _THREADS)
+
+    def __repr__(self) -> str:
+        return f"TableRows({self.config.summary})"
+
+
+def _installed(package: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingDependencyError(f"{package} is not installed", hint=f"pip install {package}") from error
