@@ -1,72 +1,115 @@
-"""What it takes to find the files that nobody needs once a table's old snapshots have expired."""
+"""What it takes to expire a table's old snapshots with their files, beside Iceberg's Spark runtime."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile, write_manifest_list
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 
 from benchmarks.benchmark import benchmark
 from benchmarks.lake import Lake
-from benchmarks.rows import Bound, Row
+from benchmarks.peers import runtime_job
+from benchmarks.peers.runtime import runtime
+from benchmarks.rows import RUNTIME, Bound, Row
 from benchmarks.run import Run
-from volley.iceberg.maintain.unneeded import unneeded_files
+from volley.iceberg import SnapshotManager
 from volley.iceberg.pyiceberg_private.entries import data_file
 from volley.iceberg.pyiceberg_private.manifests import manifest_writer
 from volley.iceberg.pyiceberg_private.producer import added_entry
 from volley.iceberg.schema.types import to_iceberg_schema
 
 _SCHEMA = to_iceberg_schema(pa.schema({"id": pa.int64()}))
-_FILES, _WINDOW = 10, 100
-_MOST_MB, _MOST_CPU_SECONDS = 500, 20
+_FILES, _WINDOW, _WARM_UP = 10, 100, 110
+_MOST_MB, _MOST_OF_RUNTIME = 500, 1.0
+_PEERS = {"volley": "Volley", "runtime": RUNTIME}
 
 
 def _bounds(row: Row) -> Iterator[Bound]:
-    if row.case == 10_000:
-        yield from row.below("cpu_seconds", _MOST_CPU_SECONDS, "CPU-seconds")
+    if row.peer != RUNTIME:
         yield from row.below("driver_mb", _MOST_MB, "MB")
+        ratio = row.times_runtime("cpu_seconds")
+        if ratio is not None:
+            yield Bound(
+                f"{row.what}: CPU-seconds", ratio, _MOST_OF_RUNTIME, "× the runtime's", ratio < _MOST_OF_RUNTIME
+            )
 
 
 @benchmark(
+    peers=_PEERS,
     options={"snapshots": (1_000, 10_000)},
     cases="snapshots",
     case="snapshots",
-    figures=("cpu_seconds", "seconds", "driver_mb", "rows"),
+    figures=("cpu_seconds", "seconds", "driver_mb", "jvm_mb", "rows"),
     plots=("cpu_seconds",),
     bounds=_bounds,
 )
 def expiry(run: Run) -> None:
-    """Finding the files of 10,000 expired snapshots of 100 manifests; rows are files (target: linear, below 500 MB)."""
+    """Expiring 10,000 snapshots of 100 manifests, down to the last 100; rows are data files that go."""
     count, lake = int(run.case), Lake(run.folder)
+    lake.catalog().create_namespace("b")
+    _make(lake, "small", _WARM_UP)
+    _make(lake, "t", count)
+    gone = (count - _WINDOW) * _FILES
+    if run.peer == "runtime":
+        found = runtime(run, runtime_job.expire, rows=gone, lake=str(run.folder), keep=_WINDOW)
+        run.results.extend(replace(each, case=run.case) for each in found)
+    else:
+        for table in ("small", "t"):
+            manager = SnapshotManager(replace(lake.config, table=table).ref)
+            run.measure(
+                lambda manager=manager: {"snapshots": len(manager.expire_snapshots(0, _WINDOW).snapshots)}, rows=gone
+            )
+        del run.results[0]
+        assert run.results[0].figures["snapshots"] == count - _WINDOW
+    assert len(lake.table().snapshots()) == _WINDOW
+
+
+def _make(lake: Lake, name: str, count: int) -> None:
+    """A table whose snapshots each add a manifest of some data files, and drop the oldest of a hundred manifests."""
     catalog = lake.catalog()
-    catalog.create_namespace("b")
-    io = catalog.create_table(("b", "t"), _SCHEMA).io
-    snapshots = _snapshots(io, run.folder, count)
-    expired, kept = snapshots[:-_WINDOW], snapshots[-_WINDOW:]
-    run.measure(lambda: {"rows": len(unneeded_files(io, expired, kept))})
+    table = catalog.create_table(("b", f"{name}_empty"), _SCHEMA)
+    snapshots = _snapshots(table, lake.folder / "b" / name, count)
+    last = snapshots[-1].snapshot_id
+    changed = {
+        **{"snapshots": snapshots, "current_snapshot_id": last, "last_sequence_number": last},
+        "snapshot_log": [
+            SnapshotLogEntry(snapshot_id=each.snapshot_id, timestamp_ms=each.timestamp_ms) for each in snapshots
+        ],
+        "refs": {"main": SnapshotRef(snapshot_id=last, snapshot_ref_type=SnapshotRefType.BRANCH)},
+        "location": f"file://{lake.folder}/b/{name}",
+    }
+    path = lake.folder / "b" / name / "metadata" / "00001-made.metadata.json"
+    path.write_text(table.metadata.model_copy(update=changed).model_dump_json())
+    catalog.register_table(("b", name), f"file://{path}")
 
 
-def _snapshots(io: FileIO, folder: Path, count: int) -> list[Snapshot]:
-    """Write snapshots that each add a manifest of some data files, and drop the manifest that is the oldest."""
+def _snapshots(table: Table, folder: Path, count: int) -> list[Snapshot]:
+    (folder / "metadata").mkdir(parents=True)
     snapshots: list[Snapshot] = []
     manifests: list[ManifestFile] = []
     for number in range(1, count + 1):
-        manifests = [*manifests[1 - _WINDOW :], _manifest(io, folder, number)]
+        manifests = [*manifests[1 - _WINDOW :], _manifest(table, folder, number)]
         path = f"file://{folder}/metadata/snap-{number}.avro"
-        with write_manifest_list(2, io.new_output(path), number, None, number, "deflate") as writer:
+        parent = number - 1 or None
+        with write_manifest_list(2, table.io.new_output(path), number, parent, number, "deflate") as writer:
             writer.add_manifests(manifests)
-        fields = {"snapshot-id": number, "sequence-number": number, "timestamp-ms": number, "manifest-list": path}
+        fields = {
+            **{"snapshot-id": number, "parent-snapshot-id": parent, "sequence-number": number},
+            **{"timestamp-ms": number, "manifest-list": path, "summary": {"operation": "append"}, "schema-id": 0},
+        }
         snapshots.append(Snapshot.model_validate(fields))
     return snapshots
 
 
-def _manifest(io: FileIO, folder: Path, number: int) -> ManifestFile:
-    output = io.new_output(f"file://{folder}/metadata/{number}-m0.avro")
+def _manifest(table: Table, folder: Path, number: int) -> ManifestFile:
+    output = table.io.new_output(f"file://{folder}/metadata/{number}-m0.avro")
     with manifest_writer(2, UNPARTITIONED_PARTITION_SPEC, _SCHEMA, output, number, "deflate") as writer:
         for file in range(_FILES):
             path = f"file://{folder}/data/00000-{number}-{file}.parquet"

@@ -15,7 +15,7 @@ from benchmarks.run import Run
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["changes", "compact", "files", "first_epoch", "follow", "kafka", "merge", "read", "table"]
+__all__ = ["changes", "compact", "expire", "files", "first_epoch", "follow", "kafka", "merge", "read", "table"]
 
 _WARM_UP_EPOCHS = 4
 _SETTINGS = {
@@ -145,6 +145,21 @@ def compact(run: Run) -> None:
 
         rewrite("small")
         run.measure(lambda: rewrite("t"), rows=run.options["rows"])
+
+
+def expire(run: Run) -> None:
+    """The snapshots of a table before the last ones."""
+    keep = run.options["keep"]
+    with _session(run) as spark:
+
+        def drop(table: str) -> None:
+            spark.sql(
+                f"call volley.system.expire_snapshots(table => 'b.{table}', older_than => current_timestamp(), "
+                f"retain_last => {keep})"
+            ).collect()
+
+        drop("small")
+        run.measure(lambda: drop("t"), rows=run.options["rows"])
 
 
 def merge(run: Run) -> None:
