@@ -9,8 +9,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from pyiceberg.table import Table
+
 from tests.duck import query
 from tests.processes import plain_environment
+from tests.services.readers import Lake as SparkLake
+from tests.services.readers import spark_sql
 from tests.upserts.maintained_stream import ACTIONS, KILLED, Stream
 from volley.iceberg import orphan_files, remove_orphan_files
 from volley.task.failpoints import COMPACTION_POINTS, DELETE_POINTS, EXPIRY_POINTS, MANIFEST_POINTS, VARIABLE
@@ -67,7 +71,7 @@ def _dies(folder: Path, epochs: int, point: str, dice: random.Random) -> bool:
 
 
 def _check(folder: Path, epochs: int) -> int:
-    """Compare the table with its model, and what two readers see in each snapshot; return its epochs.
+    """Compare the table with its model, and what three readers see in each snapshot; return its epochs.
 
     Nothing is left of the dead runs.
     """
@@ -78,13 +82,21 @@ def _check(folder: Path, epochs: int) -> int:
         remove_orphan_files(stream.lake.config, 0)
         stream.check(epochs)
         assert orphan_files(stream.lake.config, 0) == []
-        table = stream.lake.table()
-        for snapshot in table.snapshots():
-            by_pyiceberg = table.scan(snapshot_id=snapshot.snapshot_id).to_arrow().sort_by("id")
-            scanned = f"iceberg_scan('{table.metadata_location}', snapshot_from_id = {snapshot.snapshot_id})"
-            by_duckdb = query(f"from {scanned} order by id").to_arrow_table()
-            assert by_duckdb.to_pylist() == by_pyiceberg.to_pylist(), snapshot.snapshot_id
+        _check_snapshots(stream.lake.folder, stream.lake.table())
         return epochs
     finally:
         stream.committer._catalog.close()
         stream.lake.close()
+
+
+def _check_snapshots(folder: Path, table: Table) -> None:
+    """Compare the rows of each snapshot, as pyiceberg, DuckDB and Spark read them."""
+    ids = [snapshot.snapshot_id for snapshot in table.snapshots()]
+    name = ".".join(table.name())
+    by_spark = spark_sql(SparkLake(folder), *(f"from volley.{name} version as of {each} order by id" for each in ids))
+    for snapshot, spark_rows in zip(ids, by_spark, strict=True):
+        by_pyiceberg = table.scan(snapshot_id=snapshot).to_arrow().sort_by("id").to_pylist()
+        scanned = f"iceberg_scan('{table.metadata_location}', snapshot_from_id = {snapshot})"
+        by_duckdb = query(f"from {scanned} order by id").to_arrow_table().to_pylist()
+        assert by_duckdb == by_pyiceberg, snapshot
+        assert spark_rows == by_pyiceberg, snapshot
