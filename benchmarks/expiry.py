@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -63,12 +64,14 @@ def expiry(run: Run) -> None:
     else:
         for table in ("small", "t"):
             manager = SnapshotManager(replace(lake.config, table=table).ref)
-            run.measure(
-                lambda manager=manager: {"snapshots": len(manager.expire_snapshots(0, _WINDOW).snapshots)}, rows=gone
-            )
+            run.measure(partial(_expire, manager), rows=gone)
         del run.results[0]
         assert run.results[0].figures["snapshots"] == count - _WINDOW
     assert len(lake.table().snapshots()) == _WINDOW
+
+
+def _expire(manager: SnapshotManager) -> dict[str, int]:
+    return {"snapshots": len(manager.expire_snapshots(0, _WINDOW).snapshots)}
 
 
 def _make(lake: Lake, name: str, count: int) -> None:
@@ -79,15 +82,18 @@ def _make(lake: Lake, name: str, count: int) -> None:
     last = snapshots[-1].snapshot_id
     changed = {
         **{"snapshots": snapshots, "current_snapshot_id": last, "last_sequence_number": last},
-        "snapshot_log": [
-            SnapshotLogEntry(snapshot_id=each.snapshot_id, timestamp_ms=each.timestamp_ms) for each in snapshots
-        ],
-        "refs": {"main": SnapshotRef(snapshot_id=last, snapshot_ref_type=SnapshotRefType.BRANCH)},
+        "snapshot_log": [_logged(each) for each in snapshots],
+        "refs": {"main": SnapshotRef.model_validate({"snapshot-id": last, "type": SnapshotRefType.BRANCH})},
         "location": f"file://{lake.folder}/b/{name}",
     }
     path = lake.folder / "b" / name / "metadata" / "00001-made.metadata.json"
     path.write_text(table.metadata.model_copy(update=changed).model_dump_json())
     catalog.register_table(("b", name), f"file://{path}")
+
+
+def _logged(snapshot: Snapshot) -> SnapshotLogEntry:
+    fields = {"snapshot-id": snapshot.snapshot_id, "timestamp-ms": snapshot.timestamp_ms}
+    return SnapshotLogEntry.model_validate(fields)
 
 
 def _snapshots(table: Table, folder: Path, count: int) -> list[Snapshot]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -17,9 +17,9 @@ from tests import maintenance
 from tests.drivers import Drivers
 from tests.duck import query
 from tests.iceberg.tables import Files, Row
-from volley import ConfigError
+from volley import ConfigError, WriteResult
 from volley.iceberg import IcebergTable, SnapshotManager, orphan_files
-from volley.iceberg.maintain.tasks import Runner
+from volley.sink import ExecutorTask
 from volley.task.failpoints import STATISTICS_POINTS
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -163,12 +163,12 @@ def test_tasks_divide_the_files(files: Files) -> None:
     files.commit([files.data([row(number)]) for number in range(70)])
     tasks = 0
 
-    def run(work: Runner) -> list[object]:
+    def run(work: Sequence[ExecutorTask]) -> list[WriteResult]:
         nonlocal tasks
         tasks = len(work)
         return [task() for task in work]
 
-    assert IcebergTable(files.ref).compute_statistics(["long"], run=run).distinct == {"long": 70}  # type: ignore[arg-type]
+    assert IcebergTable(files.ref).compute_statistics(["long"], run=run).distinct == {"long": 70}
     assert tasks == 64
 
 

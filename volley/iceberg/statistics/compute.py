@@ -164,7 +164,7 @@ class _Computation:
             older = _statistics_of(table, file.snapshot_id)
             replaced[:] = [] if older is None else [older.statistics_path]
             transaction = table.transaction()
-            stage(transaction, SetStatisticsUpdate(statistics=file))
+            stage(transaction, SetStatisticsUpdate.model_validate({"statistics": file}))
             reach("before-statistics-commit", 0)
             return Staged(transaction)
 
