@@ -50,18 +50,12 @@ class ThetaSketch:
         data, starts, lengths = value_bytes(values.drop_null())
         filled = lengths > 0
         hashes = first_halves(data, starts[filled], lengths[filled], _SEED) >> np.uint64(1)
-        return cls()._with(hashes[hashes > 0])
+        return _joined(cls(), hashes[hashes > 0])
 
     def union(self, other: ThetaSketch) -> ThetaSketch:
         """Return the sketch of the values of both."""
         smaller, larger = sorted((self, other), key=lambda sketch: sketch.theta)
-        return smaller._with(larger.hashes)
-
-    def _with(self, hashes: npt.NDArray[np.uint64]) -> ThetaSketch:
-        kept = np.union1d(self.hashes, hashes[hashes < self.theta])
-        if len(kept) <= _MOST:
-            return ThetaSketch(kept, self.theta)
-        return ThetaSketch(kept[:_MOST], int(kept[_MOST]))
+        return _joined(smaller, larger.hashes)
 
     @property
     def estimate(self) -> int:
@@ -77,6 +71,13 @@ class ThetaSketch:
         count = struct.pack("<Q", len(self.hashes)) if longs > 1 else b""
         theta = struct.pack("<Q", self.theta) if longs > 2 else b""
         return head + count + theta + self.hashes.astype("<u8").tobytes()
+
+
+def _joined(sketch: ThetaSketch, hashes: npt.NDArray[np.uint64]) -> ThetaSketch:
+    kept = np.union1d(sketch.hashes, hashes[hashes < sketch.theta])
+    if len(kept) <= _MOST:
+        return ThetaSketch(kept, sketch.theta)
+    return ThetaSketch(kept[:_MOST], int(kept[_MOST]))
 
 
 @cache
