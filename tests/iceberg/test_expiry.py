@@ -164,6 +164,19 @@ def test_a_branchs_own_age_comes_before_the_given_one(plain: History) -> None:
     plain.check(before)
 
 
+def test_a_limit_expires_the_oldest_first(history: History) -> None:
+    ids = [history.append(number) for number in range(5)]
+    before = history.everything()
+    planned = history.manager.expire_snapshots(AT_ONCE, max_snapshots=2, dry_run=True)
+    done = history.manager.expire_snapshots(AT_ONCE, max_snapshots=2)
+    assert [each.id for each in done.snapshots] == [each.id for each in planned.snapshots] == ids[:2]
+    assert list(history.everything()) == ids[2:]
+    history.check(before)
+    assert len(history.manager.expire_snapshots(AT_ONCE, max_snapshots=9).snapshots) == 2
+    history.check(before)
+    assert history.rows() == [0, 1, 2, 3, 4]
+
+
 def test_after_a_rollback(history: History) -> None:
     ids = [history.append(number) for number in range(4)]
     history.manager.rollback_to(ids[1])

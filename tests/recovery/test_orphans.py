@@ -70,6 +70,20 @@ def test_a_dry_run_says_what_would_be_removed(lake: Lake) -> None:
     assert not Path(planned[0]).exists()
 
 
+def test_a_limit_leaves_the_rest_for_the_next_run(lake: Lake) -> None:
+    driver = lake.driver()
+    driver.commit(*write(driver, 0, [0]))
+    dead = sorted(left_behind(lake, number) for number in (1, 2, 3))
+    assert names(remove_orphan_files(lake.config, AT_ONCE, dry_run=True, max_files=1)) == dead[:1]
+    removed = remove_orphan_files(lake.config, AT_ONCE, max_files=2)
+    assert (names(removed), removed.left) == (dead[:2], 1)
+    assert "1 files are left for the next run" in str(removed)
+    late = remove_orphan_files(lake.config, AT_ONCE, max_time="1ms")
+    assert (late, late.bytes, late.left) == ([], 0, 1)
+    assert names(remove_orphan_files(lake.config, AT_ONCE)) == dead[2:]
+    assert lake.rows() == [0]
+
+
 def test_files_of_a_table_inside_the_folder_stay(lake: Lake) -> None:
     """Its metadata tell; the table's own old metadata are orphans nevertheless."""
     driver = lake.driver()

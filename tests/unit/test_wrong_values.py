@@ -305,7 +305,11 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (Upsert, {"key_fields": "id"}, {"key_fields": "x", "order_by": "None x", "op_field": "None x", "strategy": ""}),
     (Overwrite.partitions, {"partitions": {"id": 1}}, {"partitions": ""}),
     (orphan_files, {"table": CONFIG}, {"table": "", "older_than": ""}),
-    (remove_orphan_files, {"table": CONFIG}, {"table": "", "older_than": "", "dry_run": ""}),
+    (
+        remove_orphan_files,
+        {"table": CONFIG},
+        {"table": "", "older_than": "", "dry_run": "", "max_files": "", "max_time": ""},
+    ),
     (publish_branch, {"table": CONFIG}, {"table": ""}),
     (SnapshotManager, {"table": CONFIG}, {"table": ""}),
     (IcebergTable, {"table": CONFIG}, {"table": ""}),
@@ -360,7 +364,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (
         MANAGER.expire_snapshots,
         {},
-        {"older_than": "", "retain_last": "", "snapshot_ids": "", "outside": "", "dry_run": ""},
+        {"older_than": "", "retain_last": "", "snapshot_ids": "", "max_snapshots": "", "outside": "", "dry_run": ""},
     ),
     (SchemaEvolution, {"current": "id int"}, {"current": "", "changes": "list"}),
     (EVOLUTION.add, {"column": "x", "data_type": "int"}, {"column": "x", "data_type": "type"}),

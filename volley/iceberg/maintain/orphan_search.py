@@ -64,7 +64,7 @@ def find_orphans(table: Table, before: datetime) -> OrphanFiles:
     orphans.sort()
     return OrphanFiles(
         [file.path for file in orphans],
-        sum(file.size for file in orphans),
+        [file.size for file in orphans],
         time.monotonic() - began,
         nested,
     )

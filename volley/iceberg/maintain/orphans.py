@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from volley.checks import Duration, duration_or_zero, flag
+from volley.checks import Duration, count, duration_or_zero, flag, optional, seconds
 from volley.iceberg.config import IcebergSinkConfig, table_ref
 from volley.iceberg.maintain.values import OrphanFiles
 from volley.iceberg.storage.errors import storage_errors
@@ -49,18 +49,26 @@ def orphan_files(table: TableRef | IcebergSinkConfig, older_than: Duration = _TH
 
 
 def remove_orphan_files(
-    table: TableRef | IcebergSinkConfig, older_than: Duration = _THREE_DAYS, dry_run: bool = False
+    table: TableRef | IcebergSinkConfig,
+    older_than: Duration = _THREE_DAYS,
+    dry_run: bool = False,
+    *,
+    max_files: int | None = None,
+    max_time: Duration | None = None,
 ) -> OrphanFiles:
-    """Delete the files that `orphan_files` returns, and return them.
+    """Delete the files that `orphan_files` returns, and return those that are deleted.
 
     Args:
         table: A `TableRef`, or a sink's config, of which only the table is used.
         older_than: The minimum age of a file, three days by default. Keep it longer than an epoch takes from its
             first file to its commit: else files of a running job are deleted.
         dry_run: Delete nothing, and return what would be deleted.
+        max_files: The most files to delete. None = all.
+        max_time: The time after which no further file is deleted: a timedelta, seconds or a text such as ``"5m"``.
+            The result says how many files are left.
 
     Raises:
-        ConfigError: If the table's property ``gc.enabled`` is false.
+        ConfigError: If an argument is wrong, or the table's property ``gc.enabled`` is false.
         VolleyError: As for `orphan_files`; files that were deleted before the error stay deleted.
 
     Example:
@@ -73,18 +81,23 @@ def remove_orphan_files(
     from volley.iceberg.storage.listing import file_system
 
     began, before, is_dry = time.monotonic(), _before(older_than), flag("dry_run", dry_run)
+    most, limit = optional(count)("max_files", max_files), optional(seconds)("max_time", max_time)
     loaded = table_ref(table).load()
     check_own_files(loaded, "orphan files", "removed")
     orphans = find_orphans(loaded, before)
     if is_dry:
-        return orphans
+        return orphans.first(most or len(orphans), orphans.seconds)
+    removed = 0
     with storage_errors(loaded.location(), "deleting orphan files in"):
         files = file_system(loaded.io, loaded.location())
-        for path in orphans:
+        for path in orphans[:most]:
+            if limit is not None and time.monotonic() - began > limit:
+                break
             # Another run may have deleted it.
             with suppress(FileNotFoundError):
                 files.rm_file(path)
-    return OrphanFiles(orphans, orphans.bytes, time.monotonic() - began, orphans.nested, removed=True)
+            removed += 1
+    return orphans.first(removed, time.monotonic() - began, removed=True)
 
 
 def _before(older_than: Duration) -> datetime:

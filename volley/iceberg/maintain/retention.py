@@ -28,7 +28,7 @@ class Expired:
     """What an expiry removes from a table's metadata.
 
     Args:
-        snapshots: The snapshots, in the order of the metadata.
+        snapshots: The snapshots.
         refs: The names of branches and tags that are older than their own setting or the table's allows.
     """
 
@@ -49,6 +49,7 @@ class Rule:
         retain_last: The number of snapshots that each branch keeps in any case; None = the table's setting.
         ids: The ids of the snapshots to remove instead, whatever their age; None = by age.
         table: The table's dotted name, for messages.
+        most: The most snapshots to remove by age, oldest first; None = all.
     """
 
     now: datetime
@@ -56,6 +57,7 @@ class Rule:
     retain_last: int | None = None
     ids: frozenset[int] | None = None
     table: str = ""
+    most: int | None = None
 
     def expired(self, metadata: TableMetadata) -> Expired:
         """Return what the rule removes from a table's metadata.
@@ -99,10 +101,11 @@ def _by_age(metadata: TableMetadata, rule: Rule) -> Expired:
     cutoff = rule.cutoff(metadata)
     loose = (snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in referenced)
     kept.update(snapshot.snapshot_id for snapshot in loose if snapshot.timestamp_ms >= cutoff)
-    return Expired(
-        tuple(snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in kept),
-        tuple(sorted(set(metadata.refs) - set(refs))),
+    gone = sorted(
+        (snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in kept),
+        key=lambda snapshot: snapshot.timestamp_ms,
     )
+    return Expired(tuple(gone[: rule.most]), tuple(sorted(set(metadata.refs) - set(refs))))
 
 
 def _by_id(metadata: TableMetadata, ids: Collection[int], table: str) -> Expired:

@@ -230,6 +230,7 @@ class SnapshotManager:
         retain_last: int | None = None,
         *,
         snapshot_ids: Collection[int] | None = None,
+        max_snapshots: int | None = None,
         outside: bool = False,
         dry_run: bool = False,
     ) -> Expiry:
@@ -247,6 +248,7 @@ class SnapshotManager:
             retain_last: The number of snapshots that each branch keeps even if they are older. None = the table's
                 ``history.expire.min-snapshots-to-keep``, one by default.
             snapshot_ids: Expire exactly these snapshots, instead of those that are old; none if it is empty.
+            max_snapshots: The most old snapshots that expire, oldest first; the next call goes on. None = all.
             outside: Delete files outside of the table's own folders too, such as files that were added to the table
                 where they were. Make sure that nobody else needs them.
             dry_run: Change nothing, and return what would be done.
@@ -265,11 +267,14 @@ class SnapshotManager:
         from volley.iceberg.maintain.retention import Rule
 
         ids = _ids(snapshot_ids)
-        if ids is not None and not (older_than is None and retain_last is None):
-            raise ConfigError("both snapshot_ids and an age are given", hint="expire one, then the other")
+        if ids is not None and not (older_than is None and retain_last is None and max_snapshots is None):
+            raise ConfigError("both snapshot_ids and an age or a limit are given", hint="expire one, then the other")
         now = datetime.now(UTC)
         time = None if older_than is None else _cutoff(older_than, now)
-        rule = Rule(now, time, optional(count)("retain_last", retain_last), ids=ids, table=self.ref.name)
+        keep, most = (
+            optional(count)(*each) for each in (("retain_last", retain_last), ("max_snapshots", max_snapshots))
+        )
+        rule = Rule(now, time, keep, ids=ids, table=self.ref.name, most=most)
         run = plan_expiry if flag("dry_run", dry_run) else expire
         return run(self.ref, rule.expired, flag("outside", outside))
 

@@ -354,28 +354,42 @@ class OrphanFiles(list[str]):
 
     Args:
         paths: The locations, in their order.
-        bytes: Their size.
+        sizes: The size of each in bytes.
         seconds: How long it took to find them, and to delete them.
         nested: Folders of other tables inside the table's own: the files in them were left out.
         removed: True if they were deleted.
+        left: The number of orphan files that a limit left for the next run.
     """
 
     def __init__(
         self,
         paths: Sequence[str],
-        bytes: int = 0,
+        sizes: Sequence[int] = (),
         seconds: float = 0.0,
         nested: tuple[str, ...] = (),
         removed: bool = False,
+        left: int = 0,
     ) -> None:
         super().__init__(paths)
-        self.bytes = bytes
+        self.sizes = tuple(sizes)
         self.seconds = seconds
         self.nested = nested
         self.removed = removed
+        self.left = left
+
+    @property
+    def bytes(self) -> int:
+        """Their size."""
+        return sum(self.sizes)
+
+    def first(self, count: int, seconds: float, removed: bool = False) -> OrphanFiles:
+        """Return the first of these files."""
+        return OrphanFiles(self[:count], self.sizes[:count], seconds, self.nested, removed, len(self[count:]))
 
     def __str__(self) -> str:
         verb = "were removed" if self.removed else "belong to no snapshot"
         lines = [f"{len(self):,} files ({self.bytes:,} bytes) {verb}, in {self.seconds:.1f} s"]
         lines += [f"left out, since it is another table's: {folder}" for folder in self.nested]
+        if self.left:
+            lines.append(f"{self.left:,} files are left for the next run")
         return "\n".join(lines)
