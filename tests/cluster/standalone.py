@@ -1,10 +1,11 @@
-"""A Spark standalone cluster of plain processes, from the pip-installed pyspark: one master, two workers."""
+"""A Spark standalone cluster of plain processes, from the pip-installed pyspark: a master and its workers."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,34 +28,35 @@ class Cluster:
 
     Args:
         folder: Where logs, the workers' folders and the drivers' settings go.
+        hosts: The address of each worker, and first of all the master's.
+        watched: Whether executors write down what their Python connects to.
     """
 
     folder: Path
+    hosts: Sequence[str] = HOSTS
+    watched: bool = True
     master: str = field(init=False)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Start it, and wait until both workers are known to the master."""
+        """Start it, and wait until the workers are known to the master."""
         began = time.monotonic()
         port = free_ports(1)[0]
-        self.master = f"spark://{HOSTS[0]}:{port}"
+        self.master = f"spark://{self.hosts[0]}:{port}"
         self._settings("daemons", {"spark.master.rest.enabled": "false", "spark.worker.cleanup.enabled": "false"})
-        self._settings(
-            "spark-defaults.conf",
-            {
-                "spark.executor.memory": "512m",
-                "spark.executorEnv.PYTHONPATH": f"{Path(__file__).parent / 'watched'}:{ROOT}",
-                "spark.executorEnv.VOLLEY_TEST_SEEN": str(self.seen),
-            },
-        )
-        self._start("master", HOSTS[0], "master.Master", "--port", str(port))
+        watch = {
+            "spark.executorEnv.PYTHONPATH": f"{Path(__file__).parent / 'watched'}:{ROOT}",
+            "spark.executorEnv.VOLLEY_TEST_SEEN": str(self.seen),
+        }
+        self._settings("spark-defaults.conf", {"spark.executor.memory": "512m", **(watch if self.watched else {})})
+        self._start("master", self.hosts[0], "master.Master", "--port", str(port))
         wait_for(self._log("master"), "New state: ALIVE", self._processes["master"])
         self.heal()
-        print(f"started a Spark cluster in {time.monotonic() - began:.1f} s: {self.master}, workers on {HOSTS}")
+        print(f"started a Spark cluster in {time.monotonic() - began:.1f} s: {self.master}, workers on {self.hosts}")
 
     def heal(self) -> None:
         """Start the workers that are not there."""
-        dead = [host for host in HOSTS if host not in self._processes or self._processes[host].poll() is not None]
+        dead = [host for host in self.hosts if host not in self._processes or self._processes[host].poll() is not None]
         for host in dead:
             folder = str(self.folder / f"work-{host}")
             self._start(
@@ -72,7 +74,7 @@ class Cluster:
 
     def environment(self) -> dict[str, str]:
         """What a driver on this machine is told by its environment; none of it is for Volley."""
-        return {"SPARK_CONF_DIR": str(self.folder), "SPARK_LOCAL_IP": HOSTS[0]}
+        return {"SPARK_CONF_DIR": str(self.folder), "SPARK_LOCAL_IP": self.hosts[0]}
 
     @property
     def seen(self) -> Path:
@@ -81,7 +83,7 @@ class Cluster:
 
     def alive(self) -> list[str]:
         """The workers that run."""
-        return [host for host in HOSTS if self._processes[host].poll() is None]
+        return [host for host in self.hosts if self._processes[host].poll() is None]
 
     def _start(self, name: str, host: str, kind: str, *options: str) -> None:
         command = [str(SPARK_HOME / "bin" / "spark-class"), f"{DEPLOY}.{kind}", "--host", host, "--webui-port", "0"]

@@ -1,0 +1,70 @@
+"""Files → Iceberg on a standalone cluster: what a row costs, and what the driver does, with more workers and rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from benchmarks.benchmark import benchmark
+from benchmarks.events import events_folder
+from benchmarks.lake import Lake
+from benchmarks.run import Run
+from tests.cluster.standalone import Cluster
+from volley import Environment, FileSource, IcebergSink, col
+
+_FILES, _FILES_PER_EPOCH = 16, 4
+_WARM_UP = (160_000, 10_000)
+
+
+@benchmark(
+    # One core each, on this machine's cores.
+    options={"workers": (1, 2, 4), "rows_per_file": (250_000, 1_000_000)},
+    cases="workers",
+    case="workers",
+    figures=("rows_per_cpu_second", "cpu_us_a_row", "driver_ms_an_epoch", "rows", "seconds", "worker_mb"),
+    plots=("cpu_us_a_row", "driver_ms_an_epoch"),
+)
+def scale_workers(run: Run) -> None:
+    """Rows through a standalone cluster, four epochs of four files: CPU a row, and of the driver alone an epoch."""
+    hosts = tuple(f"127.0.0.{number + 1}" for number in range(int(run.case)))
+    with _cluster(run.folder, hosts) as cluster:
+        environment = Environment(cluster.master, checkpoint_dir=str(run.folder / "checkpoints"))
+        _copy(run, environment, "warm_up", events_folder(*_WARM_UP))
+        for rows_per_file in run.options["rows_per_file"]:
+            rows = _FILES * rows_per_file
+            folder, name = events_folder(rows, rows_per_file), f"of_{rows_per_file}"
+            before = _driver_seconds()
+            figures = run.measure(lambda folder=folder, name=name: _copy(run, environment, name, folder), rows=rows)
+            epochs = _FILES // _FILES_PER_EPOCH
+            figures["driver_ms_an_epoch"] = (_driver_seconds() - before) * 1e3 / epochs
+            figures["cpu_us_a_row"] = figures["cpu_seconds"] * 1e6 / rows
+            run.results[-1] = replace(run.results[-1], peer=f"{rows / 1e6:g} M rows")
+
+
+@contextmanager
+def _cluster(folder: Path, hosts: tuple[str, ...]) -> Iterator[Cluster]:
+    cluster = Cluster(folder, hosts, watched=False)
+    try:
+        cluster.start()
+        os.environ.update(cluster.environment())
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _copy(run: Run, environment: Environment, name: str, folder: Path) -> None:
+    files = FileSource(folder, format="parquet", max_files_per_epoch=_FILES_PER_EPOCH)
+    sink = IcebergSink(replace(Lake(run.folder).config, table=name))
+    environment.from_source(files).filter_expr(col("id") >= 0).to_sink(sink).execute(name)
+
+
+def _driver_seconds() -> float:
+    """Return the CPU-seconds of this process and of the JVM that it has started for the driver."""
+    own = psutil.Process()
+    jvms = (child for child in own.children() if "org.apache.spark.deploy.SparkSubmit" in child.cmdline())
+    return sum(sum(process.cpu_times()[:2]) for process in (own, *jvms))
