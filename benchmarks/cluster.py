@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -39,7 +40,7 @@ def scale_workers(run: Run) -> None:
             rows = _FILES * rows_per_file
             folder, name = events_folder(rows, rows_per_file), f"of_{rows_per_file}"
             before = _driver_seconds()
-            figures = run.measure(lambda folder=folder, name=name: _copy(run, environment, name, folder), rows=rows)
+            figures = run.measure(partial(_copy, run, environment, name, folder), rows=rows)
             epochs = _FILES // _FILES_PER_EPOCH
             figures["driver_ms_an_epoch"] = (_driver_seconds() - before) * 1e3 / epochs
             figures["cpu_us_a_row"] = figures["cpu_seconds"] * 1e6 / rows

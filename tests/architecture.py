@@ -20,7 +20,7 @@ secrets
 checks
 types
 epoch bad_rows registry exposition storage maintenance
-metrics plan.functions
+metrics endpoint plan.functions
 plan.expression_nodes plan.namespaces
 plan.expressions
 source sink

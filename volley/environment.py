@@ -10,10 +10,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
 
 from volley import checks
+from volley.endpoint import Endpoint
 from volley.engine.options import Start, StartOptions
 from volley.epoch import WriteResult
 from volley.errors import ConfigError, PlanError
-from volley.exposition import Endpoint
 from volley.metrics import Metrics
 from volley.plan import nodes
 from volley.sink import ExecutorTask
@@ -100,11 +100,15 @@ class Environment:
 
                 `backfill`: True writes the rows of all epochs so far to sinks that are new since the job's last run.
 
-                `metrics_port`: The HTTP port at which Prometheus can scrape the metrics while the job runs; 0 = a free
-                port, see `Job.metrics_url`; None = no endpoint.
+                `metrics_port`: The HTTP port that serves ``/metrics`` to Prometheus while the job runs, and beside it
+                ``/healthz`` and ``/readyz``; 0 = a free port, see `Job.metrics_url`; None = no endpoint.
 
                 `metrics_host`: The address to listen at; default ``"127.0.0.1"``. In a container use ``"0.0.0.0"``, so
                 that other hosts can reach it.
+
+                `healthy_within`: ``/healthz`` answers 503 once nothing was committed for this long: seconds, a
+                timedelta or a text such as ``"5m"``. Take longer than the sources may be silent. None = the job is
+                healthy as long as it runs.
 
         Raises:
             ConfigError: If there is no pipeline, or an option is wrong.
@@ -250,7 +254,8 @@ class Environment:
         epochs = launch(
             writes, path, start, checkpoint, lambda: self.spark or open_session(self.master), metrics, on_failure
         )
-        job = Job(epochs, endpoint)
+        assert start.healthy_within is None or isinstance(start.healthy_within, timedelta)
+        job = Job(epochs, endpoint, start.healthy_within)
         sources = [read.source for read in nodes.reads(writes, path)]
         job._start(self._interval(writes), all(source.bounded for source in sources))
         checkpoint.forget()

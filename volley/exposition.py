@@ -1,4 +1,4 @@
-"""Prometheus: the metrics in its text format, and an HTTP endpoint that serves them while a job runs."""
+"""Prometheus: the metrics in its text format."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from volley.errors import ConfigError, JobError
+from volley.errors import ConfigError
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-__all__ = ["Endpoint", "Exposed", "Series", "exposition"]
+__all__ = ["Exposed", "Series", "exposition", "registry"]
 
 _COUNTERS = {
     "records_written": "Rows written to data files",
@@ -106,46 +106,16 @@ def exposition(exposed: Exposed, prefix: str) -> str:
 
     if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", prefix):
         raise ConfigError(f"metrics prefix {prefix!r} is not valid", hint="letters, digits and _; no digit first")
-    return generate_latest(_registry(lambda: exposed, prefix)).decode()
+    return generate_latest(registry(lambda: exposed, prefix)).decode()
 
 
-class Endpoint:
-    """Serves the metrics over HTTP in a daemon thread until it is closed.
-
-    Attributes:
-        url: The address of the metrics.
+def registry(read: Callable[[], Exposed], prefix: str) -> CollectorRegistry:
+    """Return a registry of these metrics alone, which reads them at every scrape.
 
     Args:
         read: Returns the current metrics.
-        host: The address to listen at.
-        port: The port; 0 = a free one.
-
-    Raises:
-        JobError: If the port is in use, or the address is not one of this machine.
+        prefix: What every name starts with.
     """
-
-    def __init__(self, read: Callable[[], Exposed], host: str, port: int) -> None:
-        from prometheus_client import start_http_server
-
-        try:
-            self._server, self._thread = start_http_server(port, host, _registry(read, "volley"))
-        except OSError as error:
-            raise JobError(
-                f"metrics can't be served at {host}:{port}: {error}",
-                hint="take another metrics_port, or 0 for a free one; metrics_host is an address of this machine",
-            ) from error
-        url_host = f"[{host}]" if ":" in host else host
-        self.url = f"http://{url_host}:{self._server.server_port}/metrics"
-
-    def close(self) -> None:
-        """Stop serving and free the port."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-def _registry(read: Callable[[], Exposed], prefix: str) -> CollectorRegistry:
-    """Return a registry of these metrics alone, which reads them at every scrape."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.registry import Collector
 

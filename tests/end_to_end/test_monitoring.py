@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 import pyarrow as pa
@@ -25,6 +27,7 @@ from volley import (
     JobError,
     MemorySink,
     MemorySource,
+    RateSource,
     col,
 )
 from volley.engine.terminal import _line
@@ -112,6 +115,43 @@ def test_the_endpoint_tells_the_sinks_apart_and_ends_with_the_job(
     assert job.metrics.records_written == 12
     with pytest.raises(URLError, match="refused"):
         scraped(job)
+
+
+def answer(job: Job, path: str) -> tuple[int, str]:
+    """The status and the text of one of the endpoint's paths."""
+    assert job.metrics_url
+    try:
+        with urlopen(job.metrics_url.replace("/metrics", path), timeout=10) as found:
+            return found.status, found.read().decode().strip()
+    except HTTPError as error:
+        return error.code, error.read().decode().strip()
+
+
+def test_probes_tell_whether_the_job_is_ready_and_healthy(native: Environment, gate: Path) -> None:
+    def slow(row: dict[str, Any]) -> dict[str, Any]:
+        wait_until(gate.exists, 120, "the gate")
+        return row
+
+    stream = native.from_source(MemorySource([{"id": 1}, {"id": 2}], rows_per_epoch=1)).map(slow)
+    job = stream.to_sink(MemorySink("out")).start("probed", metrics_port=0, healthy_within="0.5s")
+    assert answer(job, "/readyz") == (503, "job 'probed' has not finished an epoch yet")
+    wait_until(lambda: answer(job, "/healthz")[0] == 503, 60, "the bound")
+    assert re.fullmatch(r"job 'probed' has committed nothing for \d+ s", answer(job, "/healthz")[1])
+    assert answer(job, "/elsewhere") == (404, "no /elsewhere: /metrics, /healthz, /readyz")
+    assert scraped(job)
+    gate.touch()
+    assert job.wait(60)
+
+
+def test_a_job_without_a_bound_is_healthy_while_it_runs(native: Environment) -> None:
+    often = replace(native, checkpoint_interval=0)
+    stream = often.from_source(RateSource(rows_per_second=10)).to_sink(MemorySink("out"))
+    job = stream.start("steady", metrics_port=0)
+    try:
+        wait_while_it_runs(job, lambda: answer(job, "/readyz") == (200, "ok"), "an epoch")
+        assert answer(job, "/healthz") == (200, "ok")
+    finally:
+        job.stop()
 
 
 def test_a_port_that_is_taken_is_told_before_anything_is_written(

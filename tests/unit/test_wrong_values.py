@@ -101,6 +101,7 @@ STARTS = {
     "backfill": FLAG,
     "metrics_port": "None 5",
     "metrics_host": "x",
+    "healthy_within": f"None {DURATION}",
 }
 
 # What is called, a call of it that is right, and of each parameter which of the wrong values are right after all.

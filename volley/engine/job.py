@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 
 from volley import checks
+from volley.endpoint import Endpoint
 from volley.engine.acknowledge import Readers
 from volley.engine.epochs import EpochResult, Epochs
 from volley.engine.running import release
 from volley.errors import JobError, VolleyError
-from volley.exposition import Endpoint
 from volley.maintenance import MaintenanceReport
 from volley.metrics import EpochProgress
 from volley.spark.errors import is_slow_start, translate
@@ -120,7 +120,9 @@ class Job:
         (True, 1)
     """
 
-    def __init__(self, epochs: Epochs, endpoint: Endpoint | None) -> None:
+    def __init__(
+        self, epochs: Epochs, endpoint: Endpoint | None = None, healthy_within: timedelta | None = None
+    ) -> None:
         self.name = epochs.job
         self.metrics = epochs.metrics
         self.metrics_url = endpoint.url if endpoint else None
@@ -139,6 +141,10 @@ class Job:
         self._query: StreamingQuery | None = None
         self._query_id: str | None = None
         self._ends = State.FINISHED
+        self._healthy_within = healthy_within
+        self._watcher: threading.Thread | None = None
+        if endpoint:
+            endpoint.probe(self._unhealthy, self._unready)
 
     @property
     def progress(self) -> Progress:
@@ -219,7 +225,10 @@ class Job:
         self._ends = State.FINISHED if bounded else State.STOPPED
         for committer in self._epochs.committers:
             committer.start()
-        threading.Thread(target=self._watch, args=[writer.start], name=f"volley-{self.name}", daemon=True).start()
+        self._watcher = threading.Thread(
+            target=self._watch, args=[writer.start], name=f"volley-{self.name}", daemon=True
+        )
+        self._watcher.start()
 
     def _watch(self, start: Callable[[], StreamingQuery]) -> None:
         state = self._ends
@@ -244,6 +253,20 @@ class Job:
             self._endpoint.close()
         release(self._epochs.log.checkpoint)
         self._ended.set()
+
+    def _unhealthy(self) -> str | None:
+        """Return why the job is not healthy; None if it is."""
+        if self._watcher is not None and not self._watcher.is_alive():
+            return f"job {self.name!r} has ended"
+        since = self.metrics.snapshot().seconds_since_last_commit
+        seconds = time.monotonic() - self._began if since is None else since
+        if self._healthy_within is None or seconds <= self._healthy_within.total_seconds():
+            return None
+        return f"job {self.name!r} has committed nothing for {seconds:.0f} s"
+
+    def _unready(self) -> str | None:
+        """Return why the job is not ready; None once an epoch is done."""
+        return None if self._progress.epochs else f"job {self.name!r} has not finished an epoch yet"
 
     def _log_nothing_new(self) -> None:
         log = self._epochs.log

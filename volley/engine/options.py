@@ -22,6 +22,7 @@ class StartOptions(TypedDict, total=False):
     backfill: bool
     metrics_port: int | None
     metrics_host: str
+    healthy_within: checks.Duration | None
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Start:
     backfill: bool = False
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
+    healthy_within: checks.Duration | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -43,6 +45,7 @@ class Start:
         checks.optional(checks.one_of(("append", "replace")))("into", self.into)
         checks.optional(_port)("metrics_port", self.metrics_port)
         checks.text("metrics_host", self.metrics_host)
+        checks.keep(self, healthy_within=checks.optional(checks.duration))
         if self.fresh and self.backfill:
             raise ConfigError(
                 "fresh and backfill are both given",
