@@ -1,23 +1,24 @@
-"""Client of a schema registry (Confluent's protocol): schemas by id, and the latest schema of a topic."""
+"""Schemas of a schema registry, by Confluent's client: by id, and the latest one of a topic."""
 
 from __future__ import annotations
 
-import base64
-import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit, urlunsplit
 
-from volley.errors import ConfigError, JobError, SourceError
-from volley.secrets import redact_uri
+from volley.errors import ConfigError, JobError, SourceError, VolleyError
+from volley.secrets import redact, redact_uri, redacted
 
 if TYPE_CHECKING:
-    from urllib.request import Request
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 __all__ = ["Registry"]
 
-_NOT_FOUND = 404
+_RETRIES, _RETRY_MS, _LONGEST_RETRY_MS = 2, 200, 2_000
 
 
 @dataclass(frozen=True)
@@ -36,54 +37,48 @@ class Registry:
         """Return the schema with this id; cached per process.
 
         Raises:
-            SourceError: If the registry has no such schema.
+            SourceError: If the registry has no such schema, or it is not Avro.
             JobError: If the registry does not answer.
         """
-        return _schema(self, number)
+        with self._asked(SourceError(f"the schema registry has no schema {number}")):
+            return _avro(_client(self).get_schema(number), f"schema {number}")
 
     def latest(self, subject: str) -> str:
         """Return the latest schema of a subject.
 
         Raises:
             ConfigError: If the registry has no such subject.
+            SourceError: If the schema is not Avro.
             JobError: If the registry does not answer.
         """
-        response = self.get(f"subjects/{quote(subject, safe='')}/versions/latest")
-        if response is None:
-            raise ConfigError(f"{redact_uri(self.url)} has no subject {subject!r}", hint="give the schema: schema=…")
-        return _avro(response, subject)
+        missing = ConfigError(f"{redact_uri(self.url)} has no subject {subject!r}", hint="give the schema: schema=…")
+        with self._asked(missing):
+            return _avro(_client(self).get_latest_version(subject).schema, subject)
 
-    def get(self, path: str) -> dict[str, Any] | None:
-        """Return the JSON response for a path; None if the registry has no such resource."""
+    @contextmanager
+    def _asked(self, missing: VolleyError) -> Iterator[None]:
+        """Translate the errors of a request.
+
+        Args:
+            missing: The error if there is no such schema or subject.
+        """
         # Slow to import.
-        from urllib.error import HTTPError
-        from urllib.request import urlopen
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
-            with urlopen(self._request(path), timeout=self.timeout) as response:
-                answer: dict[str, Any] = json.load(response)
-                return answer
-        except HTTPError as error:
-            if error.code == _NOT_FOUND:
-                return None
-            raise self._failed(f"{error.code} {error.reason}") from None
-        except (OSError, ValueError) as error:
-            raise self._failed(str(error)) from None
+            yield
+        except VolleyError:
+            raise
+        except SchemaRegistryError as error:
+            if error.http_status_code == HTTPStatus.NOT_FOUND:
+                raise missing from redacted(error)
+            raise self._failed(error, f"{error.http_status_code} {error.error_message}") from redacted(error)
+        except Exception as error:
+            raise self._failed(error, str(error) or type(error).__name__) from redacted(error)
 
-    def _request(self, path: str) -> Request:
-        from urllib.request import Request
-
-        parts = urlsplit(self.url)
-        host = parts.netloc.rpartition("@")[2]
-        headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
-        if parts.username is not None:
-            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
-        return Request(f"{urlunsplit((parts.scheme, host, parts.path, '', '')).rstrip('/')}/{path}", headers=headers)
-
-    def _failed(self, reason: str) -> JobError:
+    def _failed(self, error: Exception, reason: str) -> JobError:
         return JobError(
-            f"the schema registry {redact_uri(self.url)} gave no schema: {redact_uri(reason)}",
+            f"the schema registry {redact_uri(self.url)} gave no schema: {redact(reason)}",
             hint="check registry=…, its user and password, and that it runs",
         )
 
@@ -91,15 +86,24 @@ class Registry:
         return f"Registry({redact_uri(self.url)!r})"
 
 
-@lru_cache(maxsize=1_000)
-def _schema(registry: Registry, number: int) -> str:
-    response = registry.get(f"schemas/ids/{number}")
-    if response is None:
-        raise SourceError(f"the schema registry has no schema {number}")
-    return _avro(response, f"schema {number}")
+@lru_cache(maxsize=16)
+def _client(registry: Registry) -> SchemaRegistryClient:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    parts = urlsplit(registry.url)
+    settings: dict[str, object] = {
+        "url": urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")),
+        "timeout": registry.timeout,
+        "max.retries": _RETRIES,
+        "retries.wait.ms": _RETRY_MS,
+        "retries.max.wait.ms": _LONGEST_RETRY_MS,
+    }
+    if parts.username is not None:
+        settings["basic.auth.user.info"] = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return SchemaRegistryClient(settings)
 
 
-def _avro(response: dict[str, Any], name: str) -> str:
-    if response.get("schemaType", "AVRO") != "AVRO" or response.get("references"):
+def _avro(schema: Schema, name: str) -> str:
+    if (schema.schema_type or "AVRO") != "AVRO" or schema.references:
         raise SourceError(f"{name} is not Avro, or refers to others", hint="Volley reads Avro that stands for itself")
-    return str(response["schema"])
+    return str(schema.schema_str)

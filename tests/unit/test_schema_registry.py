@@ -1,0 +1,110 @@
+"""Schemas of a registry: found by id and subject, retried while it is busy, refused with the reason and no secret."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from volley import ConfigError, JobError, SourceError
+from volley.formats.schema_registry import Registry
+
+_LONG = '{"type": "long"}'
+
+
+@dataclass
+class Server:
+    """A registry that asks for a password.
+
+    Args:
+        answers: The status and the body for each path; several are given one after the other.
+        asked: The paths of all requests.
+    """
+
+    answers: dict[str, list[tuple[int, dict[str, Any]]]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    url: str = ""
+
+    def answer(self, path: str, login: str | None) -> tuple[int, dict[str, Any]]:
+        self.asked.append(path)
+        if login != "Basic bWU6cEBzcw==":
+            return 401, {"error_code": 40101, "message": "wrong password"}
+        left = self.answers.get(path, [(404, {"error_code": 40403, "message": "not found"})])
+        return left.pop(0) if len(left) > 1 else left[0]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = made.answer(self.path.partition("?")[0], self.headers["Authorization"])
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *arguments: object) -> None:
+            """Say nothing."""
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=http.serve_forever, daemon=True).start()
+    made.url = f"http://me:p%40ss@127.0.0.1:{http.server_port}"
+    yield made
+    http.shutdown()
+    http.server_close()
+
+
+def test_a_schema_is_asked_for_once(server: Server) -> None:
+    server.answers["/schemas/ids/7"] = [(200, {"schema": _LONG})]
+    registry = Registry(server.url, 5)
+    assert [registry.schema(7), registry.schema(7), Registry(server.url, 5).schema(7)] == [_LONG] * 3
+    assert server.asked == ["/schemas/ids/7"]
+
+
+def test_the_latest_schema_of_a_subject(server: Server) -> None:
+    found = {"subject": "a/b-value", "version": 3, "id": 7, "schema": _LONG}
+    server.answers["/subjects/a%2Fb-value/versions/latest"] = [(200, found)]
+    assert Registry(server.url, 5).latest("a/b-value") == _LONG
+    with pytest.raises(ConfigError, match="has no subject 'other'") as raised:
+        Registry(server.url, 5).latest("other")
+    assert "p%40ss" not in str(raised.value)
+
+
+def test_a_busy_registry_is_asked_again(server: Server) -> None:
+    server.answers["/schemas/ids/8"] = [(503, {"message": "busy"}), (200, {"schema": _LONG})]
+    assert Registry(server.url, 5).schema(8) == _LONG
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "more", [{"schemaType": "JSON"}, {"references": [{"name": "other", "subject": "other", "version": 1}]}]
+)
+def test_what_is_not_avro_alone_is_refused(server: Server, more: dict[str, Any]) -> None:
+    server.answers["/schemas/ids/9"] = [(200, {"schema": _LONG, **more})]
+    with pytest.raises(SourceError, match="schema 9 is not Avro, or refers to others"):
+        Registry(server.url, 5).schema(9)
+
+
+def test_a_schema_that_is_not_there(server: Server) -> None:
+    with pytest.raises(SourceError, match="the schema registry has no schema 10"):
+        Registry(server.url, 5).schema(10)
+
+
+def test_a_wrong_password_is_told_without_it(server: Server) -> None:
+    with pytest.raises(JobError, match="401 wrong password") as raised:
+        Registry(server.url.replace("p%40ss", "hush-hush"), 5).schema(7)
+    assert "hush" not in f"{raised.value!r} {raised.value.__cause__!r}"
+
+
+def test_a_registry_that_is_not_there() -> None:
+    with pytest.raises(JobError, match=r"gave no schema: .*refused") as raised:
+        Registry("http://me:hush-hush@127.0.0.1:9", 1).schema(7)
+    assert "registry=" in str(raised.value.hint)
+    assert "hush" not in str(raised.value)
