@@ -19,7 +19,7 @@ errors
 secrets
 checks
 types
-epoch bad_rows registry exposition storage maintenance
+epoch bad_rows registry exposition figures storage maintenance
 metrics endpoint plan.functions
 plan.expression_nodes plan.namespaces
 plan.expressions

@@ -42,9 +42,10 @@ if TYPE_CHECKING:
         TableReplacedError,
         VolleyError,
     )
+    from volley.figures import EpochProgress, Lag
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
     from volley.maintenance import MaintenanceReport, MaintenanceRun
-    from volley.metrics import EpochProgress, Lag, Metrics, MetricsSnapshot
+    from volley.metrics import Metrics, MetricsSnapshot
     from volley.plan.choices import coalesce, concat_str, greatest, least, when
     from volley.plan.expressions import Expr, col, lit
     from volley.plan.sql import sql
@@ -147,7 +148,8 @@ _MODULES = {
     "errors": _ERRORS,
     "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergSource", "IcebergSourceConfig", "IcebergStorage"],
     "maintenance": ["MaintenanceReport", "MaintenanceRun"],
-    "metrics": ["EpochProgress", "Lag", "Metrics", "MetricsSnapshot"],
+    "figures": ["EpochProgress", "Lag"],
+    "metrics": ["Metrics", "MetricsSnapshot"],
     "plan.choices": ["coalesce", "concat_str", "greatest", "least", "when"],
     "plan.expressions": ["Expr", "col", "lit"],
     "plan.sql": ["sql"],

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from volley.metrics import Lag
+    from volley.figures import Lag
     from volley.plan.expression_nodes import ExprNode
 
 __all__ = ["Offset", "Reader", "Source", "SourceContext", "SparkSource", "Split", "SplitReader"]

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from volley.errors import SourceError, VolleyError
-from volley.metrics import Lag
+from volley.figures import Lag
 from volley.secrets import redact_uri, redacted
 from volley.source import Reader
 from volley.spark.log import NO_OFFSET, SparkLog

@@ -22,8 +22,8 @@ from volley.engine.acknowledge import Readers
 from volley.engine.epochs import EpochResult, Epochs
 from volley.engine.running import release
 from volley.errors import JobError, VolleyError
+from volley.figures import EpochProgress
 from volley.maintenance import MaintenanceReport
-from volley.metrics import EpochProgress
 from volley.spark.errors import is_slow_start, translate
 from volley.task.failpoints import reach
 

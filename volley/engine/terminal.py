@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from volley.engine.job import Job, Progress
-from volley.metrics import EpochProgress
+from volley.figures import EpochProgress
 
 __all__ = ["follow", "show"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from volley.epoch import WriteResult
-from volley.metrics import EpochProgress
+from volley.figures import EpochProgress
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

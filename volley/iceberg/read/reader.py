@@ -20,6 +20,7 @@ from pyiceberg.table import Table
 from volley.arrow.nodes import CompiledSteps, lower
 from volley.bad_rows import BadRow, PositionedBatch, numbered
 from volley.errors import CatalogUnreachableError
+from volley.figures import Lag
 from volley.formats.packing import Part, pack
 from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.read.changed_files import ChangeSplit
@@ -42,7 +43,6 @@ from volley.iceberg.read.scope import (
 )
 from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental
-from volley.metrics import Lag
 from volley.plan import nodes
 from volley.plan.expression_nodes import Call, Column, ExprNode, column_names
 from volley.plan.expressions import lit

@@ -1,0 +1,88 @@
+"""Values that metrics consist of: histograms, the progress of an epoch, the lag behind a source."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+
+__all__ = ["EpochProgress", "Histogram", "Lag"]
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Observations counted in buckets, and their sum.
+
+    Args:
+        bounds: The upper bounds of the buckets, ascending, inclusive; one more bucket counts what is above the last.
+        counts: The observations in each bucket, not cumulative; one more than there are bounds.
+        total: The sum of all observations.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float = 0.0
+
+    @classmethod
+    def empty(cls, bounds: tuple[float, ...]) -> Histogram:
+        """Return a histogram without observations."""
+        return cls(bounds, (0,) * (len(bounds) + 1))
+
+    def observe(self, value: float, times: int = 1) -> Histogram:
+        """Return the histogram with `times` more observations of `value`."""
+        index = bisect_left(self.bounds, value)
+        counts = (*self.counts[:index], self.counts[index] + times, *self.counts[index + 1 :])
+        return replace(self, counts=counts, total=self.total + value * times)
+
+    def cumulated(self) -> list[tuple[str, float]]:
+        """Return Prometheus' buckets: each bound as text, and the number of observations up to it."""
+        seen, buckets = 0, []
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+            seen += count
+            buckets.append((bound, float(seen)))
+        return buckets
+
+
+@dataclass(frozen=True)
+class EpochProgress:
+    """The progress of the running epoch: the sums over its finished tasks.
+
+    Args:
+        number: The epoch's number.
+        tasks: Finished tasks.
+        rows: Rows that they wrote; a row that goes to two sinks counts once.
+        files: Files that they wrote.
+        bytes: Encoded bytes that they wrote.
+        seconds: Time since the start of the epoch, in seconds.
+
+    Example:
+        >>> EpochProgress(7, tasks=2, rows=500).rows
+        500
+    """
+
+    number: int
+    tasks: int = 0
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a job is behind the end of a source.
+
+    Args:
+        source: The source's name in metrics.
+        rows: The number of rows that are not read yet.
+        seconds: The age of the oldest of them; 0 if there are none.
+        snapshots: The number of snapshots of a table that are not read yet.
+
+    Example:
+        >>> Lag("db.events", rows=1_000, seconds=2.5).rows
+        1000
+    """
+
+    source: str
+    rows: int | None = None
+    seconds: float | None = None
+    snapshots: int | None = None
