@@ -233,6 +233,24 @@ def test_each_spec_has_manifests_of_its_own(make: Make) -> None:
     assert events.rows() == events.duckdb_rows() == rows
 
 
+def test_a_limit_leaves_whole_groups_for_the_next_run(make: Make) -> None:
+    events = make()
+    for number in range(3):
+        events.append((number, number))
+    with events.table().update_spec() as spec:
+        spec.add_field("id", IdentityTransform(), "id")
+    for number in range(3, 6):
+        events.append((number, number))
+    rows = events.rows()
+    planned = events.events.rewrite_manifests(dry_run=True, max_bytes=1)
+    first = events.events.rewrite_manifests(max_bytes=1)
+    assert (first.replaced, first.manifests_after, first.left) == (planned.replaced, 4, planned.left) == (3, 4, 3)
+    assert str(first).endswith("; 3 are left for the next run")
+    second = events.events.rewrite_manifests(max_bytes=1 << 30)
+    assert (second.replaced, second.manifests_after, second.left) == (3, 2, 0)
+    assert events.rows() == events.duckdb_rows() == rows
+
+
 def test_a_spec_whose_column_was_dropped(make: Make) -> None:
     events = make()
     for number in range(3):

@@ -314,7 +314,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (publish_branch, {"table": CONFIG}, {"table": ""}),
     (SnapshotManager, {"table": CONFIG}, {"table": ""}),
     (IcebergTable, {"table": CONFIG}, {"table": ""}),
-    (IcebergTable(CONFIG).rewrite_manifests, {}, {"dry_run": ""}),
+    (IcebergTable(CONFIG).rewrite_manifests, {}, {"dry_run": "", "max_bytes": ""}),
     (Environment().task_runner, {}, {}),
     (when, {"condition": True}, {"condition": "None 5 negative 0.5 nan True x empty bytes"}),
     # There is no such table: what is right fails too.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from volley.checks import Duration, Instant, flag, names
+from volley.checks import Duration, Instant, count, flag, names, optional
 from volley.epoch import WriteResult
 from volley.errors import ConfigError
 from volley.iceberg.changes import Changes, changes_between
@@ -82,7 +82,7 @@ class IcebergTable:
         """Return the changes of the rows after one snapshot up to another; see `changes_between`."""
         return changes_between(self.ref, start, end, keys)
 
-    def rewrite_manifests(self, dry_run: bool = False) -> ManifestRewrite:
+    def rewrite_manifests(self, dry_run: bool = False, *, max_bytes: int | None = None) -> ManifestRewrite:
         """Regroup the entries of the manifests of the `TableRef`'s branch by partition, in one commit.
 
         Every commit adds manifests, and a query reads each one that may have a partition it needs. Afterwards a
@@ -93,10 +93,13 @@ class IcebergTable:
 
         Args:
             dry_run: Change nothing, and return what would be done.
+            max_bytes: The most bytes of manifests to rewrite: of those whose partitions overlap together all, or none,
+                and the first of such groups in any case. None = all.
 
         Raises:
-            ConfigError: If the table's manifests can't be written: its format version is 3, they are encrypted, or a
-                partition spec has a transform or a column that is not known; if the branch is a tag.
+            ConfigError: If `max_bytes` is wrong; if the table's manifests can't be written: its format version is 3,
+                they are encrypted, or a partition spec has a transform or a column that is not known; if the branch
+                is a tag.
             SnapshotNotFoundError: If the table has no such branch, or no snapshot yet.
             CommitConflictError: If other writers changed the table during each attempt; nothing is changed then.
             CommitStateUnknownError: If the catalog did not answer, and it can't be told whether it is done.
@@ -113,7 +116,8 @@ class IcebergTable:
         """
         from volley.iceberg.maintain.manifests import plan_rewrite, rewrite
 
-        return (plan_rewrite if flag("dry_run", dry_run) else rewrite)(self.ref)
+        most = optional(count)("max_bytes", max_bytes)
+        return (plan_rewrite if flag("dry_run", dry_run) else rewrite)(self.ref, most)
 
     def to_arrow(self) -> pa.Table:
         """Return all current rows as an Arrow table. Raises like `TableRows.to_batches`."""

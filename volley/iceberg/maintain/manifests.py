@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, groupby, pairwise
+from itertools import accumulate, chain, groupby, pairwise
 from typing import Any
 
 from pyiceberg.io import FileIO
@@ -46,14 +46,18 @@ _FEWEST, _MOST = MANIFEST_ENTRIES * 3 // 4, MANIFEST_ENTRIES * 3 // 2
 _Order = tuple[Any, ...]
 
 
-def plan_rewrite(table: TableRef) -> ManifestRewrite:
+def plan_rewrite(table: TableRef, max_bytes: int | None = None) -> ManifestRewrite:
     """Return what `rewrite` would do now."""
     start = time.monotonic()
-    return _plan(table.load(), table).result(table, start, None, None, dry_run=True)
+    return _plan(table.load(), table, max_bytes).result(table, start, None, None, dry_run=True)
 
 
-def rewrite(table: TableRef) -> ManifestRewrite:
+def rewrite(table: TableRef, max_bytes: int | None = None) -> ManifestRewrite:
     """Regroup the entries of manifests by partition, in one commit; no commit if they are in order.
+
+    Args:
+        table: The table and its branch.
+        max_bytes: The most bytes of manifests to rewrite, of one group at least; None = all.
 
     Raises:
         ConfigError: If the manifests can't be written: see `_check_allowed`.
@@ -62,7 +66,7 @@ def rewrite(table: TableRef) -> ManifestRewrite:
         CommitStateUnknownError: If the commit may or may not have landed.
     """
     start = time.monotonic()
-    run = _Rewrite(table)
+    run = _Rewrite(table, max_bytes)
     commit_change(table, MetadataChange("rewriting manifests", run.stage, run.has_landed))
     if not run.written:
         return run.plan.result(table, start, None, run.plan.size)
@@ -81,6 +85,11 @@ class _Group:
 
     manifests: tuple[ManifestFile, ...]
     entries: int
+
+    @property
+    def size(self) -> int:
+        """The size of the manifests in bytes."""
+        return sum(manifest.manifest_length for manifest in self.manifests)
 
     @property
     def count(self) -> int:
@@ -104,11 +113,13 @@ class _Plan:
         manifests: All manifests.
         groups: Those to rewrite.
         empty: Those without live entries, which are dropped.
+        left: The number of manifests that a limit left for the next run.
     """
 
-    manifests: Sequence[ManifestFile]
-    groups: Sequence[_Group]
-    empty: Sequence[ManifestFile]
+    manifests: Sequence[ManifestFile] = ()
+    groups: Sequence[_Group] = ()
+    empty: Sequence[ManifestFile] = ()
+    left: int = 0
 
     @property
     def size(self) -> int:
@@ -134,6 +145,7 @@ class _Plan:
             bytes_before=self.size,
             bytes_after=size,
             entries=sum(group.entries for group in self.groups),
+            left=self.left,
             seconds=time.monotonic() - start,
             dry_run=dry_run,
         )
@@ -154,13 +166,15 @@ class _Rewrite:
 
     Args:
         table: The table and its branch.
+        max_bytes: The most bytes of manifests to rewrite; None = all.
     """
 
-    def __init__(self, table: TableRef) -> None:
+    def __init__(self, table: TableRef, max_bytes: int | None) -> None:
         self.snapshot_id = uuid.uuid4().int >> 65
-        self.plan = _Plan((), (), ())
+        self.plan = _Plan()
         self.written: list[ManifestFile] = []
         self._table = table
+        self._max_bytes = max_bytes
 
     @property
     def size(self) -> int:
@@ -169,7 +183,7 @@ class _Rewrite:
 
     def stage(self, table: Table) -> Staged | None:
         self.written = []
-        self.plan = _plan(table, self._table)
+        self.plan = _plan(table, self._table, self._max_bytes)
         if not self.plan.groups:
             return None
         transaction, head = table.transaction(), head_of(table, self._table.branch)
@@ -202,7 +216,7 @@ def _rewritten(table: Table, groups: Sequence[_Group]) -> Iterator[NewManifest]:
             yield NewManifest(content, schema, spec, entries)
 
 
-def _plan(table: Table, ref: TableRef) -> _Plan:
+def _plan(table: Table, ref: TableRef, max_bytes: int | None) -> _Plan:
     snapshot = snapshot_of_ref(table.metadata, ref.branch, ref.name)
     manifests = manifests_of(table.io, snapshot)
     _check_allowed(table.metadata, manifests, ref)
@@ -211,7 +225,16 @@ def _plan(table: Table, ref: TableRef) -> _Plan:
     used = sorted((each for each in ranges if each.live), key=lambda each: each.kind)
     by_kind = (list(ranges) for _, ranges in groupby(used, key=lambda each: each.kind))
     groups = [group for ranges in by_kind for group in _groups(ranges)]
-    return _Plan(manifests, groups, [each.manifest for each in ranges if not each.live])
+    taken = _within(groups, max_bytes)
+    left = sum(len(group.manifests) for group in groups[len(taken) :])
+    return _Plan(manifests, taken, [each.manifest for each in ranges if not each.live], left)
+
+
+def _within(groups: Sequence[_Group], max_bytes: int | None) -> Sequence[_Group]:
+    """Return as many as the limit allows; the first one is always taken, so that each run gets ahead."""
+    sizes = accumulate(group.size for group in groups)
+    allowed = sum(max_bytes is None or size <= max_bytes for size in sizes)
+    return groups[: max(allowed, 1)]
 
 
 @dataclass(frozen=True)

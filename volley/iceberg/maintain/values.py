@@ -208,6 +208,7 @@ class ManifestRewrite:
         entries: The number of entries that were moved to other manifests.
         seconds: The time it took.
         dry_run: True if nothing was done.
+        left: The number of manifests that a limit left for the next run.
     """
 
     table: str
@@ -220,6 +221,7 @@ class ManifestRewrite:
     entries: int
     seconds: float = field(compare=False)
     dry_run: bool = False
+    left: int = 0
 
     @property
     def created(self) -> int:
@@ -235,10 +237,11 @@ class ManifestRewrite:
         if not self.replaced:
             return f"{self.manifests_before:,} manifests of table {self.table} are in order"
         after = "" if self.bytes_after is None else f" ({self.bytes_after:,} bytes)"
+        left = f"; {self.left:,} are left for the next run" if self.left else ""
         return (
             f"{self.manifests_before:,} manifests ({self.bytes_before:,} bytes) of table {self.table} "
             f"{'would become' if self.dry_run else 'became'} {self.manifests_after:,}{after}, with {self.entries:,} "
-            f"entries moved, in {self.seconds:.2f} s"
+            f"entries moved, in {self.seconds:.2f} s{left}"
         )
 
 
