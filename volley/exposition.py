@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
+from platform import python_version
 from typing import TYPE_CHECKING, Any
 
 from volley.errors import ConfigError
@@ -31,6 +33,9 @@ _COUNTERS = {
     "maintenance_failed": "Actions of maintenance that failed",
     "maintenance_us": "Time spent on actions of maintenance, in microseconds",
     "batches_committed": "Epochs committed",
+    "commit_seconds": "Time spent committing, in seconds",
+    "write_seconds": "Time spent writing, in seconds, over all tasks",
+    "maintenance_seconds": "Time spent on actions of maintenance, in seconds",
 }
 
 _GAUGES = {
@@ -89,11 +94,13 @@ class Exposed:
         series: One entry a sink.
         running: The progress of the running epoch, by name; None between epochs.
         lags: How far the job is behind each source: ``source``, and figures of which some may be None.
+        last_epoch: The number of the last epoch that is in every sink; None before the first.
     """
 
     series: Sequence[Series]
     running: Mapping[str, float] | None
     lags: Sequence[Mapping[str, Any]] = ()
+    last_epoch: int | None = None
 
 
 def exposition(exposed: Exposed, prefix: str) -> str:
@@ -141,9 +148,10 @@ def _families(exposed: Exposed, prefix: str) -> Iterator[Metric]:
         for series in exposed.series:
             histogram.add_metric([*series.labels.values()], *series.buckets[name])
         yield histogram
+    yield from _job(exposed, prefix)
     yield from _lag(exposed, prefix)
     if exposed.running is not None:
-        yield from _running(exposed.running, prefix, exposed.series[0].labels)
+        yield from _running(exposed.running, prefix, _of_job(exposed))
 
 
 def _filled(
@@ -155,10 +163,28 @@ def _filled(
     return family
 
 
+def _job(exposed: Exposed, prefix: str) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+
+    of_job = _of_job(exposed)
+    built = {"version": version("volley-stream"), "python": python_version()}
+    info = InfoMetricFamily(f"{prefix}_build", "Versions of Volley and Python", labels=[*of_job])
+    info.add_metric([*of_job.values()], built)
+    yield info
+    if exposed.last_epoch is not None:
+        epoch = GaugeMetricFamily(f"{prefix}_last_epoch", "Number of the last epoch in every sink", labels=[*of_job])
+        epoch.add_metric([*of_job.values()], exposed.last_epoch)
+        yield epoch
+
+
+def _of_job(exposed: Exposed) -> dict[str, str]:
+    return {name: value for name, value in exposed.series[0].labels.items() if name != "sink"}
+
+
 def _lag(exposed: Exposed, prefix: str) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
-    of_job = {name: value for name, value in exposed.series[0].labels.items() if name != "sink"}
+    of_job = _of_job(exposed)
     for name, text in _LAGS.items() if exposed.lags else ():
         family = GaugeMetricFamily(f"{prefix}_source_lag_{name}", text, labels=[*of_job, "source"])
         for lag in exposed.lags:
@@ -167,10 +193,9 @@ def _lag(exposed: Exposed, prefix: str) -> Iterator[Metric]:
         yield family
 
 
-def _running(epoch: Mapping[str, float], prefix: str, labels: Mapping[str, str]) -> Iterator[Metric]:
+def _running(epoch: Mapping[str, float], prefix: str, of_job: Mapping[str, str]) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
-    of_job = {name: value for name, value in labels.items() if name != "sink"}
     for name, text in _RUNNING.items():
         family = GaugeMetricFamily(f"{prefix}_running_epoch_{name}", text, labels=list(of_job))
         family.add_metric([*of_job.values()], epoch[name])

@@ -90,7 +90,8 @@ class Figures(ABC):
         """Return the metrics for Prometheus: one series a sink, or one for a job without sinks."""
         running = self.running
         series = [now.series(labels) for labels, now in self._labelled()]
-        return Exposed(series, asdict(running) if running else None, [asdict(lag) for lag in self.lags.values()])
+        lags = [asdict(lag) for lag in self.lags.values()]
+        return Exposed(series, asdict(running) if running else None, lags, self.last_epoch)
 
     def _labelled(self) -> list[_Labelled]:
         return [({}, self.snapshot())]
@@ -98,6 +99,11 @@ class Figures(ABC):
     @property
     def running(self) -> EpochProgress | None:
         """The progress of the running epoch; None between epochs."""
+        return None
+
+    @property
+    def last_epoch(self) -> int | None:
+        """The number of the last epoch that is in every sink; a snapshot of the counters does not have it."""
         return None
 
     @property
@@ -168,6 +174,9 @@ class MetricsSnapshot(Figures):
         """Return the counters, averages and histograms under these labels, for Prometheus."""
         averages = {
             "batches_committed": self.commits_success,
+            "commit_seconds": self.commit_latency_us / 1e6,
+            "write_seconds": self.write_latency_us / 1e6,
+            "maintenance_seconds": self.maintenance_us / 1e6,
             "commit_latency_avg_ms": self.avg_commit_latency_ms(),
             "write_latency_avg_ms": self.avg_write_latency_ms(),
             "success_rate": self.success_rate(),
@@ -209,6 +218,12 @@ class Metrics(Figures):
         self._sinks: dict[str, Metrics] = {}
         self._running: Callable[[], EpochProgress | None] = lambda: None
         self._lags: dict[str, Lag] = {}
+        self._last_epoch: int | None = None
+
+    @property
+    def last_epoch(self) -> int | None:
+        """The number of the last epoch that is in every sink; None before the first of this run."""
+        return self._last_epoch
 
     @property
     def lags(self) -> Mapping[str, Lag]:
@@ -277,6 +292,10 @@ class Metrics(Figures):
                 maintenance_us=now.maintenance_us + round(seconds * 1_000_000),
             )
         )
+
+    def record_epoch(self, number: int) -> None:
+        """Keep the number of an epoch that is in every sink."""
+        self._last_epoch = number
 
     def record_lag(self, lag: Lag) -> None:
         """Keep how far a source has been read."""

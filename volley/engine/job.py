@@ -330,6 +330,7 @@ class Job:
     def _count(self, result: EpochResult) -> None:
         before = self._progress
         written = [task for sink in result.sinks for task in sink]
+        self.metrics.record_epoch(result.epoch.number)
         self.orphans += result.orphans
         self._progress = replace(
             before,
