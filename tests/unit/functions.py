@@ -37,6 +37,13 @@ ROWS = pa.table(
         "b": pa.array([True, False, None, True, False, None]),
         "v": pa.array([["a", None, "b"], [], None, ["x"], ["", "ß", "x"], [None]]),
         "w": pa.array([[1, 2], [-7, None], [], None, [5], [2**40]]),
+        "p": pa.array(
+            [[("a", 1), ("b", None)], [], None, [("x", 5)], [("", -1), ("a", 2**40), ("ß", 0)], None],
+            pa.map_(pa.string(), pa.int64()),
+        ),
+        "q": pa.array(
+            [[(1, "a")], None, [(-7, None), (2**31 - 1, "")], [], None, [(0, "z")]], pa.map_(pa.int32(), pa.string())
+        ),
         "r": pa.array([{"a": 1, "c": "x"}, None, {"a": None, "c": ""}, {"a": 4, "c": None}, {"a": 5, "c": "y"}, None]),
     }
 )
@@ -59,7 +66,7 @@ class Case(NamedTuple):
     values: Sequence[Any] = ()
 
 
-s, t, x, y, i, j, m, d, n, k, b, r, v, w = map(col, "stxyijmdnkbrvw")
+s, t, x, y, i, j, m, d, n, k, b, p, q, r, v, w = map(col, "stxyijmdnkbpqrvw")
 
 CASES = [
     Case("coalesce", coalesce(s, t, "none"), "coalesce(s, t, 'none')"),
@@ -134,6 +141,14 @@ CASES = [
     Case("list_contains", v.list.contains("x"), "list_contains(v, 'x')"),
     Case("list_contains", w.list.contains(-7), "list_contains(w, -7)"),
     Case("list_join", v.list.join("+"), "", ["a+b", "", None, "x", "+ß+x", ""]),
+    Case("map_length", p.map.length(), "cardinality(p)::int"),
+    Case("map_keys", p.map.keys(), "map_keys(p)"),
+    Case("map_values", q.map.values(), "map_values(q)"),
+    Case("map_get", p.map.get("a"), "", [1, None, None, None, 2**40, None]),
+    Case("map_get", q.map.get(-7), "", [None] * 6),
+    Case("map_get", q.map.get(0), "", [None, None, None, None, None, "z"]),
+    Case("map_contains", p.map.contains("ß"), "map_contains(p, 'ß')"),
+    Case("map_contains", q.map.contains(-7), "map_contains(q, -7)"),
     Case("md5", s.md5(), "md5(s)"),
     Case("sha256", t.sha256(), "sha256(t)"),
     Case("abs", x.abs(), "abs(x)"),

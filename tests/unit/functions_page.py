@@ -10,7 +10,7 @@ import volley
 from tests.unit.functions import CASES
 from volley.plan.expressions import Expr
 from volley.plan.functions import FUNCTIONS, Function
-from volley.plan.namespaces import Lists, Strings, Times
+from volley.plan.namespaces import Lists, Maps, Strings, Times
 from volley.plan.sql_functions import FUNCTIONS as SQL_FUNCTIONS
 from volley.plan.sql_functions import arguments_of
 
@@ -61,7 +61,7 @@ def _method(function: Function) -> Callable[..., Any]:
         return Expr.__getitem__
     if not function.is_method:
         return getattr(volley, name)  # type: ignore[no-any-return]
-    return getattr({"str": Strings, "dt": Times, "list": Lists, "": Expr}[namespace], name)  # type: ignore[no-any-return]
+    return getattr({"str": Strings, "dt": Times, "list": Lists, "map": Maps, "": Expr}[namespace], name)  # type: ignore[no-any-return]
 
 
 def _signature(method: Callable[..., Any]) -> str:

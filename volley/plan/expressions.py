@@ -10,7 +10,7 @@ from typing import Literal as OneOf
 
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
-from volley.plan.namespaces import Lists, Strings, Times
+from volley.plan.namespaces import Lists, Maps, Strings, Times
 from volley.types.names import TypeLike, check_type
 
 __all__ = ["Expr", "Rounding", "as_node", "col", "lit"]
@@ -154,6 +154,11 @@ class Expr:
     def list(self) -> Lists[Expr]:
         """What can be done with lists."""
         return Lists(self._call)
+
+    @property
+    def map(self) -> Maps[Expr]:
+        """What can be done with maps."""
+        return Maps(self._call)
 
     def __getitem__(self, name: builtins.str) -> Expr:
         """Return a field of a struct; null if the struct is.

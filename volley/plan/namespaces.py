@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 
 from volley.errors import ExpressionError, near
 
-__all__ = ["Lists", "Strings", "Times", "Unit"]
+__all__ = ["Lists", "Maps", "Strings", "Times", "Unit"]
 
 E = TypeVar("E")
 Record = Callable[..., E]
@@ -242,6 +242,39 @@ class Lists(Generic[E]):
     def join(self, separator: str = "") -> E:
         """Return the items as one text, with a separator between them; nulls are passed over."""
         return self._record("list_join", _text("separator", separator))
+
+
+class Maps(Generic[E]):
+    """What can be done with maps.
+
+    Example:
+        >>> from volley import col
+        >>> col("labels").map.get("country")
+        col('labels').map.get('country')
+    """
+
+    def __init__(self, record: Record[E]) -> None:
+        self._record = record
+
+    def length(self) -> E:
+        """Return the number of keys."""
+        return self._record("map_length")
+
+    def keys(self) -> E:
+        """Return the keys as a list, in the map's order."""
+        return self._record("map_keys")
+
+    def values(self) -> E:
+        """Return the values as a list, in the order of the keys."""
+        return self._record("map_values")
+
+    def get(self, key: Any) -> E:
+        """Return the value of a constant key; null without it. Of a key that is there twice, the last value counts."""
+        return self._record("map_get", key)
+
+    def contains(self, key: Any) -> E:
+        """Return true if the map has a constant key."""
+        return self._record("map_contains", key)
 
 
 def _text(name: str, value: Any, least: int = 0) -> str:
