@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
     from volley.maintenance import MaintenanceReport, MaintenanceRun
     from volley.metrics import Metrics, MetricsSnapshot
-    from volley.plan.choices import coalesce, concat_str, greatest, least, when
+    from volley.plan.choices import array, coalesce, concat_str, greatest, least, struct, when
     from volley.plan.expressions import Expr, col, lit
     from volley.plan.sql import sql
     from volley.sink import Committer, Sink, SinkContext, TaskWriter, Writer
@@ -118,6 +118,7 @@ __all__ = [
     "VolleyError",
     "WriteResult",
     "Writer",
+    "array",
     "coalesce",
     "col",
     "concat_str",
@@ -126,6 +127,7 @@ __all__ = [
     "lit",
     "repair",
     "sql",
+    "struct",
     "when",
 ]
 
@@ -150,7 +152,7 @@ _MODULES = {
     "maintenance": ["MaintenanceReport", "MaintenanceRun"],
     "figures": ["EpochProgress", "Lag"],
     "metrics": ["Metrics", "MetricsSnapshot"],
-    "plan.choices": ["coalesce", "concat_str", "greatest", "least", "when"],
+    "plan.choices": ["array", "coalesce", "concat_str", "greatest", "least", "struct", "when"],
     "plan.expressions": ["Expr", "col", "lit"],
     "plan.sql": ["sql"],
     "sink": ["Committer", "Sink", "SinkContext", "TaskWriter", "Writer"],

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from volley import Expr, coalesce, col, concat_str, greatest, least, when
+from volley import Expr, array, coalesce, col, concat_str, greatest, least, struct, when
 
 __all__ = ["CASES", "ROWS", "Case"]
 
@@ -134,6 +134,10 @@ CASES = [
         for unit in ("year", "quarter", "month", "week", "day")
     ),
     Case("dt_epoch_seconds", n.dt.epoch_seconds(), "floor(epoch_us(n) / 1000000)::bigint"),
+    Case("struct", struct(i=i, text=s, one=1), "{'i': i, 'text': s, 'one': 1}"),
+    Case("struct", struct(inner=struct(x=d), tags=v)["inner"]["x"], "d"),
+    Case("array", array(i, j, 7), "[i, j, 7]"),
+    Case("array", array(s, t).list.join("-"), "array_to_string([s, t], '-')"),
     Case("list_length", v.list.length(), "len(v)"),
     Case("list_get", v.list.get(0), "v[1]"),
     Case("list_get", w.list.get(-1), "w[-1]"),

@@ -64,7 +64,7 @@ def test_slices_and_no_rows_have_the_same_values(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case.expression))
 def test_a_repr_builds_the_same_expression(case: Case) -> None:
-    names = ("coalesce", "col", "concat_str", "greatest", "least", "lit", "when")
+    names = ("array", "coalesce", "col", "concat_str", "greatest", "least", "lit", "struct", "when")
     rebuilt = eval(repr(case.expression), {**{name: getattr(volley, name) for name in names}, "datetime": datetime})
     assert rebuilt.node == case.expression.node
 

@@ -463,7 +463,9 @@ TAKE_NOTHING = {
     "changes_between",
     # They take any number of expressions: tests/unit/test_functions.py.
     "coalesce",
+    "array",
     "concat_str",
+    "struct",
     "greatest",
     "least",
 }

@@ -1,4 +1,4 @@
-"""Functions of several expressions: choices between values, and texts put together."""
+"""Functions of several expressions: choices between values, and texts, structs and lists put together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, ExprNode
 from volley.plan.expressions import Expr, as_node
 
-__all__ = ["Branch", "Choice", "coalesce", "concat_str", "greatest", "least", "when"]
+__all__ = ["Branch", "Choice", "array", "coalesce", "concat_str", "greatest", "least", "struct", "when"]
 
 
 def coalesce(*values: Any) -> Expr:
@@ -64,6 +64,42 @@ def concat_str(*values: Any, separator: str = "") -> Expr:
     if not isinstance(separator, str):
         raise ExpressionError(f"separator is {separator!r}", hint="a text, as a constant")
     return _of_several("concat_str", values, 1, separator)
+
+
+def struct(**fields: Any) -> Expr:
+    """Return a struct of some values; it is never null itself.
+
+    Args:
+        fields: An expression or a constant for each field's name.
+
+    Raises:
+        ExpressionError: If there is none.
+
+    Example:
+        >>> from volley import col, struct
+        >>> struct(city=col("city"), country="de")
+        struct(city=col('city'), country=lit('de'))
+    """
+    if not fields:
+        raise ExpressionError("struct got no fields", hint='struct(city=col("city"))')
+    return Expr(Call("struct", tuple(as_node(each) for field in fields.items() for each in field)))
+
+
+def array(*values: Any) -> Expr:
+    """Return a list of some values, nulls among them.
+
+    Args:
+        values: Expressions or constants of one type.
+
+    Raises:
+        ExpressionError: If there is none.
+
+    Example:
+        >>> from volley import array, col
+        >>> array(col("first"), col("last"))
+        array(col('first'), col('last'))
+    """
+    return _of_several("array", values, 1)
 
 
 def _of_several(op: str, values: tuple[Any, ...], least: int = 2, *parameters: Any) -> Expr:

@@ -105,10 +105,17 @@ def _function_text(name: str, args: Sequence[ExprNode]) -> str:
         pairs = zip(args[:-1:2], args[1:-1:2], strict=True)
         branches = ".".join(f"when({condition!r}).then({value!r})" for condition, value in pairs)
         return f"{branches}.otherwise({args[-1]!r})"
+    if name == "struct":
+        pairs = zip(args[::2], args[1::2], strict=True)
+        return f"struct({', '.join(f'{_text_of(field)}={value!r}' for field, value in pairs)})"
     if name == "concat_str":
         *values, separator = args
         return f"concat_str({', '.join(map(repr, values))}, separator={_parameter_text(separator)})"
     return f"{name}({', '.join(map(repr, args))})"
+
+
+def _text_of(node: ExprNode) -> str:
+    return str(node.value) if isinstance(node, Literal) else repr(node)
 
 
 def _parameter_text(node: ExprNode) -> str:

@@ -62,6 +62,8 @@ _ALL = (
         "str_to_timestamp", "str.to_timestamp", "string, format", "timestamp_ntz", "null if the text does not fit"
     ),
     Function("concat_str", "concat_str", "strings, separator", "string", _NULL, False),
+    Function("struct", "struct", "any, by name", "struct", "never null", False),
+    Function("array", "array", "any, of one type", "array of that type", "never null", False),
     Function("list_length", "list.length", "array", "int"),
     Function("list_get", "list.get", "array, position", "the items' type", "null without such an item"),
     Function("list_contains", "list.contains", "array, value", "boolean"),
