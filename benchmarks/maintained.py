@@ -43,6 +43,7 @@ def _within_fresh(row: Row) -> Iterator[Bound]:
 
 
 @benchmark(
+    peers={"volley": "Volley"},
     # Simulated seconds of one commit each, and how many of them pass in a second.
     options={"commits": 20_000, "speed": 40},
     case="hour",
@@ -76,6 +77,7 @@ def _hour(committer: MaintainingCommitter, epochs: range, speed: float) -> dict[
 
 @benchmark(
     rows=10_000_000,
+    peers={"volley": "Volley"},
     # Rows and seconds of an epoch; every how many of them the table is read; the size of data files.
     options={
         **{"epochs": 500, "keys": 1_000, "seconds": 1.0, "reads": 5, "target_mb": 16.0},
