@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -33,6 +33,19 @@ ROWS = pa.table(
         ),
         "d": pa.array(_FAR),
         "n": pa.array([each and datetime(each.year, each.month, each.day, 23, 59, 58, 123_456) for each in _FAR]),
+        "z": pa.array(
+            [
+                *(datetime(2024, 3, 31, 0, 59, 59, tzinfo=UTC), datetime(2024, 3, 31, 1, tzinfo=UTC), None),
+                *(datetime(2024, 10, 27, 1, 30, tzinfo=UTC), datetime(1, 1, 2, tzinfo=UTC)),
+                datetime(9999, 12, 30, 23, 59, 59, 999_999, tzinfo=UTC),
+            ]
+        ),
+        "g": pa.array(
+            [
+                *(datetime(2024, 3, 31, 1, 59), datetime(2024, 3, 31, 2, 30), datetime(2024, 3, 31, 3)),
+                *(datetime(2024, 10, 27, 2, 30), None, datetime(1969, 12, 31, 23, 59, 59, 999_999)),
+            ]
+        ),
         "k": pa.array([time(0), time(23, 59, 59, 999_999), None, time(1, 2, 3, 4), time(12), time(6, 30)]),
         "b": pa.array([True, False, None, True, False, None]),
         "v": pa.array([["a", None, "b"], [], None, ["x"], ["", "ß", "x"], [None]]),
@@ -66,7 +79,7 @@ class Case(NamedTuple):
     values: Sequence[Any] = ()
 
 
-s, t, x, y, i, j, m, d, n, k, b, p, q, r, v, w = map(col, "stxyijmdnkbpqrvw")
+s, t, x, y, i, j, m, d, n, k, b, p, q, r, v, w, z, g = map(col, "stxyijmdnkbpqrvwzg")
 
 CASES = [
     Case("coalesce", coalesce(s, t, "none"), "coalesce(s, t, 'none')"),
@@ -138,6 +151,36 @@ CASES = [
     Case("struct", struct(inner=struct(x=d), tags=v)["inner"]["x"], "d"),
     Case("array", array(i, j, 7), "[i, j, 7]"),
     Case("array", array(s, t).list.join("-"), "array_to_string([s, t], '-')"),
+    Case("dt_add", n.dt.add(hours=-1, microseconds=-1), "n - interval 1 hour - interval 1 microsecond"),
+    Case("dt_add", g.cast("date") + timedelta(days=-40), "g::date - 40"),
+    Case("dt_add", g - timedelta(seconds=1), "g - interval 1 second"),
+    Case("dt_add_months", g.dt.add_months(-1), "g - interval 1 month"),
+    Case("dt_add_months", g.dt.add_months(11), "g + interval 11 months"),
+    Case("dt_add_months", g.cast("date").dt.add_months(-13), "(g::date - interval 13 months)::date"),
+    Case("dt_since", n.dt.since(g, "day"), "datesub('day', g, n)"),
+    Case("dt_since", z.dt.since(datetime(2024, 1, 1, tzinfo=UTC), "microsecond"), "epoch_us(z) - 1704067200000000"),
+    Case("dt_since", d.dt.since(date(2000, 1, 1), "hour"), "datesub('hour', timestamp '2000-01-01', d::timestamp)"),
+    Case(
+        "dt_in_zone",
+        z.dt.in_zone("Europe/Berlin"),
+        "",
+        [
+            *(datetime(2024, 3, 31, 1, 59, 59), datetime(2024, 3, 31, 3), None, datetime(2024, 10, 27, 2, 30)),
+            *(datetime(1, 1, 2, 0, 53, 28), datetime(9999, 12, 31, 0, 59, 59, 999_999)),
+        ],
+    ),
+    Case(
+        "dt_from_zone",
+        g.dt.from_zone("Europe/Berlin"),
+        "",
+        [
+            *(datetime(2024, 3, 31, 0, 59, tzinfo=UTC), datetime(2024, 3, 31, 1, tzinfo=UTC)),
+            *(datetime(2024, 3, 31, 1, tzinfo=UTC), datetime(2024, 10, 27, 0, 30, tzinfo=UTC), None),
+            datetime(1969, 12, 31, 22, 59, 59, 999_999, tzinfo=UTC),
+        ],
+    ),
+    Case("from_epoch", i.from_epoch().dt.in_zone("UTC"), "make_timestamp(i::bigint * 1000000)"),
+    Case("from_epoch", j.from_epoch("microsecond").dt.epoch_seconds(), "floor(j / 1e6)::bigint"),
     Case("list_length", v.list.length(), "len(v)"),
     Case("list_get", v.list.get(0), "v[1]"),
     Case("list_get", w.list.get(-1), "w[-1]"),

@@ -14,7 +14,7 @@ import pytest
 import volley
 from tests.unit.functions import CASES, ROWS, Case
 from tests.unit.functions_page import page
-from volley import Expr, ExpressionError, coalesce, col, concat_str, greatest, when
+from volley import Expr, ExpressionError, array, coalesce, col, concat_str, greatest, lit, struct, when
 from volley.arrow.expressions import compile_expression
 from volley.plan.functions import FUNCTIONS
 
@@ -69,6 +69,24 @@ def test_a_repr_builds_the_same_expression(case: Case) -> None:
     assert rebuilt.node == case.expression.node
 
 
+def test_durations_of_constants() -> None:
+    rows = pa.table({"n": [1, 2]})
+    moment = lit(datetime.datetime(2024, 1, 31, 12))
+    assert values_of(moment.dt.add_months(1), rows) == [datetime.datetime(2024, 2, 29, 12)] * 2
+    assert values_of(datetime.timedelta(days=1) + moment, rows) == [datetime.datetime(2024, 2, 1, 12)] * 2
+    assert values_of((moment - datetime.timedelta(hours=1)).dt.since(moment, "minute"), rows) == [-60, -60]
+    assert values_of(moment.dt.from_zone("Asia/Tokyo").dt.hour(), rows) == [3, 3]
+    assert values_of(lit(5).from_epoch("day").dt.day(), rows) == [6, 6]
+
+
+def test_a_time_beyond_the_last_one_is_an_error() -> None:
+    rows = pa.table({"n": [2**62]})
+    with pytest.raises(pa.ArrowInvalid, match="overflow"):
+        values_of(col("n").from_epoch(), rows)
+    with pytest.raises(pa.ArrowInvalid, match="overflow"):
+        values_of(col("n").from_epoch("microsecond") + datetime.timedelta(days=90_000_000), rows)
+
+
 def test_values_are_computed_only_where_they_are_needed() -> None:
     rows = pa.table({"n": [0, 2, None], "x": [1, 4, 5], "fallback": [7, 8, 9]})
     assert values_of(when(col("n") != 0).then(col("x") / col("n")).otherwise(-1.0), rows) == [-1.0, 2.0, -1.0]
@@ -87,6 +105,10 @@ def test_values_are_computed_only_where_they_are_needed() -> None:
         (lambda: col("s").str.replace("", "x"), "part is ''"),
         (lambda: col("d").dt.truncate("fortnight"), "no unit"),  # type: ignore[arg-type]
         (lambda: col("v").list.get("0"), "position is '0'"),  # type: ignore[arg-type]
+        (lambda: col("n").dt.in_zone("Mars/Base"), "'Mars/Base' is not a time zone"),
+        (lambda: col("n").dt.since(col("g"), "year"), "'year' is not a unit"),  # type: ignore[arg-type]
+        (lambda: col("n").dt.add(1.5), "days is 1.5"),  # type: ignore[arg-type]
+        (lambda: struct(), "struct got no fields"),
         (lambda: col("x").round(-1), "digits is -1"),
         (lambda: coalesce(), "got 0 values"),
         (lambda: greatest(1), "got 1 values"),
@@ -108,6 +130,15 @@ def test_wrong_arguments_are_refused_when_built(build: Any, message: str) -> Non
         col("k").dt.year(),
         col("d").dt.hour(),
         col("d").dt.truncate("hour"),
+        col("d").dt.add(hours=1),
+        col("s").dt.add_months(1),
+        col("z").dt.since(col("n"), "day"),
+        col("n").dt.in_zone("UTC"),
+        col("z").dt.from_zone("UTC"),
+        col("x").from_epoch(),
+        col("v").map.keys(),
+        col("p").map.get(1),
+        array(col("s"), col("i")),
         col("s").abs(),
         col("r")["nix"],
         col("s")["a"],

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from volley.arrow.casts import can_cast, cast
 from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, any_fails, misfit, parameter, to_type
 from volley.arrow.dictionaries import decode
-from volley.arrow.functions import choice, hashes, lists, maps, nested, numbers, strings, times
+from volley.arrow.functions import choice, durations, hashes, lists, maps, nested, numbers, strings, times
 from volley.arrow.operand_types import INT_DIGITS, as_decimal, is_number, literal_type, operand_type
 from volley.errors import ExpressionError, near
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
@@ -285,6 +285,7 @@ LOWERED: dict[str, Lowering] = {
     **choice.LOWERED,
     **hashes.LOWERED,
     **lists.LOWERED,
+    **durations.LOWERED,
     **maps.LOWERED,
     **nested.LOWERED,
     **numbers.LOWERED,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import builtins
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, get_args
 from typing import Literal as OneOf
 
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
-from volley.plan.namespaces import Lists, Maps, Strings, Times
+from volley.plan.namespaces import ClockUnit, Lists, Maps, Strings, Times, check_clock_unit
 from volley.types.names import TypeLike, check_type
 
 __all__ = ["Expr", "Rounding", "as_node", "col", "lit"]
@@ -82,12 +82,14 @@ class Expr:
         return self._call("not_")
 
     def add(self, other: Any) -> Expr:
-        """Return self + other; an integer overflow raises."""
+        """Return self + other; of a date or timestamp and a timedelta, the later time."""
+        if isinstance(other, timedelta):
+            return self.dt.add(days=other.days, seconds=other.seconds, microseconds=other.microseconds)
         return self._call("add", other)
 
     def sub(self, other: Any) -> Expr:
-        """Return self - other; an integer overflow raises."""
-        return self._call("sub", other)
+        """Return self - other; of a date or timestamp and a timedelta, the earlier time."""
+        return self.add(-other) if isinstance(other, timedelta) else self._call("sub", other)
 
     def mul(self, other: Any) -> Expr:
         """Return self * other; an integer overflow raises."""
@@ -242,6 +244,10 @@ class Expr:
         """Return the number to the power of another one, as a double."""
         return self._call("power", exponent)
 
+    def from_epoch(self, unit: ClockUnit = "second") -> Expr:
+        """Return the instant that lies so many units after the start of 1970, as a timestamp."""
+        return self._call("from_epoch", check_clock_unit(unit))
+
     def cast(self, to: TypeLike) -> Expr:
         """Convert the value to another type; a value that it can't represent raises.
 
@@ -280,7 +286,7 @@ class Expr:
         return self._reversed("or_", left)
 
     def __radd__(self, left: Any) -> Expr:
-        return self._reversed("add", left)
+        return self.add(left) if isinstance(left, timedelta) else self._reversed("add", left)
 
     def __rsub__(self, left: Any) -> Expr:
         return self._reversed("sub", left)

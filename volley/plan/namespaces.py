@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any, Generic, Literal, TypeVar, get_args
+from zoneinfo import ZoneInfo
 
 from volley.errors import ExpressionError, near
 
-__all__ = ["Lists", "Maps", "Strings", "Times", "Unit"]
+__all__ = ["ClockUnit", "Lists", "Maps", "Strings", "Times", "Unit", "check_clock_unit"]
 
 E = TypeVar("E")
 Record = Callable[..., E]
@@ -17,6 +18,9 @@ Unit = Literal["year", "quarter", "month", "week", "day", "hour", "minute", "sec
 """A unit of the calendar or the clock."""
 
 _UNITS: tuple[str, ...] = get_args(Unit)
+
+ClockUnit = Literal["day", "hour", "minute", "second", "millisecond", "microsecond"]
+"""A unit of a fixed length."""
 
 
 class Strings(Generic[E]):
@@ -211,8 +215,41 @@ class Times(Generic[E]):
         return self._record("dt_truncate", unit)
 
     def epoch_seconds(self) -> E:
-        """Return the whole seconds since 1970, rounded down."""
+        """Return the whole seconds since 1970, rounded down; `Expr.from_epoch` is the way back."""
         return self._record("dt_epoch_seconds")
+
+    def add(self, days: int = 0, hours: int = 0, minutes: int = 0, seconds: int = 0, microseconds: int = 0) -> E:
+        """Return the time after a duration, before it if it is negative; days have 24 hours.
+
+        ``col("at") + timedelta(hours=1)`` is the same. A date takes whole days.
+        """
+        counts = {"days": days, "hours": hours, "minutes": minutes, "seconds": seconds, "microseconds": microseconds}
+        return self._record("dt_add", *(_number(name, count) for name, count in counts.items()))
+
+    def add_months(self, months: int) -> E:
+        """Return the same day and time some months later; a day that the month does not have becomes its last one."""
+        return self._record("dt_add_months", _number("months", months))
+
+    def since(self, earlier: Any, unit: ClockUnit) -> E:
+        """Return how many whole units have passed since another time; negative if that is later.
+
+        Args:
+            earlier: The other time, with a zone if this one has one.
+            unit: ``"day"`` of 24 hours, ``"hour"``, ``"minute"``, ``"second"``, ``"millisecond"`` or
+                ``"microsecond"``.
+        """
+        return self._record("dt_since", earlier, check_clock_unit(unit))
+
+    def in_zone(self, zone: str) -> E:
+        """Return what clocks in a zone show at an instant, such as ``"Europe/Berlin"``."""
+        return self._record("dt_in_zone", _zone(zone))
+
+    def from_zone(self, zone: str) -> E:
+        """Return the instant at which clocks in a zone show a time.
+
+        Of a time that they show twice, the first; of one that they leave out, the end of the gap.
+        """
+        return self._record("dt_from_zone", _zone(zone))
 
 
 class Lists(Generic[E]):
@@ -275,6 +312,21 @@ class Maps(Generic[E]):
     def contains(self, key: Any) -> E:
         """Return true if the map has a constant key."""
         return self._record("map_contains", key)
+
+
+def check_clock_unit(unit: str) -> str:
+    """Return a unit of a fixed length; raise ExpressionError if it is none."""
+    if unit not in get_args(ClockUnit):
+        raise ExpressionError(f"{unit!r} is not a unit", hint=near(str(unit), get_args(ClockUnit)))
+    return unit
+
+
+def _zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except Exception as error:
+        raise ExpressionError(f"{name!r} is not a time zone", hint='such as "Europe/Berlin", or "UTC"') from error
+    return name
 
 
 def _text(name: str, value: Any, least: int = 0) -> str:

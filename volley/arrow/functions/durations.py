@@ -1,0 +1,146 @@
+"""Functions that shift dates and times, tell the time between two, and change zones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, misfit, parameter
+from volley.plan.expression_nodes import Call, Literal
+
+__all__ = ["LOWERED"]
+
+_MICROS = {
+    **{"day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000},
+    **{"second": 1_000_000, "millisecond": 1_000, "microsecond": 1},
+}
+_DAY = _MICROS["day"]
+_INSTANT = pa.timestamp("us", "UTC")
+
+
+def _moment(node: Call, value: CompiledExpression) -> CompiledExpression:
+    if all_null(value) or not (pa.types.is_date(value.type) or pa.types.is_timestamp(value.type)):
+        raise misfit(node, [value.type], "a date or timestamp")
+    return value
+
+
+def _add(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    value, units = _moment(node, args[0]), ("day", "hour", "minute", "second", "microsecond")
+    counts = (each.value for each in node.args[1:] if isinstance(each, Literal))
+    micros = sum(count * _MICROS[unit] for count, unit in zip(counts, units, strict=True))
+    if not pa.types.is_date(value.type):
+        return CompiledExpression(value.type, lambda batch: _shifted(value.evaluate(batch), micros), True)
+    if micros % _DAY:
+        raise misfit(node, [value.type], "a timestamp, as the duration is not of whole days")
+    days = pa.scalar(micros // _DAY, pa.int32())
+    return CompiledExpression(
+        value.type, lambda batch: pc.add_checked(value.evaluate(batch).cast(pa.int32()), days).cast(value.type), True
+    )
+
+
+def _shifted(values: pa.Array, micros: int) -> pa.Array:
+    numbers = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
+    return pc.add_checked(numbers, pa.scalar(micros, pa.int64())).cast(pa.timestamp("us", values.type.tz))
+
+
+def _add_months(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    value, months = _moment(node, args[0]), parameter(node)
+
+    def evaluate(batch: pa.RecordBatch) -> Datum:
+        values = value.evaluate(batch)
+        if isinstance(values, pa.Scalar):
+            values = pa.repeat(values, batch.num_rows)
+        numbers, missing = _numbers(values)
+        if pa.types.is_date(values.type):
+            return pa.array(_months_later(numbers, months).astype(np.int32), mask=missing).cast(values.type)
+        days, rest = np.divmod(numbers, _DAY)
+        later = _months_later(days, months) * _DAY + rest
+        return pa.array(later, pa.int64(), mask=missing).cast(values.type)
+
+    return CompiledExpression(value.type, evaluate, value.can_fail)
+
+
+def _months_later(days: npt.NDArray[np.int64], months: int) -> npt.NDArray[np.int64]:
+    """Return days since 1970 some months later; a day that the month does not have becomes its last one."""
+    month = days.view("datetime64[D]").astype("datetime64[M]")
+    in_month = days - _first_day(month)
+    later = month + np.timedelta64(months, "M")
+    return np.minimum(_first_day(later) + in_month, _first_day(later + np.timedelta64(1, "M")) - 1)
+
+
+def _first_day(months: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    return months.astype("datetime64[D]").view(np.int64)
+
+
+def _numbers(values: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return days or microseconds since 1970, 0 for null, and which values are null."""
+    stored = pa.int32() if pa.types.is_date(values.type) else pa.int64()
+    numbers = values.cast(stored).fill_null(0).to_numpy(zero_copy_only=False)
+    return numbers.astype(np.int64), values.is_null().to_numpy(zero_copy_only=False)
+
+
+def _since(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    later, earlier = (_moment(node, arg) for arg in args[:2])
+    if getattr(later.type, "tz", None) != getattr(earlier.type, "tz", None):
+        raise misfit(node, [later.type, earlier.type], "two instants, or two times without a zone")
+    unit = _MICROS[parameter(node)]
+
+    def evaluate(batch: pa.RecordBatch) -> Datum:
+        # Division rounds towards 0.
+        return pc.divide(pc.subtract_checked(_micros(later.evaluate(batch)), _micros(earlier.evaluate(batch))), unit)
+
+    return CompiledExpression(pa.int64(), evaluate, True)
+
+
+def _micros(values: Datum) -> Datum:
+    zone = getattr(values.type, "tz", None)
+    return values.cast(pa.timestamp("us", zone)).cast(pa.int64())
+
+
+def _in_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    value, zone = args[0], parameter(node)
+    if not pa.types.is_timestamp(value.type) or value.type.tz is None:
+        raise misfit(node, [value.type], "an instant: a timestamp with a zone")
+    there = pa.timestamp("us", zone)
+    return CompiledExpression(
+        pa.timestamp("us"), lambda batch: pc.local_timestamp(value.evaluate(batch).cast(there)), value.can_fail
+    )
+
+
+def _from_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    value, zone = args[0], parameter(node)
+    if not pa.types.is_timestamp(value.type) or value.type.tz is not None:
+        raise misfit(node, [value.type], "a wall-clock time: a timestamp without a zone")
+
+    def evaluate(batch: pa.RecordBatch) -> Datum:
+        return pc.assume_timezone(value.evaluate(batch), zone, ambiguous="earliest", nonexistent="latest").cast(
+            _INSTANT
+        )
+
+    return CompiledExpression(_INSTANT, evaluate, value.can_fail)
+
+
+def _from_epoch(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    value, unit = args[0], _MICROS[parameter(node)]
+    if not pa.types.is_integer(value.type):
+        raise misfit(node, [value.type], "a whole number")
+    micros = pa.scalar(unit, pa.int64())
+
+    def evaluate(batch: pa.RecordBatch) -> Datum:
+        return pc.multiply_checked(value.evaluate(batch).cast(pa.int64()), micros).cast(_INSTANT)
+
+    return CompiledExpression(_INSTANT, evaluate, True)
+
+
+LOWERED: dict[str, Lowering] = {
+    "dt_add": _add,
+    "dt_add_months": _add_months,
+    "dt_since": _since,
+    "dt_in_zone": _in_zone,
+    "dt_from_zone": _from_zone,
+    "from_epoch": _from_epoch,
+}
