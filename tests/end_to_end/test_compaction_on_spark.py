@@ -1,4 +1,4 @@
-"""Compaction on Spark's executors: the work and the rows are there, the catalog is not."""
+"""Compaction and statistics on Spark's executors: the work and the rows are there, the catalog is not."""
 
 from __future__ import annotations
 
@@ -35,4 +35,13 @@ def test_a_file_that_is_gone_is_named_and_nothing_is_left(spark: SparkSession, t
     with pytest.raises(SourceError, match=file.file_path.rpartition("/")[2]):
         lake.view.compact(run=Environment(spark=spark).task_runner())
     assert lake.no_orphans()
+    lake.files.close()
+
+
+def test_statistics_are_computed_as_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    files = lake.append(*range(0, 60, 10))
+    lake.commit([], [lake.files.positions((files[0], 3))])
+    found = lake.view.compute_statistics(run=Environment(spark=spark).task_runner())
+    assert (found.data_files, found.distinct) == (6, {"id": 59, "part": 1})
     lake.files.close()
