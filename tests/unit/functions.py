@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from volley import Expr, array, coalesce, col, concat_str, greatest, least, struct, when
+from volley import Expr, array, coalesce, col, concat_str, greatest, least, lit, struct, when
 
 __all__ = ["CASES", "ROWS", "Case"]
 
@@ -48,6 +48,8 @@ ROWS = pa.table(
         ),
         "k": pa.array([time(0), time(23, 59, 59, 999_999), None, time(1, 2, 3, 4), time(12), time(6, 30)]),
         "b": pa.array([True, False, None, True, False, None]),
+        "c": pa.array([" +12 ", "9223372036854775808", "-0012.5000", "1e3", None, "١"]),
+        "e": pa.array(["-9223372036854775808", "12.345", ".5", "12.", "nan", "1234567.8"]),
         "v": pa.array([["a", None, "b"], [], None, ["x"], ["", "ß", "x"], [None]]),
         "w": pa.array([[1, 2], [-7, None], [], None, [5], [2**40]]),
         "p": pa.array(
@@ -79,7 +81,7 @@ class Case(NamedTuple):
     values: Sequence[Any] = ()
 
 
-s, t, x, y, i, j, m, d, n, k, b, p, q, r, v, w, z, g = map(col, "stxyijmdnkbpqrvwzg")
+s, t, x, y, i, j, m, d, n, k, b, p, q, r, v, w, z, g, c, e = map(col, "stxyijmdnkbpqrvwzgce")
 
 CASES = [
     Case("coalesce", coalesce(s, t, "none"), "coalesce(s, t, 'none')"),
@@ -125,6 +127,18 @@ CASES = [
     Case("str_reverse", t.str.reverse(), "reverse(t)"),
     Case("str_to_date", s.str.to_date(), "try_strptime(s, '%Y-%m-%d')::date"),
     Case("str_to_timestamp", t.str.to_timestamp("%d.%m.%Y %H:%M:%S"), "try_strptime(t, '%d.%m.%Y %H:%M:%S')"),
+    Case("str_to_integer", c.str.to_integer(), "", [12, None, None, None, None, None]),
+    Case("str_to_integer", e.str.to_integer(), "", [-(2**63), None, None, None, None, None]),
+    Case("str_to_double", c.str.to_double(), "", [12.0, 2.0**63, -12.5, 1000.0, None, None]),
+    Case("str_to_double", e.str.to_double(), "", [-(2.0**63), 12.345, 0.5, 12.0, None, 1234567.8]),
+    Case("str_to_decimal", c.str.to_decimal(6, 2), "", [Decimal(12), None, Decimal("-12.50"), None, None, None]),
+    Case(
+        "str_to_decimal",
+        e.str.to_decimal(8, 3),
+        "",
+        [None, Decimal("12.345"), Decimal("0.5"), Decimal(12), None, None],
+    ),
+    Case("str_to_decimal", lit("0.25").str.to_decimal(2, 2), "", [Decimal("0.25")] * 6),
     Case("concat_str", concat_str(s, t, "!", separator="+"), "s || '+' || t || '+' || '!'"),
     *(Case(f"dt_{part}", getattr(d.dt, part)(), f"{part}(d)") for part in ("year", "quarter", "month", "day")),
     Case("dt_year", n.dt.year(), "year(n)"),

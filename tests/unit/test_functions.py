@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime
 import math
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import volley
 from tests.unit.functions import CASES, ROWS, Case
@@ -67,6 +70,25 @@ def test_a_repr_builds_the_same_expression(case: Case) -> None:
     names = ("array", "coalesce", "col", "concat_str", "greatest", "least", "lit", "struct", "when")
     rebuilt = eval(repr(case.expression), {**{name: getattr(volley, name) for name in names}, "datetime": datetime})
     assert rebuilt.node == case.expression.node
+
+
+@given(
+    st.lists(st.from_regex(r"\A[+-]?[0-9]{0,5}[. ]?[01]{0,5}\Z"), min_size=1),
+    st.sampled_from([(4, 2), (3, 0), (2, 2), (38, 5)]),
+)
+def test_decimals_of_texts_are_those_of_python(texts: list[str], digits: tuple[int, int]) -> None:
+    precision, scale = digits
+
+    def decimal(text: str) -> Decimal | None:
+        try:
+            number = Decimal(text.strip(" "))
+        except InvalidOperation:
+            return None
+        rounded = number.quantize(Decimal(1).scaleb(-scale))
+        return rounded if rounded == number and abs(number) < 10 ** (precision - scale) else None
+
+    found = values_of(col("c").str.to_decimal(precision, scale), pa.table({"c": texts}))
+    assert found == list(map(decimal, texts))
 
 
 def test_durations_of_constants() -> None:

@@ -61,6 +61,9 @@ _ALL = (
     Function(
         "str_to_timestamp", "str.to_timestamp", "string, format", "timestamp_ntz", "null if the text does not fit"
     ),
+    Function("str_to_integer", "str.to_integer", _TEXT, "long", "null if it is no such number"),
+    Function("str_to_double", "str.to_double", _TEXT, "double", "null if it is no number"),
+    Function("str_to_decimal", "str.to_decimal", "string, precision, scale", "decimal", "null if it does not fit"),
     Function("concat_str", "concat_str", "strings, separator", "string", _NULL, False),
     Function("struct", "struct", "any, by name", "struct", "never null", False),
     Function("array", "array", "any, of one type", "array of that type", "never null", False),

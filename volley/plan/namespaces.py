@@ -146,6 +146,25 @@ class Strings(Generic[E]):
         """
         return self._record("str_to_timestamp", _text("format", format, least=1))
 
+    def to_integer(self) -> E:
+        """Return the whole number that a text is, blanks around it left out; null if it is none, or beyond 64 bits."""
+        return self._record("str_to_integer")
+
+    def to_double(self) -> E:
+        """Return the number that a text is, such as ``1.5`` or ``2e-3``; null if it is none."""
+        return self._record("str_to_double")
+
+    def to_decimal(self, precision: int, scale: int) -> E:
+        """Return the decimal that a text is; null if it is no number, or needs more digits before or behind the point.
+
+        Args:
+            precision: The number of digits, at most 38.
+            scale: How many of them are behind the point.
+        """
+        if not (type(precision) is type(scale) is int and 0 <= scale <= precision and 1 <= precision <= 38):
+            raise ExpressionError(f"there is no decimal({precision}, {scale})", hint="0 to 38 digits, such as (10, 2)")
+        return self._record("str_to_decimal", precision, scale)
+
 
 class Times(Generic[E]):
     """What can be done with dates and times; instants are taken apart in UTC.
