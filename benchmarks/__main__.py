@@ -14,7 +14,7 @@ from benchmarks.runner import KEPT, run
 
 _MODULES = (
     *("files_to_iceberg", "kafka_to_iceberg", "write", "read", "epoch_latency", "empty_epoch", "start_up", "memory"),
-    *("expressions", "compressions", "rolling", "partitioned_write", "planning", "expiry", "commits"),
+    *("expressions", "functions", "compressions", "rolling", "partitioned_write", "planning", "expiry", "commits"),
     *("catalog_load", "upsert", "upsert_strategy", "table_to_table", "table_changes", "compaction", "presets"),
     *("maintained", "scale", "cluster"),
 )
