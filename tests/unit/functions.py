@@ -229,4 +229,13 @@ CASES = [
     Case("ln", y.ln(), "case when y < 0 then 'nan'::double else ln(y) end"),
     Case("log10", y.log10(), "case when y < 0 then 'nan'::double else log10(y) end"),
     Case("power", y.power(2), "power(y, 2)"),
+    Case("int_div", i.int_div(4), "i // 4"),
+    Case("int_div", i.int_div(-4) * -4 + i % -4, "i"),
+    Case("int_div", lit(7).int_div(j.null_if(0)), "7 // nullif(j, 0)"),
+    Case("bit_and", i.bit_and(j), "i & j"),
+    Case("bit_or", i.bit_or(j), "i | j"),
+    Case("bit_xor", i.bit_xor(5), "xor(i, 5)"),
+    Case("bit_not", j.bit_not(), "~j"),
+    Case("shift_left", i.bit_and(255).shift_left(3), "(i & 255) << 3"),
+    Case("shift_right", j.shift_right(2), "j >> 2"),
 ]

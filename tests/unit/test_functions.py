@@ -101,6 +101,13 @@ def test_durations_of_constants() -> None:
     assert values_of(lit(5).from_epoch("day").dt.day(), rows) == [6, 6]
 
 
+def test_whole_numbers_are_not_divided_by_zero() -> None:
+    rows = pa.table({"n": [7, None], "by": [0, 0]})
+    with pytest.raises(ExpressionError, match="division by zero"):
+        values_of(col("n").int_div(col("by")), rows)
+    assert values_of(col("n").int_div(col("by")), rows[1:]) == [None]
+
+
 def test_a_time_beyond_the_last_one_is_an_error() -> None:
     rows = pa.table({"n": [2**62]})
     with pytest.raises(pa.ArrowInvalid, match="overflow"):
@@ -158,6 +165,8 @@ def test_wrong_arguments_are_refused_when_built(build: Any, message: str) -> Non
         col("n").dt.in_zone("UTC"),
         col("z").dt.from_zone("UTC"),
         col("x").from_epoch(),
+        col("x").int_div(2),
+        col("i").bit_and(col("x")),
         col("v").map.keys(),
         col("p").map.get(1),
         array(col("s"), col("i")),

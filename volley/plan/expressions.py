@@ -244,6 +244,34 @@ class Expr:
         """Return the number to the power of another one, as a double."""
         return self._call("power", exponent)
 
+    def int_div(self, divisor: Any) -> Expr:
+        """Return the quotient of two whole numbers, rounded towards zero; what is left is ``%``."""
+        return self._call("int_div", divisor)
+
+    def bit_and(self, other: Any) -> Expr:
+        """Return the bits that both whole numbers have."""
+        return self._call("bit_and", other)
+
+    def bit_or(self, other: Any) -> Expr:
+        """Return the bits that one of two whole numbers has."""
+        return self._call("bit_or", other)
+
+    def bit_xor(self, other: Any) -> Expr:
+        """Return the bits that exactly one of two whole numbers has."""
+        return self._call("bit_xor", other)
+
+    def bit_not(self) -> Expr:
+        """Return the bits that a whole number does not have."""
+        return self._call("bit_not")
+
+    def shift_left(self, bits: Any) -> Expr:
+        """Return a whole number's bits moved up by less places than its type has; bits beyond the type are lost."""
+        return self._call("shift_left", bits)
+
+    def shift_right(self, bits: Any) -> Expr:
+        """Return a whole number's bits moved down by less places than its type has; the sign stays."""
+        return self._call("shift_right", bits)
+
     def from_epoch(self, unit: ClockUnit = "second") -> Expr:
         """Return the instant that lies so many units after the start of 1970, as a timestamp."""
         return self._call("from_epoch", check_clock_unit(unit))

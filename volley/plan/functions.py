@@ -107,6 +107,13 @@ _ALL = (
     Function("ln", "ln", _NUMBER, "double"),
     Function("log10", "log10", _NUMBER, "double"),
     Function("power", "power", "numbers", "double"),
+    Function("int_div", "int_div", "whole numbers", "the larger type"),
+    Function("bit_and", "bit_and", "whole numbers", "the larger type"),
+    Function("bit_or", "bit_or", "whole numbers", "the larger type"),
+    Function("bit_xor", "bit_xor", "whole numbers", "the larger type"),
+    Function("bit_not", "bit_not", "whole number", "the same type"),
+    Function("shift_left", "shift_left", "whole numbers", "the larger type"),
+    Function("shift_right", "shift_right", "whole numbers", "the larger type"),
 )
 
 FUNCTIONS: dict[str, Function] = {function.op: function for function in _ALL}

@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 
 from volley.arrow.casts import cast
 from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, any_fails, misfit, to_type
-from volley.arrow.operand_types import INT_DIGITS, is_number
+from volley.arrow.operand_types import INT_DIGITS, is_number, operand_type
+from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
 
 __all__ = ["LOWERED"]
@@ -85,6 +86,35 @@ def _of_doubles(compute: Callable[..., Datum]) -> Lowering:
     return lower
 
 
+def _of_bits(compute: Callable[..., Datum]) -> Lowering:
+    def lower(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+        out = _integers(node, args)
+        values = [to_type(value, out) for value in args]
+        return CompiledExpression(out, lambda batch: compute(*(value(batch) for value in values)), True)
+
+    return lower
+
+
+def _integers(node: Call, args: list[CompiledExpression]) -> pa.DataType:
+    if any(arg.type not in INT_DIGITS for arg in args):
+        raise misfit(node, [arg.type for arg in args], "whole numbers")
+    return operand_type(node, [arg.type for arg in args])
+
+
+def _int_div(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    out = _integers(node, args)
+    number, divisor = (to_type(value, out) for value in args)
+
+    def evaluate(batch: pa.RecordBatch) -> Datum:
+        numbers, divisors = number(batch), divisor(batch)
+        if pc.any(pc.and_(pc.is_valid(numbers), pc.equal(divisors, 0))).as_py():
+            raise ExpressionError(f"division by zero in {node!r}", hint="filter such rows out before")
+        # Arrow divides what is null, too.
+        return pc.divide_checked(numbers, pc.if_else(pc.equal(divisors, 0), pa.scalar(None, out), divisors))
+
+    return CompiledExpression(out, evaluate, True)
+
+
 LOWERED: dict[str, Lowering] = {
     "abs": _abs,
     "sign": _sign,
@@ -96,5 +126,12 @@ LOWERED: dict[str, Lowering] = {
     "ln": _of_doubles(pc.ln),
     "log10": _of_doubles(pc.log10),
     "power": _of_doubles(pc.power),
+    "int_div": _int_div,
+    "bit_and": _of_bits(pc.bit_wise_and),
+    "bit_or": _of_bits(pc.bit_wise_or),
+    "bit_xor": _of_bits(pc.bit_wise_xor),
+    "bit_not": _of_bits(pc.bit_wise_not),
+    "shift_left": _of_bits(pc.shift_left_checked),
+    "shift_right": _of_bits(pc.shift_right_checked),
 }
 """The lowering of each function."""
