@@ -58,20 +58,25 @@ def expiry(run: Run) -> None:
     _make(lake, "small", _WARM_UP)
     _make(lake, "t", count)
     gone = (count - _WINDOW) * _FILES
-    if run.peer == "runtime":
-        found = runtime(run, runtime_job.expire, rows=gone, lake=str(run.folder), keep=_WINDOW)
-        run.results.extend(replace(each, case=run.case) for each in found)
-    else:
-        for table in ("small", "t"):
-            manager = SnapshotManager(replace(lake.config, table=table).ref)
-            run.measure(partial(_expire, manager), rows=gone)
-        del run.results[0]
-        assert run.results[0].figures["snapshots"] == count - _WINDOW
+    # The process that is measured has not made the tables.
+    given = {"rows": gone, "lake": str(run.folder), "keep": _WINDOW}
+    found = runtime(run, runtime_job.expire, **given) if run.peer == "runtime" else run.apart(expire, options=given)
+    run.results.extend(replace(each, case=run.case) for each in found)
     assert len(lake.table().snapshots()) == _WINDOW
 
 
-def _expire(manager: SnapshotManager) -> dict[str, int]:
-    return {"snapshots": len(manager.expire_snapshots(0, _WINDOW).snapshots)}
+def expire(run: Run) -> None:
+    """The snapshots of a table before the last ones, by Volley."""
+    config, keep = Lake(run.options["lake"]).config, run.options["keep"]
+    for table in ("small", "t"):
+        manager = SnapshotManager(replace(config, table=table).ref)
+        run.measure(partial(_expire, manager, keep), rows=run.options["rows"])
+    # The first one warms up.
+    del run.results[0]
+
+
+def _expire(manager: SnapshotManager, keep: int) -> None:
+    manager.expire_snapshots(0, keep)
 
 
 def _make(lake: Lake, name: str, count: int) -> None:
