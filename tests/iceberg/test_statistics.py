@@ -157,6 +157,16 @@ def test_a_column_without_statistics_is_refused(files: Files) -> None:
         with pytest.raises(ConfigError, match=name) as raised:
             IcebergTable(files.ref).compute_statistics([name])
         assert "at, bytes, clock" in str(raised.value.hint)
+    with pytest.raises(ConfigError, match="columns is empty"):
+        IcebergTable(files.ref).compute_statistics([])
+
+
+def test_a_table_of_nested_columns_alone_has_none(tmp_path: Path) -> None:
+    files = Files(tmp_path, pa.schema([("nested", pa.struct([("a", pa.int64())]))]))
+    files.commit([files.data([{"nested": {"a": 1}}])])
+    found = IcebergTable(files.ref).compute_statistics()
+    assert (found.distinct, found.path, files.table.refresh().metadata.statistics) == ({}, None, [])
+    files.close()
 
 
 def test_tasks_divide_the_files(files: Files) -> None:

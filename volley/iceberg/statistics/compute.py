@@ -116,8 +116,10 @@ class _Computation:
 
     def result(self, columns: Sequence[str] | None, dry_run: bool) -> TableStatistics:
         fields = _fields(self._table.schema(), columns)
-        registered = self._registered()
+        registered = _statistics_of(self._table, self._head.snapshot_id)
         found = TableStatistics(self._ref.name, self._head.snapshot_id)
+        if not fields:
+            return found
         known = {} if registered is None else _counts(registered)
         if registered is not None and {field.field_id for field in fields} <= known.keys():
             distinct = {field.name: known[field.field_id] for field in fields}
@@ -131,9 +133,6 @@ class _Computation:
         sketches = self._sketches(fields, files)
         distinct = {field.name: sketches[field.field_id].estimate for field in fields}
         return replace(found, distinct=distinct, path=self._register(sketches))
-
-    def _registered(self) -> StatisticsFile | None:
-        return _statistics_of(self._table, self._head.snapshot_id)
 
     def _sketches(self, fields: Sequence[NestedField], files: Sequence[PlannedFile]) -> dict[int, ThetaSketch]:
         reader = RowReader.of(self._table.metadata, Schema(*fields))
@@ -218,6 +217,8 @@ def _fields(schema: Schema, columns: Sequence[str] | None) -> list[NestedField]:
     flat = [field for field in schema.fields if isinstance(field.field_type, PrimitiveType)]
     if columns is None:
         return flat
+    if not columns:
+        raise ConfigError("columns is empty", hint="name some, or leave it out for all")
     names = {field.name for field in flat}
     for column in columns:
         if column not in names:

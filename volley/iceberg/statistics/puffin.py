@@ -36,16 +36,16 @@ class Blob:
 
 def puffin(blobs: Sequence[Blob]) -> tuple[bytes, int]:
     """Return the bytes of a file with these blobs, and the size of its footer."""
-    content, described = _MAGIC, list[dict[str, object]]()
+    described, offset = list[dict[str, object]](), len(_MAGIC)
     for blob in blobs:
-        place = {"offset": len(content), "length": len(blob.content)}
+        place = {"offset": offset, "length": len(blob.content)}
         origin = {"snapshot-id": blob.snapshot_id, "sequence-number": blob.sequence_number}
         described.append(
             {"type": blob.type, "fields": blob.fields, **origin, **place, "properties": dict(blob.properties)}
         )
-        content += blob.content
+        offset += len(blob.content)
     written_by = {"created-by": f"Volley {version('volley-stream')}"}
     payload = json.dumps({"blobs": described, "properties": written_by}).encode()
     # The four bytes after the payload's size are flags: nothing is compressed.
     footer = _MAGIC + payload + struct.pack("<i", len(payload)) + bytes(4) + _MAGIC
-    return content + footer, len(footer)
+    return b"".join([_MAGIC, *(blob.content for blob in blobs), footer]), len(footer)
