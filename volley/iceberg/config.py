@@ -338,9 +338,10 @@ class IcebergSinkConfig:
         """Set how the job keeps the table in shape while it writes it; None (the default) = not at all.
 
         Beside the epochs, one task at a time, small files and those with deleted rows are compacted, delete files are
-        merged, manifests rewritten and snapshots expired. Jobs that write to one table take turns, through a property
-        of the table. A failure is logged and never stops the job; ``print(job.maintenance)`` shows what was done and
-        what is due. A table of format version 3 can't be compacted, which is logged once.
+        merged, manifests rewritten and snapshots expired. Of several jobs that write to one table, one maintains it
+        until it stops: they agree through a property of the table. A failure is logged and never stops the job;
+        ``print(job.maintenance)`` shows what was done and what is due. A table of format version 3 can't be compacted,
+        which is logged once.
 
         Example:
             >>> from volley.iceberg import IcebergSinkConfig, IcebergStorage, Maintenance
