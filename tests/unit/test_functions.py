@@ -106,6 +106,9 @@ def test_whole_numbers_are_not_divided_by_zero() -> None:
     with pytest.raises(ExpressionError, match="division by zero"):
         values_of(col("n").int_div(col("by")), rows)
     assert values_of(col("n").int_div(col("by")), rows[1:]) == [None]
+    assert values_of(lit(-7).int_div(2), rows) == [-3, -3]
+    with pytest.raises(ExpressionError, match="division by zero"):
+        values_of(lit(7).int_div(0), rows)
 
 
 def test_a_time_beyond_the_last_one_is_an_error() -> None:

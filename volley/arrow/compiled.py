@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from volley.arrow.casts import cast
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
 from volley.types.arrow import type_name
 
-__all__ = ["CompiledExpression", "Datum", "Lowering", "all_null", "any_fails", "misfit", "parameter", "to_type"]
+__all__ = [
+    *("CompiledExpression", "Datum", "Lowering", "all_null", "any_fails", "as_array", "misfit", "nonzero", "parameter"),
+    *("refuse_zero", "to_type"),
+]
 
 Datum = Any
 """An Arrow array or scalar: pyarrow has no common type for them."""
@@ -62,6 +66,29 @@ def parameter(node: Call) -> Any:
     last = node.args[-1]
     assert isinstance(last, Literal)
     return last.value
+
+
+def as_array(values: Datum, rows: int) -> pa.Array:
+    """Return an array, also for a constant: its value for each row."""
+    return pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
+
+
+def refuse_zero(node: Call, dividends: Datum, divisors: Datum) -> None:
+    """Raise ExpressionError if a dividend that is not null has the divisor zero."""
+    zero = pc.and_(pc.equal(divisors, pa.scalar(0, divisors.type)), pc.is_valid(dividends))
+    if (zero.as_py() if isinstance(zero, pa.Scalar) else pc.any(zero).as_py()) is True:
+        raise ExpressionError(f"division by zero in {node!r}", hint="filter such rows out before")
+
+
+def nonzero(node: Call, dividends: Datum, divisors: Datum) -> Datum:
+    """Return the divisors of whole numbers, null for zero: SQL ignores that of a null dividend, and Arrow raises.
+
+    Raises:
+        ExpressionError: If a dividend that is not null has the divisor zero.
+    """
+    refuse_zero(node, dividends, divisors)
+    zero = pa.scalar(0, divisors.type)
+    return pc.if_else(pc.equal(divisors, zero), pa.scalar(None, divisors.type), divisors)
 
 
 Lowering = Callable[[Call, list[CompiledExpression]], CompiledExpression]

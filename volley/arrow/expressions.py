@@ -9,7 +9,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.casts import can_cast, cast
-from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, any_fails, misfit, parameter, to_type
+from volley.arrow.compiled import (
+    CompiledExpression,
+    Datum,
+    Lowering,
+    all_null,
+    any_fails,
+    as_array,
+    misfit,
+    nonzero,
+    parameter,
+    refuse_zero,
+    to_type,
+)
 from volley.arrow.dictionaries import decode
 from volley.arrow.functions import choice, durations, hashes, lists, maps, nested, numbers, strings, times
 from volley.arrow.operand_types import INT_DIGITS, as_decimal, is_number, literal_type, operand_type
@@ -122,14 +134,8 @@ def _div(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
 
 
 def _divide(node: Call, left: Datum, right: Datum) -> Datum:
-    _refuse_zero(node, left, right)
+    refuse_zero(node, left, right)
     return pc.divide(left, right)
-
-
-def _refuse_zero(node: Call, left: Datum, right: Datum) -> None:
-    zero = pc.and_(pc.equal(right, pa.scalar(0, right.type)), pc.is_valid(left))
-    if (zero.as_py() if isinstance(zero, pa.Scalar) else pc.any(zero).as_py()) is True:
-        raise ExpressionError(f"division by zero in {node!r}", hint="filter such rows out before")
 
 
 def _mod(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -142,9 +148,7 @@ def _mod(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
 
 
 def _remainder(node: Call, left: Datum, right: Datum) -> Datum:
-    _refuse_zero(node, left, right)
-    # SQL ignores a zero divisor of a null dividend; Arrow raises.
-    right = pc.if_else(pc.equal(right, pa.scalar(0, right.type)), pa.scalar(None, right.type), right)
+    right = nonzero(node, left, right)
     # Replace the divisor -1 by 1: both leave no remainder, but the smallest int divided by -1 overflows.
     right = pc.if_else(pc.equal(right, pa.scalar(-1, right.type)), pa.scalar(1, right.type), right)
     # The quotient truncates towards zero, so the remainder has the sign of the dividend.
@@ -186,7 +190,7 @@ def _where_undecided(
         return right(batch)
     undecided = batch.filter(is_undecided)
     result = right(undecided)
-    values = pa.repeat(result, undecided.num_rows) if isinstance(result, pa.Scalar) else result
+    values = as_array(result, undecided.num_rows)
     return pc.replace_with_mask(pa.nulls(batch.num_rows, pa.bool_()), is_undecided, values)
 
 

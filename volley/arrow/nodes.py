@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from volley.arrow.batches import conform
 from volley.arrow.casts import cast
-from volley.arrow.compiled import CompiledExpression
+from volley.arrow.compiled import CompiledExpression, as_array
 from volley.arrow.dictionaries import decode_batch, make_batch
 from volley.arrow.expressions import compile_expression
 from volley.arrow.user_code import failed
@@ -113,9 +113,7 @@ def _computed(value: CompiledExpression) -> tuple[pa.DataType, _Compute]:
     data_type = pa.string() if pa.types.is_null(value.type) else value.type
 
     def column(batch: pa.RecordBatch) -> pa.Array:
-        values = cast(value.evaluate(batch), data_type)
-        if isinstance(values, pa.Scalar):
-            return pa.repeat(values, batch.num_rows)
+        values = as_array(cast(value.evaluate(batch), data_type), batch.num_rows)
         return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
     return data_type, column

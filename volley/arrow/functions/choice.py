@@ -11,7 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, any_fails, misfit, parameter, to_type
+from volley.arrow.compiled import (
+    CompiledExpression,
+    Datum,
+    Lowering,
+    all_null,
+    any_fails,
+    as_array,
+    misfit,
+    parameter,
+    to_type,
+)
 from volley.arrow.operand_types import operand_type
 from volley.errors import ExpressionError, near
 from volley.plan.expression_nodes import Call
@@ -63,8 +73,7 @@ def _array(evaluate: Evaluate) -> Callable[[pa.RecordBatch], pa.Array]:
     """Return an evaluation that yields an array for a constant, too."""
 
     def array(batch: pa.RecordBatch) -> pa.Array:
-        value = evaluate(batch)
-        return pa.repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value
+        return as_array(evaluate(batch), batch.num_rows)
 
     return array
 

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, misfit, parameter
+from volley.arrow.compiled import CompiledExpression, Datum, Lowering, as_array, misfit, parameter
+from volley.arrow.functions.times import moment
 from volley.plan.expression_nodes import Call, Literal
 
 __all__ = ["LOWERED"]
@@ -22,14 +23,8 @@ _DAY = _MICROS["day"]
 _INSTANT = pa.timestamp("us", "UTC")
 
 
-def _moment(node: Call, value: CompiledExpression) -> CompiledExpression:
-    if all_null(value) or not (pa.types.is_date(value.type) or pa.types.is_timestamp(value.type)):
-        raise misfit(node, [value.type], "a date or timestamp")
-    return value
-
-
 def _add(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
-    value, units = _moment(node, args[0]), ("day", "hour", "minute", "second", "microsecond")
+    value, units = moment(node, args[0]), ("day", "hour", "minute", "second", "microsecond")
     counts = (each.value for each in node.args[1:] if isinstance(each, Literal))
     micros = sum(count * _MICROS[unit] for count, unit in zip(counts, units, strict=True))
     if not pa.types.is_date(value.type):
@@ -43,17 +38,14 @@ def _add(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
 
 
 def _shifted(values: pa.Array, micros: int) -> pa.Array:
-    numbers = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
-    return pc.add_checked(numbers, pa.scalar(micros, pa.int64())).cast(pa.timestamp("us", values.type.tz))
+    return pc.add_checked(_micros(values), pa.scalar(micros, pa.int64())).cast(pa.timestamp("us", values.type.tz))
 
 
 def _add_months(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
-    value, months = _moment(node, args[0]), parameter(node)
+    value, months = moment(node, args[0]), parameter(node)
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
-        values = value.evaluate(batch)
-        if isinstance(values, pa.Scalar):
-            values = pa.repeat(values, batch.num_rows)
+        values = as_array(value.evaluate(batch), batch.num_rows)
         numbers, missing = _numbers(values)
         if pa.types.is_date(values.type):
             return pa.array(_months_later(numbers, months).astype(np.int32), mask=missing).cast(values.type)
@@ -84,7 +76,7 @@ def _numbers(values: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bo
 
 
 def _since(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
-    later, earlier = (_moment(node, arg) for arg in args[:2])
+    later, earlier = (moment(node, arg) for arg in args[:2])
     if getattr(later.type, "tz", None) != getattr(earlier.type, "tz", None):
         raise misfit(node, [later.type, earlier.type], "two instants, or two times without a zone")
     unit = _MICROS[parameter(node)]

@@ -8,9 +8,8 @@ import pyarrow.compute as pc
 
 from volley.arrow.casts import cast
 from volley.arrow.compiled import CompiledExpression, Datum, Lowering, misfit, parameter
-from volley.arrow.operand_types import literal_type, operand_type
-from volley.errors import ExpressionError
-from volley.plan.expression_nodes import Call, Literal
+from volley.arrow.functions.constants import constant_of
+from volley.plan.expression_nodes import Call
 
 __all__ = ["LOWERED"]
 
@@ -40,14 +39,8 @@ def _get(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
 
 
 def _contains(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
-    value, constant = _list(node, args), node.args[1]
-    if not isinstance(constant, Literal) or constant.value is None:
-        raise ExpressionError(f"{node!r} takes a constant that is not null", hint="compare with columns by map_batches")
-    items = value.type.value_type
-    if pa.types.is_nested(items) or items == pa.uuid():
-        raise misfit(node, [value.type], "a list of plain values")
-    common = operand_type(node, [items, literal_type(constant)])
-    wanted = cast(pa.scalar(constant.value, literal_type(constant)), common)
+    value = _list(node, args)
+    common, wanted = constant_of(node, value.type.value_type, value.type, "a list of plain values")
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
         lists = value.evaluate(batch)

@@ -10,9 +10,8 @@ import pyarrow.compute as pc
 
 from volley.arrow.casts import cast
 from volley.arrow.compiled import CompiledExpression, Datum, Lowering, misfit
-from volley.arrow.operand_types import literal_type, operand_type
-from volley.errors import ExpressionError
-from volley.plan.expression_nodes import Call, Literal
+from volley.arrow.functions.constants import constant_of
+from volley.plan.expression_nodes import Call
 
 __all__ = ["LOWERED"]
 
@@ -68,13 +67,7 @@ def _contains(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
 
 def _places(node: Call, value: CompiledExpression) -> Callable[[pa.MapArray], pa.Array]:
     """Return the function that finds where the values of the constant key stand; null without it."""
-    constant, keys = node.args[1], value.type.key_type
-    if not isinstance(constant, Literal) or constant.value is None:
-        raise ExpressionError(f"{node!r} takes a constant that is not null", hint="take other keys by map_batches")
-    if pa.types.is_nested(keys) or keys == pa.uuid():
-        raise misfit(node, [value.type], "a map with plain keys")
-    common = operand_type(node, [keys, literal_type(constant)])
-    wanted = cast(pa.scalar(constant.value, literal_type(constant)), common)
+    common, wanted = constant_of(node, value.type.key_type, value.type, "a map with plain keys")
 
     def places(maps: pa.MapArray) -> pa.Array:
         matches = np.flatnonzero(pc.equal(cast(maps.keys, common), wanted).to_numpy(zero_copy_only=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from volley.arrow.compiled import CompiledExpression, Datum, Lowering, any_fails, to_type
+from volley.arrow.compiled import CompiledExpression, Datum, Lowering, any_fails, as_array, to_type
 from volley.arrow.operand_types import operand_type
 from volley.plan.expression_nodes import Call, Literal
 
@@ -18,7 +18,8 @@ def _struct(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     out = pa.struct([pa.field(name, value.type) for name, value in zip(names, values, strict=True)])
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
-        return pa.StructArray.from_arrays([_array(value.evaluate(batch), batch) for value in values], fields=[*out])
+        columns = [as_array(value.evaluate(batch), batch.num_rows) for value in values]
+        return pa.StructArray.from_arrays(columns, fields=[*out])
 
     return CompiledExpression(out, evaluate, any_fails(values))
 
@@ -29,15 +30,11 @@ def _list(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
         count, rows = len(values), batch.num_rows
-        columns = pa.concat_arrays([_array(value(batch), batch) for value in values])
+        columns = pa.concat_arrays([as_array(value(batch), rows) for value in values])
         offsets = pa.array(np.arange(rows + 1) * count, pa.int32())
         return pa.ListArray.from_arrays(offsets, columns.take(np.arange(rows * count).reshape(count, rows).T.ravel()))
 
     return CompiledExpression(pa.list_(items), evaluate, any_fails(args))
-
-
-def _array(values: Datum, batch: pa.RecordBatch) -> pa.Array:
-    return pa.repeat(values, batch.num_rows) if isinstance(values, pa.Scalar) else values
 
 
 LOWERED: dict[str, Lowering] = {"struct": _struct, "array": _list}

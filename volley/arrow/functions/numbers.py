@@ -8,9 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.casts import cast
-from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, any_fails, misfit, to_type
+from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, any_fails, misfit, nonzero, to_type
 from volley.arrow.operand_types import INT_DIGITS, is_number, operand_type
-from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
 
 __all__ = ["LOWERED"]
@@ -106,11 +105,8 @@ def _int_div(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     number, divisor = (to_type(value, out) for value in args)
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
-        numbers, divisors = number(batch), divisor(batch)
-        if pc.any(pc.and_(pc.is_valid(numbers), pc.equal(divisors, 0))).as_py():
-            raise ExpressionError(f"division by zero in {node!r}", hint="filter such rows out before")
-        # Arrow divides what is null, too.
-        return pc.divide_checked(numbers, pc.if_else(pc.equal(divisors, 0), pa.scalar(None, out), divisors))
+        numbers = number(batch)
+        return pc.divide_checked(numbers, nonzero(node, numbers, divisor(batch)))
 
     return CompiledExpression(out, evaluate, True)
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, misfit, parameter
 from volley.plan.expression_nodes import Call
 
-__all__ = ["LOWERED"]
+__all__ = ["LOWERED", "moment"]
 
 _DAYS = ("year", "quarter", "month", "week", "day")
 
@@ -40,6 +40,12 @@ def _check(node: Call, value: CompiledExpression, fits: Callable[[pa.DataType], 
         raise misfit(node, [value.type], what)
 
 
+def moment(node: Call, value: CompiledExpression) -> CompiledExpression:
+    """Return the value; raise ExpressionError unless it is a date or timestamp."""
+    _check(node, value, _is_day, "a date or timestamp")
+    return value
+
+
 def _day(compute: Callable[[Datum], Datum]) -> Lowering:
     return _part(compute, _is_day, "a date or timestamp")
 
@@ -53,8 +59,7 @@ def _microsecond(value: Datum) -> Datum:
 
 
 def _truncate(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
-    value, unit = args[0], parameter(node)
-    _check(node, value, _is_day, "a date or timestamp")
+    value, unit = moment(node, args[0]), parameter(node)
     if pa.types.is_date(value.type) and unit not in _DAYS:
         raise misfit(node, [value.type], f"a timestamp for the unit {unit!r}")
     return CompiledExpression(
