@@ -40,8 +40,7 @@ class Registry:
             SourceError: If the registry has no such schema, or it is not Avro.
             JobError: If the registry does not answer.
         """
-        with self._asked(SourceError(f"the schema registry has no schema {number}")):
-            return _avro(_client(self).get_schema(number), f"schema {number}")
+        return _schema(self, number)
 
     def latest(self, subject: str) -> str:
         """Return the latest schema of a subject.
@@ -52,11 +51,12 @@ class Registry:
             JobError: If the registry does not answer.
         """
         missing = ConfigError(f"{redact_uri(self.url)} has no subject {subject!r}", hint="give the schema: schema=…")
-        with self._asked(missing):
-            return _avro(_client(self).get_latest_version(subject).schema, subject)
+        with self.asked(missing):
+            found = _client(self).get_latest_version(subject)
+        return _avro(found.schema, subject)
 
     @contextmanager
-    def _asked(self, missing: VolleyError) -> Iterator[None]:
+    def asked(self, missing: VolleyError) -> Iterator[None]:
         """Translate the errors of a request.
 
         Args:
@@ -67,16 +67,14 @@ class Registry:
 
         try:
             yield
-        except VolleyError:
-            raise
         except SchemaRegistryError as error:
             if error.http_status_code == HTTPStatus.NOT_FOUND:
                 raise missing from redacted(error)
-            raise self._failed(error, f"{error.http_status_code} {error.error_message}") from redacted(error)
+            raise self._failed(f"{error.http_status_code} {error.error_message}") from redacted(error)
         except Exception as error:
-            raise self._failed(error, str(error) or type(error).__name__) from redacted(error)
+            raise self._failed(str(error) or type(error).__name__) from redacted(error)
 
-    def _failed(self, error: Exception, reason: str) -> JobError:
+    def _failed(self, reason: str) -> JobError:
         return JobError(
             f"the schema registry {redact_uri(self.url)} gave no schema: {redact(reason)}",
             hint="check registry=…, its user and password, and that it runs",
@@ -84,6 +82,14 @@ class Registry:
 
     def __repr__(self) -> str:
         return f"Registry({redact_uri(self.url)!r})"
+
+
+@lru_cache(maxsize=1_000)
+def _schema(registry: Registry, number: int) -> str:
+    """Return a schema; each message asks for that of its own."""
+    with registry.asked(SourceError(f"the schema registry has no schema {number}")):
+        schema = _client(registry).get_schema(number)
+    return _avro(schema, f"schema {number}")
 
 
 @lru_cache(maxsize=16)
