@@ -26,7 +26,7 @@ from volley.iceberg.read.entries import PlannedFile
 from volley.iceberg.read.heads import head_of
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
-from volley.iceberg.statistics.puffin import Blob, puffin
+from volley.iceberg.statistics.puffin import puffin
 from volley.iceberg.statistics.theta import ThetaSketch
 from volley.iceberg.statistics.values import TableStatistics
 from volley.iceberg.storage.errors import storage_errors
@@ -185,31 +185,24 @@ class _Computation:
         return path
 
     def _write(self, sketches: Mapping[int, ThetaSketch]) -> StatisticsFile:
-        snapshot_id, number = self._head.snapshot_id, self._head.sequence_number or 0
-        blobs = [
-            Blob(_THETA, (field,), snapshot_id, number, {_NDV: str(sketch.estimate)}, sketch.to_bytes())
-            for field, sketch in sketches.items()
-        ]
+        snapshot_id = self._head.snapshot_id
+        blobs = [(self._described(field, sketch), sketch.to_bytes()) for field, sketch in sketches.items()]
         content, footer_size = puffin(blobs)
         name = f"{snapshot_id}-{uuid.uuid4()}.stats"
         path = self._table.location_provider().new_metadata_location(name)
         with storage_errors(path), self._table.io.new_output(path).create() as stream:
             stream.write(content)
-        described = [
-            BlobMetadata.model_validate(
-                {
-                    **{"type": blob.type, "snapshot-id": snapshot_id, "sequence-number": number},
-                    **{"fields": list(blob.fields), "properties": dict(blob.properties)},
-                }
-            )
-            for blob in blobs
-        ]
         return StatisticsFile.model_validate(
             {
                 **{"snapshot-id": snapshot_id, "statistics-path": path, "file-size-in-bytes": len(content)},
-                **{"file-footer-size-in-bytes": footer_size, "blob-metadata": described},
+                **{"file-footer-size-in-bytes": footer_size, "blob-metadata": [metadata for metadata, _ in blobs]},
             }
         )
+
+    def _described(self, field: int, sketch: ThetaSketch) -> BlobMetadata:
+        origin = {"snapshot-id": self._head.snapshot_id, "sequence-number": self._head.sequence_number or 0}
+        described = {"type": _THETA, "fields": [field], "properties": {_NDV: str(sketch.estimate)}}
+        return BlobMetadata.model_validate(origin | described)
 
 
 def _fields(schema: Schema, columns: Sequence[str] | None) -> list[NestedField]:

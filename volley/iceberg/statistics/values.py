@@ -1,4 +1,4 @@
-"""What a computation of statistics has found."""
+"""The result of a computation of statistics."""
 
 from __future__ import annotations
 
