@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from platform import python_version
 from typing import TYPE_CHECKING, Any
@@ -167,14 +168,18 @@ def _job(exposed: Exposed, prefix: str) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 
     of_job = _of_job(exposed)
-    built = {"version": version("volley-stream"), "python": python_version()}
     info = InfoMetricFamily(f"{prefix}_build", "Versions of Volley and Python", labels=[*of_job])
-    info.add_metric([*of_job.values()], built)
+    info.add_metric([*of_job.values()], _versions())
     yield info
     if exposed.last_epoch is not None:
         epoch = GaugeMetricFamily(f"{prefix}_last_epoch", "Number of the last epoch in every sink", labels=[*of_job])
         epoch.add_metric([*of_job.values()], exposed.last_epoch)
         yield epoch
+
+
+@cache
+def _versions() -> dict[str, str]:
+    return {"version": version("volley-stream"), "python": python_version()}
 
 
 def _of_job(exposed: Exposed) -> dict[str, str]:

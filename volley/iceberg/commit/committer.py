@@ -123,13 +123,17 @@ class IcebergCommitter(Committer):
         properties, query = self._table.properties, epoch.query_id
         if properties.get(f"{EPOCH}.{query}") == str(epoch.number):
             return properties.get(f"{OFFSETS}.{query}")
-        snapshot = self._table.metadata.snapshot_by_id(snapshot_id_of(self._table.metadata.table_uuid, epoch))
+        snapshot = self.snapshot(epoch)
         return snapshot.summary.additional_properties.get(OFFSETS) if snapshot and snapshot.summary else None
 
-    def snapshot_id(self, epoch: Epoch) -> int | None:
-        """Return the epoch's snapshot; None if it did not change the table."""
+    def snapshot(self, epoch: Epoch) -> Snapshot | None:
+        """Return the epoch's snapshot; None if it did not change the table, or the snapshot has expired."""
         metadata = self._table.metadata
-        snapshot = metadata.snapshot_by_id(snapshot_id_of(metadata.table_uuid, epoch))
+        return metadata.snapshot_by_id(snapshot_id_of(metadata.table_uuid, epoch))
+
+    def snapshot_id(self, epoch: Epoch) -> int | None:
+        """Return the id of the epoch's snapshot; None if it did not change the table."""
+        snapshot = self.snapshot(epoch)
         return snapshot.snapshot_id if snapshot else None
 
     def earlier_rows(self, query_id: str) -> str | None:
@@ -206,7 +210,7 @@ class IcebergCommitter(Committer):
 
     def orphans(self, epoch: Epoch) -> list[str]:
         """Return the data files of this epoch that are not in its snapshot."""
-        snapshot = self._table.metadata.snapshot_by_id(snapshot_id_of(self._table.metadata.table_uuid, epoch))
+        snapshot = self.snapshot(epoch)
         if snapshot is None:
             return []
         io, location = self._table.io, self._table.location()

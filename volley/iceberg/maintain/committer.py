@@ -53,6 +53,5 @@ class MaintainingCommitter(IcebergCommitter):
 
     def _delete_files(self, epoch: Epoch) -> int:
         """Return how many delete files the epoch has added to the table."""
-        snapshot_id = self.snapshot_id(epoch)
-        snapshot = None if snapshot_id is None else self._table.metadata.snapshot_by_id(snapshot_id)
+        snapshot = self.snapshot(epoch)
         return int(snapshot.summary.get("added-delete-files") or 0) if snapshot and snapshot.summary else 0
