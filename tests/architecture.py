@@ -45,7 +45,7 @@ iceberg.table_rows
 iceberg.time_travel
 iceberg
 engine
-verbs
+verbs explain
 stream
 environment testing
 volley

@@ -1,13 +1,13 @@
-"""Short names of connectors → their classes, imported on first use."""
+"""Imports what is needed on first use only: connectors by their short names, and packages that may be missing."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-from volley.errors import ConfigError, near
+from volley.errors import ConfigError, MissingDependencyError, near
 
-__all__ = ["SINKS", "SOURCES", "load"]
+__all__ = ["SINKS", "SOURCES", "installed", "load"]
 
 SOURCES = {
     "files": "volley.connectors.files.source:FileSource",
@@ -45,3 +45,15 @@ def load(table: dict[str, str], name: str) -> Any:
         raise ConfigError(f"no connector {name!r}", hint=near(name, table))
     module, _, attribute = table[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def installed(package: str) -> Any:
+    """Import and return a package that a user may not have.
+
+    Raises:
+        MissingDependencyError: If it is not installed.
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingDependencyError(f"{package} is not installed", hint=f"pip install {package}") from error

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import html
-import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from volley.checks import Duration, count, duration, optional
 from volley.engine.options import StartOptions
-from volley.errors import ConfigError, ExpressionError, MissingDependencyError, VolleyError
+from volley.errors import ConfigError, ExpressionError
+from volley.explain import as_html, explained
 from volley.plan import nodes
 from volley.plan.expression_nodes import Column, output_name
 from volley.plan.expressions import Expr, as_node, col
-from volley.plan.pushdown import used_columns, used_rows
+from volley.registry import installed
 from volley.sink import Sink
-from volley.source import SourceContext
 from volley.types.schemas import check_schema
 from volley.verbs import UnknownVerb, check_callable, check_expression, check_text, nearest_verb
 
@@ -345,7 +343,7 @@ class DataStream:
         Raises:
             MissingDependencyError: If pandas is not installed.
         """
-        _installed("pandas")
+        installed("pandas")
         return self.to_arrow(limit).to_pandas()
 
     def to_polars(self, limit: int | None = None) -> polars.DataFrame:
@@ -354,12 +352,12 @@ class DataStream:
         Raises:
             MissingDependencyError: If polars is not installed.
         """
-        frame: polars.DataFrame = _installed("polars").from_arrow(self.to_arrow(limit))
+        frame: polars.DataFrame = installed("polars").from_arrow(self.to_arrow(limit))
         return frame
 
     def explain(self) -> None:
         """Print the logical plan, the execution path with the reason for it, and what the sources leave out."""
-        print(_explained([self._node], self._environment))
+        print(explained([self._node], self._environment.arrow_native))
 
     if not TYPE_CHECKING:
 
@@ -374,7 +372,7 @@ class DataStream:
         return f"DataStream(\n{self}\n)"
 
     def _repr_html_(self) -> str:
-        return _html("DataStream", [self._node], self._environment)
+        return as_html("DataStream", [self._node], self._environment.arrow_native)
 
     def _then(self, node: nodes.Node) -> DataStream:
         return DataStream(node, self._environment)
@@ -418,7 +416,7 @@ class Pipeline:
 
     def explain(self) -> None:
         """Print the logical plan, the execution path with the reason for it, and what the sources leave out."""
-        print(_explained(self._writes, self._environment))
+        print(explained(self._writes, self._environment.arrow_native))
 
     if not TYPE_CHECKING:
 
@@ -433,7 +431,7 @@ class Pipeline:
         return f"Pipeline(\n{self}\n)"
 
     def _repr_html_(self) -> str:
-        return _html("Pipeline", self._writes, self._environment)
+        return as_html("Pipeline", self._writes, self._environment.arrow_native)
 
     def _with(self, node: nodes.Node, sink: Sink, dead_letter: Sink | str | None) -> Pipeline:
         if not isinstance(sink, Sink):
@@ -456,36 +454,6 @@ class Pipeline:
 
 def _named(name: str, value: str | Expr) -> Expr:
     return (col(value) if isinstance(value, str) else check_expression(value, "select")).alias(name)
-
-
-def _explained(roots: Sequence[nodes.Node], environment: _Runner) -> str:
-    path = f"path: {nodes.choose_path(roots, environment.arrow_native)}"
-    return "\n".join([path, *map(nodes.describe, roots), *_of_sources(roots)])
-
-
-def _of_sources(roots: Sequence[nodes.Node]) -> Iterator[str]:
-    """Yield what each source would read, if it tells more than its repr."""
-    for read in (node for node in nodes.walk(roots) if isinstance(node, nodes.Read)):
-        context = SourceContext("", predicate=used_rows(roots, read), columns=used_columns(roots, read))
-        try:
-            line = read.source.explain(context)
-        except VolleyError as error:
-            line = f"not known yet: {error.message}"
-        if line is not None:
-            yield f"{read.source!r}: {line}"
-
-
-def _html(title: str, roots: Sequence[nodes.Node], environment: _Runner) -> str:
-    path = nodes.choose_path(roots, environment.arrow_native)
-    plans = "\n".join(map(nodes.describe, roots))
-    return f"<div><b>{title}</b> · {html.escape(str(path))}<pre>{html.escape(plans)}</pre></div>"
-
-
-def _installed(package: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise MissingDependencyError(f"{package} is not installed", hint=f"pip install {package}") from error
 
 
 def _schema(schema: SchemaLike | None) -> Any:

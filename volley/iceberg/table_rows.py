@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from volley.errors import ConfigError, MissingDependencyError
+from volley.errors import ConfigError
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.plan.expressions import Expr
+from volley.registry import installed
 
 if TYPE_CHECKING:
     import duckdb
@@ -69,7 +69,7 @@ class TableRows:
         Raises:
             MissingDependencyError: If polars is not installed.
         """
-        frame: polars.DataFrame = _installed("polars").from_arrow(self.to_arrow())
+        frame: polars.DataFrame = installed("polars").from_arrow(self.to_arrow())
         return frame
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
@@ -81,7 +81,7 @@ class TableRows:
         Raises:
             MissingDependencyError: If duckdb is not installed.
         """
-        return (connection or _installed("duckdb")).from_arrow(self.to_arrow())
+        return (connection or installed("duckdb")).from_arrow(self.to_arrow())
 
     def to_source(self) -> IcebergSource:
         """Return the source with which a job reads these rows."""
@@ -94,10 +94,3 @@ class TableRows:
 
     def __repr__(self) -> str:
         return f"TableRows({self.config.summary})"
-
-
-def _installed(package: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise MissingDependencyError(f"{package} is not installed", hint=f"pip install {package}") from error

@@ -144,22 +144,22 @@ class Expr:
 
     @property
     def str(self) -> Strings[Expr]:
-        """What can be done with texts."""
+        """Functions of texts."""
         return Strings(self._call)
 
     @property
     def dt(self) -> Times[Expr]:
-        """What can be done with dates and times."""
+        """Functions of dates and times."""
         return Times(self._call)
 
     @property
     def list(self) -> Lists[Expr]:
-        """What can be done with lists."""
+        """Functions of lists."""
         return Lists(self._call)
 
     @property
     def map(self) -> Maps[Expr]:
-        """What can be done with maps."""
+        """Functions of maps."""
         return Maps(self._call)
 
     def __getitem__(self, name: builtins.str) -> Expr:

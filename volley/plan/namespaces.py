@@ -24,7 +24,7 @@ ClockUnit = Literal["day", "hour", "minute", "second", "millisecond", "microseco
 
 
 class Strings(Generic[E]):
-    """What can be done with texts; positions and lengths are in characters (Unicode code points), from 0.
+    """Functions of texts; positions and lengths are in characters (Unicode code points), from 0.
 
     Patterns are regular expressions of RE2: https://github.com/google/re2/wiki/Syntax.
 
@@ -167,7 +167,7 @@ class Strings(Generic[E]):
 
 
 class Times(Generic[E]):
-    """What can be done with dates and times; instants are taken apart in UTC.
+    """Functions of dates and times; instants are taken apart in UTC.
 
     Example:
         >>> from volley import col
@@ -272,7 +272,7 @@ class Times(Generic[E]):
 
 
 class Lists(Generic[E]):
-    """What can be done with lists; positions count from 0.
+    """Functions of lists; positions count from 0.
 
     Example:
         >>> from volley import col
@@ -301,7 +301,7 @@ class Lists(Generic[E]):
 
 
 class Maps(Generic[E]):
-    """What can be done with maps.
+    """Functions of maps.
 
     Example:
         >>> from volley import col
