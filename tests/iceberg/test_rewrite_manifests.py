@@ -218,14 +218,20 @@ def test_partition_values_stay_exact(make: Make, case: str) -> None:
     assert [repr(entry) for entry in events.entries()] == [repr(entry) for entry in entries]
 
 
-def test_each_spec_has_manifests_of_its_own(make: Make) -> None:
-    events = make()
+def of_two_specs(make: Make) -> Events:
+    """A table with three manifests of each of two specs."""
+    events: Events = make()
     for number in range(3):
         events.append((number, number))
     with events.table().update_spec() as spec:
         spec.add_field("id", IdentityTransform(), "id")
     for number in range(3, 6):
         events.append((number, number))
+    return events
+
+
+def test_each_spec_has_manifests_of_its_own(make: Make) -> None:
+    events = of_two_specs(make)
     rows, entries = events.rows(), events.entries()
     assert events.events.rewrite_manifests().manifests_after == 2
     assert {each.partition_spec_id: each.existing_files_count for each in events.manifests()} == {0: 3, 1: 3}
@@ -234,13 +240,7 @@ def test_each_spec_has_manifests_of_its_own(make: Make) -> None:
 
 
 def test_a_limit_leaves_whole_groups_for_the_next_run(make: Make) -> None:
-    events = make()
-    for number in range(3):
-        events.append((number, number))
-    with events.table().update_spec() as spec:
-        spec.add_field("id", IdentityTransform(), "id")
-    for number in range(3, 6):
-        events.append((number, number))
+    events = of_two_specs(make)
     rows = events.rows()
     planned = events.events.rewrite_manifests(dry_run=True, max_bytes=1)
     first = events.events.rewrite_manifests(max_bytes=1)

@@ -24,7 +24,7 @@ def test_short_turns_need_no_rest_until_the_window_has_no_time_left() -> None:
         clock.now += 8
         budget.spend(8)
         rests.append(budget.rest)
-    # Of 20 seconds, each turn takes 8; the second and the third earn 1.6.
+    # The bucket holds 20 seconds. A turn takes 8 of them, and adds 1.6 unless the bucket is full.
     assert rests == pytest.approx([0, 0, 4])
 
 

@@ -130,7 +130,7 @@ def test_it_is_due_after_some_delete_files(opened: Open) -> None:
 
 
 def test_it_rests_as_its_budget_says(opened: Open) -> None:
-    # Of each second it may take a millisecond: a pass of some milliseconds is followed by a rest of seconds.
+    # The budget is one millisecond a second: after a pass of some milliseconds it rests for seconds.
     lake, committer = opened(maintenance=Maintenance(commits=1, budget=0.001, every="1s"))
     committer.start()
     commit(lake, committer, 0, 0)
