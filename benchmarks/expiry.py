@@ -1,4 +1,4 @@
-"""What it takes to expire a table's old snapshots with their files, beside Iceberg's Spark runtime."""
+"""Measures the expiry of old snapshots with their files, beside Iceberg's Spark runtime."""
 
 from __future__ import annotations
 

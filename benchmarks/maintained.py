@@ -1,4 +1,4 @@
-"""Tables that their job maintains: what commits and scans cost after many epochs."""
+"""Measures commits and scans of tables that their job maintains, over many epochs."""
 
 from __future__ import annotations
 

@@ -134,32 +134,29 @@ def changes(run: Run) -> None:
 
 def compact(run: Run) -> None:
     """The small files of a table that Volley has written."""
-    target = run.options["target"]
-    with _session(run) as spark:
-
-        def rewrite(table: str) -> None:
-            spark.sql(
-                f"call volley.system.rewrite_data_files(table => 'b.{table}', "
-                f"options => map('target-file-size-bytes', '{target}'))"
-            ).collect()
-
-        rewrite("small")
-        run.measure(lambda: rewrite("t"), rows=run.options["rows"])
+    _maintain(run, f"rewrite_data_files(options => map('target-file-size-bytes', '{run.options['target']}'), ")
 
 
 def expire(run: Run) -> None:
     """The snapshots of a table before the last ones."""
     keep = run.options["keep"]
+    _maintain(run, f"expire_snapshots(older_than => current_timestamp(), retain_last => {keep}, ")
+
+
+def _maintain(run: Run, procedure: str) -> None:
+    """Measure a procedure on a table, after it has warmed up on a small one.
+
+    Args:
+        run: The run.
+        procedure: The call, up to its last argument, the table.
+    """
     with _session(run) as spark:
 
-        def drop(table: str) -> None:
-            spark.sql(
-                f"call volley.system.expire_snapshots(table => 'b.{table}', older_than => current_timestamp(), "
-                f"retain_last => {keep})"
-            ).collect()
+        def call(table: str) -> None:
+            spark.sql(f"call volley.system.{procedure}table => 'b.{table}')").collect()
 
-        drop("small")
-        run.measure(lambda: drop("t"), rows=run.options["rows"])
+        call("small")
+        run.measure(lambda: call("t"), rows=run.options["rows"])
 
 
 def merge(run: Run) -> None:
