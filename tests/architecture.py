@@ -26,7 +26,7 @@ plan.expressions
 source sink
 plan
 arrow
-task formats
+task formats rows
 spark connectors.console connectors.files connectors.function connectors.kafka connectors.memory connectors.rate
 iceberg.modes iceberg.maintenance iceberg.pyiceberg_private.access
 iceberg.schema iceberg.storage
@@ -46,6 +46,7 @@ iceberg.time_travel
 iceberg
 engine
 verbs explain
+pipeline
 stream
 environment testing
 volley
@@ -60,7 +61,8 @@ PACKAGES = {
     "pandas": ["iceberg.*"],
 }
 VALUES = [
-    *("*.source", "*.sink", "source", "sink", "epoch", "bad_rows", "stream", "plan.*", "types.names", "types.schemas"),
+    *("*.source", "*.sink", "source", "sink", "epoch", "bad_rows", "rows", "pipeline", "stream", "plan.*"),
+    *("types.names", "types.schemas"),
     *(
         "*.values",
         "*.settings",

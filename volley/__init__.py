@@ -46,12 +46,13 @@ if TYPE_CHECKING:
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
     from volley.maintenance import MaintenanceReport, MaintenanceRun
     from volley.metrics import Metrics, MetricsSnapshot
+    from volley.pipeline import Pipeline
     from volley.plan.choices import array, coalesce, concat_str, greatest, least, struct, when
     from volley.plan.expressions import Expr, col, lit
     from volley.plan.sql import sql
     from volley.sink import Committer, Sink, SinkContext, TaskWriter, Writer
     from volley.source import Reader, Source, SourceContext, SparkSource
-    from volley.stream import DataStream, Pipeline
+    from volley.stream import DataStream
 
 __version__ = "0.2.0"
 
@@ -152,12 +153,13 @@ _MODULES = {
     "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergSource", "IcebergSourceConfig", "IcebergStorage"],
     "maintenance": ["MaintenanceReport", "MaintenanceRun"],
     "metrics": ["Metrics", "MetricsSnapshot"],
+    "pipeline": ["Pipeline"],
     "plan.choices": ["array", "coalesce", "concat_str", "greatest", "least", "struct", "when"],
     "plan.expressions": ["Expr", "col", "lit"],
     "plan.sql": ["sql"],
     "sink": ["Committer", "Sink", "SinkContext", "TaskWriter", "Writer"],
     "source": ["Reader", "Source", "SourceContext", "SparkSource"],
-    "stream": ["DataStream", "Pipeline"],
+    "stream": ["DataStream"],
 }
 _PACKAGES = ("errors", "iceberg")
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -15,10 +15,11 @@ from volley.engine.options import Start, StartOptions
 from volley.epoch import WriteResult
 from volley.errors import ConfigError, PlanError
 from volley.metrics import Metrics
+from volley.pipeline import Pipeline
 from volley.plan import nodes
 from volley.sink import ExecutorTask
 from volley.source import Source
-from volley.stream import DataStream, Pipeline
+from volley.stream import DataStream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

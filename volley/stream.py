@@ -1,49 +1,35 @@
-"""The fluent builder: streams of rows, and pipelines that end in sinks. Nothing runs before `execute` or `start`."""
+"""The fluent builder: streams of rows and the steps applied to them. Nothing runs before `execute` or `start`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Unpack
+from typing import TYPE_CHECKING, Any
 
 from volley.checks import Duration, count, duration, optional
-from volley.engine.options import StartOptions
 from volley.errors import ConfigError, ExpressionError
 from volley.explain import as_html, explained
+from volley.pipeline import Pipeline, Runner
 from volley.plan import nodes
 from volley.plan.expression_nodes import Column, output_name
 from volley.plan.expressions import Expr, as_node, col
-from volley.registry import installed
+from volley.rows import Rows
 from volley.sink import Sink
 from volley.types.schemas import check_schema
 from volley.verbs import UnknownVerb, check_callable, check_expression, check_text, nearest_verb
 
 if TYPE_CHECKING:
-    import pandas
-    import polars
     import pyarrow as pa
 
-    from volley.engine.job import Job
     from volley.types.names import SchemaLike
 
-__all__ = ["DataStream", "Pipeline"]
+__all__ = ["DataStream"]
 
 Row = dict[str, Any]
 
 
-class _Runner(Protocol):
-    """The part of Environment that a stream uses."""
-
-    @property
-    def arrow_native(self) -> bool: ...
-
-    def start(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job: ...
-
-    def execute(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job: ...
-
-
 @dataclass(frozen=True)
-class DataStream:
+class DataStream(Rows):
     """A source's rows and the steps applied to them: a frozen value; equal streams have equal plans.
 
     `Environment.from_source` creates a stream. Several streams can continue one stream: a job runs their common steps
@@ -60,7 +46,7 @@ class DataStream:
     """
 
     _node: nodes.Node
-    _environment: _Runner = field(compare=False)
+    _environment: Runner = field(compare=False)
 
     def filter_expr(self, predicate: Expr) -> DataStream:
         """Keep the rows for which `predicate` is true; drop those for which it is false or null.
@@ -285,34 +271,6 @@ class DataStream:
         """The names of the columns. Raises like `schema`."""
         return list(self.schema.names)
 
-    def head(self, rows: int = 10) -> pa.Table:
-        """Return the first rows as an Arrow table. See `to_arrow`.
-
-        Args:
-            rows: The most rows.
-        """
-        return self.to_arrow(count("rows", rows))
-
-    def show(self, rows: int = 10) -> None:
-        """Print the first rows as a table. See `to_arrow`.
-
-        Args:
-            rows: The most rows.
-
-        Example:
-            >>> from volley import Environment, MemorySource, col
-            >>> prices = Environment().from_source(MemorySource([{"price": 2}, {"price": 9}]))
-            >>> prices.with_column("gross", col("price") * 1.5).show()
-            price    gross
-            int64   double
-            ──────────────
-                2      3.0
-                9     13.5
-        """
-        from volley.engine.terminal import show
-
-        show(self.head(rows))
-
     def to_arrow(self, limit: int | None = None) -> pa.Table:
         """Return the rows that the sources have now, as an Arrow table.
 
@@ -337,24 +295,6 @@ class DataStream:
 
         return collect(self._node, optional(count)("limit", limit))
 
-    def to_pandas(self, limit: int | None = None) -> pandas.DataFrame:
-        """Return the rows as a pandas DataFrame. See `to_arrow`.
-
-        Raises:
-            MissingDependencyError: If pandas is not installed.
-        """
-        installed("pandas")
-        return self.to_arrow(limit).to_pandas()
-
-    def to_polars(self, limit: int | None = None) -> polars.DataFrame:
-        """Return the rows as a polars DataFrame. See `to_arrow`.
-
-        Raises:
-            MissingDependencyError: If polars is not installed.
-        """
-        frame: polars.DataFrame = installed("polars").from_arrow(self.to_arrow(limit))
-        return frame
-
     def explain(self) -> None:
         """Print the logical plan, the execution path with the reason for it, and what the sources leave out."""
         print(explained([self._node], self._environment.arrow_native))
@@ -376,80 +316,6 @@ class DataStream:
 
     def _then(self, node: nodes.Node) -> DataStream:
         return DataStream(node, self._environment)
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """A stream with its sinks, ready to run: alone, or together with others in `Environment.execute`.
-
-    A frozen value, created by `DataStream.to_sink`.
-
-    Example:
-        >>> from volley import Environment, MemorySink, MemorySource
-        >>> pipeline = Environment().from_source(MemorySource([{"id": 1}])).to_sink(MemorySink("out"))
-        >>> pipeline.execute("example").progress.rows  # doctest: +SKIP
-        1
-    """
-
-    _writes: tuple[nodes.Write, ...]
-    _environment: _Runner = field(compare=False)
-
-    def to_sink(self, sink: Sink, dead_letter: Sink | str | None = None) -> Pipeline:
-        """Write the same rows to another sink, too. They are computed once; each sink commits by itself.
-
-        Args:
-            sink: The sink.
-            dead_letter: See `DataStream.to_sink`.
-
-        Raises:
-            ConfigError: If `sink` is not a sink, or can't have this `dead_letter`.
-        """
-        return self._with(self._writes[0].input, sink, dead_letter)
-
-    def start(self, name: str, **options: Unpack[StartOptions]) -> Job:
-        """Start the pipeline as a job, and return the running job at once. See `Environment.start`."""
-        return self._environment.start(name, self, **options)
-
-    def execute(self, name: str, **options: Unpack[StartOptions]) -> Job:
-        """Run the pipeline to the end of its bounded sources, or until it is stopped. See `Environment.execute`."""
-        return self._environment.execute(name, self, **options)
-
-    def explain(self) -> None:
-        """Print the logical plan, the execution path with the reason for it, and what the sources leave out."""
-        print(explained(self._writes, self._environment.arrow_native))
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            hint = "steps stand before to_sink" if hasattr(DataStream, name) else nearest_verb(name, Pipeline)
-            raise UnknownVerb(f"a pipeline has no {name!r}", hint=hint)
-
-    def __str__(self) -> str:
-        return "\n".join(map(nodes.describe, self._writes))
-
-    def __repr__(self) -> str:
-        return f"Pipeline(\n{self}\n)"
-
-    def _repr_html_(self) -> str:
-        return as_html("Pipeline", self._writes, self._environment.arrow_native)
-
-    def _with(self, node: nodes.Node, sink: Sink, dead_letter: Sink | str | None) -> Pipeline:
-        if not isinstance(sink, Sink):
-            raise ConfigError(
-                f"to_sink takes a Sink, not {type(sink).__name__}",
-                hint="for example IcebergSink(config), FileSink(path), MemorySink(), ConsoleSink()",
-            )
-        if dead_letter is None:
-            letters = sink.dead_letter
-        elif isinstance(dead_letter, str):
-            letters = sink.dead_letter_at(dead_letter)
-        elif isinstance(dead_letter, Sink):
-            letters = dead_letter
-        else:
-            raise ConfigError(
-                f"dead_letter takes a Sink, not {type(dead_letter).__name__}", hint='for example FileSink("bad")'
-            )
-        return Pipeline((*self._writes, nodes.Write(node, sink, letters)), self._environment)
 
 
 def _named(name: str, value: str | Expr) -> Expr:

@@ -6,8 +6,9 @@ from typing import Any
 
 from volley.connectors.memory.source import MemorySource
 from volley.errors import ConfigError, PlanError
+from volley.pipeline import Pipeline
 from volley.source import Source
-from volley.stream import DataStream, Pipeline
+from volley.stream import DataStream
 from volley.types.schemas import column_names
 
 __all__ = ["run"]

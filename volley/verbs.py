@@ -43,9 +43,7 @@ class UnknownVerb(PlanError, AttributeError):
 def nearest_verb(name: str, builder: type) -> str:
     """Return the hint for an unknown verb: ours for one of polars or PySpark, else the ones with similar names."""
     ours = _ELSEWHERE.get(name)
-    return (
-        f"{name} is {ours} here" if ours else near(name, [verb for verb in vars(builder) if not verb.startswith("_")])
-    )
+    return f"{name} is {ours} here" if ours else near(name, [verb for verb in dir(builder) if not verb.startswith("_")])
 
 
 def check_expression(value: Expr, verb: str) -> Expr:

@@ -70,6 +70,8 @@ def test_nulls_are_where_they_were(config: IcebergSinkConfig, written: Table) ->
     relation = table.at("all").select("places", "id").to_duckdb().order("id")
     assert relation.fetchall() == [(row["places"], row["id"]) for row in ROWS]
     connection = duckdb.connect()
+    assert table.at("all").to_arrow(2).num_rows == table.at("all").head(2).num_rows == 2
+    assert table.rows.to_pandas(1)["id"].tolist() in ([1], [2])
     assert table.rows.to_duckdb(connection).aggregate("sum(id)").fetchall() == [(3,)]
 
 

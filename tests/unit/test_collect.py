@@ -77,6 +77,7 @@ def test_rows_are_those_of_the_files(files: FileSource) -> None:
     assert stream.union(stream.select("name", "id")).to_arrow().num_rows == 600
     assert stream.to_pandas().shape == (300, 2)
     assert stream.to_polars(5).columns == ["id", "name"]
+    assert stream.to_duckdb(limit=5).aggregate("count(*)").fetchone() == (5,)
 
 
 def test_head_reads_no_more_files_than_it_needs(files: FileSource) -> None:

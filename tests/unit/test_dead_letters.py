@@ -32,10 +32,11 @@ from volley.arrow.schemas import Schemas
 from volley.connectors.memory.sink import MemorySink
 from volley.engine.dead_letters import DeadLetterSinks
 from volley.epoch import Epoch, WriteResult
+from volley.pipeline import Pipeline
 from volley.plan.nodes import ExecutionPath as PlanPath
 from volley.plan.nodes import reads
 from volley.sink import Committer, SinkContext, Writer
-from volley.stream import DataStream, Pipeline
+from volley.stream import DataStream
 from volley.task.collect import MemoryTaskWriter
 from volley.task.sorter import SCHEMA
 from volley.task.task import InputSplit, Task, TaskPlan

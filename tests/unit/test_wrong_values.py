@@ -140,6 +140,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (STREAM.to_arrow, {}, {"limit": "None 5"}),
     (STREAM.to_pandas, {}, {"limit": "None 5"}),
     (STREAM.to_polars, {}, {"limit": "None 5"}),
+    (STREAM.to_duckdb, {}, {"connection": "None", "limit": "None 5"}),
     (STREAM.split, {"predicate": col("id") > 1}, {"predicate": ""}),
     (STREAM.to_sink, {"sink": MemorySink()}, {"sink": "", "dead_letter": "None"}),
     (WRITTEN.to_sink, {"sink": MemorySink()}, {"sink": "", "dead_letter": "None"}),

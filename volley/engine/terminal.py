@@ -1,4 +1,4 @@
-"""Shows a job's progress while `execute` waits, a live line on a terminal, else a line every 30 seconds; and rows."""
+"""Shows a job's progress while `execute` waits: a live line on a terminal, else a line every 30 seconds."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-import pyarrow as pa
-
 from volley.engine.job import Job, Progress
 from volley.figures import EpochProgress
 
-__all__ = ["follow", "show"]
+__all__ = ["follow"]
 
 _QUIET_SECONDS = 30.0
 
@@ -30,29 +28,6 @@ def follow(job: Job) -> None:
             _live(job)
         else:
             _quiet(job)
-
-
-def show(rows: pa.Table) -> None:
-    """Print rows as a table, numbers to the right, as wide as the terminal."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Column, Table
-    from rich.text import Text
-
-    columns = [
-        Column(
-            f"{field.name}\n{field.type}", justify="right" if _is_number(field.type) else "left", overflow="ellipsis"
-        )
-        for field in rows.schema
-    ]
-    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for row in rows.to_pylist():
-        table.add_row(*(Text("null", style="dim") if value is None else Text(str(value)) for value in row.values()))
-    Console(markup=False).print(table)
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
 
 
 def _live(job: Job) -> None:

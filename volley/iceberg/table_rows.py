@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from volley.checks import count, optional
 from volley.errors import ConfigError
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.plan.expressions import Expr
-from volley.registry import installed
+from volley.rows import Rows
 
 if TYPE_CHECKING:
-    import duckdb
-    import polars
     import pyarrow as pa
 
 __all__ = ["TableRows"]
@@ -24,7 +23,7 @@ _THREADS = min(8, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
-class TableRows:
+class TableRows(Rows):
     """Rows of a table, read when they are asked for. A frozen value: `select` and `filter` return changed copies.
 
     `IcebergTable` creates it. Nulls stay nulls, at every level of nested columns.
@@ -56,32 +55,18 @@ class TableRows:
         """
         return self._read()[1]
 
-    def to_arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table. Raises like `to_batches`."""
-        import pyarrow as pa
-
-        schema, batches = self._read()
-        return pa.Table.from_batches(batches, schema)
-
-    def to_polars(self) -> polars.DataFrame:
-        """Return the rows as a polars DataFrame. Raises like `to_batches`.
-
-        Raises:
-            MissingDependencyError: If polars is not installed.
-        """
-        frame: polars.DataFrame = installed("polars").from_arrow(self.to_arrow())
-        return frame
-
-    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """Return the rows as a relation of DuckDB, in memory. Raises like `to_batches`.
+    def to_arrow(self, limit: int | None = None) -> pa.Table:
+        """Return the rows as an Arrow table. Raises like `to_batches`.
 
         Args:
-            connection: The connection to use; None = DuckDB's default.
-
-        Raises:
-            MissingDependencyError: If duckdb is not installed.
+            limit: The most rows, in any order; None = all.
         """
-        return (connection or installed("duckdb")).from_arrow(self.to_arrow())
+        import pyarrow as pa
+
+        optional(count)("limit", limit)
+
+        schema, batches = self._read()
+        return pa.Table.from_batches(_first(batches, limit), schema)
 
     def to_source(self) -> IcebergSource:
         """Return the source with which a job reads these rows."""
@@ -94,3 +79,13 @@ class TableRows:
 
     def __repr__(self) -> str:
         return f"TableRows({self.config.summary})"
+
+
+def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield the first rows; reading ends with them."""
+    for batch in batches:
+        yield batch.slice(0, limit)
+        if limit is not None:
+            limit -= batch.num_rows
+            if limit <= 0:
+                return

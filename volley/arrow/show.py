@@ -1,0 +1,29 @@
+"""Prints rows for people."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from rich import box
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+__all__ = ["show"]
+
+
+def show(rows: pa.Table) -> None:
+    """Print rows as a table, numbers to the right, as wide as the terminal."""
+    columns = [
+        Column(
+            f"{field.name}\n{field.type}", justify="right" if _is_number(field.type) else "left", overflow="ellipsis"
+        )
+        for field in rows.schema
+    ]
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for row in rows.to_pylist():
+        table.add_row(*(Text("null", style="dim") if value is None else Text(str(value)) for value in row.values()))
+    Console(markup=False).print(table)
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
