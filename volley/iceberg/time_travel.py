@@ -131,6 +131,8 @@ class IcebergTable:
         deletes_above: float = 0.2,
         dry_run: bool = False,
         *,
+        small_bytes: int | None = None,
+        least_files: int | None = None,
         large_above: float = 1.8,
         old_specs: bool = False,
         old_schemas: bool = False,
@@ -157,6 +159,11 @@ class IcebergTable:
             small_below: Files below this share of the size are rewritten together with others of their partition.
             deletes_above: Files with at least this share of deleted rows are rewritten, also alone.
             dry_run: Change nothing, and return what would be done.
+            small_bytes: Files of at least this size in bytes are not small, whatever the size of the new ones. None =
+                `small_below` alone.
+            least_files: The fewest small files of a partition that are rewritten; a larger one of them waits for
+                others with together as many rows, so that each row is rewritten log2(rows of a full file / rows of
+                its first one) times at most, however often this runs, as in a job. None = all small files.
             large_above: Files above this multiple of the size are split.
             old_specs: True rewrites all files of older partition specs, divided by the current one; False = they stay.
             old_schemas: True rewrites all files that were written with an older schema, as far as snapshots tell.
@@ -205,6 +212,8 @@ class IcebergTable:
         options = CompactionOptions(
             target_size=target_size,
             small_below=small_below,
+            small_bytes=small_bytes,
+            least_files=least_files,
             large_above=large_above,
             deletes_above=deletes_above,
             old_specs=old_specs,

@@ -19,9 +19,10 @@ from volley.errors import StorageError, VolleyError
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change, unchanged
 from volley.iceberg.maintain.refs import snapshot_info
 from volley.iceberg.maintain.retention import Expired
-from volley.iceberg.maintain.unneeded import check_own_files, delete_files, is_inside, unneeded_files
+from volley.iceberg.maintain.unneeded import check_own_files, is_inside, unneeded_files
 from volley.iceberg.maintain.values import Expiry, SnapshotList
 from volley.iceberg.pyiceberg_private.access import checks_itself, stage, still
+from volley.iceberg.storage.deletion import delete_files, deletion_error
 from volley.iceberg.storage.errors import storage_error
 from volley.iceberg.table import TableRef
 from volley.secrets import redact, redact_uri, redacted
@@ -72,9 +73,9 @@ def expire(table: TableRef, plan: _Plan, outside: bool) -> Expiry:
             hint="remove_orphan_files deletes them once the table's manifests can be read",
         ) from error
     inside, others = _by_folder(after, files, outside)
-    failed = tuple(delete_files(after.io, inside))
-    left = {path for path, _ in failed}
-    deleted = tuple(path for path in inside if path not in left)
+    _, failures = delete_files(after.io, inside)
+    failed = tuple((path, deletion_error(error, path)) for path, error in failures.items())
+    deleted = tuple(path for path in inside if path not in failures)
     return Expiry(table.name, _infos(expired, after.metadata), expired.refs, deleted, others, failed)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -78,7 +77,7 @@ def remove_orphan_files(
     """
     from volley.iceberg.maintain.orphan_search import find_orphans
     from volley.iceberg.maintain.unneeded import check_own_files
-    from volley.iceberg.storage.listing import file_system
+    from volley.iceberg.storage.deletion import delete_files
 
     began, before, is_dry = time.monotonic(), _before(older_than), flag("dry_run", dry_run)
     most, limit = optional(count)("max_files", max_files), optional(seconds)("max_time", max_time)
@@ -87,16 +86,12 @@ def remove_orphan_files(
     orphans = find_orphans(loaded, before)
     if is_dry:
         return orphans.first(most or len(orphans), orphans.seconds)
-    removed = 0
     with storage_errors(loaded.location(), "deleting orphan files in"):
-        files = file_system(loaded.io, loaded.location())
-        for path in orphans[:most]:
-            if limit is not None and time.monotonic() - began > limit:
-                break
-            # Another run may have deleted it.
-            with suppress(FileNotFoundError):
-                files.rm_file(path)
-            removed += 1
+        removed, failures = delete_files(
+            loaded.io, orphans[:most], lambda: limit is None or time.monotonic() - began <= limit
+        )
+        for failure in failures.values():
+            raise failure
     return orphans.first(removed, time.monotonic() - began, removed=True)
 
 

@@ -1,14 +1,13 @@
-"""Finds the files that only expired snapshots need, and deletes them."""
+"""Finds the files that only expired snapshots need."""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from itertools import count
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
@@ -17,12 +16,9 @@ from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import ConfigError, StorageError
 from volley.iceberg.read.entries import entries_of
-from volley.iceberg.storage.errors import storage_error
-from volley.iceberg.storage.listing import data_folder, file_system
-from volley.secrets import redact
-from volley.task.failpoints import reach
+from volley.iceberg.storage.listing import data_folder
 
-__all__ = ["check_own_files", "delete_files", "is_inside", "unneeded_files"]
+__all__ = ["check_own_files", "is_inside", "unneeded_files"]
 
 _THREADS = 16
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
@@ -112,25 +108,3 @@ def _place(path: str) -> str:
     if url is None or url[1] == "file":
         return posixpath.normpath("/" + rest.lstrip("/"))
     return f"{_SCHEMES.get(url[1], url[1])}://{rest}"
-
-
-def delete_files(io: FileIO, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Delete files; yield those that can't be deleted, and why. A file that is gone counts as deleted."""
-    done = count(1)
-
-    def delete(path: str) -> str | None:
-        try:
-            # Not `rm`: it would take * and [ in a path for a pattern.
-            file_system(io, path).rm_file(path)
-        except FileNotFoundError:
-            pass
-        except Exception as error:
-            translated = storage_error(error, path, "deleting")
-            return translated.message if translated else redact(str(error)) or type(error).__name__
-        reach("in-deletion", next(done))
-        return None
-
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for path, failure in zip(paths, pool.map(delete, paths), strict=True):
-            if failure:
-                yield path, failure
