@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -47,10 +48,11 @@ def scale_tasks(run: Run) -> None:
     options={"files": (10_000, 100_000, 1_000_000)}, cases="files", case="files", figures=_FIGURES, plots=_FIGURES
 )
 def scale_files(run: Run) -> None:
-    """The commit of one more file to a table of 10,000 to 1 M data files, and the plan of a scan for one key."""
+    """The commit of one more file to a table of 10,000 to 1 M data files, and plans of a scan and of upserts."""
     lake, files = Lake(run.folder), int(run.case)
     committer = _grown(lake.config, files)
     _plans(run, lake, files)
+    _upsert_plans(run, lake, files)
     _commits(run, "commit", committer, [_written(committer, epoch) for epoch in range(1, _COMMITS + 1)])
 
 
@@ -151,6 +153,16 @@ def _plans(run: Run, lake: Lake, files: int) -> None:
     forget_manifests()
     for peer in ("plan", "plan, manifests cached"):
         _record(run, peer, lambda: plan(table.io, table.metadata, snapshot, one))
+
+
+def _upsert_plans(run: Run, lake: Lake, files: int) -> None:
+    """Plan the upserts of one key and of keys in all files, with the bounds of keys and with manifests cached."""
+    table = lake.table()
+    snapshot, key = table.current_snapshot(), frozenset({1})
+    assert snapshot is not None
+    for peer, keys in (("upsert of one key", f"id = {files // 2}"), ("upsert of keys in all files", "id >= 0")):
+        predicate = parse(keys)
+        _record(run, peer, partial(plan, table.io, table.metadata, snapshot, predicate, statistics=key))
 
 
 def _written(committer: Committer, epoch: int, tasks: int = 1, schema: pa.Schema = _SCHEMA) -> list[WriteResult]:

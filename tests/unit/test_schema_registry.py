@@ -54,7 +54,8 @@ def server() -> Iterator[Server]:
             """Say nothing."""
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=http.serve_forever, daemon=True).start()
+    # It looks often whether it is to stop: seven tests would wait half a second each.
+    Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
     made.url = f"http://me:p%40ss@127.0.0.1:{http.server_port}"
     yield made
     http.shutdown()
