@@ -110,19 +110,42 @@ def test_rows_that_are_newly_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyP
     file = data_file(tmp_path)
     before = position_deletes(tmp_path, [(file.path, 1)])
     after = position_deletes(tmp_path, [(file.path, 0), (file.path, 1), (file.path, 4)])
-    groups: list[range] = []
+    read: list[list[int]] = []
     batches = OpenDataFile.batches
 
     def recorded(file: OpenDataFile, *arguments: Any) -> Any:
-        groups.append(file.groups)
+        read.append(arguments[3])
         return batches(file, *arguments)
 
     monkeypatch.setattr(OpenDataFile, "batches", recorded)
     rows = RowReader(SCHEMA).read_deleted(IO, FileTask(file, (before,)), FileTask(file, (after,)))
     assert [row["id"] for batch in rows for row in batch.to_pylist()] == [0, None]
     # Two rows are in each row group: the second has none of them.
-    assert groups == [range(1), range(2, 3)]
+    assert read == [[0, 2]]
     assert not list(RowReader(SCHEMA).read_deleted(IO, FileTask(file, (after,)), FileTask(file, (before,))))
+
+
+def test_of_newly_deleted_rows_only_their_pages_are_read(tmp_path: Path) -> None:
+    path, schema = tmp_path / "paged.parquet", arrow_schema(SCHEMA.select("id"))
+    rows = pa.table({"id": pa.array(range(20_000), pa.int64())}, schema=schema)
+    pq.write_table(rows, path, write_page_index=True, max_rows_per_page=1_000)
+    file = entry(path, Content.DATA, 20_000)
+    deletes = position_deletes(tmp_path, [(file.path, row) for row in (17, 2_999, 3_000, 19_999)])
+    counted: list[int] = []
+    reader = RowReader(SCHEMA.select("id"), count=counted.append)
+    deleted = reader.read_deleted(IO, FileTask(file), FileTask(file, (deletes,)))
+    assert [row["id"] for batch in deleted for row in batch.to_pylist()] == [17, 2_999, 3_000, 19_999]
+    assert sum(counted) == 4_000
+
+
+def test_located_rows_have_their_positions_in_the_file(tmp_path: Path) -> None:
+    file = data_file(tmp_path)
+    deletes = position_deletes(tmp_path, [(file.path, 1)])
+    located = list(RowReader(SCHEMA.select("id")).read_located(IO, FileTask(file, (deletes,))))
+    found = [
+        (row["id"], int(at)) for batch, places in located for row, at in zip(batch.to_pylist(), places, strict=True)
+    ]
+    assert found == [(0, 0), (2, 2), (3, 3), (None, 4)]
 
 
 def test_row_groups_without_matching_rows_are_left_out(tmp_path: Path) -> None:

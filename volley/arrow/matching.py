@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["differing", "hashes", "matching_rows"]
+__all__ = ["differing", "hashes", "matching_rows", "row_hashes"]
 
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
@@ -44,7 +44,7 @@ def matching_rows(left: pa.Table, right: pa.Table, hashed: Sequence[str]) -> tup
         [[0, 1], [2, 0]]
     """
     columns = list(hashed)
-    ours, theirs = _equal_hashes(_hash_rows(left.select(columns)), _hash_rows(right.select(columns)))
+    ours, theirs = _equal_hashes(row_hashes(left.select(columns)), row_hashes(right.select(columns)))
     same = np.zeros(len(ours), bool)
     for start in range(0, len(ours), _BATCH_ROWS):
         part = slice(start, start + _BATCH_ROWS)
@@ -52,7 +52,8 @@ def matching_rows(left: pa.Table, right: pa.Table, hashed: Sequence[str]) -> tup
     return ours[same], theirs[same]
 
 
-def _hash_rows(table: pa.Table) -> Hashes:
+def row_hashes(table: pa.Table) -> Hashes:
+    """Return a hash of each row of a table; see `hashes`."""
     return np.concatenate([np.empty(0, np.uint64), *(hashes(batch) for batch in table.to_batches(_BATCH_ROWS))])
 
 

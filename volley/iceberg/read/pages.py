@@ -1,4 +1,4 @@
-"""Chooses the rows of a row group whose pages may have matches of a filter, by the page index of a data file."""
+"""Chooses the rows of a row group whose pages may have matches of a filter, or some positions, by its page index."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
+import numpy as np
 from pyiceberg.schema import Schema
 from pyiceberg.types import PrimitiveType
 
@@ -14,11 +15,12 @@ from volley.formats.parquet import OpenParquet
 from volley.formats.parquet_index import PagedFile, PageStatistics
 from volley.iceberg.layout.bounds import bounds
 from volley.iceberg.read.entries import FileEntry
+from volley.iceberg.read.position_deletes import Positions
 from volley.iceberg.read.projection import FileField
 from volley.iceberg.read.pruning import Predicate
 from volley.iceberg.read.row_groups import columns_with_statistics, without_values
 
-__all__ = ["matching_rows"]
+__all__ = ["matching_rows", "pages_with"]
 
 _PLAIN = {1: "<i", 2: "<q", 4: "<f", 5: "<d"}
 # Reading single pages has a cost of its own: ranges with a small gap are read as one, and a row group of which most
@@ -60,8 +62,29 @@ def matching_rows(
         return None
     borders = sorted({page.rows.start for column in columns for page in column.pages} | {rows})
     spans = (range(start, end) for start, end in pairwise(borders))
-    ranges = list(_joined(span for span in spans if may_match(_as_file(columns, span))))
+    ranges = list(_joined((span for span in spans if may_match(_as_file(columns, span))), _GAP_ROWS))
     return ranges if sum(map(len, ranges)) <= _MOST * rows else None
+
+
+def pages_with(paged: PagedFile, names: Sequence[str], group: int, rows: Positions) -> list[range] | None:
+    """Return the rows of the pages that have some rows of a row group; None if that leaves little out.
+
+    The borders are those of the column with the largest pages, so that no page is decoded twice.
+
+    Args:
+        paged: The file's page index.
+        names: The columns to read.
+        group: The number of the row group.
+        rows: Rows in the row group, ascending; at least one.
+    """
+    columns = [column for name in names if (column := paged.column(group, name)) is not None]
+    if not columns:
+        return None
+    spans = min(columns, key=lambda column: len(column.pages)).rows_of_pages
+    starts = [span.start for span in spans]
+    pages = np.unique(np.searchsorted(starts, rows, "right") - 1)
+    ranges = list(_joined((spans[page] for page in pages), 0))
+    return ranges if sum(map(len, ranges)) <= _MOST * spans[-1].stop else None
 
 
 class _Column:
@@ -111,11 +134,11 @@ def _as_file(columns: Sequence[_Column], span: range) -> FileEntry:
     return entry._replace(lower=lower, upper=upper, values=values, nulls=nulls)
 
 
-def _joined(spans: Iterable[range]) -> Iterator[range]:
+def _joined(spans: Iterable[range], gap: int) -> Iterator[range]:
     """Yield the spans, those with a small gap as one."""
     joined: range | None = None
     for span in spans:
-        if joined is not None and span.start > joined.stop + _GAP_ROWS:
+        if joined is not None and span.start > joined.stop + gap:
             yield joined
             joined = None
         joined = span if joined is None else range(joined.start, span.stop)

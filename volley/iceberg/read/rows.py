@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,8 @@ from pyiceberg.transforms import IdentityTransform
 from volley.iceberg.read.data_files import OpenDataFile, open_data_file
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile
 from volley.iceberg.read.equality_deletes import columns_of, equal_positions
-from volley.iceberg.read.pages import matching_rows
-from volley.iceberg.read.position_deletes import deleted_positions
+from volley.iceberg.read.pages import matching_rows, pages_with
+from volley.iceberg.read.position_deletes import Positions, deleted_positions
 from volley.iceberg.read.pruning import file_predicate
 from volley.iceberg.read.row_groups import matching_groups
 
@@ -89,6 +89,7 @@ class RowReader:
         batch_rows: The most rows of a batch.
         row_filter: Row groups and pages without rows that match it are left out; other rows are not filtered.
         filter_schema: The schema whose names the filter uses; None = `schema`.
+        count: Called with the number of rows of each batch that is read from a file; None = not counted.
     """
 
     schema: Schema
@@ -97,6 +98,7 @@ class RowReader:
     batch_rows: int = _BATCH_ROWS
     row_filter: BooleanExpression = _ALL_ROWS
     filter_schema: Schema | None = None
+    count: Callable[[int], None] | None = None
 
     @classmethod
     def of(cls, table: TableMetadata, schema: Schema | None = None) -> RowReader:
@@ -111,21 +113,34 @@ class RowReader:
             SourceError: If a file is gone, damaged or not Parquet.
             StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
         """
+        for rows, _, kept in self._batches(io, task):
+            rows = rows if kept is None else rows.filter(pa.array(kept))
+            if rows.num_rows:
+                yield rows
+
+    def read_located(self, io: FileIO, task: FileTask) -> Iterator[tuple[pa.RecordBatch, Positions]]:
+        """Yield the rows that `read` yields, each batch with their positions in the whole file. Raises like `read`."""
+        for rows, first, kept in self._batches(io, task):
+            positions = np.arange(first, first + rows.num_rows)
+            yield (rows, positions) if kept is None else (rows.filter(pa.array(kept)), positions[kept])
+
+    def _batches(self, io: FileIO, task: FileTask) -> Iterator[tuple[pa.RecordBatch, int, Mask | None]]:
+        """Yield all rows, each batch with the position of its first row, and which rows are not deleted; None = all."""
         with self._open(io, task) as file:
-            kept = pa.array(~self._deleted(io, task, file)) if task.deletes else None
+            kept = ~self._deleted(io, task, file) if task.deletes else None
             first = file.positions.start
             # A dictionary would keep the values of deleted rows, and so bring them into the files of a sink.
             dictionaries = self.dictionaries and kept is None
             groups, ranges = self._matching(file)
             for batch, position in file.batches(self.schema, dictionaries, self.batch_rows, groups, ranges):
-                rows = batch if kept is None else batch.filter(kept.slice(position - first, batch.num_rows))
-                if rows.num_rows:
-                    yield rows
+                self._note(batch)
+                start = position - first
+                yield batch, position, None if kept is None else kept[start : start + batch.num_rows]
 
     def read_deleted(self, io: FileIO, task: FileTask, by: FileTask) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task that the delete files of another task of the same file delete, in the file's order.
 
-        Row groups without such a row are not read.
+        Pages without such a row are not read.
 
         Raises:
             SourceError: If a file is gone, damaged or not Parquet.
@@ -136,13 +151,30 @@ class RowReader:
             if task.deletes and deleted.any():
                 deleted &= ~self._deleted(io, task, file)
             first = file.positions.start
-            for group in file.groups:
-                part = replace(file, groups=range(group, group + 1))
-                rows = part.positions
-                if deleted[rows.start - first : rows.stop - first].any():
-                    for batch, position in part.batches(self.schema, self.dictionaries, self.batch_rows):
-                        start = position - first
-                        yield batch.filter(pa.array(deleted[start : start + batch.num_rows]))
+            groups, ranges = self._pages_of(file, np.flatnonzero(deleted))
+            for batch, position in file.batches(self.schema, self.dictionaries, self.batch_rows, groups, ranges):
+                self._note(batch)
+                start = position - first
+                yield batch.filter(pa.array(deleted[start : start + batch.num_rows]))
+
+    def _pages_of(self, file: OpenDataFile, rows: Positions) -> tuple[list[int], dict[int, list[range]]]:
+        """Return the row groups of some rows of the part, and the rows of pages to read of them."""
+        ids = {field.field_id for field in self.schema.fields}
+        names = [field.name for field in file.fields if field.field_id in ids]
+        borders = np.cumsum([0, *(file.parquet.groups[group].rows for group in file.groups)])
+        groups, ranges = list[int](), dict[int, list[range]]()
+        for group, start, end in zip(file.groups, borders[:-1], borders[1:], strict=True):
+            low, high = np.searchsorted(rows, (start, end))
+            if low == high:
+                continue
+            groups.append(group)
+            if (pages := pages_with(file.paged, names, group, rows[low:high] - start)) is not None:
+                ranges[group] = pages
+        return groups, ranges
+
+    def _note(self, batch: pa.RecordBatch) -> None:
+        if self.count is not None:
+            self.count(batch.num_rows)
 
     def deleted(self, io: FileIO, task: FileTask) -> Mask:
         """Return which rows of a task its delete files delete. Raises like `read`."""
