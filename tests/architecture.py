@@ -21,7 +21,8 @@ checks
 types
 epoch bad_rows registry exposition figures storage maintenance
 metrics endpoint plan.functions
-plan.expression_nodes plan.namespaces
+plan.expression_nodes plan.namespaces plan.windows
+plan.aggregates
 plan.expressions
 source sink
 plan
@@ -46,6 +47,7 @@ iceberg.time_travel
 iceberg
 engine
 verbs explain
+keyed
 pipeline
 stream
 environment testing
@@ -61,7 +63,7 @@ PACKAGES = {
     "pandas": ["iceberg.*"],
 }
 VALUES = [
-    *("*.source", "*.sink", "source", "sink", "epoch", "bad_rows", "rows", "pipeline", "stream", "plan.*"),
+    *("*.source", "*.sink", "source", "sink", "epoch", "bad_rows", "rows", "pipeline", "stream", "keyed", "plan.*"),
     *("types.names", "types.schemas"),
     *(
         "*.values",

@@ -44,12 +44,28 @@ if TYPE_CHECKING:
     )
     from volley.figures import EpochProgress, Lag
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
+    from volley.keyed import KeyedStream, WindowedStream
     from volley.maintenance import MaintenanceReport, MaintenanceRun
     from volley.metrics import Metrics, MetricsSnapshot
     from volley.pipeline import Pipeline
+    from volley.plan.aggregates import (
+        approx_distinct,
+        avg,
+        count,
+        count_distinct,
+        first,
+        last,
+        list_,
+        max_,
+        min_,
+        quantile,
+        sum_,
+        variance,
+    )
     from volley.plan.choices import array, coalesce, concat_str, greatest, least, struct, when
     from volley.plan.expressions import Expr, col, lit
     from volley.plan.sql import sql
+    from volley.plan.windows import session, sliding, tumbling
     from volley.sink import Committer, Sink, SinkContext, TaskWriter, Writer
     from volley.source import Reader, Source, SourceContext, SparkSource
     from volley.stream import DataStream
@@ -86,6 +102,7 @@ __all__ = [
     "JobError",
     "KafkaSink",
     "KafkaSource",
+    "KeyedStream",
     "Lag",
     "LayoutChangedError",
     "MaintenanceReport",
@@ -117,18 +134,34 @@ __all__ = [
     "TableReplacedError",
     "TaskWriter",
     "VolleyError",
+    "WindowedStream",
     "WriteResult",
     "Writer",
+    "approx_distinct",
     "array",
+    "avg",
     "coalesce",
     "col",
     "concat_str",
+    "count",
+    "count_distinct",
+    "first",
     "greatest",
+    "last",
     "least",
+    "list_",
     "lit",
+    "max_",
+    "min_",
+    "quantile",
     "repair",
+    "session",
+    "sliding",
     "sql",
     "struct",
+    "sum_",
+    "tumbling",
+    "variance",
     "when",
 ]
 
@@ -151,12 +184,18 @@ _MODULES = {
     "errors": _ERRORS,
     "figures": ["EpochProgress", "Lag"],
     "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergSource", "IcebergSourceConfig", "IcebergStorage"],
+    "keyed": ["KeyedStream", "WindowedStream"],
     "maintenance": ["MaintenanceReport", "MaintenanceRun"],
     "metrics": ["Metrics", "MetricsSnapshot"],
     "pipeline": ["Pipeline"],
+    "plan.aggregates": [
+        *("approx_distinct", "avg", "count", "count_distinct", "first", "last", "list_", "max_", "min_", "quantile"),
+        *("sum_", "variance"),
+    ],
     "plan.choices": ["array", "coalesce", "concat_str", "greatest", "least", "struct", "when"],
     "plan.expressions": ["Expr", "col", "lit"],
     "plan.sql": ["sql"],
+    "plan.windows": ["session", "sliding", "tumbling"],
     "sink": ["Committer", "Sink", "SinkContext", "TaskWriter", "Writer"],
     "source": ["Reader", "Source", "SourceContext", "SparkSource"],
     "stream": ["DataStream"],

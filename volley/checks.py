@@ -34,12 +34,13 @@ __all__ = [
 T = TypeVar("T")
 Check = Callable[[str, Any], Any]
 Duration = timedelta | float | str
-"""A time span: a timedelta, a number of seconds, or a text such as ``"500ms"``, ``"5s"``, ``"2m"``, ``"1h"``."""
+"""A time span: a timedelta, a number of seconds, or a text such as ``"500ms"``, ``"5s"``, ``"2m"``, ``"1 hour"``."""
 
 Instant = datetime | str
 """A point in time: a datetime, or a text in ISO 8601 such as ``"2026-11-01T12:00+01:00"``; without a zone, in UTC."""
 
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
+_UNITS |= {f"{unit}{plural}": f"{unit}s" for unit in ("second", "minute", "hour", "day") for plural in ("", "s")}
 _BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 _PRINTABLE = (bool, int, float, str)
 

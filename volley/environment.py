@@ -280,6 +280,13 @@ def _check(writes: Sequence[nodes.Write], path: nodes.ExecutionPath) -> None:
     for number, sink in enumerate(sinks):
         if any(other is sink for other in sinks[:number]):
             raise PlanError(f"{sink!r} is in this job twice", hint="make a second sink")
+    for node in nodes.walk(writes):
+        if isinstance(node, nodes.Aggregate):
+            raise PlanError(
+                f"a job can't run {node.label()}: without a window, a key's row is never final",
+                hint='group by time, too: key_by(…).window(tumbling("1m"), on="at").aggregate(…); or keep the result '
+                "up to date as a materialised view",
+            )
     if not path.arrow_native and any(write.dead_letter for write in writes):
         raise PlanError(
             f"a sink has a dead_letter, which needs the Arrow-native path; this job takes the {path}",

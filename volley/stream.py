@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from volley.checks import Duration, count, duration, optional
 from volley.errors import ConfigError, ExpressionError
 from volley.explain import as_html, explained
+from volley.keyed import KeyedStream, key_node
 from volley.pipeline import Pipeline, Runner
 from volley.plan import nodes
 from volley.plan.expression_nodes import Column, output_name
@@ -202,6 +203,28 @@ class DataStream(Rows):
             check_text(name, "deduplicate")
         span = None if within is None else duration("within", within)
         return self._then(nodes.Deduplicate(self._node, keys, event_time, span))
+
+    def key_by(self, *keys: str | Expr, **named: str | Expr) -> KeyedStream[DataStream]:
+        """Group the rows by key, for aggregates: of each window of time, or of each key for a materialised view.
+
+        Null is a key like any other; so is NaN, and -0.0 is the same as 0.0.
+
+        Args:
+            keys: Names, or expressions with an alias; without a key all rows are one group.
+            named: Further keys, by their names: expressions, or the names of other columns.
+
+        Raises:
+            ExpressionError: If a key is neither, or has no name.
+
+        Example:
+            >>> from volley import Environment, MemorySource, col, count
+            >>> clicks = Environment().from_source(MemorySource([], "user string, at timestamp"))
+            >>> print(clicks.key_by("user", day=col("at").dt.truncate("day")).aggregate(n=count()))
+            aggregate n=count() by col('user'), col('at').dt.truncate('day').alias('day')
+              read MemorySource(0 rows)
+        """
+        keys += tuple(_named(name, value) for name, value in named.items())
+        return KeyedStream(self, tuple(map(key_node, keys)))
 
     def split(self, predicate: Expr) -> tuple[DataStream, DataStream]:
         """Return two streams: the rows for which `predicate` is true, and all others (false or null).

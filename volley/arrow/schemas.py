@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from volley.arrow.aggregates import aggregated_schema
 from volley.arrow.nodes import lower
 from volley.errors import ExpressionError, PlanError, near
 from volley.plan import nodes
@@ -59,6 +60,8 @@ class Schemas:
         if isinstance(node, nodes.Deduplicate):
             _check_keys(node, known[0])
             return known[0]
+        if isinstance(node, nodes.Aggregate):
+            return aggregated_schema(node, known[0])
         return lower([node], known[0]).schema
 
 

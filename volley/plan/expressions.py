@@ -9,6 +9,7 @@ from typing import Any, get_args
 from typing import Literal as OneOf
 
 from volley.errors import ExpressionError
+from volley.plan.aggregates import Aggregable
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
 from volley.plan.namespaces import ClockUnit, Lists, Maps, Strings, Times, check_clock_unit
 from volley.types.names import TypeLike, check_type
@@ -22,7 +23,7 @@ _MOST_DIGITS = 30
 _LITERALS = (bool, int, float, str, bytes, Decimal, date, datetime, time)
 
 
-class Expr:
+class Expr(Aggregable):
     """An expression over columns: records the methods and operators called on it.
 
     Comparisons and arithmetic follow SQL: a null operand makes the result null, but ``false & null`` is false and

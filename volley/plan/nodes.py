@@ -9,11 +9,15 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from volley.plan.expression_nodes import ExprNode
+from volley.plan.aggregates import Aggregation
+from volley.plan.expression_nodes import ExprNode, output_name
+from volley.plan.windows import Windowing
 from volley.sink import Sink
 from volley.source import Source, SparkSource
 
 __all__ = [
+    "WINDOW_COLUMNS",
+    "Aggregate",
     "Deduplicate",
     "Drop",
     "ExecutionPath",
@@ -219,6 +223,36 @@ class Deduplicate(_Step):
     def label(self) -> str:
         window = f" within {self.within} of {self.event_time!r}" if self.within else ""
         return f"deduplicate by {', '.join(map(repr, self.keys))}{window}"
+
+
+WINDOW_COLUMNS = ("window_start", "window_end")
+"""The columns of a windowed aggregate before its keys."""
+
+
+@dataclass(frozen=True)
+class Aggregate(_Step):
+    """Reduces the rows of each key, and of each window of time, to one row of aggregates.
+
+    `aggregates` are pairs of a column's name and its aggregate; without `windowing`, a key's row is never final.
+    """
+
+    keys: tuple[ExprNode, ...]
+    aggregates: tuple[tuple[str, Aggregation], ...]
+    windowing: Windowing | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its columns."""
+        windows = WINDOW_COLUMNS if self.windowing else ()
+        return [*windows, *map(output_name, self.keys), *(name for name, _ in self.aggregates)]
+
+    def label(self) -> str:
+        groups = [repr(key) for key in self.keys]
+        if self.windowing:
+            groups.insert(0, f"{self.windowing.window!r} of {self.windowing.on!r}")
+        aggregates = ", ".join(f"{name}={aggregation!r}" for name, aggregation in self.aggregates)
+        emission = f", emit {self.windowing.emit}" if self.windowing else ""
+        return f"aggregate {aggregates}{' by ' if groups else ''}{', '.join(groups)}{emission}"
 
 
 @dataclass(frozen=True)

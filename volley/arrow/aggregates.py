@@ -1,0 +1,117 @@
+"""The types of aggregates, and the schema of what a keyed stream is reduced to."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from volley.arrow.compiled import CompiledExpression
+from volley.arrow.expressions import compile_expression
+from volley.arrow.operand_types import is_number
+from volley.errors import ExpressionError, near
+from volley.plan.aggregates import Aggregation
+from volley.plan.expression_nodes import ExprNode, output_name
+from volley.plan.nodes import WINDOW_COLUMNS, Aggregate
+from volley.types.arrow import type_name
+
+__all__ = ["aggregate_type", "aggregated_schema", "key_fields", "value_of"]
+
+_NUMBERS = ("sum", "avg", "quantile", "variance")
+_DOUBLES = ("avg", "quantile", "variance")
+_COUNTS = ("count", "count_distinct", "approx_distinct")
+
+
+def aggregated_schema(node: Aggregate, schema: pa.Schema) -> pa.Schema:
+    """Return the schema of a keyed aggregate: the window's columns, if any, the keys, the aggregates.
+
+    Args:
+        node: The aggregate.
+        schema: The schema of its input.
+
+    Raises:
+        ExpressionError: If an expression names an unknown column, or a type does not fit.
+    """
+    windows = (
+        [pa.field(name, _time_type(node.windowing.on, schema)) for name in WINDOW_COLUMNS] if node.windowing else []
+    )
+    aggregates = [pa.field(name, aggregate_type(aggregation, schema)) for name, aggregation in node.aggregates]
+    return pa.schema([*windows, *key_fields(node.keys, schema), *aggregates])
+
+
+def aggregate_type(aggregation: Aggregation, schema: pa.Schema) -> pa.DataType:
+    """Return the type of an aggregate's results.
+
+    Args:
+        aggregation: The aggregate.
+        schema: The schema of the rows.
+
+    Raises:
+        ExpressionError: If its expression names an unknown column, or has a type that it does not take.
+    """
+    value = value_of(aggregation, schema)
+    if aggregation.function in _NUMBERS and not is_number(value.type):
+        raise _misfit(aggregation, value.type, "a number")
+    if _is_nested(value.type) and aggregation.function not in ("count", "first", "last", "list"):
+        raise _misfit(aggregation, value.type, "a number, text, boolean, date or time")
+    if aggregation.function in _COUNTS:
+        return pa.int64()
+    if aggregation.function in _DOUBLES:
+        return pa.float64()
+    if aggregation.function == "list":
+        return pa.list_(value.type)
+    return _sum_type(value.type) if aggregation.function == "sum" else value.type
+
+
+def value_of(aggregation: Aggregation, schema: pa.Schema) -> CompiledExpression:
+    """Return the compiled expression of an aggregate; a count of rows counts the constant True."""
+    if aggregation.value is None:
+        return CompiledExpression(pa.bool_(), lambda batch: pa.scalar(True))
+    return _typed(compile_expression(aggregation.value, schema))
+
+
+def key_fields(keys: tuple[ExprNode, ...], schema: pa.Schema) -> list[pa.Field]:
+    """Return the fields of keys.
+
+    Raises:
+        ExpressionError: If a key names an unknown column, or has a nested type.
+    """
+    fields = [pa.field(output_name(key), _typed(compile_expression(key, schema)).type) for key in keys]
+    for field in fields:
+        if _is_nested(field.type):
+            raise ExpressionError(
+                f"key {field.name!r} is {type_name(field.type)}: a nested value is not a key",
+                hint='use its fields: key_by(city=col("place")["city"])',
+            )
+    return fields
+
+
+def _typed(value: CompiledExpression) -> CompiledExpression:
+    """Give the constant null a type."""
+    if not pa.types.is_null(value.type):
+        return value
+    return CompiledExpression(pa.string(), lambda batch: pa.scalar(None, pa.string()))
+
+
+def _time_type(name: str, schema: pa.Schema) -> pa.DataType:
+    if name not in schema.names:
+        raise ExpressionError(f"window on the unknown column {name!r}", hint=near(name, schema.names))
+    data_type = schema.field(name).type
+    if not pa.types.is_timestamp(data_type):
+        raise ExpressionError(
+            f"window on {name!r}, which is {type_name(data_type)} and not a timestamp",
+            hint=f'cast it before: with_column("{name}", col("{name}").cast("timestamp"))',
+        )
+    return data_type
+
+
+def _sum_type(data_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_decimal(data_type):
+        return pa.decimal128(38, data_type.scale)
+    return pa.int64() if pa.types.is_integer(data_type) else pa.float64()
+
+
+def _is_nested(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(data_type))
+
+
+def _misfit(aggregation: Aggregation, data_type: pa.DataType, expected: str) -> ExpressionError:
+    return ExpressionError(f"{aggregation!r} takes {expected}, not {type_name(data_type)}", hint='cast it: .cast("…")')

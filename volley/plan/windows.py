@@ -1,0 +1,154 @@
+"""Windows over event time as plan values: tumbling, sliding and session windows, and how a stream uses them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal as OneOf
+from typing import get_args
+
+from volley.checks import Duration, count, duration, duration_or_zero, keep, one_of, optional, text
+from volley.errors import ConfigError
+
+__all__ = ["Emission", "LateRows", "Session", "Spans", "Window", "Windowing", "session", "sliding", "tumbling"]
+
+Emission = OneOf["final", "updates"]
+"""When a window's row comes out: once, when the watermark passes the window's end; or after each change."""
+
+LateRows = OneOf["drop", "dead_letter"]
+"""What happens to a row whose window has come out already."""
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Windows of a fixed length, created by `tumbling` and `sliding`; they start at multiples of `every` since 1970.
+
+    Args:
+        size: The length of a window.
+        every: The time from one start to the next.
+    """
+
+    size: timedelta
+    every: timedelta
+
+    def __repr__(self) -> str:
+        if self.size == self.every:
+            return f"tumbling({_text(self.size)})"
+        return f"sliding({_text(self.size)}, {_text(self.every)})"
+
+
+@dataclass(frozen=True)
+class Session:
+    """Windows that end when a key has had no row for a while, created by `session`.
+
+    Args:
+        gap: The time without a row that ends a window.
+    """
+
+    gap: timedelta
+
+    def __repr__(self) -> str:
+        return f"session({_text(self.gap)})"
+
+
+Window = Spans | Session
+
+
+def tumbling(size: Duration) -> Window:
+    """Return windows of a fixed length, one after the other: each row is in one.
+
+    They start at multiples of the length since the start of 1970, in UTC (or in the column's own time, if it has no
+    zone).
+
+    Args:
+        size: The length: a timedelta, seconds or a text such as ``"1m"`` or ``"1 hour"``.
+
+    Raises:
+        ConfigError: If it is not a duration above 0.
+
+    Example:
+        >>> from volley import tumbling
+        >>> tumbling("1 minute")
+        tumbling('60s')
+    """
+    span = duration("size", size)
+    return Spans(span, span)
+
+
+def sliding(size: Duration, every: Duration) -> Window:
+    """Return windows of a fixed length that overlap: a row is in about ``size / every`` of them.
+
+    Args:
+        size: The length: a timedelta, seconds or a text such as ``"5m"``.
+        every: The time from one start to the next, at most `size`.
+
+    Raises:
+        ConfigError: If one is not a duration above 0, or `every` is longer than `size`.
+
+    Example:
+        >>> from volley import sliding
+        >>> sliding("5m", every="1m")
+        sliding('300s', '60s')
+    """
+    spans = Spans(duration("size", size), duration("every", every))
+    if spans.every > spans.size:
+        raise ConfigError(
+            f"windows of {_text(spans.size)} every {_text(spans.every)} leave rows out", hint="at most the size"
+        )
+    return spans
+
+
+def session(gap: Duration) -> Window:
+    """Return windows that hold the rows of a key without a pause: `gap` after its last row a window ends.
+
+    Two rows that are exactly `gap` apart are in one window, which ends `gap` after its last row.
+
+    Args:
+        gap: The length of the pause: a timedelta, seconds or a text such as ``"30m"``.
+
+    Raises:
+        ConfigError: If it is not a duration above 0.
+
+    Example:
+        >>> from volley import session
+        >>> session("30m")
+        session('1800s')
+    """
+    return Session(duration("gap", gap))
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """A window and how a stream uses it; the arguments of `KeyedStream.window`, checked.
+
+    Args:
+        window: The window.
+        on: The timestamp column.
+        lateness: How much later than a later row a row can come.
+        emit: When a window's row comes out.
+        late: What happens to late rows.
+        max_ahead: The longest time that a row can be ahead of the clock; None = no limit.
+        idle_after: How long a source without rows holds the watermark back; None = for ever.
+        buckets: The number of parts that the state is divided into by key.
+    """
+
+    window: Window
+    on: str
+    lateness: timedelta
+    emit: Emission = "final"
+    late: LateRows = "drop"
+    max_ahead: timedelta | None = None
+    idle_after: timedelta | None = None
+    buckets: int = 16
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.window, Spans | Session):
+            raise ConfigError(
+                f"window takes a window, not {type(self.window).__name__}", hint='for example tumbling("1m")'
+            )
+        keep(self, on=text, lateness=duration_or_zero, emit=one_of(get_args(Emission)), late=one_of(get_args(LateRows)))
+        keep(self, max_ahead=optional(duration), idle_after=optional(duration), buckets=count)
+
+
+def _text(span: timedelta) -> str:
+    return repr(f"{span.total_seconds():g}s")
