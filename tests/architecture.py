@@ -20,7 +20,7 @@ secrets
 checks
 types
 epoch bad_rows registry exposition figures storage maintenance
-metrics endpoint plan.functions
+metrics endpoint plan.functions plan.json_paths
 plan.expression_nodes plan.namespaces plan.windows
 plan.aggregates
 plan.expressions

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         sum_,
         variance,
     )
-    from volley.plan.choices import array, coalesce, concat_str, greatest, least, struct, when
+    from volley.plan.choices import array, coalesce, concat_str, greatest, least, murmur3, struct, when, xxhash64
     from volley.plan.expressions import Expr, col, lit
     from volley.plan.sql import sql
     from volley.plan.windows import session, sliding, tumbling
@@ -153,6 +153,7 @@ __all__ = [
     "lit",
     "max_",
     "min_",
+    "murmur3",
     "quantile",
     "repair",
     "session",
@@ -163,6 +164,7 @@ __all__ = [
     "tumbling",
     "variance",
     "when",
+    "xxhash64",
 ]
 
 _ERRORS = [name for name in __all__ if name.endswith("Error")]
@@ -192,7 +194,9 @@ _MODULES = {
         *("approx_distinct", "avg", "count", "count_distinct", "first", "last", "list_", "max_", "min_", "quantile"),
         *("sum_", "variance"),
     ],
-    "plan.choices": ["array", "coalesce", "concat_str", "greatest", "least", "struct", "when"],
+    "plan.choices": [
+        *("array", "coalesce", "concat_str", "greatest", "least", "murmur3", "struct", "when", "xxhash64"),
+    ],
     "plan.expressions": ["Expr", "col", "lit"],
     "plan.sql": ["sql"],
     "plan.windows": ["session", "sliding", "tumbling"],

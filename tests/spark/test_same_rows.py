@@ -25,7 +25,9 @@ from volley import (
     greatest,
     least,
     lit,
+    murmur3,
     when,
+    xxhash64,
 )
 from volley.arrow.batches import conform
 from volley.arrow.expressions import output_type
@@ -104,14 +106,14 @@ def conditions(draw: st.DrawFn, depth: int = 2) -> Expr:
 CASTS = {
     "i": ("long", "double", "float", "string", "decimal(12,2)", "boolean"),
     "l": ("int", "double", "float", "string", "boolean"),
-    "d": ("int", "float"),
-    "w": ("double", "decimal(38,17)", "decimal(22,2)", "long"),
-    "m": ("double", "decimal(9,1)", "decimal(12,4)", "int", "long"),
+    "d": ("int", "float", "string"),
+    "w": ("double", "decimal(38,17)", "decimal(22,2)", "long", "string"),
+    "m": ("double", "decimal(9,1)", "decimal(12,4)", "int", "long", "string"),
     "b": ("int", "string"),
     "y": ("string", "timestamp", "timestamp_ntz"),
-    "t": ("date", "timestamp_ntz"),
-    "n": ("date", "timestamp"),
-    "f": ("double", "int"),
+    "t": ("date", "timestamp_ntz", "string"),
+    "n": ("date", "timestamp", "string"),
+    "f": ("double", "int", "string"),
 }
 
 
@@ -129,6 +131,13 @@ def functions(draw: st.DrawFn) -> Expr:
                 *(when(draw(conditions())).then(text).otherwise(text.str.lower()), when(col("b")).then(number)),
                 *(greatest(number, number), least(real, 1.5), concat_str(text, text, separator="-")),
                 *(day.dt.year(), day.dt.month(), day.dt.day(), day.dt.weekday(), day.dt.truncate("month")),
+                *(
+                    murmur3(text, number, day),
+                    xxhash64(real, col("b"), clock, text),
+                    text.uuid5(),
+                    text.try_cast("int"),
+                ),
+                *(day.dt.format("%d.%m.%Y"), clock.dt.format("%H:%M:%S.%f"), text.str.json_path("$")),
                 *(clock.dt.hour(), clock.dt.microsecond(), clock.dt.epoch_seconds(), clock.dt.truncate("minute")),
                 *(
                     number.floor(),
@@ -163,7 +172,8 @@ def computed(draw: st.DrawFn) -> Expr:
             return -col(draw(st.sampled_from(NUMBERS)))
         case "cast":
             name = draw(st.sampled_from(sorted(CASTS)))
-            return col(name).cast(draw(st.sampled_from(CASTS[name])))
+            to = draw(st.sampled_from(CASTS[name]))
+            return col(name).cast(to) if draw(st.booleans()) else col(name).try_cast(to)
         case "literal":
             return draw(operands(draw(st.sampled_from(GROUPS))))
     return col(draw(st.sampled_from(SCHEMA.names)))

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
+from uuid import NAMESPACE_OID, NAMESPACE_URL, uuid5
 
 import pyarrow as pa
 
-from volley import Expr, array, coalesce, col, concat_str, greatest, least, lit, struct, when
+from volley import Expr, array, coalesce, col, concat_str, greatest, least, lit, murmur3, struct, when, xxhash64
 
 __all__ = ["CASES", "ROWS", "Case"]
 
@@ -50,6 +51,13 @@ ROWS = pa.table(
         "b": pa.array([True, False, None, True, False, None]),
         "c": pa.array([" +12 ", "9223372036854775808", "-0012.5000", "1e3", None, "١"]),
         "e": pa.array(["-9223372036854775808", "12.345", ".5", "12.", "nan", "1234567.8"]),
+        "f": pa.array(
+            [
+                *('{"a": {"b": [1, 2.50, "x"]}, "c d": true}', '{"a": null, "c d": ["ß"]}', "[1, {}]", None),
+                *('{"a": "1"}', '{"a": {"b": []}}'),
+            ]
+        ),
+        "o": pa.array([1e10, -0.0, 1.5e-5, 1e16, 123456789012.5, None]),
         "v": pa.array([["a", None, "b"], [], None, ["x"], ["", "ß", "x"], [None]]),
         "w": pa.array([[1, 2], [-7, None], [], None, [5], [2**40]]),
         "p": pa.array(
@@ -81,7 +89,38 @@ class Case(NamedTuple):
     values: Sequence[Any] = ()
 
 
-s, t, x, y, i, j, m, d, n, k, b, p, q, r, v, w, z, g, c, e = map(col, "stxyijmdnkbpqrvwzgce")
+s, t, x, y, i, j, m, d, n, k, b, p, q, r, v, w, z, g, c, e, f, o = map(col, "stxyijmdnkbpqrvwzgcefo")
+
+# What Spark computes.
+SPARK_HASHES = [
+    (murmur3(s, t, i), [-53429111, -953570350, 111232271, 1880117282, 1726995968, -1253442445]),
+    (murmur3(x, j, d, n, b, m), [1972149513, -1975851248, 353827608, 996382576, 393907419, -1769281173]),
+    (
+        murmur3(-x, x.cast("float"), z, m.cast("decimal(30,3)")),
+        [-722272082, 402407443, 1049484971, -650814062, 723524808, 595348924],
+    ),
+    (
+        xxhash64(s, t, i),
+        [
+            *(6213838659372808261, -1848857546032720933, -6329060560667761439),
+            *(3882792635703492545, -72194646265497285, -8678892742687383649),
+        ],
+    ),
+    (
+        xxhash64(x, j, d, n, b, m),
+        [
+            *(2596116362111117396, 7701982930209912397, -1206033019024655806),
+            *(-2175718485215650841, 4519623376717225230, -3133987877651460517),
+        ],
+    ),
+    (
+        xxhash64(concat_str(s, s, f, f, f, "0123456789abcdef"), -x, z),
+        [
+            *(6214266893921739153, 6637831674019653140, 8026717783919536533),
+            *(-8009977167548253194, -648141120244259491, 4267858403758244884),
+        ],
+    ),
+]
 
 CASES = [
     Case("coalesce", coalesce(s, t, "none"), "coalesce(s, t, 'none')"),
@@ -139,6 +178,36 @@ CASES = [
         [None, Decimal("12.345"), Decimal("0.5"), Decimal(12), None, None],
     ),
     Case("str_to_decimal", lit("0.25").str.to_decimal(2, 2), "", [Decimal("0.25")] * 6),
+    Case("str_json_path", f.str.json_path("$.a.b[2]"), "json_extract_string(f, '$.a.b[2]')"),
+    Case("str_json_path", f.str.json_path("$.a.b[1]"), "", ["2.50", None, None, None, None, None]),
+    Case("str_json_path", f.str.json_path('$["c d"]'), "", ["true", '["ß"]', None, None, None, None]),
+    Case("str_json_path", f.str.json_path("$[1]"), "json_extract_string(f, '$[1]')"),
+    Case("str_json_path", s.str.json_path("$.a"), "", [None] * 6),
+    Case("try_cast", c.try_cast("long"), "", [12, None, None, None, None, None]),
+    Case("try_cast", e.try_cast("int"), "", [None] * 6),
+    Case("try_cast", e.try_cast("double"), "", [-(2.0**63), 12.345, 0.5, 12.0, float("nan"), 1234567.8]),
+    Case("try_cast", c.try_cast("decimal(6,2)"), "", [Decimal(12), None, Decimal("-12.50"), None, None, None]),
+    Case("try_cast", s.try_cast("date"), "try_cast(s as date)"),
+    Case("try_cast", s.try_cast("timestamp_ntz"), "try_cast(s as timestamp)"),
+    Case("try_cast", s.try_cast("boolean"), "try_cast(s as boolean)"),
+    Case("try_cast", t.try_cast("time"), "", [None] * 6),
+    Case("try_cast", x.try_cast("int"), "", [0, -1, 2, None, None, None]),
+    Case("try_cast", j.try_cast("int"), "try_cast(j as int)"),
+    Case("try_cast", i.try_cast("decimal(3,1)"), "try_cast(i as decimal(3, 1))"),
+    Case("try_cast", m.try_cast("decimal(2,1)"), "try_cast(m as decimal(2, 1))"),
+    Case("try_cast", x.cast("string").try_cast("float"), "x::float"),
+    Case("try_cast", o.cast("string").cast("double"), "o"),
+    *(Case("try_cast", each.try_cast("string"), f"{name}::varchar") for name, each in (("x", x), ("m", m), ("n", n))),
+    *(Case("try_cast", each.try_cast("string"), f"{name}::varchar") for name, each in (("k", k), ("d", d), ("b", b))),
+    Case("try_cast", (o + 0.0).try_cast("string"), "(o + 0.0)::varchar"),
+    Case("try_cast", (x / 3).cast("float").try_cast("string"), "(x / 3)::float::varchar"),
+    Case("try_cast", n.cast("string").try_cast("timestamp_ntz"), "n"),
+    Case(
+        "try_cast",
+        z.cast("string").try_cast("timestamp").dt.since(datetime(2024, 1, 1, tzinfo=UTC), "microsecond"),
+        "epoch_us(z) - 1704067200000000",
+    ),
+    Case("try_cast", k.cast("string").try_cast("time"), "k"),
     Case("concat_str", concat_str(s, t, "!", separator="+"), "s || '+' || t || '+' || '!'"),
     *(Case(f"dt_{part}", getattr(d.dt, part)(), f"{part}(d)") for part in ("year", "quarter", "month", "day")),
     Case("dt_year", n.dt.year(), "year(n)"),
@@ -160,6 +229,9 @@ CASES = [
         Case("dt_truncate", d.dt.truncate(unit), f"date_trunc('{unit}', d)::date")
         for unit in ("year", "quarter", "month", "week", "day")
     ),
+    Case("dt_format", n.dt.format("%Y-%m-%d %H:%M:%S.%f"), "strftime(n, '%Y-%m-%d %H:%M:%S.%f')"),
+    Case("dt_format", d.dt.format("%a %d %b %y, %j%% %%f"), "strftime(d, '%a %d %b %y, %j%% %%f')"),
+    Case("dt_format", z.dt.format("%d.%m.%Y %I%z"), "strftime(z at time zone 'UTC', '%d.%m.%Y %I') || '+0000'"),
     Case("dt_epoch_seconds", n.dt.epoch_seconds(), "floor(epoch_us(n) / 1000000)::bigint"),
     Case("struct", struct(i=i, text=s, one=1), "{'i': i, 'text': s, 'one': 1}"),
     Case("struct", struct(inner=struct(x=d), tags=v)["inner"]["x"], "d"),
@@ -212,6 +284,17 @@ CASES = [
     Case("map_contains", q.map.contains(-7), "map_contains(q, -7)"),
     Case("md5", s.md5(), "md5(s)"),
     Case("sha256", t.sha256(), "sha256(t)"),
+    Case("uuid5", s.uuid5(), "", [None if each is None else uuid5(NAMESPACE_OID, each) for each in _TEXTS]),
+    Case(
+        "uuid5",
+        t.uuid5("url").cast("string"),
+        "",
+        [None if each is None else str(uuid5(NAMESPACE_URL, each)) for each in _TEXTS_2],
+    ),
+    *(
+        Case(op, expression, "", hashes)
+        for op, (expression, hashes) in zip(["murmur3"] * 3 + ["xxhash64"] * 3, SPARK_HASHES, strict=True)
+    ),
     Case("abs", x.abs(), "abs(x)"),
     Case("abs", j.abs(), "abs(j)"),
     Case("abs", m.abs(), "abs(m)"),

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 import volley
 from tests.unit.functions import CASES, ROWS, Case
 from tests.unit.functions_page import page
-from volley import Expr, ExpressionError, array, coalesce, col, concat_str, greatest, lit, struct, when
+from volley import Expr, ExpressionError, array, coalesce, col, concat_str, greatest, lit, struct, when, xxhash64
+from volley.arrow.casts import can_cast
 from volley.arrow.expressions import compile_expression
 from volley.plan.functions import FUNCTIONS
+from volley.types.arrow import arrow_type
 
 DOCS = Path(__file__).parents[2] / "docs" / "functions.md"
 
@@ -67,8 +69,8 @@ def test_slices_and_no_rows_have_the_same_values(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case.expression))
 def test_a_repr_builds_the_same_expression(case: Case) -> None:
-    names = ("array", "coalesce", "col", "concat_str", "greatest", "least", "lit", "struct", "when")
-    rebuilt = eval(repr(case.expression), {**{name: getattr(volley, name) for name in names}, "datetime": datetime})
+    names = {name: getattr(volley, name) for name in volley.__all__ if name.islower()}
+    rebuilt = eval(repr(case.expression), {**names, "datetime": datetime})
     assert rebuilt.node == case.expression.node
 
 
@@ -89,6 +91,67 @@ def test_decimals_of_texts_are_those_of_python(texts: list[str], digits: tuple[i
 
     found = values_of(col("c").str.to_decimal(precision, scale), pa.table({"c": texts}))
     assert found == list(map(decimal, texts))
+
+
+_NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 999, 1000])
+_DIGITS = "decimal(12,3)"
+CAST = [
+    (st.from_regex(r"\A ?[+-]?[0-9]{0,20}\.?[0-9]{0,3}(e[+-]?[0-9]{1,3})?\Z") | st.text(max_size=5), "string"),
+    (
+        st.sampled_from(["nan", "+inf", "-Infinity", "NAN", " true", "N", "1", "yess", "0004-02-29", "1900-02-29"]),
+        "string",
+    ),
+    (
+        st.from_regex(r"\A[12][0-9]{3}-[01][0-9]-[0-3][0-9]([ T][0-2][0-9](:[0-6][0-9]){1,2}(\.[0-9]{1,7})?)?\Z"),
+        "string",
+    ),
+    (st.from_regex(r"\A2024-02-29 12:30(Z|[+-][0-2][0-9]:?[0-6][0-9])?\Z") | st.uuids().map(str), "string"),
+    (st.from_regex(r"\A[0-2][0-9](:[0-6][0-9]){1,2}(\.[0-9]{1,7})?\Z"), "string"),
+    (_NUMBERS, "long"),
+    (st.floats() | st.sampled_from([2.0**63, -(2.0**63), 2.0**31, -(2.0**31) - 1, 2.0**31 - 0.5]), "double"),
+    (st.decimals(-999_999_999, 999_999_999, places=3), _DIGITS),
+]
+TARGETS = [
+    "int",
+    "long",
+    "float",
+    "double",
+    "decimal(5,1)",
+    "decimal(20,0)",
+    "boolean",
+    "string",
+    "date",
+    "time",
+    "uuid",
+]
+
+
+@given(st.data())
+def test_a_cast_that_is_tried_is_null_where_the_cast_fails(data: st.DataObject) -> None:
+    values, kind = data.draw(st.sampled_from(CAST))
+    value, to = data.draw(values), data.draw(st.sampled_from(TARGETS))
+    rows = pa.table({"v": pa.array([value, None], arrow_type(kind))})
+    if not can_cast(arrow_type(kind), arrow_type(to)):
+        return
+    try:
+        expected = values_of(col("v").cast(to), rows)
+    except ExpressionError:
+        expected = [None, None]
+    assert list(map(repr, values_of(col("v").try_cast(to), rows))) == list(map(repr, expected))
+
+
+@given(st.floats(), st.decimals(-999, 10**8, places=3), st.datetimes(), st.times())
+def test_texts_of_values_are_the_values_again(number: float, digits: Decimal, at: Any, clock: Any) -> None:
+    rows = pa.table(
+        {"number": [number], "digits": pa.array([digits], pa.decimal128(12, 3)), "at": [at], "clock": [clock]}
+    )
+    for name, kind in (("number", "double"), ("digits", _DIGITS), ("at", "timestamp_ntz"), ("clock", "time")):
+        text = col(name).cast("string")
+        assert list(map(repr, values_of(text.cast(kind), rows))) == list(map(repr, rows[name].to_pylist()))
+    assert values_of(col("number").cast("string"), rows) == [repr(number)]
+    assert values_of(col("digits").cast("string"), rows) == [f"{digits:f}"]
+    short = at.isoformat(sep=" ")
+    assert values_of(col("at").cast("string"), rows) == [short.rstrip("0") if at.microsecond else short]
 
 
 def test_durations_of_constants() -> None:
@@ -140,6 +203,10 @@ def test_values_are_computed_only_where_they_are_needed() -> None:
         (lambda: col("n").dt.in_zone("Mars/Base"), "'Mars/Base' is not a time zone"),
         (lambda: col("n").dt.since(col("g"), "year"), "'year' is not a unit"),  # type: ignore[arg-type]
         (lambda: col("n").dt.add(1.5), "days is 1.5"),  # type: ignore[arg-type]
+        (lambda: col("n").dt.format("%Q"), "has %Q"),
+        (lambda: col("s").str.json_path("a.b"), "no path"),
+        (lambda: col("s").str.json_path("$.a["), "no path"),
+        (lambda: col("s").uuid5("here"), "namespace is 'here'"),
         (lambda: struct(), "struct got no fields"),
         (lambda: col("x").round(-1), "digits is -1"),
         (lambda: coalesce(), "got 0 values"),
@@ -186,6 +253,10 @@ def test_wrong_arguments_are_refused_when_built(build: Any, message: str) -> Non
         col("v").list.contains(None),
         col("w").list.join(),
         col("i").md5(),
+        col("i").uuid5(),
+        xxhash64(col("v")),
+        col("k").try_cast("date"),
+        col("d").dt.format("%z"),
         # Python knows this pattern, RE2 does not.
         col("s").str.matches("a(?=b)"),
     ],

@@ -469,6 +469,8 @@ TAKE_NOTHING = {
     "struct",
     "greatest",
     "least",
+    "murmur3",
+    "xxhash64",
 }
 
 

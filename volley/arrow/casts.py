@@ -3,34 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.exact import rescaled
+from volley.arrow.text_forms import (
+    decimal_of,
+    decimal_text,
+    float_text,
+    is_text_of,
+    moment_text,
+    number_in,
+    time_of,
+    trim,
+    uuid_of,
+)
 from volley.arrow.uuids import texts
 from volley.errors import ExpressionError
 from volley.types.arrow import type_name
 
-__all__ = ["can_cast", "cast"]
+__all__ = ["can_cast", "cast", "casts_by_spark", "try_cast"]
 
 Datum = Any
 
 _UTC = pa.timestamp("us", "UTC")
 _NTZ = pa.timestamp("us")
-# Spark trims these before it parses a value: the space and ASCII's control characters.
-_BLANKS = "".join(map(chr, [*range(33), 127]))
 _TRUE = pa.array(["t", "true", "y", "yes", "1"])
 _FALSE = pa.array(["f", "false", "n", "no", "0"])
 
 
-def can_cast(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return True if the cast gives the same result on both execution paths; if not, the plan is rejected.
+class _Cast(NamedTuple):
+    """A cast between two types.
 
-    Floats and timestamps, for example, can't be cast to strings: Java and Arrow format them differently.
+    Args:
+        source: Says whether a type is the source's.
+        target: Says whether a type is the target's.
+        convert: Converts an array or scalar; raises ArrowInvalid for a value that the target can't represent.
+        fits: Returns true for each value that the target can represent; None = for all.
+        by_spark: True if Spark computes the same.
     """
+
+    source: Callable[[pa.DataType], bool]
+    target: Callable[[pa.DataType], bool]
+    convert: Callable[[Datum, pa.DataType], Datum]
+    fits: Callable[[Datum, pa.DataType], Datum] | None = None
+    by_spark: bool = True
+
+
+def can_cast(source: pa.DataType, target: pa.DataType) -> bool:
+    """Return True if there is a cast between two types; if not, the plan is rejected."""
     return source == target or pa.types.is_null(source) or _find(source, target) is not None
+
+
+def casts_by_spark(source: pa.DataType, target: pa.DataType) -> bool:
+    """Return True if Spark's cast has the same results; Java writes floats and times, for example, differently."""
+    found = None if source == target else _find(source, target)
+    return found is None or found.by_spark
 
 
 def cast(value: Datum, target: pa.DataType) -> Datum:
@@ -41,10 +72,10 @@ def cast(value: Datum, target: pa.DataType) -> Datum:
     """
     if value.type == target:
         return value
-    convert = pc.cast if pa.types.is_null(value.type) else _find(value.type, target)
-    assert convert is not None
+    found = _find(value.type, target)
+    assert found is not None or pa.types.is_null(value.type)
     try:
-        return convert(value, target)
+        return found.convert(value, target) if found else pc.cast(value, target)
     except pa.ArrowInvalid as error:
         raise ExpressionError(
             f"cast from {type_name(value.type)} to {type_name(target)}: {error}",
@@ -52,11 +83,16 @@ def cast(value: Datum, target: pa.DataType) -> Datum:
         ) from error
 
 
-def _find(source: pa.DataType, target: pa.DataType) -> Callable[[Datum, pa.DataType], Datum] | None:
-    for matches_source, matches_target, convert in _CASTS:
-        if matches_source(source) and matches_target(target):
-            return convert
-    return None
+def try_cast(value: Datum, target: pa.DataType) -> Datum:
+    """Cast an array or scalar to another type; values that it can't represent become null."""
+    found = None if value.type == target else _find(value.type, target)
+    if found is None or found.fits is None:
+        return cast(value, target)
+    return found.convert(pc.if_else(found.fits(value, target), value, pa.scalar(None, value.type)), target)
+
+
+def _find(source: pa.DataType, target: pa.DataType) -> _Cast | None:
+    return next((each for each in _CASTS if each.source(source) and each.target(target)), None)
 
 
 def _is_int(data_type: pa.DataType) -> bool:
@@ -98,33 +134,39 @@ def _lossy(value: Datum, target: pa.DataType) -> Datum:
     return pc.cast(value, target, safe=False)
 
 
-def _trim(value: Datum) -> Datum:
-    return pc.utf8_trim(value, characters=_BLANKS)
-
-
 def _trimmed(value: Datum, target: pa.DataType) -> Datum:
-    return pc.cast(_trim(value), target)
+    return pc.cast(trim(value), target)
 
 
 def _string_to_int(value: Datum, target: pa.DataType) -> Datum:
-    text = _trim(value)
+    text = trim(value)
     digits = pc.match_substring_regex(text, r"^[+-]?[0-9]+$")
     # Arrow accepts "0x10" and rejects "+1"; Spark does the opposite.
     return pc.cast(pc.if_else(digits, pc.replace_substring_regex(text, r"^\+", ""), pa.scalar("")), target)
 
 
 def _to_boolean(value: Datum, target: pa.DataType) -> Datum:
-    text = pc.utf8_lower(_trim(value))
+    text = pc.utf8_lower(trim(value))
     truth = pc.if_else(pc.is_in(text, value_set=_TRUE), True, pa.scalar(None, pa.bool_()))
-    booleans = pc.if_else(pc.is_in(text, value_set=_FALSE), False, truth)
-    if pc.any(pc.and_(pc.is_null(booleans), pc.is_valid(value))).as_py():
-        raise pa.ArrowInvalid("a string is not a boolean")
-    return booleans
+    return _complete(value, pc.if_else(pc.is_in(text, value_set=_FALSE), False, truth), target)
+
+
+def _is_boolean(value: Datum, target: pa.DataType) -> Datum:
+    text = pc.utf8_lower(trim(value))
+    return pc.or_(pc.is_in(text, value_set=_TRUE), pc.is_in(text, value_set=_FALSE))
+
+
+def _complete(texts: Datum, values: Datum, target: pa.DataType) -> Datum:
+    """Return values read from texts; raise ArrowInvalid if one is null and its text is not."""
+    missing = pc.and_(pc.is_null(values), pc.is_valid(texts))
+    if (missing if isinstance(missing, pa.Scalar) else pc.any(missing, min_count=0)).as_py():
+        raise pa.ArrowInvalid(f"a string is no {type_name(target)}")
+    return values
 
 
 def _to_timestamp(value: Datum, target: pa.DataType) -> Datum:
     """Parse ISO strings; those without a zone are UTC."""
-    text = _trim(value)
+    text = trim(value)
     zoned = pc.match_substring_regex(text, r"(Z|[+-]\d\d:?\d\d)$")
     null = pa.scalar(None, pa.string())
     instants = pc.cast(pc.if_else(zoned, text, null), _UTC)
@@ -139,31 +181,84 @@ def _nonzero(value: Datum, target: pa.DataType) -> Datum:
     return pc.not_equal(value, pa.scalar(0, value.type))
 
 
-_TIMESTAMPS = _is(_UTC, _NTZ)
+def _between(value: Datum, above: int, below: int) -> Datum:
+    """Return true for the numbers between two whole ones, neither included; false for NaN."""
+    if pa.types.is_floating(value.type):
+        value, low = pc.cast(value, pa.float64()), pa.scalar(float(above))
+        # The number below the smallest long has no double: its nearest one is the smallest long.
+        lower = pc.greater_equal(value, low) if float(above) > above else pc.greater(value, low)
+        return pc.and_(lower, pc.less(value, pa.scalar(float(below))))
+    number = value if pa.types.is_decimal(value.type) else pc.cast(value, pa.decimal128(19))
+    wide = pa.decimal256(76, number.type.scale)
+    number, low, high = pc.cast(number, wide), pa.scalar(Decimal(above), wide), pa.scalar(Decimal(below), wide)
+    return pc.and_(pc.greater(number, low), pc.less(number, high))
 
-_CASTS: list[tuple[Any, Any, Callable[[Datum, pa.DataType], Datum]]] = [
-    (_is_int, _is_int, pc.cast),
-    (_is_int, pa.types.is_floating, _lossy),
-    (_is_int, pa.types.is_decimal, _int_to_decimal),
-    (_is_int, pa.types.is_string, pc.cast),
-    (_is_int, pa.types.is_boolean, _nonzero),
-    (pa.types.is_floating, _is_int, _truncated),
-    (pa.types.is_floating, pa.types.is_floating, _lossy),
-    (pa.types.is_decimal, _is_int, _decimal_to_int),
-    (pa.types.is_decimal, pa.types.is_floating, _decimal_to_float),
-    (pa.types.is_decimal, pa.types.is_decimal, _rounded),
-    (pa.types.is_boolean, _is_int, pc.cast),
-    (pa.types.is_boolean, pa.types.is_string, pc.cast),
-    (pa.types.is_string, _is_int, _string_to_int),
-    (pa.types.is_string, pa.types.is_floating, _trimmed),
-    (pa.types.is_string, pa.types.is_boolean, _to_boolean),
-    (pa.types.is_string, pa.types.is_date32, _trimmed),
-    (pa.types.is_string, _is(_NTZ), _trimmed),
-    (pa.types.is_string, _is(_UTC), _to_timestamp),
-    (pa.types.is_string, pa.types.is_binary, pc.cast),
-    (_is(pa.uuid()), pa.types.is_string, lambda value, target: texts(value)),
-    (pa.types.is_date32, pa.types.is_string, pc.cast),
-    (pa.types.is_date32, _TIMESTAMPS, _via_naive),
-    (_TIMESTAMPS, pa.types.is_date32, _via_naive),
-    (_TIMESTAMPS, _TIMESTAMPS, pc.cast),
+
+def _fits_int(value: Datum, target: pa.DataType) -> Datum:
+    bits = target.bit_width - 1
+    return _between(value, -(2**bits) - 1, 2**bits)
+
+
+def _fits_decimal(value: Datum, target: pa.DataType) -> Datum:
+    if pa.types.is_decimal(value.type) and value.type.scale > target.scale:
+        wide = pc.cast(value, pa.decimal256(76, value.type.scale))
+        value = pc.round(wide, target.scale, round_mode="half_towards_infinity")
+    limit = 10 ** (target.precision - target.scale)
+    return _between(value, -limit, limit)
+
+
+def _is_text_of_int(value: Datum, target: pa.DataType) -> Datum:
+    text = pc.replace_substring_regex(trim(value), pattern="^([+-]?)0+([0-9])", replacement=r"\1\2")
+    return pc.fill_null(_fits_int(pc.cast(number_in(text, "[0-9]{1,19}"), pa.decimal128(19)), target), False)
+
+
+def _is_date_in_range(value: Datum, target: pa.DataType) -> Datum:
+    days = pc.cast(value, pa.int32())
+    return pc.and_(pc.greater(days, -_MOST_DAYS), pc.less(days, _MOST_DAYS))
+
+
+def _string_to_decimal(value: Datum, target: pa.DataType) -> Datum:
+    return _complete(value, decimal_of(value, target), target)
+
+
+def _is_text_of_decimal(value: Datum, target: pa.DataType) -> Datum:
+    return pc.is_valid(decimal_of(value, target))
+
+
+_TIMESTAMPS = _is(_UTC, _NTZ)
+# Microseconds of 64 bits have that many days.
+_MOST_DAYS = 106_751_991
+
+_CASTS = [
+    _Cast(_is_int, _is_int, pc.cast, _fits_int),
+    _Cast(_is_int, pa.types.is_floating, _lossy),
+    _Cast(_is_int, pa.types.is_decimal, _int_to_decimal, _fits_decimal),
+    _Cast(_is_int, pa.types.is_string, pc.cast),
+    _Cast(_is_int, pa.types.is_boolean, _nonzero),
+    _Cast(pa.types.is_floating, _is_int, _truncated, _fits_int),
+    _Cast(pa.types.is_floating, pa.types.is_floating, _lossy),
+    _Cast(pa.types.is_floating, pa.types.is_string, lambda value, target: float_text(value), by_spark=False),
+    _Cast(pa.types.is_decimal, _is_int, _decimal_to_int, _fits_int),
+    _Cast(pa.types.is_decimal, pa.types.is_floating, _decimal_to_float),
+    _Cast(pa.types.is_decimal, pa.types.is_decimal, _rounded, _fits_decimal),
+    _Cast(pa.types.is_decimal, pa.types.is_string, lambda value, target: decimal_text(value), by_spark=False),
+    _Cast(pa.types.is_boolean, _is_int, pc.cast),
+    _Cast(pa.types.is_boolean, pa.types.is_string, pc.cast),
+    _Cast(pa.types.is_string, _is_int, _string_to_int, _is_text_of_int),
+    _Cast(pa.types.is_string, pa.types.is_floating, _trimmed, is_text_of),
+    _Cast(pa.types.is_string, pa.types.is_decimal, _string_to_decimal, _is_text_of_decimal, by_spark=False),
+    _Cast(pa.types.is_string, pa.types.is_boolean, _to_boolean, _is_boolean),
+    _Cast(pa.types.is_string, pa.types.is_date32, _trimmed, is_text_of),
+    _Cast(pa.types.is_string, _is(_NTZ), _trimmed, is_text_of),
+    _Cast(pa.types.is_string, _is(_UTC), _to_timestamp, is_text_of),
+    _Cast(pa.types.is_string, pa.types.is_time64, lambda value, target: time_of(value), is_text_of, by_spark=False),
+    _Cast(pa.types.is_string, _is(pa.uuid()), lambda value, target: uuid_of(value), is_text_of, by_spark=False),
+    _Cast(pa.types.is_string, pa.types.is_binary, pc.cast),
+    _Cast(_is(pa.uuid()), pa.types.is_string, lambda value, target: texts(value)),
+    _Cast(pa.types.is_date32, pa.types.is_string, pc.cast),
+    _Cast(pa.types.is_date32, _TIMESTAMPS, _via_naive, _is_date_in_range),
+    _Cast(_TIMESTAMPS, pa.types.is_date32, _via_naive),
+    _Cast(_TIMESTAMPS, _TIMESTAMPS, pc.cast),
+    _Cast(_TIMESTAMPS, pa.types.is_string, lambda value, target: moment_text(value), by_spark=False),
+    _Cast(pa.types.is_time64, pa.types.is_string, lambda value, target: moment_text(value), by_spark=False),
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.casts import can_cast, cast
+from volley.arrow.casts import can_cast, cast, try_cast
 from volley.arrow.compiled import (
     CompiledExpression,
     Datum,
@@ -23,7 +23,7 @@ from volley.arrow.compiled import (
     to_type,
 )
 from volley.arrow.dictionaries import decode
-from volley.arrow.functions import choice, durations, hashes, lists, maps, nested, numbers, strings, times
+from volley.arrow.functions import choice, durations, hashes, lists, maps, nested, numbers, spark_hashes, strings, times
 from volley.arrow.operand_types import INT_DIGITS, as_decimal, is_number, literal_type, operand_type
 from volley.errors import ExpressionError, near
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
@@ -249,14 +249,25 @@ def _string_test(compute: Callable[..., Datum]) -> Any:
     return lower
 
 
-def _cast(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
-    value, target = args[0], arrow_type(parameter(node))
+def _target(node: Call, value: CompiledExpression) -> pa.DataType:
+    """Return the type that a cast converts to; raise ExpressionError if there is no such cast."""
+    target = arrow_type(parameter(node))
     if not can_cast(value.type, target):
         raise ExpressionError(
             f"{node!r} can't cast {type_name(value.type)} to {type_name(target)}",
-            hint="the engines write such values differently: convert it with map or map_batches",
+            hint="there is no such cast: convert it with map or map_batches",
         )
+    return target
+
+
+def _cast(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    value, target = args[0], _target(node, args[0])
     return CompiledExpression(target, lambda batch: cast(value.evaluate(batch), target), can_fail=value.type != target)
+
+
+def _try_cast(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    value, target = args[0], _target(node, args[0])
+    return CompiledExpression(target, lambda batch: try_cast(value.evaluate(batch), target), value.can_fail)
 
 
 def _alias(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -285,6 +296,7 @@ LOWERED: dict[str, Lowering] = {
     "starts_with": _string_test(pc.starts_with),
     "contains": _string_test(pc.match_substring),
     "cast": _cast,
+    "try_cast": _try_cast,
     "alias": _alias,
     **choice.LOWERED,
     **hashes.LOWERED,
@@ -293,6 +305,7 @@ LOWERED: dict[str, Lowering] = {
     **maps.LOWERED,
     **nested.LOWERED,
     **numbers.LOWERED,
+    **spark_hashes.LOWERED,
     **strings.LOWERED,
     **times.LOWERED,
 }

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from volley.arrow.exact import exact_cast
 
@@ -55,7 +57,13 @@ def array_of(values: list[Any], data_type: pa.DataType) -> pa.Array:
 
 def texts(column: pa.Array) -> pa.Array:
     """Return UUIDs in their usual text form."""
-    return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
+    stored, count = column.storage, len(column)
+    data = stored.buffers()[1]
+    digits = b"" if data is None else data.slice(stored.offset * 16, count * 16).to_pybytes().hex().encode()
+    places = np.arange(count + 1, dtype=np.int32) * 32
+    text = pa.StringArray.from_buffers(count, pa.py_buffer(places), pa.py_buffer(digits))
+    dashed = pc.replace_substring_regex(text, pattern="^(.{8})(.{4})(.{4})(.{4})", replacement=r"\1-\2-\3-\4-")
+    return pc.if_else(stored.is_valid(), dashed, pa.scalar(None, pa.string()))
 
 
 def _bytes(value: Any) -> Any:

@@ -8,7 +8,10 @@ from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, ExprNode
 from volley.plan.expressions import Expr, as_node
 
-__all__ = ["Branch", "Choice", "array", "coalesce", "concat_str", "greatest", "least", "struct", "when"]
+__all__ = [
+    *("Branch", "Choice", "array", "coalesce", "concat_str", "greatest", "least", "murmur3", "struct", "when"),
+    "xxhash64",
+]
 
 
 def coalesce(*values: Any) -> Expr:
@@ -64,6 +67,28 @@ def concat_str(*values: Any, separator: str = "") -> Expr:
     if not isinstance(separator, str):
         raise ExpressionError(f"separator is {separator!r}", hint="a text, as a constant")
     return _of_several("concat_str", values, 1, separator)
+
+
+def murmur3(*values: Any) -> Expr:
+    """Return Spark's ``hash`` of some values: 32 bits of Murmur3, nulls passed over.
+
+    Args:
+        values: Numbers, booleans, texts, binary values, dates or timestamps; an int and a long have different hashes.
+
+    Raises:
+        ExpressionError: If there is none.
+
+    Example:
+        >>> from volley import col, murmur3
+        >>> murmur3(col("tenant"), col("id"))
+        murmur3(col('tenant'), col('id'))
+    """
+    return _of_several("murmur3", values, 1)
+
+
+def xxhash64(*values: Any) -> Expr:
+    """Return Spark's ``xxhash64`` of some values: 64 bits of xxHash, nulls passed over. See `murmur3`."""
+    return _of_several("xxhash64", values, 1)
 
 
 def struct(**fields: Any) -> Expr:

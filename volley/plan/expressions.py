@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import uuid
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, get_args
 from typing import Literal as OneOf
+from uuid import UUID
 
 from volley.errors import ExpressionError
 from volley.plan.aggregates import Aggregable
@@ -20,6 +22,10 @@ Rounding = OneOf["half_up", "half_even"]
 """What to do with a number in the middle between two others."""
 
 _MOST_DIGITS = 30
+_NAMESPACES = {
+    **{"dns": uuid.NAMESPACE_DNS, "url": uuid.NAMESPACE_URL, "oid": uuid.NAMESPACE_OID},
+    "x500": uuid.NAMESPACE_X500,
+}
 _LITERALS = (bool, int, float, str, bytes, Decimal, date, datetime, time)
 
 
@@ -184,6 +190,21 @@ class Expr(Aggregable):
         """Return the SHA-256 hash of a text in UTF-8, or of a binary value, as 64 hexadecimal digits."""
         return self._call("sha256")
 
+    def uuid5(self, namespace: UUID | builtins.str = "oid") -> Expr:
+        """Return the UUID that a text has in a namespace (RFC 9562, version 5): the same key, the same id.
+
+        Args:
+            namespace: A UUID, or its text; ``"dns"``, ``"url"``, ``"oid"`` or ``"x500"`` for those of the RFC.
+
+        Raises:
+            ExpressionError: If it is no UUID.
+
+        Example:
+            >>> col("page").uuid5("url")
+            col('page').uuid5('6ba7b811-9dad-11d1-80b4-00c04fd430c8')
+        """
+        return self._call("uuid5", _namespace(namespace))
+
     def fill_null(self, value: Any) -> Expr:
         """Return the value, or another one in the place of null."""
         return self._call("coalesce", value)
@@ -287,6 +308,21 @@ class Expr(Aggregable):
             ConfigError: If there is no such type.
         """
         return self._call("cast", check_type(to))
+
+    def try_cast(self, to: TypeLike) -> Expr:
+        """Convert the value to another type; null where that can't represent it.
+
+        Args:
+            to: As for `cast`.
+
+        Raises:
+            ConfigError: If there is no such type.
+
+        Example:
+            >>> col("amount").try_cast("decimal(10,2)").fill_null(0)
+            coalesce(col('amount').try_cast('decimal(10,2)'), lit(0))
+        """
+        return self._call("try_cast", check_type(to))
 
     def alias(self, name: builtins.str) -> Expr:
         """Name the value, for the column that it becomes.
@@ -392,6 +428,15 @@ def lit(value: Any) -> Expr:
 def as_node(value: Any) -> ExprNode:
     """Return the node of an expression, or of any other value as a constant."""
     return value.node if isinstance(value, Expr) else lit(value).node
+
+
+def _namespace(namespace: UUID | str) -> str:
+    try:
+        return str(_NAMESPACES.get(str(namespace)) or UUID(str(namespace)))
+    except ValueError as error:
+        raise ExpressionError(
+            f"namespace is {namespace!r}", hint=f"a UUID, or one of {', '.join(map(repr, _NAMESPACES))}"
+        ) from error
 
 
 def _pattern(op: str, text: Any) -> str:

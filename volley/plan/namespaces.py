@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 from zoneinfo import ZoneInfo
 
 from volley.errors import ExpressionError, near
+from volley.plan.json_paths import steps_of
 
 __all__ = ["ClockUnit", "Lists", "Maps", "Strings", "Times", "Unit", "check_clock_unit"]
 
@@ -16,6 +17,8 @@ Record = Callable[..., E]
 
 Unit = Literal["year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond"]
 """A unit of the calendar or the clock."""
+
+_DIRECTIVES = "aAbBdfFHIjmMpSTuUVwWyYz%"
 
 _UNITS: tuple[str, ...] = get_args(Unit)
 
@@ -165,6 +168,18 @@ class Strings(Generic[E]):
             raise ExpressionError(f"there is no decimal({precision}, {scale})", hint="0 to 38 digits, such as (10, 2)")
         return self._record("str_to_decimal", precision, scale)
 
+    def json_path(self, path: str) -> E:
+        """Return a value out of a JSON text, as a text; null if it has none there, or is no JSON.
+
+        Texts come without quotes, numbers as they are written, objects and arrays as compact JSON. Of a name that an
+        object has twice, the last value counts.
+
+        Args:
+            path: ``$`` for the whole, then names and places: ``"$.customer.tags[0]"``, ``'$["first name"]'``.
+        """
+        steps_of(_text("path", path))
+        return self._record("str_json_path", path)
+
 
 class Times(Generic[E]):
     """Functions of dates and times; instants are taken apart in UTC.
@@ -232,6 +247,18 @@ class Times(Generic[E]):
         if unit not in _UNITS:
             raise ExpressionError(f"truncate has no unit {unit!r}", hint=near(str(unit), _UNITS))
         return self._record("dt_truncate", unit)
+
+    def format(self, format: str) -> E:
+        """Return the time as a text.
+
+        Args:
+            format: As for C's ``strftime``, in English: ``%Y``, ``%m``, ``%d``, ``%H``, ``%M``, ``%S`` (whole seconds),
+                ``%f`` (microseconds, six digits), ``%b``, ``%a``, ``%j``, ``%z`` (of instants), ….
+        """
+        known = {f"%{each}" for each in _DIRECTIVES}
+        if unknown := sorted(set(re.findall("%.?", _text("format", format))) - known):
+            raise ExpressionError(f"{format!r} has {', '.join(unknown)}", hint=f"known: {' '.join(sorted(known))}")
+        return self._record("dt_format", format)
 
     def epoch_seconds(self) -> E:
         """Return the whole seconds since 1970, rounded down; `Expr.from_epoch` is the way back."""

@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from volley.errors import ExpressionError
-from volley.plan.choices import coalesce, concat_str, greatest, least
+from volley.plan.choices import coalesce, concat_str, greatest, least, murmur3, xxhash64
 from volley.plan.expressions import Expr, lit
 
 __all__ = ["FUNCTIONS", "LITERALS", "PARTS", "arguments_of", "like", "substring"]
@@ -139,6 +139,11 @@ _NAMED: dict[str, Build] = {
     "array_length": lambda items: items.list.length(),
     "array_contains": lambda items, value: items.list.contains(value),
     "array_join": lambda items, separator="": items.list.join(separator),
+    "json_path": lambda text, path: text.str.json_path(path),
+    "strftime": lambda moment, format: moment.dt.format(format),
+    "hash": lambda *values: murmur3(*values),
+    "xxhash64": lambda *values: xxhash64(*values),
+    "uuid5": lambda text, namespace="oid": text.uuid5(namespace),
     "md5": lambda value: value.md5(),
     "sha256": lambda value: value.sha256(),
     "is_nan": lambda number: number.is_nan(),

@@ -20,7 +20,7 @@ from volley.plan.sql_functions import FUNCTIONS, LITERALS, PARTS, arguments_of, 
 __all__ = ["expression_of"]
 
 _WRITTEN = "written"
-_SPECIAL_SYNTAX = ("CAST", "EXTRACT", "SUBSTRING", "TRIM")
+_SPECIAL_SYNTAX = ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING", "TRIM")
 
 
 class _Parser(Parser):
@@ -200,13 +200,14 @@ def _cast(node: exp.Cast) -> Any:
     kind = to.partition("(")[0]
     value = _value(node.this)
     # `date '2024-01-01'` comes as a cast of a constant text; casts between other types are left to the expression.
-    if kind in LITERALS and isinstance(value, str):
+    if kind in LITERALS and isinstance(value, str) and not isinstance(node, exp.TryCast):
         try:
             constant = LITERALS[kind](value)
         except ValueError as error:
             raise _Mistake(f"{value!r} is no {kind}", node, "for example date '2024-01-31'") from error
         return lit(constant).cast(to) if kind != to else constant
-    return _expr(node.this).cast(to)
+    expression = _expr(node.this)
+    return expression.try_cast(to) if isinstance(node, exp.TryCast) else expression.cast(to)
 
 
 _TYPE_NAMES = {
@@ -315,6 +316,7 @@ _KINDS: dict[type[exp.Expression], tuple[Callable[[Any], Any], set[str]]] = {
     exp.Case: (_case, {"this", "ifs", "default"}),
     exp.If: (_if, {"this", "true", "false"}),
     exp.Cast: (_cast, {"this", "to"}),
+    exp.TryCast: (_cast, {"this", "to"}),
     exp.Extract: (_extract, _OPERANDS),
     exp.Trim: (_trim, {*_OPERANDS, "position"}),
     exp.Substring: (_substring, {"this", "start", "length"}),

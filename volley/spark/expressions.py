@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import StructType
 
+from volley.arrow.casts import casts_by_spark
 from volley.arrow.expressions import output_type
 from volley.arrow.operand_types import literal_type, operand_type
 from volley.arrow.uuids import stored
@@ -47,12 +48,16 @@ def to_condition(predicate: ExprNode, schema: pa.Schema) -> SparkColumn:
 
 
 def _computed(node: ExprNode, schema: pa.Schema) -> SparkColumn:
-    return _column(node, schema) if is_native(node) else arrow_column(node, schema)
+    return _column(node, schema) if is_native(node, schema) else arrow_column(node, schema)
 
 
-def is_native(node: ExprNode) -> bool:
-    """Return True if Spark has all operations of an expression, with the same values."""
-    return not isinstance(node, Call) or (node.op in LOWERED and all(map(is_native, node.args)))
+def is_native(node: ExprNode, schema: pa.Schema) -> bool:
+    """Return True if Spark has all operations of an expression over rows of `schema`, with the same values."""
+    if not isinstance(node, Call):
+        return True
+    if node.op == "cast" and not casts_by_spark(output_type(node.args[0], schema), output_type(node, schema)):
+        return False
+    return node.op in LOWERED and all(is_native(arg, schema) for arg in node.args)
 
 
 def _named(name: str) -> SparkColumn:
@@ -178,6 +183,10 @@ def _when(node: Call, schema: pa.Schema) -> SparkColumn:
     return chosen.otherwise(others[-1])
 
 
+def _hash(compute: Callable[..., SparkColumn]) -> Callable[[Call, pa.Schema], SparkColumn]:
+    return lambda node, schema: compute(*(_column(arg, schema) for arg in node.args))
+
+
 def _cast(node: Call, schema: pa.Schema) -> SparkColumn:
     if output_type(node.args[0], schema) == pa.uuid() and output_type(node, schema) == pa.string():
         return F.regexp_replace(F.lower(F.hex(_first(node, schema))), _HEX, "$1-$2-$3-$4-$5")
@@ -215,5 +224,7 @@ LOWERED: dict[str, Callable[[Call, pa.Schema], SparkColumn]] = {
     "alias": _first,
     "coalesce": lambda node, schema: F.coalesce(*_operands(node, schema)),
     "when": _when,
+    "murmur3": _hash(F.hash),
+    "xxhash64": _hash(F.xxhash64),
     "field": lambda node, schema: _first(node, schema).getField(_parameter(node.args)),
 }

@@ -1,14 +1,16 @@
-"""Hashes of texts and binary values."""
+"""Hashes of texts and binary values, and ids made of them."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID, uuid5
 
 import pyarrow as pa
 
-from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, misfit, to_type
+from volley.arrow.compiled import CompiledExpression, Lowering, all_null, as_array, misfit, parameter, to_type
+from volley.arrow.functions.distinct import of_distinct
 from volley.plan.expression_nodes import Call
 
 __all__ = ["LOWERED"]
@@ -20,23 +22,28 @@ def _hash(function: Callable[[bytes], Any]) -> Lowering:
         if not (pa.types.is_string(value.type) or pa.types.is_binary(value.type) or all_null(value)):
             raise misfit(node, [value.type], "a string or binary")
         operand = to_type(value, pa.binary())
-
-        def evaluate(batch: pa.RecordBatch) -> Datum:
-            values = operand(batch)
-            if isinstance(values, pa.Scalar):
-                return pa.scalar(_digits(values.as_py()), pa.string())
-            # Equal values are hashed once.
-            encoded = values.dictionary_encode()
-            digits = pa.array(map(_digits, encoded.dictionary.to_pylist()), pa.string())
-            return digits.take(encoded.indices)
-
-        return CompiledExpression(pa.string(), evaluate, value.can_fail)
-
-    def _digits(value: bytes | None) -> str | None:
-        return None if value is None else str(function(value).hexdigest())
+        return CompiledExpression(
+            pa.string(),
+            lambda batch: of_distinct(operand(batch), lambda each: function(each).hexdigest(), pa.string()),
+            value.can_fail,
+        )
 
     return lower
 
 
-LOWERED: dict[str, Lowering] = {"md5": _hash(hashlib.md5), "sha256": _hash(hashlib.sha256)}
+def _uuid5(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    value, namespace = args[0], UUID(parameter(node))
+    if not (pa.types.is_string(value.type) or all_null(value)):
+        raise misfit(node, [value.type], "a string")
+    operand = to_type(value, pa.string())
+
+    def evaluate(batch: pa.RecordBatch) -> pa.Array:
+        names = as_array(operand(batch), batch.num_rows)
+        ids = of_distinct(names, lambda name: uuid5(namespace, name).bytes, pa.binary(16))
+        return pa.ExtensionArray.from_storage(pa.uuid(), ids)
+
+    return CompiledExpression(pa.uuid(), evaluate, value.can_fail)
+
+
+LOWERED: dict[str, Lowering] = {"md5": _hash(hashlib.md5), "sha256": _hash(hashlib.sha256), "uuid5": _uuid5}
 """The lowering of each function."""

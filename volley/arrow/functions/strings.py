@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, any_fails, misfit, to_type
+from volley.arrow.functions.json_texts import json_value
+from volley.arrow.text_forms import decimal_of, number_in
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
 
@@ -67,38 +69,19 @@ def _to_timestamp(value: Datum, format: str) -> Datum:
 
 def _to_integer(value: Datum) -> Datum:
     # No text of 38 digits is too long for this decimal.
-    numbers = _number_in(value, "[0-9]{1,38}").cast(pa.decimal128(38, 0))
+    numbers = number_in(value, "[0-9]{1,38}").cast(pa.decimal128(38, 0))
     low, high = (pa.scalar(limit, pa.int64()).cast(pa.decimal128(38, 0)) for limit in (-(2**63), 2**63 - 1))
     fits = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
     return pc.if_else(fits, numbers, pa.scalar(None, numbers.type)).cast(pa.int64())
 
 
 def _to_double(value: Datum) -> Datum:
-    return _number_in(value, r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?").cast(pa.float64())
+    return number_in(value, r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?").cast(pa.float64())
 
 
 def _to_decimal(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
-    precision, scale = _constants(node)
-    before, out = precision - scale, pa.decimal128(precision, scale)
-    # Zeros before and behind the digits need no place.
-    whole = rf"0*(?:[0-9]{{1,{before}}}|0)" if before else "0+"
-    behind = rf"\.(?:[0-9]{{1,{scale}}}0*|0+)" if scale else r"\.0+"
-    pattern = rf"{whole}(?:\.|{behind})?|{behind}"
-
-    def compute(value: Datum, precision: int, scale: int) -> Datum:
-        number = pc.replace_substring_regex(_number_in(value, pattern), pattern=r"^(-?)\.", replacement=r"\10.")
-        short = pc.replace_substring_regex(number, pattern=rf"(\.[0-9]{{{scale}}})0*$", replacement=r"\1")
-        return pc.replace_substring_regex(short, pattern=r"\.$", replacement="").cast(out)
-
-    return _text(compute, out)(node, args)
-
-
-def _number_in(value: Datum, pattern: str) -> Datum:
-    """Return the texts that are a number of this pattern, without blanks and a plus sign; null for others."""
-    text = pc.utf8_trim_whitespace(value)
-    fits = pc.match_substring_regex(text, pattern=f"^[+-]?(?:{pattern})$")
-    number = pc.replace_substring_regex(text, pattern=r"^\+", replacement="")
-    return pc.if_else(fits, number, pa.scalar(None, pa.string()))
+    out = pa.decimal128(*_constants(node))
+    return _text(lambda value, precision, scale: decimal_of(value, out), out)(node, args)
 
 
 def _byte_length(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -146,6 +129,7 @@ LOWERED: dict[str, Lowering] = {
     "str_to_integer": _text(_to_integer, pa.int64()),
     "str_to_double": _text(_to_double, pa.float64()),
     "str_to_decimal": _to_decimal,
+    "str_json_path": _text(json_value),
     "concat_str": _concat,
 }
 """The lowering of each function."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -80,6 +82,28 @@ def _epoch_seconds(node: Call, args: list[CompiledExpression]) -> CompiledExpres
     return CompiledExpression(pa.int64(), evaluate, value.can_fail)
 
 
+def _format(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    value, format = moment(node, args[0]), parameter(node)
+    zone = value.type.tz if pa.types.is_timestamp(value.type) else None
+    if zone is None and "%z" in format.replace("%%", ""):
+        raise misfit(node, [value.type], "an instant for %z")
+    # Arrow has no %f.
+    runs = [(fraction, "".join(run)) for fraction, run in groupby(re.split("(%.)", format), lambda part: part == "%f")]
+
+    def evaluate(batch: pa.RecordBatch) -> Datum:
+        values = value.evaluate(batch)
+        # Arrow writes the fraction of a finer unit with %S.
+        seconds = pc.floor_temporal(values, unit="second").cast(pa.timestamp("s", zone))
+        texts = [_fraction(values) if is_fraction else pc.strftime(seconds, run) for is_fraction, run in runs]
+        return pc.binary_join_element_wise(*texts, "")
+
+    return CompiledExpression(pa.string(), evaluate, value.can_fail)
+
+
+def _fraction(value: Datum) -> Datum:
+    return pc.utf8_lpad(_microsecond(value).cast(pa.string()), width=6, padding="0")
+
+
 LOWERED: dict[str, Any] = {
     "dt_year": _day(pc.year),
     "dt_quarter": _day(pc.quarter),
@@ -93,6 +117,7 @@ LOWERED: dict[str, Any] = {
     "dt_second": _clock(pc.second),
     "dt_microsecond": _clock(_microsecond),
     "dt_truncate": _truncate,
+    "dt_format": _format,
     "dt_epoch_seconds": _epoch_seconds,
 }
 """The lowering of each function."""
