@@ -8,7 +8,7 @@ CLASSES := $(VENV)/classes.jsa
 # Tests and benchmarks start Python thousands of times: what is compiled once is kept.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test coverage test-slow lint unit oldest bench chaos dist clean
+.PHONY: demo test coverage test-slow lint unit oldest bench chaos docs dist clean
 
 demo: $(STAMP)
 	@echo "demo: a year of New York flights into an Iceberg table, with a crash on the way"
@@ -51,6 +51,10 @@ bench: $(STAMP)
 chaos: $(CLASSES)
 	@echo "chaos: 300 kills and as many other faults, then all rows are compared by value (an hour at most)"
 	@$(BIN)/python -m tests.chaos
+
+docs: $(STAMP)
+	@echo "docs: the documentation as a site, in .volley/site"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 dist: $(STAMP)
 	@echo "dist: wheel and sdist"

@@ -1,10 +1,8 @@
-"""The README's code, the notebook and the examples run as they stand."""
+"""The code of the README and the other pages, the notebook and the examples run as they stand."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,18 +22,24 @@ def run(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_the_readmes_code_runs(tmp_path: Path) -> None:
-    (tmp_path / "events").mkdir()
-    events = [{"id": i, "status": "active" if i % 2 else "gone", "price": 2.5, "amount": i} for i in range(100)]
-    (tmp_path / "events" / "1.json").write_text("".join(json.dumps(event) + "\n" for event in events))
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    (tmp_path / "readme.py").write_text("\n".join([*blocks, "test_with_gross()"]))
-    printed = run(tmp_path, "readme.py")
-    assert "50 rows in 1 epochs" in printed
-    assert "total: [[12.5" in printed
-    assert "unknown column 'statsu'" in printed
-    assert "did you mean 'status'" in printed
-    assert printed.splitlines()[-1] == "2500"
+# The configurations of this page run beside the servers that they name.
+ELSEWHERE = {"catalogs-and-storage"}
+
+
+def test_the_code_of_the_pages_runs_and_prints_what_they_say(tmp_path: Path) -> None:
+    guides = [page for page in sorted((ROOT / "docs" / "how-to").glob("*.md")) if page.stem not in ELSEWHERE]
+    pages = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *guides]
+    assert run(tmp_path, "-m", "tests.pages", *map(str, pages)).splitlines()[-1] == "all pages run"
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """Links between pages are checked, too."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
+    environment = {**plain_environment(), "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    page = (tmp_path / "reference" / "api" / "index.html").read_text()
+    assert "Reads rows" in page or "from_source" in page
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)

@@ -8,7 +8,7 @@ from typing import Any
 from tests.processes import ROOT
 from volley import IcebergSinkConfig
 
-PAGE = ROOT / "docs" / "catalogs-and-storage.md"
+PAGE = ROOT / "docs" / "how-to" / "catalogs-and-storage.md"
 
 
 def documented(heading: str, **exchanged: str) -> IcebergSinkConfig:

@@ -1,4 +1,4 @@
-"""Makes docs/functions.md, the reference of the functions of expressions."""
+"""Makes docs/reference/functions.md, the reference of the functions of expressions."""
 
 from __future__ import annotations
 

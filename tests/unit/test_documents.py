@@ -1,4 +1,4 @@
-"""What the documents say is so: README's table of settings, and the examples in docstrings."""
+"""What the documents say is so: the tables of settings, the names of the reference, and the examples in docstrings."""
 
 from __future__ import annotations
 
@@ -8,27 +8,33 @@ import importlib
 import re
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import yaml
 
 import volley
+import volley.iceberg
+import volley.testing
+from tests.pages import Block, blocks
 from volley import IcebergSinkConfig, IcebergSourceConfig, IcebergStorage
 
 ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 REQUIRED = {"catalog_uri", "warehouse", "namespace", "table", "storage", "catalog"}
 # Set by the method of another setting, whose row tells of them.
 WITH_ANOTHER = {"compression_level", "renames", "drops"}
 
 
-def settings_of_the_readme(marked: str) -> dict[str, str]:
+def documented_settings(marked: str) -> dict[str, str]:
     """Setting → default, from the table behind a comment."""
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs" / "reference" / "settings.md").read_text()
     table = text.partition(f"<!-- {marked}:")[2].partition("\n\n")[2].partition("\n\n")[0]
     return dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.M))
 
 
 def test_the_table_of_the_sources_settings_is_the_codes() -> None:
-    listed = settings_of_the_readme("source settings")
+    listed = documented_settings("source settings")
     assert set(listed) == {field.name for field in fields(IcebergSourceConfig)} - REQUIRED - {"properties", "keys"}
     config = IcebergSourceConfig("t", namespace="db", storage=IcebergStorage.Local("lake"))
     for name, text in listed.items():
@@ -38,7 +44,7 @@ def test_the_table_of_the_sources_settings_is_the_codes() -> None:
 
 
 def test_the_table_of_settings_is_the_codes() -> None:
-    listed = settings_of_the_readme("settings")
+    listed = documented_settings("settings")
     assert set(listed) == {field.name for field in fields(IcebergSinkConfig)} - REQUIRED - WITH_ANOTHER
     config = IcebergSinkConfig(namespace="db", table="t", storage=IcebergStorage.Local("lake"))
     for name, text in listed.items():
@@ -70,15 +76,40 @@ def test_every_public_name_has_a_docstring() -> None:
         assert getattr(thing, "__doc__", None), name
 
 
-def test_a_source_of_ones_own_is_a_page() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    (example,) = [block for block in blocks if "(Source)" in block]
-    assert "(Reader)" in example
-    assert len(example.splitlines()) < 60
+@pytest.mark.parametrize("package", [volley, volley.iceberg, volley.testing], ids=lambda package: package.__name__)
+def test_every_public_name_is_in_the_reference(package: ModuleType) -> None:
+    pages = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
+    listed = {name.rpartition(".")[2] for name in re.findall(r"^::: (volley[\w.]+)$", pages, re.M)}
+    assert {name for name in package.__all__ if not isinstance(getattr(package, name), ModuleType)} - listed == set()
 
 
-def test_code_blocks_of_the_readme_are_python() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    assert len(blocks) >= 4
-    for block in blocks:
-        ast.parse(block)
+def test_every_page_is_in_the_navigation() -> None:
+    listed = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    assert sorted(listed) == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES[1:])
+
+
+def code(page: Path, language: str) -> list[Block]:
+    return [block for block in blocks(page.read_text()) if block.language == language]
+
+
+@pytest.mark.parametrize("interface", ["Source", "Sink"])
+def test_a_source_and_a_sink_of_ones_own_are_a_page_each(interface: str) -> None:
+    page = ROOT / "docs" / "how-to" / "own-source-and-sink.md"
+    (block,) = [block for block in code(page, "python") if f"({interface})" in block.text]
+    assert {"Source": "(Reader)", "Sink": "(Committer)"}[interface] in block.text
+    assert len(block.text.splitlines()) < 60
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_code_blocks_can_be_read(page: Path) -> None:
+    for block in code(page, "python"):
+        ast.parse(block.text)
+    for block in code(page, "yaml"):
+        assert yaml.safe_load(block.text)
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    """Those of the other pages are checked when the site is built."""
+    targets = re.findall(r"\]\(([^)#:]+)[^)]*\)", PAGES[0].read_text())
+    assert len(targets) > 10
+    assert [target for target in targets if not (ROOT / target).exists()] == []

@@ -23,7 +23,7 @@ from volley.arrow.expressions import compile_expression
 from volley.plan.functions import FUNCTIONS
 from volley.types.arrow import arrow_type
 
-DOCS = Path(__file__).parents[2] / "docs" / "functions.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "functions.md"
 
 
 def values_of(expression: Expr, rows: pa.Table = ROWS) -> list[Any]:
@@ -55,7 +55,7 @@ def test_values_are_those_of_duckdb(case: Case) -> None:
 
 def test_every_function_is_tried_and_documented() -> None:
     assert {case.op for case in CASES} == set(FUNCTIONS)
-    assert DOCS.read_text() == page(), "python -m tests.unit.functions_page > docs/functions.md"
+    assert DOCS.read_text() == page(), "python -m tests.unit.functions_page > docs/reference/functions.md"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case.expression))

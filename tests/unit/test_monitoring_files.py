@@ -8,22 +8,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 
-from volley import EpochProgress, Lag, Metrics
+from tests.unit.metrics_page import exposed, page
+from volley import Metrics
 
-_FOLDER = Path(__file__).parents[2] / "docs" / "monitoring"
+_DOCS = Path(__file__).parents[2] / "docs"
+_FOLDER = _DOCS / "monitoring"
 
 
-def exposed() -> set[str]:
-    """The names of all metrics of a job with a sink, in an epoch, behind its source."""
-    metrics = Metrics({"job_name": "orders"})
-    metrics.of_sink("db.orders").record_commit(0.1, succeeded=True)
-    metrics.record_lag(Lag("db.events", rows=1, seconds=1.0, snapshots=1))
-    metrics.record_epoch(3)
-    metrics.follow(lambda: EpochProgress(4))
-    families = text_string_to_metric_families(metrics.to_prometheus_format())
-    return {sample.name for family in families for sample in family.samples}
+NAMES = {sample.name for family in exposed() for sample in family.samples}
 
 
 def asked(text: str) -> set[str]:
@@ -36,13 +29,13 @@ def test_the_dashboard_asks_for_metrics_that_are_there() -> None:
     queries += [each["query"] for each in dashboard["templating"]["list"]]
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
     assert len(asked("\n".join(queries))) > 10
-    assert asked("\n".join(queries)) - exposed() == set()
+    assert asked("\n".join(queries)) - NAMES == set()
 
 
 def test_the_alerts_ask_for_metrics_that_are_there() -> None:
     (group,) = yaml.safe_load((_FOLDER / "alerts.yml").read_text())["groups"]
     for rule in group["rules"]:
-        assert asked(rule["expr"]) - exposed() == set()
+        assert asked(rule["expr"]) - NAMES == set()
         assert rule["annotations"]["summary"]
     assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"]) == 6
 
@@ -55,3 +48,8 @@ def test_times_are_there_in_seconds_too(name: str) -> None:
     text = metrics.to_prometheus_format()
     expected = {"commit": 0.25, "write": 0.0, "maintenance": 2.5}[name]
     assert f"volley_iceberg_{name}_seconds_total {expected}" in text
+
+
+def test_the_page_of_metrics_is_that_of_the_code() -> None:
+    text = (_DOCS / "reference" / "metrics.md").read_text()
+    assert text == page(), "python -m tests.unit.metrics_page > docs/reference/metrics.md"

@@ -15,7 +15,7 @@ def sql(text: str) -> Expr:
     Spark: names are case-sensitive and quoted by ``"``, ``/`` returns a double, ``timestamp '…'`` is an instant, in UTC
     without an offset, and ``timestamp_ntz '…'`` is a wall-clock time. A number with a point is a double; write
     ``decimal '0.1'`` for a decimal. ``a.b`` is the field b of the struct a. Function names are not case-sensitive;
-    `docs/functions.md` lists them. Parsed by sqlglot, which the extra ``sql`` installs.
+    `docs/reference/functions.md` lists them. Parsed by sqlglot, which the extra ``sql`` installs.
 
     Args:
         text: One expression, without aggregates and subqueries; ``as`` names it.

@@ -1,0 +1,48 @@
+"""Makes docs/reference/metrics.md, the reference of the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from volley import EpochProgress, Lag, Metrics
+
+__all__ = ["exposed", "page"]
+
+_HEAD = """# Metrics
+
+What `/metrics` serves ([Watch a job](../how-to/monitoring.md)), made from the metrics of a job with one sink, in an
+epoch, behind its source. Each has the label `job_name`, those of a sink also `sink`. `job.metrics` has the counters
+under the names between `volley_iceberg_` and `_total`, and averages and rates as methods:
+[`Metrics`](api.md#volley.Metrics).
+
+| metric | type | meaning |
+| --- | --- | --- |
+"""
+
+
+def exposed() -> list[Metric]:
+    """The metrics of a job with a sink, in an epoch, behind its source."""
+    metrics = Metrics({"job_name": "orders"})
+    metrics.of_sink("db.orders").record_commit(0.1, succeeded=True)
+    metrics.record_lag(Lag("db.events", rows=1, seconds=1.0, snapshots=1))
+    metrics.record_epoch(3)
+    metrics.follow(lambda: EpochProgress(4))
+    return list(text_string_to_metric_families(metrics.to_prometheus_format()))
+
+
+def page() -> str:
+    """The text of the page."""
+    return _HEAD + "".join(_rows(exposed()))
+
+
+def _rows(families: Iterable[Metric]) -> Iterable[str]:
+    for family in families:
+        suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
+        yield f"| `{family.name}{suffix}` | {family.type} | {family.documentation} |\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
