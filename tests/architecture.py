@@ -29,6 +29,7 @@ plan
 arrow
 task formats rows
 spark connectors.console connectors.files connectors.function connectors.kafka connectors.memory connectors.rate
+connectors.postgres
 iceberg.modes iceberg.maintenance iceberg.pyiceberg_private.access
 iceberg.schema iceberg.storage
 iceberg.layout

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from volley.connectors.kafka.source import KafkaSource
     from volley.connectors.memory.sink import MemorySink
     from volley.connectors.memory.source import ABORT, EOF, MemorySource
+    from volley.connectors.postgres.source import PostgresSource
     from volley.connectors.rate import RateSource
     from volley.engine.job import Job, Progress, State
     from volley.engine.repair import repair
@@ -114,6 +115,7 @@ __all__ = [
     "MissingDependencyError",
     "Pipeline",
     "PlanError",
+    "PostgresSource",
     "Progress",
     "RateSource",
     "Reader",
@@ -178,6 +180,7 @@ _MODULES = {
     "connectors.memory.rows": ["ABORT", "EOF"],
     "connectors.memory.sink": ["MemorySink"],
     "connectors.memory.source": ["MemorySource"],
+    "connectors.postgres.source": ["PostgresSource"],
     "connectors.rate": ["RateSource"],
     "engine.job": ["Job", "Progress", "State"],
     "engine.repair": ["repair"],

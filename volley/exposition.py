@@ -69,6 +69,8 @@ _LAGS = {
     "snapshots": "Snapshots of a source that are not read yet, after the last epoch",
     "rows": "Rows of a source that are not read yet, after the last epoch",
     "seconds": "Age of the oldest row of a source that is not read yet, after the last epoch",
+    "staged_bytes": "Bytes of a source that the job has received and not committed, after the last epoch",
+    "retained_bytes": "Bytes that a source's server keeps for the job, after the last epoch",
 }
 
 

@@ -76,6 +76,8 @@ class Lag:
         rows: The number of rows that are not read yet.
         seconds: The age of the oldest of them; 0 if there are none.
         snapshots: The number of snapshots of a table that are not read yet.
+        staged_bytes: The bytes that the job has received and not committed yet.
+        retained_bytes: The bytes that the source's server keeps for the job.
 
     Example:
         >>> Lag("db.events", rows=1_000, seconds=2.5).rows
@@ -86,3 +88,5 @@ class Lag:
     rows: int | None = None
     seconds: float | None = None
     snapshots: int | None = None
+    staged_bytes: int | None = None
+    retained_bytes: int | None = None

@@ -14,6 +14,7 @@ SOURCES = {
     "iceberg": "volley.iceberg.source:IcebergSource",
     "kafka": "volley.connectors.kafka.source:KafkaSource",
     "memory": "volley.connectors.memory.source:MemorySource",
+    "postgres": "volley.connectors.postgres.source:PostgresSource",
     "rate": "volley.connectors.rate:RateSource",
 }
 

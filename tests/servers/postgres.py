@@ -6,9 +6,11 @@ import os
 import shutil
 import subprocess
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
+import psutil
 import pytest
 from sqlalchemy import create_engine, text
 
@@ -59,6 +61,15 @@ class Postgres:
     def start(self) -> Postgres:
         self._process.start(self._process.says("ready to accept connections"))
         return self
+
+    def kill(self) -> None:
+        """End it as a crash does, with all its processes; `start` has it recover."""
+        children = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.stop()
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(children, 30)
 
     def stop(self) -> None:
         """End it for good: its data goes too."""

@@ -153,6 +153,12 @@ class ServerProcess:
     def _said(self, line: str) -> bool:
         return line in self._log.read_text(errors="replace")
 
+    @property
+    def pid(self) -> int:
+        """The id of its process, while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def freeze(self) -> None:
         """Let it answer nobody any more; it still can be stopped."""
         assert self._process is not None

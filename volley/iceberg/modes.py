@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from volley.checks import names, one_of
+from volley.checks import flag, names, one_of
 from volley.errors import ConfigError, near
 
 __all__ = [
@@ -92,6 +92,7 @@ class Upsert:
         strategy: ``"merge_on_read"`` writes position-delete files, ``"copy_on_write"`` rewrites the data files;
             ``"auto"`` rewrites a file if a large part of it is replaced. Tables of format version 1 have no delete
             files: their data files are always rewritten.
+        write_order: False = the column of `order_by`, a whole number, is not written.
 
     Raises:
         ConfigError: If there is no key, or one is given twice; if `op_field` is a key or `order_by`; if the strategy
@@ -106,8 +107,25 @@ class Upsert:
     order_by: str | None = None
     op_field: str | None = None
     strategy: Strategy = "auto"
+    write_order: bool = True
+
+    @classmethod
+    def of_changes(cls, key_fields: Sequence[str], strategy: Strategy = "auto") -> Upsert:
+        """Return the mode for the rows of a `PostgresSource`: ordered by ``_seq``, with the operation in ``_op``.
+
+        Args:
+            key_fields: The columns of the table's primary key, or of its replica identity.
+            strategy: As above.
+        """
+        return cls(key_fields, "_seq", "_op", strategy, write_order=False)
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """The columns of the stream that are not written."""
+        return frozenset(filter(None, [self.op_field, None if self.write_order else self.order_by]))
 
     def __post_init__(self) -> None:
+        flag("write_order", self.write_order)
         keys = names("key_fields", self.key_fields)
         if not keys or len(set(keys)) < len(keys):
             raise ConfigError(f"key_fields are {keys!r}", hint='name each key column once: Upsert(["id"])')

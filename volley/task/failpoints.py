@@ -14,6 +14,7 @@ __all__ = [
         "LOG",
         "MANIFEST_POINTS",
         "POINTS",
+        "SLOT_POINTS",
         "STATISTICS_POINTS",
         "TASK_POINTS",
     ),
@@ -43,6 +44,11 @@ TASK_POINTS = ("in-task", "after-task")
 
 EXECUTOR_TASK_POINT = "after-chore"
 """An executor's failpoint: the last ExecutorTask of a commit has closed its files. Only its first attempt is killed."""
+
+SLOT_POINTS = ("slot-owned", "before-segment", "after-segment", "acknowledged")
+"""The failpoints of a PostgreSQL source's receiver: it has the slot, and not looked at its segments; a segment is
+written, but has no name; is durable; something was acknowledged to the server. The number after the @ is that of the
+segment's first message, else 0."""
 
 EXPIRY_POINTS = ("after-expiry", "in-deletion")
 """The failpoints of an expiry: snapshots are gone, and their files are there; the first files are deleted. The number

@@ -31,9 +31,9 @@ def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evo
 
 
 def _written(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
-    """Return the schema of the written rows: all columns but an upsert's op column."""
-    op_field = config.commit_mode.op_field if isinstance(config.commit_mode, Upsert) else None
-    return pa.schema([field for field in stream if field.name != op_field])
+    """Return the schema of the written rows: all columns but those that only tell an upsert what to do."""
+    hidden = config.commit_mode.hidden if isinstance(config.commit_mode, Upsert) else frozenset()
+    return pa.schema([field for field in stream if field.name not in hidden])
 
 
 def _required(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:

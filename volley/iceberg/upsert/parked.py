@@ -25,7 +25,7 @@ from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.write.writer import IcebergWriter
 from volley.sink import TaskWriter, Writer
 
-__all__ = ["BUCKETS", "DELETED", "KeyRange", "ParkedFile", "UpsertWriter", "check_keys"]
+__all__ = ["BUCKETS", "DELETED", "ORDER", "KeyRange", "ParkedFile", "UpsertWriter", "check_keys"]
 
 BUCKETS = 32
 """The number of parts of a parked file, by a hash of the keys; a merge holds at least one part in memory."""
@@ -34,6 +34,8 @@ _BUFFER_BYTES = 64 << 20
 _PIECES = 32
 DELETED = "_volley_deleted"
 """The column of parked rows that marks deletions."""
+ORDER = "_volley_order"
+"""The column of parked rows with their order, if that is not a column of the table."""
 KeyRange = tuple[Any, Any]
 """A lowest and a highest value, in the form of Iceberg's bounds."""
 
@@ -75,7 +77,14 @@ class UpsertWriter(Writer):
     @cached_property
     def schema(self) -> pa.Schema:
         """The schema of parked rows; all columns are nullable, since a deletion needs only the keys."""
-        return pa.schema([*(field.with_nullable(True) for field in self.rows.rows_schema), (DELETED, pa.bool_())])
+        order = [] if self.mode.write_order else [(ORDER, pa.int64())]
+        columns = (field.with_nullable(True) for field in self.rows.rows_schema)
+        return pa.schema([*columns, (DELETED, pa.bool_()), *order])
+
+    @property
+    def order_by(self) -> str | None:
+        """The column of parked rows that orders those of one key; None = their order of arrival."""
+        return self.mode.order_by if self.mode.write_order else ORDER
 
     @property
     def keys(self) -> list[str]:
@@ -111,7 +120,8 @@ class UpsertWriter(Writer):
                     f"column {field.name!r} has nulls, the table requires values",
                     hint="filter those rows out before the sink, or make the table's column optional",
                 )
-        return pa.RecordBatch.from_arrays([*rows.columns, deleted], schema=self.schema)
+        order = [] if self.mode.write_order else [batch.column(self.mode.order_by).cast(pa.int64())]
+        return pa.RecordBatch.from_arrays([*rows.columns, deleted, *order], schema=self.schema)
 
     def all_keys(self, files: Sequence[ParkedFile]) -> pa.Table:
         """Return the keys of all parked rows, with duplicates."""
@@ -154,11 +164,20 @@ def check_keys(mode: Upsert, stream: pa.Schema) -> None:
             f"order_by {mode.order_by!r} is of type {data_type}, whose values have no order",
             hint="use a column of numbers, texts, dates, times or bytes, or a struct of such",
         )
+    if not mode.write_order and not _is_whole(stream, mode.order_by):
+        raise ConfigError(
+            f"write_order is False, and order_by is {mode.order_by!r}: not a column of whole numbers",
+            hint="name such a column, or let it be written",
+        )
     if mode.op_field is not None and (data_type := stream.field(mode.op_field).type) not in (pa.string(), pa.bool_()):
         raise ConfigError(
             f"op_field {mode.op_field!r} is of type {data_type}, which can't tell that a row is removed",
             hint='make it a string ("d" or "delete" removes) or a boolean (True removes)',
         )
+
+
+def _is_whole(stream: pa.Schema, column: str | None) -> bool:
+    return column is not None and pa.types.is_integer(stream.field(column).type)
 
 
 def _is_ordered(data_type: pa.DataType) -> bool:

@@ -67,7 +67,7 @@ class Merge:
 
     def __call__(self) -> WriteResult:
         rows = _last_of_each(self.writer.bucket_rows(self.parked, self.buckets), self.writer)
-        rows = rows.filter(pc.invert(rows[DELETED])).drop_columns([DELETED])
+        rows = rows.filter(pc.invert(rows[DELETED])).select(self.writer.rows.rows_schema.names)
         return _write(self.writer.rows, self.number, rows.to_batches(max_chunksize=100_000))
 
 
@@ -85,13 +85,13 @@ def _write(writer: IcebergWriter, number: int, batches: Iterable[pa.RecordBatch]
 
 def _last_of_each(rows: pa.Table, writer: UpsertWriter) -> pa.Table:
     """Return the winning row of each key, in order of arrival."""
-    arrival, mode = pa.array(np.arange(rows.num_rows)), writer.mode
+    arrival = pa.array(np.arange(rows.num_rows))
     names = writer.key_schema.names
     keys = comparable(rows.select(writer.keys).rename_columns(names))
-    if mode.order_by is None:
+    if writer.order_by is None:
         last = keys.append_column(_AT, arrival).group_by(names, use_threads=False).aggregate([(_AT, "max")])
         return rows.take(last[f"{_AT}_max"].combine_chunks().sort())
-    by = comparable(pa.table({"by": rows[mode.order_by], _AT: arrival}))
+    by = comparable(pa.table({"by": rows[writer.order_by], _AT: arrival}))
     if pa.types.is_floating(by["by"].type):
         # Arrow sorts NaN next to nulls, but it is greater than all other numbers.
         by = by.add_column(0, "nan", pc.is_nan(by["by"]))

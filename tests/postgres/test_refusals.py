@@ -1,0 +1,184 @@
+"""What can't be captured is refused before anything is changed; what the stream does not carry stops the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.captured import Database
+from tests.postgres.runs import running
+from volley import ConfigError, PostgresSource, SourceContext, SourceError
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tables": ["a.b", "a.c"]}, "exactly one"),
+        ({"tables": []}, "exactly one"),
+        ({"tables": "orders"}, "not a schema and a table"),
+        ({"slot_name": "Upper"}, "slot_name 'Upper'"),
+        ({"publication": "a b"}, "publication 'a b'"),
+        ({"load": "all"}, "load 'all' is unknown"),
+        ({"max_staged": "lots"}, "max_staged"),
+        ({"host": ""}, "host"),
+    ],
+)
+def test_settings(settings: dict[str, object], message: str) -> None:
+    good = {"host": "h", "database": "d", "user": "u", "slot_name": "s", "publication": "p", "tables": "a.b"}
+    with pytest.raises(ConfigError, match=message):
+        PostgresSource(**{**good, **settings})  # type: ignore[arg-type]
+
+
+def test_names_in_quotes(shop: Database, tmp_path: Path) -> None:
+    shop.run(
+        'create table "Order.Items Ü" (id int primary key, "a ""b""" text)',
+        """insert into "Order.Items Ü" values (1, 'x')""",
+    )
+    source = shop.source('public."Order.Items Ü"')
+    with running(source, tmp_path) as run:
+        assert run.epoch() == [{"id": 1, 'a "b"': "x", "_op": "r", "_seq": 0}]
+    shop.run("""insert into "Order.Items Ü" values (2, 'y')""")
+    with running(source, tmp_path, run.start) as run:
+        assert [row['a "b"'] for row in run.epoch()] == ["y"]
+
+
+def unchanged(shop: Database) -> None:
+    """Nothing was left on the server."""
+    assert shop.rows("select count(*) from pg_publication") == [(0,)]
+    assert shop.rows("select count(*) from pg_replication_slots where database = current_database()") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "table", "message"),
+    [
+        ("select 1", "public.nowhere", "table public.nowhere not found"),
+        ("create table plain (id int)", "public.plain", "has no replica identity"),
+        (
+            "create table never (id int primary key); alter table never replica identity nothing",
+            "public.never",
+            "no replica",
+        ),
+        ("create unlogged table fast (id int primary key)", "public.fast", "are not logged"),
+        ("create view seen as select 1 as id", "public.seen", "a view"),
+        ("create table parts (id int primary key) partition by range (id)", "public.parts", "a partitioned table"),
+    ],
+)
+def test_tables_that_are_refused(shop: Database, tmp_path: Path, statement: str, table: str, message: str) -> None:
+    shop.run(statement)
+    with pytest.raises(SourceError, match=message):
+        shop.source(table).open(SourceContext(str(tmp_path)))
+    unchanged(shop)
+
+
+def test_a_role_that_may_not_replicate(shop: Database, tmp_path: Path) -> None:
+    role = f"r{shop.name}"[:60]
+    shop.run(f"create role {role} login password 'hush-hush'", f"grant select on orders to {role}")
+    with pytest.raises(SourceError, match="may not replicate"):
+        shop.source(user=role, password="hush-hush").open(SourceContext(str(tmp_path)))
+    with pytest.raises(SourceError, match="password authentication failed") as error:
+        shop.source(user=role, password="wrong-secret").open(SourceContext(str(tmp_path)))
+    assert "wrong-secret" not in str(error.value)
+    unchanged(shop)
+    shop.run(f"alter role {role} replication", f"revoke select on orders from {role}")
+    with pytest.raises(SourceError, match="may not read table"):
+        shop.source(user=role, password="hush-hush").open(SourceContext(str(tmp_path)))
+    shop.run(f"drop role {role}")
+
+
+@pytest.mark.parametrize(
+    ("publication", "message"),
+    [
+        ("create publication volley", "does not have table"),
+        ("create publication volley for table orders with (publish = 'insert')", "leaves out operations"),
+        ("create publication volley for table orders where (id > 5)", "only some rows"),
+        ("create publication volley for table orders (id, customer)", "only some columns"),
+    ],
+)
+def test_publications_that_are_refused(shop: Database, tmp_path: Path, publication: str, message: str) -> None:
+    shop.run(publication)
+    with pytest.raises(SourceError, match=message), running(shop.source(), tmp_path):
+        pass
+    assert shop.rows("select count(*) from pg_replication_slots where database = current_database()") == [(0,)]
+
+
+CHANGES = [
+    ("alter table orders rename column note to remark", "named 'remark' now"),
+    ("alter table orders alter column id type bigint", "was int32 and is int64 now"),
+    ("alter table orders alter column note type text using 'v' || note", "was rewritten"),
+    ("alter table orders add column level int default 42", "has a default for older rows"),
+    ("alter table orders add column at timestamptz default clock_timestamp()", "was rewritten"),
+    (
+        "drop table orders; create table orders (id int primary key, customer text, total numeric(10, 2), note text); "
+        "alter publication volley add table orders",
+        "made anew",
+    ),
+    ("alter table orders drop column note; alter table orders add column note text", "dropped and added again"),
+    ("truncate orders", "truncated|rewritten"),
+]
+
+
+@pytest.mark.parametrize(("statement", "message"), CHANGES, ids=[change[1] for change in CHANGES])
+@pytest.mark.parametrize("running_on", [True, False])
+def test_changes_that_the_stream_does_not_carry(
+    shop: Database, tmp_path: Path, statement: str, message: str, running_on: bool
+) -> None:
+    insert = "insert into orders values (5000, 'x', 1, null)"
+    with running(shop.source(), tmp_path) as run:
+        run.epoch()
+        if running_on:
+            shop.run(statement, insert)
+    with pytest.raises(SourceError, match=message):  # noqa: PT012
+        if not running_on:
+            shop.run(statement)
+        with running(shop.source(), tmp_path, run.start) as again:
+            again.epoch()
+
+
+def test_columns_that_come_and_go(shop: Database, tmp_path: Path) -> None:
+    with running(shop.source(), tmp_path) as run:
+        run.epoch()
+    shop.run("alter table orders add column level int", "insert into orders values (5000, 'x', 1, null, 7)")
+    with running(shop.source(), tmp_path, run.start) as run:
+        assert [(row["id"], row["level"]) for row in run.epoch()] == [(5000, 7)]
+    shop.run("insert into orders values (5001, 'x', 1, 'gone', 8)")
+    shop.run("alter table orders drop column note", "insert into orders values (5002, 'x', 1, 9)")
+    with running(shop.source(), tmp_path, run.start) as run:
+        rows = run.epoch()
+    assert [(row["id"], row["level"]) for row in rows] == [(5001, 8), (5002, 9)]
+    assert "note" not in rows[0]
+
+
+def test_a_column_that_comes_while_the_job_runs(shop: Database, tmp_path: Path) -> None:
+    reader = shop.source(bounded=False, load="none").open(SourceContext(f"{tmp_path}/state"))
+    reader.start()
+    shop.run("alter table orders add column level int", "insert into orders values (5000, 'x', 1, null, 7)")
+    reader.stop()
+    start = {"loads": 0, "next": 1}
+    with running(shop.source(load="none"), tmp_path, start) as run:
+        pass
+    with pytest.raises(SourceError, match="new column 'level'"):
+        list(reader.read(run.reader.splits(start, run.end())[0]))
+
+
+def test_slots(shop: Database, tmp_path: Path) -> None:
+    shop.run("select pg_create_logical_replication_slot(current_database()::text, 'pgoutput')")
+    with (
+        pytest.raises(SourceError, match="exists, and this checkpoint has read nothing"),
+        running(shop.source(), tmp_path),
+    ):
+        pass
+    shop.drop_slots()
+    with running(shop.source(), tmp_path) as run:
+        run.epoch()
+    shop.drop_slots()
+    with pytest.raises(SourceError, match="is gone"), running(shop.source(), tmp_path):
+        pass
+    shop.alone("select pg_create_logical_replication_slot(current_database()::text, 'test_decoding')")
+    with pytest.raises(SourceError, match="made anew by another"), running(shop.source(), tmp_path):
+        pass
+    shop.drop_slots()
+    shop.run("insert into orders values (5000, 'lost', 1, null)")
+    shop.alone("select pg_create_logical_replication_slot(current_database()::text, 'pgoutput')")
+    with pytest.raises(SourceError, match="are gone"), running(shop.source(), tmp_path):
+        pass

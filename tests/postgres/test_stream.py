@@ -1,0 +1,201 @@
+"""The stream under transactions, crashes and rivals: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import random
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import psycopg2
+import pytest
+
+from tests.captured import Database
+from tests.postgres.runs import running
+from tests.postgres.test_capture import applied, stored
+from tests.servers.postgres import Postgres
+from tests.waiting import wait_until
+from volley import SourceContext, SourceError
+from volley.connectors.postgres import session
+from volley.connectors.postgres.segments import Segments, SegmentTaken
+
+CLIENTS = 6
+
+
+def write_at_random(shop: Database, client: int, ends: threading.Event, ids: list[int]) -> None:
+    """Insert rows in transactions that overlap, with savepoints and rollbacks; note the ids that were committed."""
+    dice, number = random.Random(client), client * 1_000_000
+    with closing(psycopg2.connect(shop.uri)) as connection, connection.cursor() as cursor:
+        while not ends.is_set():
+            inserted = []
+            for _ in range(dice.randrange(1, 4)):
+                number += 1
+                cursor.execute("savepoint before")
+                cursor.execute("insert into orders values (%s, 'c', 1, null)", [number])
+                if dice.random() < 0.2:
+                    cursor.execute("rollback to before")
+                else:
+                    inserted.append(number)
+                ends.wait(dice.random() * 0.005)
+            if dice.random() < 0.1:
+                connection.rollback()
+            else:
+                connection.commit()
+                ids.extend(inserted)
+
+
+def test_a_load_under_writers_meets_the_stream_exactly(shop: Database, tmp_path: Path) -> None:
+    ends = threading.Event()
+    ids: list[list[int]] = [[] for _ in range(CLIENTS)]
+    writers = [threading.Thread(target=write_at_random, args=(shop, n + 1, ends, ids[n])) for n in range(CLIENTS)]
+    for writer in writers:
+        writer.start()
+    try:
+        with running(shop.source(), tmp_path) as run:
+            rows = run.epoch()
+        with running(shop.source(), tmp_path, run.start) as run:
+            rows += run.epoch()
+    finally:
+        ends.set()
+        for writer in writers:
+            writer.join()
+    with running(shop.source(), tmp_path, run.start) as run:
+        rows += run.epoch()
+    expected = [*range(1, 1001), *(id for client in ids for id in client)]
+    assert sorted(row["id"] for row in rows) == sorted(expected)
+    assert len(expected) > 1100
+
+
+def test_transactions(shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments and batches of a few messages, transactions larger than both, a storm of updates of one key."""
+    monkeypatch.setattr(session, "_SEGMENT_MESSAGES", 7)
+    monkeypatch.setattr(session, "_BATCH_MESSAGES", 3)
+    with running(shop.source(), tmp_path) as run:
+        table = applied(run.epoch())
+    shop.run("insert into orders select n, 'big', n, null from generate_series(5000, 5400) n")
+    for number in range(30):
+        shop.run(f"update orders set total = {number} where id = 7")
+    shop.run("delete from orders where id = 8", "insert into orders values (8, 'again', 0, null)")
+    shop.run(
+        "update orders set id = -1 where id = 1",
+        "update orders set id = 1 where id = 2",
+        "update orders set id = 2 where id = -1",
+    )
+    shop.run("alter table orders drop column customer", "insert into orders values (9000, 1, 'short')")
+    shop.run("insert into orders values (9001, 1, 'short')")
+    shop.run("alter table orders add column level text", "insert into orders values (9002, 1, 'long', 'x')")
+    assert len(Segments(f"{tmp_path}/state/segments").listed()) <= 1
+    epochs = 0
+    with running(shop.source(), tmp_path, run.start) as run:
+        while rows := run.epoch(limit=2):
+            table, epochs = applied(rows, table), epochs + 1
+    expected = {row[0]: row for row in shop.rows("select id, total, note from orders")}
+    assert {id: (row["id"], row["total"], row["note"]) for id, row in table.items()} == expected
+    assert epochs > 7
+    assert table[9000]["level"] is None
+    assert table[9002]["level"] == "x"
+
+
+def test_a_receiver_that_lives_on_is_ended(shop: Database, tmp_path: Path) -> None:
+    with running(shop.source(bounded=False), tmp_path) as zombie:
+        table = applied(zombie.epoch())
+        shop.run("delete from orders where id < 100")
+        with running(shop.source(), tmp_path, zombie.start) as run:
+            # Both write the same chain now: whoever is late begins again behind the other.
+            shop.run("update orders set total = 0 where id < 200")
+            table = applied(run.epoch(), table)
+    with running(shop.source(), tmp_path, run.start) as run:
+        table = applied(run.epoch(), table)
+    assert table == stored(shop)
+
+
+def test_a_stale_segment_of_a_zombie_is_refused(shop: Database, tmp_path: Path) -> None:
+    segments = Segments(f"{tmp_path}/segments")
+    chain = segments.chain(100)
+    first, second = segments.writer(chain), segments.writer(chain)
+    for writer in (first, second):
+        writer.write([b"x"])
+    first.finish(200, 0.0)
+    with pytest.raises(SegmentTaken):
+        second.finish(150, 0.0)
+    assert (segments.chain(100).next, segments.chain(100).end) == (2, 200)
+    assert [segment.first for segment in segments.listed()] == [1]
+
+
+def test_a_slot_that_another_reads(shop: Database, tmp_path: Path) -> None:
+    with running(shop.source(), tmp_path) as run:
+        run.epoch()
+    shop.run("delete from orders where id = 5")
+    shop.alone(
+        f"select count(*) from pg_logical_slot_get_binary_changes('{shop.name}', null, null, "
+        "'proto_version', '1', 'publication_names', 'volley')"
+    )
+    with pytest.raises(SourceError, match="are gone: another reader"), running(shop.source(), tmp_path):
+        pass
+
+
+def test_staged_bytes_are_bounded(shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_SEGMENT_MESSAGES", 7)
+    with running(shop.source(), tmp_path) as run:
+        table = applied(run.epoch())
+    for number in range(300):
+        shop.run(f"update orders set total = total + 1, note = repeat('x', {number}) where id = {number + 1}")
+    runs = 0
+    while table != stored(shop):
+        with running(shop.source(max_staged="20KB"), tmp_path, run.start) as run:
+            staged = sum(segment.size for segment in run.reader.capture.segments.listed())  # type: ignore[attr-defined]
+            table, runs = applied(run.epoch(), table), runs + 1
+        assert staged < 200_000
+    assert runs > 1
+
+
+def test_an_idle_slot_moves_on(shop: Database, tmp_path: Path) -> None:
+    position = "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = current_database()"
+    with running(shop.source(), tmp_path) as run:
+        run.epoch()
+    before = shop.rows(position)
+    shop.run("create table other (id int primary key)", "insert into other select generate_series(1, 1000)")
+    with running(shop.source(heartbeat="1s"), tmp_path, run.start) as run:
+        assert run.epoch() == []
+    assert shop.rows(position) > before
+    shop.run("insert into orders values (5000, 'x', 1, null)")
+    with running(shop.source(), tmp_path, run.start) as run:
+        assert [row["id"] for row in run.epoch()] == [5000]
+
+
+def test_the_server_dies(tmp_path: Path) -> None:
+    """PostgreSQL is killed and recovers; it may have forgotten what it was told. The receiver connects again."""
+    server = Postgres(tmp_path / "server")
+    (tmp_path / "server").mkdir()
+    server.start()
+    try:
+        shop = Database(server.database().replace("+psycopg2", ""))
+        shop.run("create table orders (id int primary key, customer text, total numeric(10, 2), note text)")
+        with running(shop.source(bounded=False), tmp_path) as run:
+            table = applied(run.epoch())
+            for number in range(3):
+                shop.run(f"insert into orders values ({number}, 'x', 1, null)")
+                server.kill()
+                server.start()
+                shop.run(
+                    f"update orders set total = 2 where id = {number}", f"insert into orders values ({100 + number})"
+                )
+        with running(shop.source(), tmp_path, run.start) as run:
+            rows = run.epoch()
+        assert applied(rows, table) == stored(shop)
+        assert len(rows) == 9
+    finally:
+        server.stop()
+
+
+def test_a_failure_of_the_receiver_stops_the_job(shop: Database, tmp_path: Path) -> None:
+    with running(shop.source(bounded=False), tmp_path) as run:
+        run.epoch()
+        shop.run("alter table orders alter column note type text using 'v' || note")
+        shop.run("insert into orders values (5000, 'x', 1, null)")
+        with pytest.raises(SourceError, match="was rewritten"):
+            wait_until(lambda: run.end() is None, 30, "the failure")
+    reader = shop.source(on_rewrite="ignore").open(SourceContext(f"{tmp_path}/state"))
+    reader.start()
+    reader.stop()
+    assert shop.source().open(SourceContext(f"{tmp_path}/state")).latest_offset(run.start, None, None)["next"] > 1

@@ -1,0 +1,1 @@
+"""PostgreSQL change capture: logical replication from a slot, and an initial load."""

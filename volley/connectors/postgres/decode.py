@@ -1,0 +1,285 @@
+"""Decodes messages to rows, a whole batch of messages at a time: no loop over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from volley.connectors.postgres.fence import Fence
+from volley.connectors.postgres.messages import (
+    BEGIN,
+    DELETE,
+    EPOCH_MICROSECONDS,
+    INSERT,
+    RELATION,
+    TRUNCATE,
+    UPDATE,
+    Relation,
+    relation_of,
+    truncated,
+)
+from volley.connectors.postgres.settings import ANEW
+from volley.connectors.postgres.tables import Table
+from volley.connectors.postgres.types import Column, from_text
+from volley.errors import SourceError
+
+__all__ = ["Changes", "Decoder", "Tuples"]
+
+Numbers = np.ndarray[Any, Any]
+_NULL, _UNCHANGED = b"nu"
+_KEY, _OLD = b"KO"
+
+
+class Messages:
+    """A batch of messages as one array of bytes."""
+
+    def __init__(self, messages: pa.BinaryArray) -> None:
+        offsets = np.frombuffer(messages.buffers()[1], np.int32)
+        self.starts = offsets[messages.offset : messages.offset + len(messages)].astype(np.int64)
+        self.buffer = messages.buffers()[2]
+        self.data = np.frombuffer(self.buffer, np.uint8)
+        self.kinds = self.data[self.starts]
+        self._messages = messages
+
+    def __getitem__(self, number: int) -> bytes:
+        message: bytes = self._messages[number].as_py()
+        return message
+
+    def numbers(self, *kinds: int) -> Numbers:
+        """Return the numbers of the messages of some kinds."""
+        return np.flatnonzero(np.isin(self.kinds, kinds))
+
+    def integers(self, at: Numbers, width: int) -> Numbers:
+        """Return the big-endian integers at some positions."""
+        value = self.data[at].astype(np.int64)
+        for byte in range(1, width):
+            value = value << 8 | self.data[at + byte]
+        return value
+
+    def texts(self, starts: Numbers, ends: Numbers, missing: Numbers) -> pa.StringArray:
+        """Return texts at ascending positions, without a copy of what lies between them."""
+        if len(starts) == 0:
+            return pa.array([], pa.string())
+        offsets = np.empty(2 * len(starts), np.int32)
+        offsets[0::2], offsets[1::2] = starts, ends
+        # Each second value is a text, the others are what lies between two of them.
+        both = pa.Array.from_buffers(pa.string(), len(offsets) - 1, [None, pa.py_buffer(offsets), self.buffer])
+        return both.take(pa.array(np.arange(0, len(offsets), 2), mask=missing))
+
+
+@dataclass(frozen=True)
+class Tuples:
+    """The values of several rows, as positions in their messages.
+
+    Args:
+        messages: The messages.
+        columns: The names of the columns.
+        kinds: For each column, the kinds of the values.
+        starts: For each column, where the texts begin.
+        ends: For each column, where they end.
+        after: Where the rows end.
+    """
+
+    messages: Messages
+    columns: tuple[str, ...]
+    kinds: list[Numbers]
+    starts: list[Numbers]
+    ends: list[Numbers]
+    after: Numbers
+
+    @classmethod
+    def at(cls, messages: Messages, columns: tuple[str, ...], at: Numbers) -> Tuples:
+        """Find the values of the rows that begin at some positions."""
+        kinds, starts, ends = [], [], []
+        at = at + 2
+        for _ in columns:
+            kind = messages.data[at]
+            has_text = (kind != _NULL) & (kind != _UNCHANGED)
+            start = np.where(has_text, at + 5, at + 1)
+            # The last bytes of a batch may be a value without a length.
+            length = messages.integers(np.where(has_text, at + 1, 0), 4)
+            at = start + np.where(has_text, length, 0)
+            kinds.append(kind)
+            starts.append(start)
+            ends.append(at)
+        return cls(messages, columns, kinds, starts, ends, at)
+
+    def take(self, rows: Numbers) -> Tuples:
+        """Return some of the rows."""
+        kinds, starts, ends = ([part[rows] for part in parts] for parts in (self.kinds, self.starts, self.ends))
+        return Tuples(self.messages, self.columns, kinds, starts, ends, self.after[rows])
+
+    def with_unchanged(self, rows: Numbers, old: Tuples) -> Tuples:
+        """Return the rows with the values that some of them have in their old rows where they are unchanged."""
+        kinds, starts, ends = list(self.kinds), list(self.starts), list(self.ends)
+        for number in range(len(self.columns)):
+            unchanged = kinds[number][rows] == _UNCHANGED
+            if not unchanged.any():
+                continue
+            where = rows[unchanged]
+            for new, before in ((kinds, old.kinds), (starts, old.starts), (ends, old.ends)):
+                new[number] = new[number].copy()
+                new[number][where] = before[number][unchanged]
+        return Tuples(self.messages, self.columns, kinds, starts, ends, self.after)
+
+    def unchanged(self, column: str) -> Numbers:
+        """Return for each row whether the stream leaves a column's value out, as it has not changed."""
+        return np.asarray(self.kinds[self.columns.index(column)] == _UNCHANGED)
+
+    def values(self, column: Column, nulls: bool) -> pa.Array:
+        """Return the values of a column; nulls if these rows do not have it."""
+        if column.name not in self.columns:
+            return pa.nulls(len(self.after), column.data_type)
+        number = self.columns.index(column.name)
+        missing = (self.kinds[number] == _NULL) | (self.kinds[number] == _UNCHANGED)
+        return from_text(column, self.messages.texts(self.starts[number], self.ends[number], missing), nulls)
+
+
+@dataclass(frozen=True)
+class Transactions:
+    """The transactions of a batch of messages, the one that is open before it first.
+
+    Args:
+        positions: The positions of their commits in the server's log.
+        committed: When they were committed, in microseconds since 1970.
+        xids: The lower 32 bits of their ids.
+    """
+
+    positions: Numbers
+    committed: Numbers
+    xids: Numbers
+
+    @classmethod
+    def begun(cls, messages: Messages, begins: Numbers, before: Transactions) -> Transactions:
+        """Return the transactions that begin at some messages, after the last one of those before."""
+        at = messages.starts[begins] + 1
+        found = (
+            messages.integers(at, 8),
+            messages.integers(at + 8, 8) + EPOCH_MICROSECONDS,
+            messages.integers(at + 16, 4),
+        )
+        earlier = (before.positions, before.committed, before.xids)
+        return cls(*(np.concatenate([old[-1:], new]) for old, new in zip(earlier, found, strict=True)))
+
+    def take(self, indices: Numbers) -> Transactions:
+        """Return the transactions at some indices."""
+        return Transactions(self.positions[indices], self.committed[indices], self.xids[indices])
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changes of one table, in their order.
+
+    Args:
+        numbers: The numbers of the messages.
+        kinds: The kinds of the messages.
+        new: The new rows, of inserts and updates.
+        old: The old rows, of deletes and of updates that have one.
+        has_new: For each change, whether it has a new row.
+        has_old: For each change, whether it has an old row.
+        transactions: For each change, its transaction.
+    """
+
+    numbers: Numbers
+    kinds: Numbers
+    new: Tuples
+    old: Tuples
+    has_new: Numbers
+    has_old: Numbers
+    transactions: Transactions
+
+
+@dataclass
+class Decoder:
+    """Finds the changes of one table in the batches of a segment, in order.
+
+    Args:
+        table: The table.
+        dropped: Columns that the table had once.
+        fence: The transactions that the initial load has seen; None = there was no load.
+    """
+
+    table: Table
+    dropped: frozenset[str]
+    fence: Fence | None
+    _relation: Relation | None = None
+    _transactions: Transactions = field(default_factory=lambda: Transactions(*np.zeros((3, 1), np.int64)))
+
+    def changes(self, batch: pa.RecordBatch) -> Iterator[Changes]:
+        """Yield the changes in a batch of messages; several times if the table's columns change within it.
+
+        Raises:
+            SourceError: If the table was truncated, made anew, or got a column.
+        """
+        if batch.num_rows == 0:
+            return
+        messages = Messages(batch.column(0))
+        begins = messages.numbers(BEGIN)
+        self._transactions = Transactions.begun(messages, begins, self._transactions)
+        described = messages.numbers(RELATION, TRUNCATE)
+        for first, last in zip([0, *described], [*described, batch.num_rows], strict=True):
+            if first in described:
+                self._note(messages, int(first), begins)
+            if self._relation is not None and last > first:
+                yield from self._between(messages, int(first), int(last), begins, self._relation)
+
+    def _note(self, messages: Messages, number: int, begins: Numbers) -> None:
+        """Take note of a description of the table, or of its truncation."""
+        if messages.kinds[number] == RELATION:
+            relation = relation_of(messages[number])
+            if (relation.schema, relation.table) == (self.table.name.schema, self.table.name.table):
+                self._check(relation)
+                self._relation = relation
+        elif self.table.oid in truncated(messages[number]) and self._is_new(np.searchsorted(begins, [number])).all():
+            raise SourceError(f"table {self.table.name} was truncated: its rows in the sinks stay", hint=ANEW)
+
+    def _is_new(self, transactions: Numbers) -> Numbers:
+        """Return for transactions, by their indices, whether the initial load has not seen them."""
+        found = self._transactions.take(transactions)
+        if self.fence is None:
+            return np.ones(len(transactions), np.bool_)
+        return ~self.fence.has(found.positions, found.xids)
+
+    def _check(self, relation: Relation) -> None:
+        if relation.oid != self.table.oid:
+            raise SourceError(
+                f"table {self.table.name} was made anew (oid {self.table.oid}, now {relation.oid})", hint=ANEW
+            )
+        known = {column.name for column in self.table.columns} | self.dropped
+        if new := [name for name in relation.columns if name not in known]:
+            raise SourceError(
+                f"table {self.table.name} has the new column {new[0]!r}",
+                hint="start the job again: it then has the column; with restart=… it does so by itself",
+            )
+
+    def _between(
+        self, messages: Messages, first: int, last: int, begins: Numbers, relation: Relation
+    ) -> Iterator[Changes]:
+        """Yield the changes among the messages of a range, which have one form."""
+        kinds = messages.kinds[first:last]
+        numbers = first + np.flatnonzero((kinds == INSERT) | (kinds == UPDATE) | (kinds == DELETE))
+        numbers = numbers[messages.integers(messages.starts[numbers] + 1, 4) == relation.oid]
+        transactions = np.searchsorted(begins, numbers)
+        new = self._is_new(transactions)
+        if new.any():
+            yield _found(messages, numbers[new], relation.columns, self._transactions.take(transactions[new]))
+
+
+def _found(messages: Messages, numbers: Numbers, columns: tuple[str, ...], transactions: Transactions) -> Changes:
+    kinds, starts = messages.kinds[numbers], messages.starts[numbers]
+    marks = messages.data[starts + 5]
+    has_old = (marks == _KEY) | (marks == _OLD)
+    has_new = kinds != DELETE
+    old = Tuples.at(messages, columns, starts[has_old] + 6)
+    at = starts + 6
+    # The new row follows the old one, after a mark of one byte.
+    at[has_old] = old.after + 1
+    new = Tuples.at(messages, columns, at[has_new])
+    if (both := has_old & has_new).any():
+        rows = (np.cumsum(has_new) - 1)[both]
+        new = new.with_unchanged(rows, old.take((np.cumsum(has_old) - 1)[both]))
+    return Changes(numbers, kinds, new, old, has_new, has_old, transactions)

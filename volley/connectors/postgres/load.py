@@ -1,0 +1,168 @@
+"""The initial load: one snapshot, read by several tasks as ranges of pages, as Arrow batches over ADBC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import adbc_driver_postgresql.dbapi as adbc
+import pyarrow as pa
+from adbc_driver_manager import Error as AdbcError
+from psycopg2.extensions import connection as Connection
+
+from volley.connectors.postgres.connection import OPTIONS, connect, lsn_number, query, server_errors
+from volley.connectors.postgres.fence import Fence
+from volley.connectors.postgres.settings import Server
+from volley.connectors.postgres.tables import Table
+from volley.connectors.postgres.types import Column, load_expression, unfit
+from volley.errors import SourceError
+from volley.secrets import redact, redacted
+
+__all__ = ["PageRange", "Snapshot", "load", "page_ranges"]
+
+_PAGES = 16_384
+"""The most pages of 8 KiB that a task reads: 128 MiB."""
+
+_UNFIT = "volley_unfit"
+
+
+@dataclass(frozen=True)
+class PageRange:
+    """Pages of a table, as a snapshot sees them.
+
+    Args:
+        snapshot: The snapshot's name in the server.
+        first: The first page.
+        end: The page after the last one; None = there is no end.
+    """
+
+    snapshot: str
+    first: int
+    end: int | None
+
+    @property
+    def condition(self) -> str:
+        """The condition for its rows."""
+        lower = f"ctid >= '({self.first},0)'::tid"
+        return lower if self.end is None else f"{lower} and ctid < '({self.end},0)'::tid"
+
+
+class Snapshot:
+    """A snapshot that other sessions can read, until it is closed.
+
+    Args:
+        server: The server.
+    """
+
+    def __init__(self, server: Server) -> None:
+        with server_errors(server, "exporting a snapshot"):
+            self._connection: Connection = connect(server)
+            query(self._connection, "begin isolation level repeatable read, read only")
+            ((self.name, seen),) = query(self._connection, "select pg_export_snapshot(), pg_current_snapshot()::text")
+            # Read after the snapshot was taken: the commits of all that it sees are before it.
+            ((position,),) = query(self._connection, "select pg_current_wal_insert_lsn()::text")
+        self.fence = Fence.of(seen, lsn_number(position))
+
+    @property
+    def connection(self) -> Connection:
+        """The connection that sees the snapshot."""
+        return self._connection
+
+    def close(self) -> None:
+        """Let go of the snapshot."""
+        self._connection.close()
+
+
+def page_ranges(snapshot: Snapshot, table: Table, parallelism: int) -> list[PageRange]:
+    """Return the ranges of a table's pages: at least as many as tasks run at once, if it is large enough."""
+    ((pages,),) = query(
+        snapshot.connection,
+        "select pg_relation_size(%s) / current_setting('block_size')::bigint",
+        table.oid,
+    )
+    size = max(1, min(_PAGES, -(-pages // parallelism)))
+    starts = [*range(0, max(pages, 1), size)]
+    # Rows that came after the pages were counted are not in the snapshot, but the last range has no end to be sure.
+    return [PageRange(snapshot.name, first, end) for first, end in zip(starts, [*starts[1:], None], strict=True)]
+
+
+def load(server: Server, table: Table, pages: PageRange, nulls: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range of pages, in the table's schema.
+
+    Args:
+        server: The server.
+        table: The table.
+        pages: The pages.
+        nulls: True: values that Arrow does not have are null; False: they are an error.
+
+    Raises:
+        SourceError: If the server can't be read, or a value has no counterpart.
+    """
+    limited = [column for column in table.columns if column.limits is not None and not nulls]
+    sql = _select(table, limited, pages)
+    with (
+        _errors(server, table),
+        closing(adbc.connect(_uri(server), autocommit=True)) as connection,
+        closing(connection.cursor()) as cursor,
+    ):
+        cursor.execute("begin isolation level repeatable read, read only")
+        cursor.execute(f"set transaction snapshot '{pages.snapshot}'")
+        cursor.execute(sql)
+        for batch in cursor.fetch_record_batch():
+            if limited:
+                _check(batch, cursor, table, limited, pages)
+            yield _cast(batch, table)
+
+
+def _select(table: Table, limited: list[Column], pages: PageRange) -> str:
+    columns = [f"{load_expression(column)} as {column.quoted}" for column in table.columns]
+    if limited:
+        columns.append(f"({' or '.join(map(_is_unfit, limited))}) as {_UNFIT}")
+    return f"select {', '.join(columns)} from only {table.name.quoted} where {pages.condition}"
+
+
+def _is_unfit(column: Column) -> str:
+    assert column.limits is not None
+    return f"coalesce(not {column.limits.sql.replace('{}', column.quoted)}, false)"
+
+
+def _check(batch: pa.RecordBatch, cursor: Any, table: Table, limited: list[Column], pages: PageRange) -> None:
+    """Raise SourceError for the first value that Arrow does not have."""
+    if not any(batch.column(_UNFIT).to_pylist()):
+        return
+    for column in limited:
+        where = f"{pages.condition} and {_is_unfit(column)}"
+        cursor.execute(f"select {column.quoted}::text from only {table.name.quoted} where {where} limit 1")
+        if (row := cursor.fetchone()) is not None:
+            raise unfit(column, row[0]).within(f"table {table.name}")
+
+
+def _cast(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
+    values = [batch.column(number).cast(field.type) for number, field in enumerate(table.schema)]
+    return pa.RecordBatch.from_arrays(values, schema=table.schema)
+
+
+class _errors:
+    """Translates ADBC's errors, also while rows are yielded."""
+
+    def __init__(self, server: Server, table: Table) -> None:
+        self._server = server
+        self._table = table
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, AdbcError | pa.ArrowInvalid | OSError):
+            text = redact(str(error), self._server.secrets)
+            raise SourceError(
+                f"{self._server}: loading table {self._table.name} failed: {text}",
+                hint="start the job again: it takes a new snapshot",
+            ) from redacted(error, self._server.secrets)
+
+
+def _uri(server: Server) -> str:
+    return f"{server.uri}&options={quote(OPTIONS)}"

@@ -1,0 +1,87 @@
+"""The messages of pgoutput, protocol 1, that describe: transactions, relations. See PostgreSQL's manual, 55.9."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+__all__ = [
+    *("BEGIN", "COMMIT", "DELETE", "INSERT", "RELATION", "TRUNCATE", "TYPE", "UPDATE"),
+    *("Begin", "Relation", "begin_of", "commit_of", "relation_of", "truncated"),
+]
+
+BEGIN, COMMIT, RELATION, TYPE = b"BCRY"
+INSERT, UPDATE, DELETE, TRUNCATE = b"IUDT"
+
+EPOCH_MICROSECONDS = 946_684_800_000_000
+"""PostgreSQL's times count from 2000-01-01."""
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The start of a transaction.
+
+    Args:
+        position: The position of its commit in the server's log.
+        committed: When it was committed, in microseconds since 1970.
+        xid: The lower 32 bits of its id.
+    """
+
+    position: int
+    committed: int
+    xid: int
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table as the messages after its description have it.
+
+    Args:
+        oid: Its oid.
+        schema: Its schema.
+        table: Its name.
+        columns: The names of its columns, in the order of the values.
+    """
+
+    oid: int
+    schema: str
+    table: str
+    columns: tuple[str, ...]
+
+
+def begin_of(message: bytes) -> Begin:
+    """Parse the start of a transaction."""
+    position, committed, xid = struct.unpack_from(">QqI", message, 1)
+    return Begin(position, committed + EPOCH_MICROSECONDS, xid)
+
+
+def commit_of(message: bytes) -> tuple[int, float]:
+    """Return where a transaction ends in the server's log, and when it was committed, in seconds since 1970."""
+    position, committed = struct.unpack_from(">Qq", message, 10)
+    return position, (committed + EPOCH_MICROSECONDS) / 1e6
+
+
+def relation_of(message: bytes) -> Relation:
+    """Parse the description of a relation."""
+    (oid,) = struct.unpack_from(">I", message, 1)
+    schema, at = _text(message, 5)
+    table, at = _text(message, at)
+    (count,) = struct.unpack_from(">H", message, at + 1)
+    at += 3
+    columns = []
+    for _ in range(count):
+        name, at = _text(message, at + 1)
+        columns.append(name)
+        at += 8
+    return Relation(oid, schema or "pg_catalog", table, tuple(columns))
+
+
+def truncated(message: bytes) -> tuple[int, ...]:
+    """Return the oids of the relations that were truncated."""
+    (count,) = struct.unpack_from(">I", message, 1)
+    return struct.unpack_from(f">{count}I", message, 6)
+
+
+def _text(message: bytes, at: int) -> tuple[str, int]:
+    end = message.index(0, at)
+    return message[at:end].decode(), end + 1

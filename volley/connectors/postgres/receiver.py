@@ -1,0 +1,112 @@
+"""Receives the stream of a slot in a thread that lives as long as the job."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import psycopg2
+
+from volley.connectors.postgres.connection import LOST
+from volley.connectors.postgres.segments import Segments, SegmentTaken
+from volley.connectors.postgres.session import Session, Slot
+from volley.connectors.postgres.settings import ANEW
+from volley.errors import SourceError, VolleyError
+from volley.secrets import redact
+
+__all__ = ["Receiver"]
+
+_log = logging.getLogger(__name__)
+_RETRY_SECONDS = 1.0
+
+
+class Receiver:
+    """Reads a slot in a thread until it is stopped; connects again whenever the connection breaks.
+
+    Args:
+        slot: What it reads.
+        segments: Where it stages the messages.
+        check_relation: Called with each new description of a relation: checks that the table is still the one that the
+            job reads.
+        on_failure: Called with the error that ends the thread.
+    """
+
+    def __init__(
+        self,
+        slot: Slot,
+        segments: Segments,
+        check_relation: Callable[[bytes], None],
+        on_failure: Callable[[VolleyError], None],
+    ) -> None:
+        self._slot = slot
+        self._segments = segments
+        self._check_relation = check_relation
+        self._on_failure = on_failure
+        self._stopping = threading.Event()
+        self._moved = threading.Condition()
+        self._position = 0
+        self._is_full = False
+        self._error: VolleyError | None = None
+        self._thread = threading.Thread(target=self._run, name=f"volley-slot-{slot.name}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread, and wait for its end. What is not staged yet is sent again to the next receiver."""
+        self._stopping.set()
+        self._thread.join()
+
+    def wait_for(self, position: int) -> None:
+        """Wait until every transaction before a position is staged, or as much as may be staged.
+
+        Raises:
+            SourceError: If the receiver has failed.
+        """
+        with self._moved:
+            self._moved.wait_for(lambda: self._error or self._is_full or self._position >= position)
+        if self._error:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._receive()
+        except VolleyError as error:
+            self._fail(error)
+        except Exception as error:
+            text = redact(str(error).strip() or repr(error), self._slot.server.secrets)
+            self._fail(SourceError(f"slot {self._slot.name!r} can't be read: {text}", hint=_hint(error)))
+
+    def _receive(self) -> None:
+        """Receive until the connection breaks, another receiver adds to the chain, or `stop`."""
+        try:
+            Session(self._slot, self._segments, self._check_relation, self._reached, self._stopping).run()
+        except SegmentTaken as error:
+            _log.warning("slot %s: another receiver has written %s; continuing after it", self._slot.name, error)
+        except psycopg2.errors.ObjectNotInPrerequisiteState:
+            raise
+        except LOST as error:
+            text = redact(str(error).strip(), self._slot.server.secrets)
+            _log.warning("slot %s: connecting again: %s", self._slot.name, text)
+            self._stopping.wait(_RETRY_SECONDS)
+
+    def _reached(self, position: int, is_full: bool) -> None:
+        with self._moved:
+            self._position, self._is_full = max(self._position, position), is_full
+            self._moved.notify_all()
+
+    def _fail(self, error: VolleyError) -> None:
+        _log.error("slot %s: %s", self._slot.name, error)
+        self._on_failure(error)
+        with self._moved:
+            self._error = error
+            self._moved.notify_all()
+
+
+def _hint(error: Exception) -> str:
+    if isinstance(error, psycopg2.Error) and error.pgcode:
+        return ANEW
+    return "start the job again; nothing that was staged is lost"

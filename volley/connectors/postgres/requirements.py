@@ -1,0 +1,82 @@
+"""Checks that a server and a table can be captured, before anything is changed on the server."""
+
+from __future__ import annotations
+
+import logging
+
+from psycopg2.extensions import connection as Connection
+
+from volley.connectors.postgres.connection import query
+from volley.connectors.postgres.tables import Table
+from volley.errors import SourceError
+
+__all__ = ["check_server", "check_table"]
+
+_log = logging.getLogger(__name__)
+_OLDEST = 130_000
+_SETTINGS = """
+    select current_setting('server_version_num')::int, current_setting('wal_level'), pg_is_in_recovery(),
+        exists (select from pg_roles r where r.rolname in ('rds_replication', 'azure_pg_admin', 'cloudsqlreplica')
+            and pg_has_role(current_user, r.oid, 'member'))
+        or (select rolsuper or rolreplication from pg_roles where rolname = current_user),
+        current_setting('max_replication_slots')::int, current_setting('max_slot_wal_keep_size', true)
+"""
+
+
+def check_server(connection: Connection, slot: str) -> None:
+    """Check the server's settings and the role's rights; warn if an unread slot could fill the server's disk.
+
+    Raises:
+        SourceError: If changes can't be captured from this server.
+    """
+    ((version, level, is_standby, may_replicate, most_slots, kept),) = query(connection, _SETTINGS)
+    if version < _OLDEST:
+        raise SourceError(f"the server is PostgreSQL {version // 10_000}", hint="13 or newer is needed")
+    if level != "logical":
+        raise SourceError(
+            f"the server's wal_level is {level!r}: its log does not have the changes of rows",
+            hint="alter system set wal_level = logical, then restart the server (on RDS: rds.logical_replication = 1)",
+        )
+    if is_standby:
+        raise SourceError("the server is a standby, which has no slots of its own", hint="connect to the primary")
+    if not may_replicate:
+        ((role,),) = query(connection, "select current_user")
+        raise SourceError(f"role {role!r} may not replicate", hint=f'alter role "{role}" replication')
+    names = [name for (name,) in query(connection, "select slot_name from pg_replication_slots")]
+    if slot not in names and len(names) >= most_slots:
+        raise SourceError(
+            f"all {most_slots} replication slots are taken: {', '.join(sorted(names))}",
+            hint="drop one that is not needed, or raise max_replication_slots",
+        )
+    if kept == "-1":
+        _log.warning(
+            "max_slot_wal_keep_size is not set: while the job does not run, slot %s can fill the server's disk", slot
+        )
+
+
+def check_table(connection: Connection, table: Table) -> None:
+    """Check that a table's changes can be captured without harm to those who write it.
+
+    Raises:
+        SourceError: If they can't.
+    """
+    name = table.name
+    if table.kind != "r":
+        kinds = {"p": "a partitioned table", "v": "a view", "m": "a materialized view", "f": "a foreign table"}
+        raise SourceError(
+            f"{name} is {kinds.get(table.kind, 'not a table')}, which this source does not read",
+            hint="capture its partitions, each by a source of its own" if table.kind == "p" else "name a table",
+        )
+    if table.persistence != "p":
+        raise SourceError(
+            f"table {name} is unlogged or temporary: its changes are not logged", hint="alter table … set logged"
+        )
+    if table.identity != "f" and not table.keys:
+        # Published without one, the table would refuse updates and deletes.
+        raise SourceError(
+            f"table {name} has no replica identity: once published, its own updates and deletes would fail",
+            hint=f"add a primary key, or: alter table {name.quoted} replica identity full",
+        )
+    ((may_read,),) = query(connection, "select has_table_privilege(%s::oid, 'select')", table.oid)
+    if not may_read:
+        raise SourceError(f"the role may not read table {name}", hint=f"grant select on {name.quoted} to it")

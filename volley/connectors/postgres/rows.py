@@ -1,0 +1,101 @@
+"""Turns the changes of a segment into the rows that the source yields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volley.connectors.postgres.decode import Changes, Tuples
+from volley.connectors.postgres.messages import DELETE, INSERT
+from volley.connectors.postgres.settings import ANEW
+from volley.connectors.postgres.tables import Table
+from volley.errors import SourceError
+
+__all__ = ["LOADED", "OPERATION", "SEQUENCE", "RowForm"]
+
+OPERATION, SEQUENCE = "_op", "_seq"
+LOADED = "r"
+"""The operation of a row that the initial load has read."""
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """The table's columns, with the operation and a number that orders the changes.
+
+    Args:
+        table: The table.
+        nulls: True: values that Arrow does not have are null; False: they are errors.
+    """
+
+    table: Table
+    nulls: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows."""
+        return pa.schema([*self.table.schema, (OPERATION, pa.string()), (SEQUENCE, pa.int64())])
+
+    def loaded(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a load."""
+        operation = pa.repeat(pa.scalar(LOADED), rows.num_rows)
+        sequence = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)
+        return pa.RecordBatch.from_arrays([*rows.columns, operation, sequence], schema=self.schema)
+
+    def changed(self, changes: Changes, first: int) -> pa.RecordBatch:
+        """Return the rows of changes: a changed key is a deletion of the old one before the new row.
+
+        Args:
+            changes: The changes.
+            first: The number of the first message of their batch.
+        """
+        numbers = 2 * (first + changes.numbers)
+        kinds = changes.kinds[changes.has_new]
+        operations = pa.array(np.where(kinds == INSERT, "i", "u"), pa.string())
+        written = self._batch(changes.new, operations, numbers[changes.has_new] + 1)
+        gone = self._gone(changes)
+        if not gone.any():
+            return written
+        old = changes.old.take(np.flatnonzero(gone))
+        operations = pa.repeat(pa.scalar("d"), int(gone.sum()))
+        deleted = self._batch(old, operations, numbers[changes.has_old][gone], deleted=True)
+        both = pa.concat_batches([written, deleted])
+        order = np.argsort(both[SEQUENCE].to_numpy(), kind="stable")
+        return both.take(pa.array(order))
+
+    def _gone(self, changes: Changes) -> np.ndarray[Any, Any]:
+        """Return for each old row whether its key is no longer in the table."""
+        gone = np.asarray(changes.kinds[changes.has_old] == DELETE)
+        changed = ~gone
+        if not changed.any():
+            return gone
+        rows = (np.cumsum(changes.has_new) - 1)[changes.has_old & changes.has_new]
+        before, after = changes.old.take(np.flatnonzero(changed)), changes.new.take(rows)
+        same = np.ones(len(rows), np.bool_)
+        for column in self.table.columns:
+            if column.name in self.table.keys:
+                equal = pc.equal(before.values(column, self.nulls), after.values(column, self.nulls))
+                same &= equal.fill_null(False).to_numpy(zero_copy_only=False)
+        gone[changed] = ~same
+        return gone
+
+    def _batch(
+        self, rows: Tuples, operations: pa.Array, sequence: np.ndarray[Any, Any], deleted: bool = False
+    ) -> pa.RecordBatch:
+        if not deleted:
+            self._check(rows)
+        values = [rows.values(column, self.nulls) for column in self.table.columns]
+        return pa.RecordBatch.from_arrays([*values, operations, pa.array(sequence)], schema=self.schema)
+
+    def _check(self, rows: Tuples) -> None:
+        """Raise SourceError if a value is not in the stream, as it has not changed and is stored outside its row."""
+        for column in self.table.columns:
+            if column.name in rows.columns and rows.unchanged(column.name).any():
+                raise SourceError(
+                    f"table {self.table.name}: the stream leaves out values of column {column.name!r} that an update "
+                    "did not change (TOAST)",
+                    hint=f"alter table {self.table.name.quoted} replica identity full; then {ANEW}",
+                )

@@ -1,0 +1,235 @@
+"""Durable segments of the stream: raw messages in Arrow files, one after the other, cut where a transaction ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from volley.connectors.postgres.settings import ANEW
+from volley.errors import SourceError
+from volley.storage.durable import sync
+from volley.storage.paths import filesystem
+
+__all__ = ["Chain", "Segment", "SegmentTaken", "SegmentWriter", "Segments"]
+
+SCHEMA = pa.schema([("message", pa.binary())])
+_ENDING = ".arrow"
+_TOLD = ".told"
+_UNFINISHED = ".tmp"
+_END = b"end"
+
+
+class SegmentTaken(Exception):
+    """Another receiver has written this segment."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment that is on disk.
+
+    Args:
+        first: The number of its first message; the messages of all segments are counted, from 1.
+        size: Its bytes.
+    """
+
+    first: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Chain:
+    """How far the segments reach.
+
+    Args:
+        next: The number of the next message.
+        end: The position in the server's log up to which they have every transaction.
+        told: The latest position that may have been acknowledged to the server.
+    """
+
+    next: int
+    end: int
+    told: int
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The segments in a source's state folder.
+
+    A segment is named by the number of its first message, which follows from the segment before it, and is created
+    exclusively: of two receivers that continue one chain, one fails. Its last batch has no rows, but its end.
+
+    Args:
+        folder: The fsspec URL of the folder.
+    """
+
+    folder: str
+
+    def listed(self) -> list[Segment]:
+        """Return all segments, in order."""
+        files, path = filesystem(self.folder, {})
+        if not files.exists(path):
+            return []
+        files.invalidate_cache(path)
+        entries = [entry for entry in files.ls(path, detail=True) if entry["name"].endswith(_ENDING)]
+        segments = (Segment(int(posixpath.basename(entry["name"])[:-6]), int(entry["size"])) for entry in entries)
+        return sorted(segments, key=lambda segment: segment.first)
+
+    def chain(self, origin: int) -> Chain:
+        """Return how far the segments reach.
+
+        Args:
+            origin: The position at which the slot was created.
+        """
+        listed, told = self.listed(), max([origin, *self._told()])
+        if not listed:
+            return Chain(1, origin, told)
+        with self.opened(listed[-1].first) as reader:
+            end = _end_of(reader)
+        return Chain(listed[-1].first + end["messages"], end["position"], max(end["position"], told))
+
+    def last_commit(self, first: int) -> float:
+        """Return when a segment's last transaction was committed, in seconds since 1970."""
+        with self.opened(first) as reader:
+            return float(_end_of(reader)["committed"])
+
+    @contextmanager
+    def opened(self, first: int) -> Iterator[pa.RecordBatchFileReader]:
+        """Open a segment.
+
+        Raises:
+            SourceError: If it is gone or damaged.
+        """
+        files, path = filesystem(self._path(first), {})
+        try:
+            stream = files.open(path, "rb")
+        except FileNotFoundError as error:
+            raise SourceError(f"segment {path} is gone: its changes are lost", hint=f"restore it, or {ANEW}") from error
+        with stream:
+            try:
+                reader = pa.ipc.open_file(stream)
+            except pa.ArrowInvalid as error:
+                raise SourceError(f"segment {path} is damaged: {error}", hint=f"restore it, or {ANEW}") from error
+            yield reader
+
+    def writer(self, chain: Chain) -> SegmentWriter:
+        """Return a writer of the segment that continues the chain."""
+        return SegmentWriter(self._path(chain.next))
+
+    def clear_unfinished(self) -> None:
+        """Delete what dead receivers have not finished."""
+        files, path = filesystem(self.folder, {})
+        if files.exists(path):
+            for name in files.glob(f"{path}/*{_UNFINISHED}"):
+                with suppress(FileNotFoundError):
+                    files.rm_file(name)
+
+    def delete_before(self, first: int) -> None:
+        """Delete the segments before this message, but for the last one, which says where the next one begins."""
+        files, path = filesystem(self.folder, {})
+        for segment in self.listed()[:-1]:
+            if segment.first < first:
+                with suppress(FileNotFoundError):
+                    files.rm_file(f"{path}/{segment.first:020}{_ENDING}")
+
+    def tell(self, position: int) -> None:
+        """Record, before it happens, that the server is told up to this position that nothing is needed any more."""
+        files, path = filesystem(self.folder, {})
+        files.makedirs(path, exist_ok=True)
+        earlier = self._told()
+        files.pipe_file(f"{path}/{position:020}{_TOLD}", b"")
+        sync(files, path)
+        for position_before in earlier:
+            if position_before < position:
+                with suppress(FileNotFoundError):
+                    files.rm_file(f"{path}/{position_before:020}{_TOLD}")
+
+    def _told(self) -> list[int]:
+        files, path = filesystem(self.folder, {})
+        if not files.exists(path):
+            return []
+        files.invalidate_cache(path)
+        names = [posixpath.basename(name) for name in files.ls(path, detail=False)]
+        return [int(name.removesuffix(_TOLD)) for name in names if name.endswith(_TOLD)]
+
+    def _path(self, first: int) -> str:
+        return f"{self.folder}/{first:020}{_ENDING}"
+
+
+class SegmentWriter:
+    """Writes one segment: to a file of another name first, and forces it to disk before it gets its own.
+
+    Args:
+        path: The fsspec URL that the segment will have.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._files, self._path = filesystem(path, {})
+        self._is_local = "file" in self._files.protocol
+        folder = posixpath.dirname(self._path)
+        self._files.makedirs(folder, exist_ok=True)
+        self._hidden = f"{folder if self._is_local else tempfile.gettempdir()}/{uuid.uuid4()}{_UNFINISHED}"
+        self._stream = open(self._hidden, "wb")  # noqa: SIM115 (closed by finish or abort)
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        self._writer = pa.ipc.new_file(self._stream, SCHEMA, options=options)
+        self.messages = 0
+
+    def write(self, messages: Sequence[bytes]) -> None:
+        """Add messages."""
+        self._writer.write_batch(pa.record_batch([pa.array(messages, pa.binary())], schema=SCHEMA))
+        self.messages += len(messages)
+
+    def finish(self, position: int, committed: float) -> int:
+        """Make the segment durable, and return its size in bytes.
+
+        Args:
+            position: The position in the server's log at which it ends.
+            committed: When its last transaction was committed, in seconds since 1970.
+
+        Raises:
+            SegmentTaken: If another receiver has written it.
+            OSError: If it can't be written.
+        """
+        end = {"messages": self.messages, "position": position, "committed": committed}
+        self._writer.write_batch(pa.record_batch([pa.array([], pa.binary())], schema=SCHEMA), {_END: json.dumps(end)})
+        self._writer.close()
+        self._stream.flush()
+        size = self._stream.tell()
+        os.fsync(self._stream.fileno())
+        self._stream.close()
+        try:
+            self._publish()
+        except FileExistsError as error:
+            raise SegmentTaken(self._path) from error
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(self._hidden)
+        return size
+
+    def abort(self) -> None:
+        """Delete what was written."""
+        self._writer.close()
+        self._stream.close()
+        with suppress(FileNotFoundError):
+            os.unlink(self._hidden)
+
+    def _publish(self) -> None:
+        if self._is_local:
+            os.link(self._hidden, self._path)
+            sync(self._files, posixpath.dirname(self._path))
+        else:
+            self._files.put_file(self._hidden, self._path, mode="create")
+
+
+def _end_of(reader: pa.RecordBatchFileReader) -> dict[str, Any]:
+    metadata = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1).custom_metadata
+    end: dict[str, Any] = json.loads(metadata[_END])
+    return end

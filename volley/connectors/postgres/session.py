@@ -1,0 +1,280 @@
+"""One replication connection: stages what the server sends, and acknowledges it when it is durable."""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg2
+
+from volley.connectors.postgres.connection import connect, lsn_text, query, replication
+from volley.connectors.postgres.messages import BEGIN, COMMIT, RELATION, TYPE, begin_of, commit_of
+from volley.connectors.postgres.segments import Chain, Segments, SegmentTaken, SegmentWriter
+from volley.connectors.postgres.settings import Server
+from volley.connectors.postgres.slot import Origin, check_position
+from volley.task.failpoints import reach
+
+__all__ = ["Session", "Slot"]
+
+_BATCH_MESSAGES = 20_000
+_BATCH_BYTES = 8 << 20
+_SEGMENT_MESSAGES = 100_000
+_SEGMENT_BYTES = 64 << 20
+_SEGMENT_SECONDS = 0.2
+_FEEDBACK_SECONDS = 0.5
+_WAIT_SECONDS = 0.05
+_DESCRIPTIONS = (RELATION, TYPE)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What a receiver reads.
+
+    Args:
+        server: The server.
+        name: The slot.
+        publication: The publication.
+        origin: Where the slot begins.
+        max_staged: The bytes of segments at which it stops reading until some are deleted.
+        heartbeat: How often to write to the database's log, in seconds; None = never.
+    """
+
+    server: Server
+    name: str
+    publication: str
+    origin: Origin
+    max_staged: int
+    heartbeat: float | None
+
+
+class Session:
+    """Receives from where the segments end, until the connection breaks or the receiver stops.
+
+    Args:
+        slot: What it reads.
+        segments: Where it stages the messages.
+        check_relation: Called with each new description of a relation.
+        reached: Called with the position up to which every transaction is staged, and whether no more may be.
+        stopping: Set when it has to end.
+    """
+
+    def __init__(
+        self,
+        slot: Slot,
+        segments: Segments,
+        check_relation: Callable[[bytes], None],
+        reached: Callable[[int, bool], None],
+        stopping: threading.Event,
+    ) -> None:
+        self._slot = slot
+        self._segments = segments
+        self._check_relation = check_relation
+        self._reached = reached
+        self._stopping = stopping
+        self._chain = Chain(0, 0, 0)
+        self._open = _OpenSegment()
+        # What the server has described so far: it does so once a session, and each segment begins with it.
+        self._described: dict[bytes, bytes] = {}
+        self._begin: bytes | None = None
+        self._in_transaction = self._skips = False
+        self._fed_back = self._beat = time.monotonic()
+
+    def run(self) -> None:
+        """Receive until `stopping`.
+
+        Raises:
+            psycopg2.Error: If the connection breaks, or the slot can't be read.
+            SegmentTaken: If another receiver has continued the chain of segments.
+            SourceError: If changes are gone, or the table is another one now.
+        """
+        with closing(replication(self._slot.server)) as connection, connection.cursor() as cursor:
+            self._own(cursor)
+            self._segments.clear_unfinished()
+            try:
+                self._receive(cursor)
+            finally:
+                self._open.abort()
+
+    def _own(self, cursor: Any) -> None:
+        """Start replication; end another session that still has the slot. Only then list what it has staged."""
+        chain = self._segments.chain(self._slot.origin.position)
+        options = f"(proto_version '1', publication_names '{self._slot.publication}')"
+        command = f'START_REPLICATION SLOT "{self._slot.name}" LOGICAL {lsn_text(chain.end)} {options}'
+        while True:
+            try:
+                cursor.start_replication_expert(command, decode=False)
+                break
+            except psycopg2.errors.ObjectInUse:
+                if self._stopping.wait(_WAIT_SECONDS):
+                    raise
+                self._end_other()
+        reach("slot-owned", 0)
+        with closing(connect(self._slot.server)) as connection:
+            position = self._slot.origin.position
+            self._chain = check_position(connection, self._slot.name, lambda: self._segments.chain(position))
+        if self._chain.end != chain.end:
+            raise SegmentTaken(f"the messages before {self._chain.next}")
+
+    def _end_other(self) -> None:
+        with closing(connect(self._slot.server)) as connection:
+            sql = "select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = %s"
+            query(connection, sql, self._slot.name)
+
+    def _receive(self, cursor: Any) -> None:
+        read = cursor.read_message
+        while not self._stopping.is_set():
+            message = read()
+            if message is None:
+                self._wait(cursor)
+                continue
+            payload = message.payload
+            kind = payload[0]
+            if kind == BEGIN:
+                self._begin_transaction(payload)
+            elif kind == COMMIT:
+                self._commit(payload)
+                self._feed_back_if_due(cursor)
+            elif kind in _DESCRIPTIONS:
+                self._describe(payload)
+            elif not self._skips:
+                self._hold(payload)
+
+    def _begin_transaction(self, payload: bytes) -> None:
+        self._in_transaction, self._begin = True, payload
+        # After a crash the server may have forgotten what it was told, and sends it again.
+        self._skips = begin_of(payload).position < self._chain.end
+
+    def _commit(self, payload: bytes) -> None:
+        self._in_transaction = False
+        # A transaction without changes is not staged: it is acknowledged when the server is idle.
+        if self._begin is None and not self._skips:
+            self._hold(payload)
+            self._open.end = commit_of(payload)
+        self._begin, self._skips = None, False
+        self._cut_if_due()
+
+    def _describe(self, payload: bytes) -> None:
+        if self._described.get(payload[:5]) == payload:
+            return
+        if payload[0] == RELATION:
+            self._check_relation(payload)
+        # The segment that is open began without it.
+        if self._open.writer and not self._skips:
+            self._hold(payload)
+        self._described[payload[:5]] = payload
+
+    def _hold(self, payload: bytes) -> None:
+        if self._open.writer is None:
+            self._open.begin(self._segments.writer(self._chain), [*self._described.values()])
+        if self._begin is not None:
+            begin, self._begin = self._begin, None
+            self._open.hold(begin)
+        self._open.hold(payload)
+
+    def _cut_if_due(self) -> None:
+        if self._open.is_due and not self._in_transaction:
+            self._cut()
+
+    def _cut(self) -> None:
+        number, (position, committed) = self._chain.next, self._open.end
+        reach("before-segment", number)
+        messages = self._open.finish(position, committed)
+        reach("after-segment", number)
+        self._chain = Chain(number + messages, position, max(self._chain.told, position))
+        self._reached(position, self._is_full())
+
+    def _is_full(self) -> bool:
+        return sum(segment.size for segment in self._segments.listed()) >= self._slot.max_staged
+
+    def _wait(self, cursor: Any) -> None:
+        """End the segment if it is due, acknowledge, and wait until there is more to read."""
+        self._cut_if_due()
+        self._feed_back_if_due(cursor)
+        self._send_heartbeat()
+        select.select([cursor], [], [], _WAIT_SECONDS)
+
+    def _feed_back_if_due(self, cursor: Any) -> None:
+        if time.monotonic() - self._fed_back < _FEEDBACK_SECONDS:
+            return
+        self._feed_back(cursor)
+        # Without reading more: the rest waits in the server's log, which grows.
+        while not self._in_transaction and self._is_full() and not self._stopping.wait(_FEEDBACK_SECONDS):
+            self._feed_back(cursor)
+
+    def _feed_back(self, cursor: Any) -> None:
+        """Acknowledge what is durable; if nothing is held, also what the server's log has of other tables."""
+        self._fed_back = time.monotonic()
+        is_idle = self._open.writer is None and not self._in_transaction
+        position = max(self._chain.end, cursor.wal_end) if is_idle else self._chain.end
+        # psycopg2 acknowledges up to wal_end by itself if all it has read before is acknowledged.
+        if (told := max(position, cursor.wal_end)) > self._chain.told:
+            self._segments.tell(told)
+            self._chain = replace(self._chain, told=told)
+        cursor.send_feedback(write_lsn=position, flush_lsn=position, reply=is_idle)
+        reach("acknowledged", 0)
+        if is_idle:
+            self._reached(position, False)
+
+    def _send_heartbeat(self) -> None:
+        every = self._slot.heartbeat
+        if every is None or time.monotonic() - self._beat < every:
+            return
+        self._beat = time.monotonic()
+        with closing(connect(self._slot.server)) as connection:
+            query(connection, "select pg_logical_emit_message(false, 'volley', '')")
+
+
+class _OpenSegment:
+    """The segment that is being filled."""
+
+    def __init__(self) -> None:
+        self.writer: SegmentWriter | None = None
+        self.end = (0, 0.0)
+        self._held: list[bytes] = []
+        self._held_bytes = self._bytes = 0
+        self._began = 0.0
+
+    def begin(self, writer: SegmentWriter, described: list[bytes]) -> None:
+        self.writer, self._began, self._bytes = writer, time.monotonic(), 0
+        self._held = described
+
+    def hold(self, payload: bytes) -> None:
+        self._held.append(payload)
+        self._held_bytes += len(payload)
+        if len(self._held) >= _BATCH_MESSAGES or self._held_bytes >= _BATCH_BYTES:
+            self._flush()
+
+    @property
+    def is_due(self) -> bool:
+        """True if it is large or old enough to end."""
+        if self.writer is None:
+            return False
+        is_old = time.monotonic() - self._began >= _SEGMENT_SECONDS
+        messages = self.writer.messages + len(self._held)
+        return is_old or messages >= _SEGMENT_MESSAGES or self._bytes + self._held_bytes >= _SEGMENT_BYTES
+
+    def finish(self, position: int, committed: float) -> int:
+        """Make it durable, and return the number of its messages."""
+        self._flush()
+        assert self.writer is not None
+        writer = self.writer
+        writer.finish(position, committed)
+        self.writer = None
+        return writer.messages
+
+    def abort(self) -> None:
+        if self.writer is not None:
+            self.writer.abort()
+            self.writer = None
+
+    def _flush(self) -> None:
+        if self._held:
+            assert self.writer is not None
+            self.writer.write(self._held)
+            self._bytes += self._held_bytes
+            self._held, self._held_bytes = [], 0

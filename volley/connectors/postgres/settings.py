@@ -1,0 +1,120 @@
+"""The settings of a PostgreSQL source that its parts share: the server, the table's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from urllib.parse import quote, urlencode
+
+from volley.checks import names
+from volley.errors import ConfigError
+
+__all__ = ["ANEW", "Server", "TableName", "identifier", "only_table", "table_name"]
+
+ANEW = 'load the table anew: drop the slot, then start with fresh=True, into="replace"'
+"""The way out where changes are gone, or were never in the stream."""
+
+_PART = r'(?:"((?:[^"]|"")+)"|([^".]+))'
+_NAME = re.compile(rf"{_PART}\.{_PART}")
+_IDENTIFIER = re.compile(r"[a-z0-9_]{1,63}")
+
+
+@dataclass(frozen=True)
+class TableName:
+    """A table of the database.
+
+    Example:
+        >>> str(TableName("public", "orders"))
+        'public.orders'
+    """
+
+    schema: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+    @property
+    def quoted(self) -> str:
+        """The name as SQL has it."""
+        return ".".join('"' + part.replace('"', '""') + '"' for part in (self.schema, self.table))
+
+
+@dataclass(frozen=True)
+class Server:
+    """A database and how to reach it; picklable.
+
+    Args:
+        host: The server's host.
+        port: Its port.
+        database: The database.
+        user: The role.
+        password: Its password; None = libpq's own sources, such as ``~/.pgpass``.
+        timeout: How long to wait for a connection, in seconds.
+        options: Further parameters of libpq, such as ``sslmode``.
+    """
+
+    host: str
+    port: int
+    database: str
+    user: str
+    password: str | None = field(repr=False)
+    timeout: float
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def __str__(self) -> str:
+        return f"database {self.database!r} on {self.host}:{self.port}"
+
+    @property
+    def uri(self) -> str:
+        """The address with the password; never for a message."""
+        secret = "" if self.password is None else ":" + quote(self.password, safe="")
+        settings = urlencode({"connect_timeout": max(1, round(self.timeout)), **dict(self.options)}, quote_via=quote)
+        host = f"[{self.host}]" if ":" in self.host else quote(self.host, safe="")
+        user, database = quote(self.user, safe=""), quote(self.database, safe="")
+        return f"postgresql://{user}{secret}@{host}:{self.port}/{database}?{settings}"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What errors must not show."""
+        return tuple(filter(None, [self.password, *(value for name, value in self.options if "pass" in name)]))
+
+
+def only_table(name: str, value: str | Sequence[str]) -> tuple[str]:
+    """Return the one table that a source reads.
+
+    Raises:
+        ConfigError: If there is not exactly one, or it is not named as ``schema.table``.
+    """
+    tables = names(name, value)
+    if len(tables) != 1:
+        raise ConfigError(
+            f"{name} has {len(tables)} tables: a source reads exactly one",
+            hint="one source a table, each with a slot and a publication of its own",
+        )
+    table_name(tables[0])
+    return (tables[0],)
+
+
+def table_name(text: str) -> TableName:
+    """Return the table of a text such as ``public.orders`` or ``public."Order Items"``; case is kept as it is.
+
+    Raises:
+        ConfigError: If it does not name a schema and a table.
+    """
+    parts = _NAME.fullmatch(text)
+    if parts is None:
+        raise ConfigError(
+            f"tables has {text!r}, which is not a schema and a table",
+            hint='for example "public.orders"; names with a dot in double quotes: \'public."a.b"\'',
+        )
+    schema, table = (parts[1] or parts[2], parts[3] or parts[4])
+    return TableName(schema.replace('""', '"'), table.replace('""', '"'))
+
+
+def identifier(name: str, value: object) -> str:
+    """Return the name of a slot or publication, which needs no quotes."""
+    if not isinstance(value, str) or not _IDENTIFIER.fullmatch(value):
+        raise ConfigError(f"{name} {value!r} is not valid", hint="lower-case letters, digits and _, at most 63")
+    return value

@@ -1,0 +1,185 @@
+"""The publication and the slot: created in this order, recorded in the source's state, checked at each start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from psycopg2.extensions import connection as Connection
+
+from volley.connectors.postgres.connection import lsn_number, lsn_text, query, replication
+from volley.connectors.postgres.segments import Chain
+from volley.connectors.postgres.settings import ANEW, Server
+from volley.connectors.postgres.tables import Table
+from volley.errors import SourceError
+from volley.storage.durable import write_durably
+from volley.storage.paths import filesystem
+from volley.storage.remembered import damaged
+
+__all__ = ["Origin", "check_position", "ensure_publication", "ensure_slot"]
+
+_SLOT = """
+    select plugin, database, active_pid, wal_status, confirmed_flush_lsn::text, restart_lsn::text
+    from pg_replication_slots where slot_name = %s
+"""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a job's changes begin: kept in the source's state.
+
+    Args:
+        system: The identifier of the server's cluster.
+        timeline: The timeline of its log.
+        position: The position at which the slot was created; 0 = it is about to be.
+    """
+
+    system: int
+    timeline: int
+    position: int
+
+
+def ensure_publication(connection: Connection, name: str, table: Table) -> None:
+    """Create the publication if there is none; otherwise check that it has the table, whole.
+
+    Raises:
+        SourceError: If it lacks the table, some of its operations, rows or columns.
+    """
+    found = query(
+        connection, "select pubinsert, pubupdate, pubdelete, pubtruncate from pg_publication where pubname = %s", name
+    )
+    if not found:
+        query(connection, f'create publication "{name}" for table {table.name.quoted}')
+        return
+    if not all(found[0]):
+        raise SourceError(
+            f"publication {name!r} leaves out operations: the table would miss changes",
+            hint=f"alter publication {name} set (publish = 'insert, update, delete, truncate')",
+        )
+    _check_published(connection, name, table)
+
+
+def _check_published(connection: Connection, name: str, table: Table) -> None:
+    names = [column.name for column in table.columns]
+    rows = query(
+        connection,
+        "select to_jsonb(p) from pg_publication_tables p where pubname = %s and schemaname = %s and tablename = %s",
+        *(name, table.name.schema, table.name.table),
+    )
+    if not rows:
+        raise SourceError(
+            f"publication {name!r} does not have table {table.name}",
+            hint=f"alter publication {name} add table {table.name.quoted}; changes made before are not in the stream",
+        )
+    if rows[0][0].get("rowfilter") is not None:
+        raise SourceError(
+            f"publication {name!r} has only some rows of table {table.name}: the load would have all of them",
+            hint="publish the table without a row filter, and filter the stream: .filter_expr(…)",
+        )
+    # PostgreSQL 15 and newer say which columns are published.
+    if lacking := [column.name for column in table.columns if column.name not in rows[0][0].get("attnames", names)]:
+        raise SourceError(
+            f"publication {name!r} has only some columns of table {table.name}: it lacks {lacking[0]!r}",
+            hint="publish the table without a list of columns, and drop them from the stream: .drop(…)",
+        )
+
+
+def ensure_slot(server: Server, connection: Connection, name: str, state: str) -> Origin:
+    """Return where the slot begins; create it in a job's first run.
+
+    Args:
+        server: The server.
+        connection: A connection to the slot's database.
+        name: The slot's name.
+        state: The fsspec URL of the source's state folder.
+
+    Raises:
+        SourceError: If the slot is another's, is gone, or belongs to another server.
+    """
+    with closing(replication(server)) as replicating:
+        ((system, timeline, *_),) = query(replicating, "IDENTIFY_SYSTEM")
+    origin, files, path = _origin(state)
+    slot = query(connection, _SLOT, name)
+    if origin is None and slot:
+        raise SourceError(
+            f"slot {name!r} exists, and this checkpoint has read nothing from it",
+            hint=f"if no other job needs it: select pg_drop_replication_slot('{name}'); else name another slot",
+        )
+    if origin is not None and origin.position:
+        _check_origin(origin, Origin(int(system), timeline, 0), name)
+        _check_slot(connection, name, slot)
+        return origin
+    # The record comes first: a slot that nobody knows of would hold the server's log for ever.
+    _keep(files, path, Origin(int(system), timeline, 0))
+    if slot:
+        query(connection, "select pg_drop_replication_slot(%s)", name)
+    rows = query(connection, "select lsn::text from pg_create_logical_replication_slot(%s, 'pgoutput')", name)
+    origin = Origin(int(system), timeline, lsn_number(rows[0][0]))
+    _keep(files, path, origin)
+    return origin
+
+
+def _origin(state: str) -> tuple[Origin | None, Any, str]:
+    files, path = filesystem(f"{state}/slot.json", {})
+    if not files.exists(path):
+        return None, files, path
+    try:
+        return Origin(**json.loads(files.cat_file(path))), files, path
+    except ValueError as error:
+        raise damaged(path, "is damaged") from error
+
+
+def _keep(files: Any, path: str, origin: Origin) -> None:
+    write_durably(files, path, json.dumps(asdict(origin)).encode())
+
+
+def _check_origin(origin: Origin, now: Origin, name: str) -> None:
+    if origin.system != now.system:
+        raise SourceError(
+            f"slot {name!r} was on server {origin.system}, this is server {now.system}: another cluster", hint=ANEW
+        )
+    if origin.timeline != now.timeline:
+        raise SourceError(
+            f"the server's timeline is {now.timeline}, slot {name!r} was made on timeline {origin.timeline}: it was "
+            "restored from a backup or a standby was promoted, and changes may be gone",
+            hint=ANEW,
+        )
+
+
+def _check_slot(connection: Connection, name: str, slot: list[tuple[Any, ...]]) -> None:
+    ((database,),) = query(connection, "select current_database()")
+    if not slot:
+        raise SourceError(f"slot {name!r} is gone: the changes since the last run are lost", hint=ANEW)
+    plugin, slot_database, _, status, _, _ = slot[0]
+    if plugin != "pgoutput" or slot_database != database:
+        raise SourceError(
+            f"slot {name!r} is of plugin {plugin!r} and database {slot_database!r}: it was made anew by another",
+            hint=ANEW,
+        )
+    if status == "lost":
+        raise SourceError(
+            f"slot {name!r} was invalidated: it held more of the log than max_slot_wal_keep_size allows, and the "
+            "server has removed changes that were not read",
+            hint=f"{ANEW}; raise max_slot_wal_keep_size",
+        )
+
+
+def check_position(connection: Connection, name: str, chain: Callable[[], Chain]) -> Chain:
+    """Return how far the segments reach, once the slot is ours; compare it with what the server was told.
+
+    Raises:
+        SourceError: If the server was told that more was read than the segments have: those changes are gone.
+    """
+    confirmed = lsn_number(query(connection, _SLOT, name)[0][4])
+    # A dying receiver may have added a segment and acknowledged it after the first listing: list after the query.
+    now = chain()
+    if confirmed > now.told:
+        raise SourceError(
+            f"the changes between {lsn_text(now.told)} and {lsn_text(confirmed)} are gone: another reader of slot "
+            f"{name!r} took them, or the slot was made anew",
+            hint=ANEW,
+        )
+    return now

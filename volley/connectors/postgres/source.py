@@ -1,0 +1,143 @@
+"""PostgresSource: the rows of a PostgreSQL table, and every change of them, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
+
+from volley.checks import Duration, count, duration, flag, keep, mapping, one_of, optional, seconds, secret, size, text
+from volley.connectors.postgres.settings import Server, identifier, only_table, table_name
+from volley.errors import MissingDependencyError
+from volley.secrets import redacted_repr
+from volley.source import Reader, Source, SourceContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from volley.connectors.postgres.reader import Capture
+
+__all__ = ["PostgresSource"]
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class PostgresSource(Source):
+    """Captures a table of PostgreSQL 13 or newer: its rows first, then every change, by logical replication.
+
+    The rows are the table's columns, and two more: ``_op`` is ``"r"`` for a row of the initial load, ``"i"``, ``"u"``
+    or ``"d"`` for one that was inserted, updated or deleted; ``_seq`` orders them. A changed key is a deletion of the
+    old one, then the new row. A deleted row has its keys only. The job makes the publication and the slot, if need be,
+    stages the stream beside its checkpoint, and acknowledges to the server what is staged.
+
+    Args:
+        host: The server's host.
+        port: Its port.
+        database: The database.
+        user: A role that may log in, replicate and read the table; to make the publication, it must own the table.
+        password: Its password; None = libpq's own sources, such as ``~/.pgpass``.
+        slot_name: The replication slot; of this job alone. Drop it when the job is not needed any more: until then,
+            the server keeps its log from where the job stopped.
+        publication: The publication that has the table.
+        tables: The table, as ``"schema.table"``: exactly one.
+        load: ``"snapshot"`` (the default): the table's rows come first. ``"none"``: only changes from now on.
+        bounded: True: read what the table and the server's log have when the run starts, then stop; if more than
+            `max_staged` waits, the next run reads the rest. False: keep reading.
+        on_rewrite: What to do if ``alter table`` gives rows new values, which the stream does not carry: ``"stop"``
+            (the default), or ``"ignore"`` it: earlier rows keep their old values.
+        unrepresentable: What to do with values that Iceberg does not have (infinite or far dates, the time 24:00, the
+            NaN of a numeric): ``"fail"`` (the default), or write ``"null"``.
+        max_staged: The most bytes to stage, as a number or a text such as ``"10GB"``; when they are reached, the rest
+            waits in the server's log.
+        max_segments_per_epoch: The most segments (up to 100,000 changes, or one larger transaction) of an epoch, and
+            the load counts as one; None = all.
+        heartbeat: How often to write a message of a few bytes to the server's log, so that the slot moves on where
+            nobody else writes; None = never.
+        timeout: The longest wait for a connection: a timedelta, seconds or a text such as ``"30s"``.
+        options: Further parameters of libpq, such as ``{"sslmode": "verify-full"}``; secrets in them are never shown.
+
+    Raises:
+        ConfigError: If a setting is wrong.
+
+    Example:
+        >>> PostgresSource(
+        ...     host="db", database="shop", user="volley", password="secret",
+        ...     slot_name="volley_orders", publication="volley_orders", tables="public.orders",
+        ... )
+        PostgresSource(host='db', database='shop', user='volley', password='***', slot_name='volley_orders', \
+publication='volley_orders', tables=('public.orders',))
+    """
+
+    host: str
+    port: int = 5432
+    database: str
+    user: str
+    password: str | None = None
+    slot_name: str
+    publication: str
+    tables: str | Sequence[str]
+    load: Literal["snapshot", "none"] = "snapshot"
+    bounded: bool = False
+    on_rewrite: Literal["stop", "ignore"] = "stop"
+    unrepresentable: Literal["fail", "null"] = "fail"
+    max_staged: int | str = 10 << 30
+    max_segments_per_epoch: int | None = None
+    heartbeat: Duration | None = None
+    timeout: Duration = timedelta(seconds=30)
+    options: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        keep(self, host=text, port=count, database=text, user=text, password=optional(secret))
+        keep(self, slot_name=identifier, publication=identifier, tables=only_table)
+        keep(self, load=one_of(("snapshot", "none")), on_rewrite=one_of(("stop", "ignore")), bounded=flag)
+        keep(self, unrepresentable=one_of(("fail", "null")), max_staged=size, timeout=duration, options=mapping)
+        keep(self, max_segments_per_epoch=optional(count), heartbeat=optional(duration))
+
+    @property
+    def identity(self) -> str:
+        # Without the host: it may move. Another server is recognised by its identifier.
+        return f"postgres:{self.database}/{self.slot_name}/{self.tables[0]}"
+
+    def preview(self, context: SourceContext) -> pa.Schema | None:
+        _check_installed()
+        from volley.connectors.postgres.reader import inspect
+
+        return inspect(self._capture(context)).form.schema
+
+    def open(self, context: SourceContext) -> Reader:
+        _check_installed()
+        from volley.connectors.postgres.reader import PostgresReader, inspect
+
+        return PostgresReader(inspect(self._capture(context)), context.parallelism, self.max_segments_per_epoch)
+
+    def __repr__(self) -> str:
+        return redacted_repr(self)
+
+    def _capture(self, context: SourceContext) -> Capture:
+        from volley.connectors.postgres.reader import Capture
+
+        options = tuple((name, str(value)) for name, value in self.options.items())
+        timeout = seconds("timeout", self.timeout)
+        return Capture(
+            server=Server(self.host, self.port, self.database, self.user, self.password, timeout, options),
+            table=table_name(self.tables[0]),
+            slot=self.slot_name,
+            publication=self.publication,
+            loads=self.load == "snapshot",
+            nulls=self.unrepresentable == "null",
+            accepts_rewrites=self.on_rewrite == "ignore",
+            bounded=self.bounded,
+            max_staged=int(self.max_staged),
+            heartbeat=None if self.heartbeat is None else seconds("heartbeat", self.heartbeat),
+            state=context.state,
+        )
+
+
+def _check_installed() -> None:
+    try:
+        import adbc_driver_postgresql  # noqa: F401
+        import psycopg2  # noqa: F401
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"PostgresSource needs a package that is missing: {error}", hint='pip install "volley-stream[postgres]"'
+        ) from error

@@ -1,0 +1,195 @@
+"""PostgreSQL's types in Arrow: one table for the load, which selects values, and for the stream, which has texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volley.errors import SourceError
+
+__all__ = ["Column", "from_text", "load_expression"]
+
+_BYTEA, _NUMERIC, _TIME = 17, 1700, 1083
+_FIRST, _END = "'0001-01-01'", "'10000-01-01'"
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """The values of a type that Arrow and Iceberg have.
+
+    Args:
+        sql: The condition for it, with ``{}`` for the column.
+        pattern: The regular expression that its text matches.
+    """
+
+    sql: str
+    pattern: str
+
+
+_YEARS = _Limits(f"({{}} >= {_FIRST} and {{}} < {_END})", r"^\d{4}-[^B]*$")
+_TYPES: dict[int, pa.DataType] = {
+    16: pa.bool_(),
+    _BYTEA: pa.binary(),
+    20: pa.int64(),
+    21: pa.int32(),
+    23: pa.int32(),
+    25: pa.string(),
+    700: pa.float32(),
+    701: pa.float64(),
+    1042: pa.string(),
+    1043: pa.string(),
+    1082: pa.date32(),
+    _TIME: pa.time64("us"),
+    1114: pa.timestamp("us"),
+    1184: pa.timestamp("us", "UTC"),
+}
+"""By the type's oid, which is the same in every database. All others are strings: what PostgreSQL prints."""
+
+_LIMITS = {
+    1082: _YEARS,
+    1114: _YEARS,
+    1184: _YEARS,
+    _TIME: _Limits("({} < '24:00:00')", r"^[01]\d|^2[0-3]"),
+    _NUMERIC: _Limits("({} <> 'NaN')", r"^[-\d.]+$"),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Args:
+        name: Its name.
+        number: Its number in the table, which a renamed column keeps.
+        type: The oid of its type; of a domain, of the type below it.
+        modifier: The type's modifier, such as a numeric's precision; -1 = none.
+        key: Its place in the replica identity, from 0; None = it is not part of it.
+        default: True if rows that are older than the column have a value in the catalog, and not in the table.
+    """
+
+    name: str
+    number: int
+    type: int
+    modifier: int
+    key: int | None
+    default: bool
+
+    @property
+    def data_type(self) -> pa.DataType:
+        """The column's Arrow type."""
+        if self.type == _NUMERIC:
+            return self._decimal() or pa.string()
+        return _TYPES.get(self.type, pa.string())
+
+    @property
+    def limits(self) -> _Limits | None:
+        """What its values may be; None = every value of the type has a counterpart."""
+        return _LIMITS.get(self.type) if self.data_type != pa.string() else None
+
+    @property
+    def quoted(self) -> str:
+        """The name as SQL has it."""
+        return '"' + self.name.replace('"', '""') + '"'
+
+    def _decimal(self) -> pa.DataType | None:
+        """Return a numeric's decimal type; None without a precision, or if Iceberg has no such decimal."""
+        precision, scale = (self.modifier - 4) >> 16 & 0xFFFF, (self.modifier - 4) & 0x7FF
+        fits = self.modifier >= 4 and precision <= 38 and scale <= precision
+        return pa.decimal128(precision, scale) if fits else None
+
+
+def load_expression(column: Column) -> str:
+    """Return what the load selects for a column: null where Arrow has no such value; else what the stream prints."""
+    name = column.quoted
+    # format() prints a value as the stream does, but a null as an empty text; a cast prints some types in another way.
+    text = f"case when {name} is not null then format('%s', {name}) end"
+    value = name if column.type in _TYPES else text
+    if column.limits is None:
+        return value
+    condition = column.limits.sql.replace("{}", name)
+    return f"case when {condition} then {value} end"
+
+
+def from_text(column: Column, texts: pa.StringArray, nulls: bool) -> pa.Array:
+    """Return a column's values from what PostgreSQL prints.
+
+    Args:
+        column: The column.
+        texts: The texts.
+        nulls: True: a value that Arrow does not have becomes null; False: it is an error.
+
+    Raises:
+        SourceError: If a value has no counterpart.
+    """
+    try:
+        return _cast(column, texts)
+    except pa.ArrowInvalid as error:
+        if column.limits is None:
+            raise SourceError(f"column {column.name!r} has a value that is no {column.data_type}: {error}") from error
+    fits = pc.match_substring_regex(texts, column.limits.pattern)
+    if not nulls and not pc.all(fits).as_py():
+        raise unfit(column, texts.filter(pc.invert(fits))[0].as_py())
+    return _cast(column, pc.if_else(fits, texts, None))
+
+
+def unfit(column: Column, value: str) -> SourceError:
+    """Return the error for a value that Arrow and Iceberg don't have."""
+    return SourceError(
+        f"column {column.name!r} has {value!r}, which {column.data_type} does not have",
+        hint='unrepresentable="null" writes null for infinity, for years before 1 or after 9999, for 24:00 and for the '
+        "NaN of a numeric",
+    )
+
+
+def _cast(column: Column, texts: pa.StringArray) -> pa.Array:
+    if (parse := _PARSERS.get(column.type)) is not None:
+        return parse(texts)
+    data_type = column.data_type
+    return texts if data_type == pa.string() else texts.cast(data_type)
+
+
+def _parsed_bools(texts: pa.StringArray) -> pa.Array:
+    return pc.equal(texts, "t")
+
+
+def _parsed_times(texts: pa.StringArray) -> pa.Array:
+    # Arrow parses no times alone.
+    moments = pc.binary_join_element_wise(pa.scalar("1970-01-01"), texts, " ").cast(pa.timestamp("us"))
+    return moments.cast(pa.time64("us"))
+
+
+def _nibbles() -> np.ndarray[Any, Any]:
+    table = np.zeros(256, np.uint8)
+    for value, digit in enumerate(b"0123456789abcdef"):
+        table[digit] = value
+    return table
+
+
+_NIBBLES = _nibbles()
+
+
+def _parsed_bytes(texts: pa.StringArray) -> pa.Array:
+    r"""Return the bytes of texts such as ``\x01ff``."""
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    lengths = np.diff(offsets)
+    digits = np.frombuffer(texts.buffers()[2] or b"", "u1")[offsets[0] : offsets[-1]]
+    is_digit = np.ones(len(digits), np.bool_)
+    filled = (offsets[:-1] - offsets[0])[lengths > 0]
+    is_digit[filled] = is_digit[filled + 1] = False
+    pairs = _NIBBLES[digits[is_digit]].reshape(-1, 2)
+    data = pairs[:, 0] << 4 | pairs[:, 1]
+    ends = np.concatenate([[0], np.cumsum(np.maximum(lengths - 2, 0) // 2)]).astype(np.int32)
+    data = pa.Array.from_buffers(pa.binary(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(data)])
+    return pc.if_else(texts.is_valid(), data, None) if texts.null_count else data
+
+
+_PARSERS: dict[int, Callable[[pa.StringArray], pa.Array]] = {
+    16: _parsed_bools,
+    _BYTEA: _parsed_bytes,
+    _TIME: _parsed_times,
+}
