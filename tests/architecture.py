@@ -41,6 +41,8 @@ iceberg.source_config
 iceberg.write iceberg.read
 iceberg.upsert
 iceberg.commit
+iceberg.route
+iceberg.routed
 iceberg.source iceberg.maintain iceberg.changes
 iceberg.sink iceberg.statistics
 iceberg.table_rows

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         VolleyError,
     )
     from volley.figures import EpochProgress, Lag
+    from volley.formats.packed_rows import pack_rows
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
     from volley.keyed import KeyedStream, WindowedStream
     from volley.maintenance import MaintenanceReport, MaintenanceRun
@@ -157,6 +158,7 @@ __all__ = [
     "min_",
     "murmur3",
     "quantile",
+    "pack_rows",
     "repair",
     "session",
     "sliding",
@@ -188,6 +190,7 @@ _MODULES = {
     "epoch": ["Epoch", "WriteResult"],
     "errors": _ERRORS,
     "figures": ["EpochProgress", "Lag"],
+    "formats.packed_rows": ["pack_rows"],
     "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergSource", "IcebergSourceConfig", "IcebergStorage"],
     "keyed": ["KeyedStream", "WindowedStream"],
     "maintenance": ["MaintenanceReport", "MaintenanceRun"],

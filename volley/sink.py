@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from volley.epoch import Epoch, WriteResult
-from volley.errors import ConfigError, PlanError
+from volley.errors import ConfigError, PlanError, StorageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +41,8 @@ class SinkContext:
             other cores, and without a place in the job's progress. The default runs them on the driver.
         resumed: True if the job has written to the target before: if the target is gone, don't create it again.
         shared: True for a dead letter: other jobs' rows stay when `Committer.clear` empties the target.
+        state: The fsspec URL of a folder that lives as long as the job's checkpoint, for what the sink must remember.
+            It may not exist yet; executors reach it if they reach the checkpoint. Empty = there is none.
 
     Example:
         >>> import pyarrow as pa
@@ -56,6 +58,7 @@ class SinkContext:
     resumed: bool = False
     shared: bool = False
     run_beside: Callable[[Sequence[ExecutorTask]], list[WriteResult]] = _run_on_driver
+    state: str = ""
 
 
 class TaskWriter(ABC):
@@ -171,6 +174,27 @@ class Committer(ABC):
     def landed_offsets(self, epoch: Epoch) -> str | None:
         """Return the `Epoch.offsets` of an epoch that is visible already; None (default) = unknown."""
         return None
+
+    def lacks(self, epoch: Epoch, last: int | None) -> bool:
+        """Return True if the target lacks an epoch.
+
+        Args:
+            epoch: The epoch.
+            last: The target's last epoch, as `last_epoch` has just returned it.
+
+        Raises:
+            StorageError: If the target has the epoch, and not with the rows that the checkpoint has planned for it.
+        """
+        if last is None or last < epoch.number:
+            return True
+        landed = self.landed_offsets(epoch)
+        if landed == epoch.offsets or (landed is None and last == epoch.number):
+            return False
+        raise StorageError(
+            f"epoch {epoch.number} is in {self} already, but not known to have the rows that the checkpoint has "
+            f"planned for it (the last epoch there is {last}): the checkpoint is an old copy, or has lost entries",
+            hint='restore its newest copy; or start over: fresh=True, with into="replace" to empty the target first',
+        )
 
     def snapshot_id(self, epoch: Epoch) -> int | None:
         """Return the snapshot of the target with which an epoch became visible; None (default) = it has none."""

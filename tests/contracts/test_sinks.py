@@ -21,9 +21,14 @@ from volley import (
     FileSink,
     FileSource,
     FunctionSink,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
     MemorySink,
     Metrics,
     SourceContext,
+    col,
+    concat_str,
 )
 from volley.epoch import WriteResult
 from volley.formats.files import FileFormat
@@ -44,16 +49,18 @@ class Case:
         visible: The ids of all rows shown so far.
         remembers: Whether it knows after a restart which epochs it has shown.
         folder: Where its files are, if it has any.
+        state: The folder of what it keeps with the checkpoint.
     """
 
     sink: Sink
     visible: Callable[[], list[int]]
     remembers: bool = True
     folder: Path | None = None
+    state: str = ""
 
     def open(self) -> Committer:
         """As a new driver does."""
-        return self.sink.open(SinkContext("job", SCHEMA, Metrics()))
+        return self.sink.open(SinkContext("job", SCHEMA, Metrics(), state=self.state))
 
 
 def files(format: FileFormat, folder: Path) -> Case:
@@ -95,12 +102,25 @@ def console(capsys: pytest.CaptureFixture[str]) -> Case:
     return Case(ConsoleSink(), visible, remembers=False)
 
 
-@pytest.fixture(params=["console", "function", "memory", "files-csv", "files-json", "files-parquet"])
+def routed(folder: Path) -> Case:
+    config = IcebergSinkConfig(namespace="db", table="all", storage=IcebergStorage.Local(str(folder / "lake")))
+    sink = IcebergSink(config).routed(concat_str("part", (col("id") % 2).cast("string")))
+
+    def visible() -> list[int]:
+        catalog = config.ref.load_catalog()
+        tables = [catalog.load_table(name) for name in catalog.list_tables("db")] if catalog.list_namespaces() else []
+        return sorted(id for table in tables for id in table.scan().to_arrow()["id"].to_pylist())
+
+    return Case(sink, visible, remembers=False, state=str(folder / "state"))
+
+
+@pytest.fixture(params=["console", "function", "memory", "routed", "files-csv", "files-json", "files-parquet"])
 def case(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Case:
     kind, _, format = request.param.partition("-")
     if kind == "files":
         return files(format, tmp_path / "out")
-    return {"console": lambda: console(capsys), "function": function, "memory": in_memory}[kind]()
+    known = {"console": lambda: console(capsys), "function": function, "memory": in_memory}
+    return {**known, "routed": lambda: routed(tmp_path)}[kind]()
 
 
 @pytest.fixture(params=["csv", "json", "parquet"])
@@ -249,7 +269,7 @@ def test_two_attempts_of_one_task_do_not_collide(case: Case) -> None:
 
 def test_two_queries_share_a_target(case: Case) -> None:
     epochs = [EPOCH, Epoch(str(uuid.UUID(int=2)), 0)]
-    committers = [case.open(), case.open()]
+    committers = [case.open(), replace(case, state=f"{case.state}-2").open()]
     results = [write(committers[i], epochs[i], [batch(i)]) for i in range(2)]
     for committer, epoch, result in zip(committers, epochs, results, strict=True):
         committer.commit(epoch, result)

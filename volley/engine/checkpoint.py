@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import posixpath
@@ -13,6 +14,7 @@ from urllib.parse import quote
 
 from volley.errors import ConfigError, PlanError, StorageError
 from volley.plan import nodes
+from volley.sink import Sink
 from volley.spark.log import COMMITS, METADATA, OFFSETS, STATE, SparkLog, metadata_of, usable
 from volley.storage.durable import write_durably
 
@@ -112,6 +114,11 @@ class Checkpoint:
     def begun(self) -> bool:
         """True if Spark has planned an epoch in it."""
         return self.log.last_planned is not None
+
+    def state_of(self, sink: Sink) -> str:
+        """Return the folder for what a sink remembers; by its target, since a pipeline's sinks may change places."""
+        name = hashlib.sha256((sink.target or sink.label).encode()).hexdigest()[:16]
+        return f"{self.url}/{_OURS}/sink-{name}"
 
     def check_ours(self) -> None:
         """Raise PlanError if the checkpoint in the folder is another program's."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from volley.engine.dead_letters import DeadLetterSinks
 from volley.engine.landed import Landed
 from volley.epoch import Epoch, WriteResult
-from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, StorageError, VolleyError
+from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, VolleyError
 from volley.metrics import Metrics
 from volley.sink import Committer, ExecutorTask
 from volley.source import Split
@@ -203,16 +203,7 @@ class Epochs:
     def _needs_epoch(self, committer: Committer, epoch: Epoch) -> bool:
         last = committer.last_epoch(epoch.query_id)
         self.landed.check(committer, last)
-        if last is None or last < epoch.number:
-            return True
-        landed = committer.landed_offsets(epoch)
-        if landed == epoch.offsets or (landed is None and last == epoch.number):
-            return False
-        raise StorageError(
-            f"epoch {epoch.number} is in {committer} already, but not known to have the rows that the checkpoint has "
-            f"planned for it (the last epoch there is {last}): the checkpoint is an old copy, or has lost entries",
-            hint='restore its newest copy; or start over: fresh=True, with into="replace" to empty the target first',
-        )
+        return committer.lacks(epoch, last)
 
     def _write_and_commit(
         self, frame: DataFrame, epoch: Epoch, due: list[bool], landed: list[list[WriteResult]]

@@ -87,7 +87,14 @@ def launch(
     executor_tasks = [ExecutorTasks(spark, start.name, counters, metrics.of_sink(sink.label)) for sink in sinks]
     beside = partial(run_beside, spark)
     committers = [
-        sink.open(SinkContext(start.name, step.schema, run.metrics, run, sink.target in known, run_beside=beside))
+        sink.open(
+            SinkContext(
+                *(start.name, step.schema, run.metrics, run),
+                resumed=sink.target in known,
+                run_beside=beside,
+                state=checkpoint.state_of(sink),
+            )
+        )
         for sink, step, run in zip(sinks, plan.tasks.sinks, executor_tasks, strict=True)
     ]
     targets = DeadLetterSinks.open(writes, start.name, metrics, known)

@@ -27,6 +27,7 @@ from volley.iceberg.maintain.values import (
 )
 from volley.iceberg.maintenance import Maintenance
 from volley.iceberg.modes import Append, Overwrite, Upsert
+from volley.iceberg.routed import RoutedSink
 from volley.iceberg.schema.converter import TypeConverter
 from volley.iceberg.sink import IcebergSink
 from volley.iceberg.source import IcebergSource
@@ -68,6 +69,7 @@ __all__ = [
     "Partitioning",
     "Ref",
     "RestCatalog",
+    "RoutedSink",
     "S3Storage",
     "SchemaEvolution",
     "Snapshot",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from volley.checks import keep, of_type
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Upsert
+from volley.iceberg.route.keys import KeyFieldsLike
+from volley.iceberg.routed import RoutedSink
+from volley.plan.expressions import Expr
 from volley.registry import SINKS, load
 from volley.sink import Committer, Sink, SinkContext
 
@@ -77,6 +81,56 @@ class IcebergSink(Sink):
             return None
         table = self.config.dead_letter_table
         return IcebergSink(table) if table else self._files(target)
+
+    def routed(
+        self,
+        route: str | Expr | None = None,
+        *,
+        key_fields: KeyFieldsLike = None,
+        create: bool = True,
+        rows: str | None = None,
+        omit: Sequence[str] = (),
+        limit: int = 500,
+        max_open_writers: int = 100,
+        commits_at_once: int = 8,
+        on_error: Literal["fail", "park"] = "fail",
+    ) -> RoutedSink:
+        """Return a sink that writes each row to the table that its columns name, with this sink's settings.
+
+        Each table gets one commit an epoch, with the epoch's mark: rows are in it exactly once. The tables are not
+        committed together: a reader may see an epoch in one table before it is in another.
+
+        Args:
+            route: The tables' names as a template with columns in braces, ``"{namespace}.{table}"``, or an expression
+                such as ``col("type").str.lower()``. A name without a dot is in the config's namespace. None = the
+                config's `table` is the template.
+            key_fields: The key columns for upserts: of all tables, or of each, ``{"orders": ["id"]}``, where others are
+                appended to; ``"primary_key"`` = those that `pack_rows` notes, appended to without. None = the config's
+                commit mode for all.
+            create: True makes tables that are missing; False: a row for one is an error.
+            rows: The column of packed rows (`pack_rows`): each table has the columns of its packed rows, and new
+                columns are added as they come. None = each table has the stream's columns.
+            omit: Columns that are not written, such as those that only name the table.
+            limit: The most tables; rows for one more fail the job.
+            max_open_writers: The most tables with an open file in one task. Beyond it the table that was idle longest
+                closes its file, so that its rows are in more and smaller files.
+            commits_at_once: The most tables that are committed at the same time.
+            on_error: What to do if a table can't take its rows, because it is gone, replaced, or of another schema.
+                ``"fail"``: the job fails, after the other tables have the epoch. ``"park"``: its rows are kept with the
+                checkpoint while the others go on, and are committed, epoch by epoch, once the table can take them.
+
+        Raises:
+            ConfigError: If a setting is wrong.
+
+        Example:
+            >>> from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergStorage
+            >>> config = IcebergSinkConfig(namespace="lake", table="all", storage=IcebergStorage.Local("/tmp/lake"))
+            >>> IcebergSink(config).routed("{kafka_topic}", omit=["kafka_topic"], on_error="park")
+            RoutedSink('{kafka_topic}', Append(), omit=['kafka_topic'], on_error='park')
+        """
+        config = self.config.with_create_table(create)
+        limits = {"limit": limit, "max_open_writers": max_open_writers, "commits_at_once": commits_at_once}
+        return RoutedSink.of(self, config, route, key_fields, rows=rows, omit=omit, on_error=on_error, **limits)
 
     def table(self) -> Table:
         """Load the table's current metadata and return it as pyiceberg's ``Table``, to look at what was written.

@@ -34,7 +34,9 @@ _BOUNDED = {
 }
 
 
-def open_table(config: IcebergSinkConfig, stream: pa.Schema, create: bool = True) -> tuple[Catalog, Table]:
+def open_table(
+    config: IcebergSinkConfig, stream: pa.Schema, create: bool = True, catalog: Catalog | None = None
+) -> tuple[Catalog, Table]:
     """Return the catalog and the table of a sink, ready for rows of the Arrow schema `stream`.
 
     Schema changes that the rows need are checked here, and made with the first rows.
@@ -43,6 +45,7 @@ def open_table(config: IcebergSinkConfig, stream: pa.Schema, create: bool = True
         config: The sink's settings.
         stream: The rows' schema.
         create: False if the job has written to the table before: a missing table is an error then.
+        catalog: The catalog, if it is open already.
 
     Raises:
         CatalogError: If the catalog can't be reached or rejects a request.
@@ -55,10 +58,10 @@ def open_table(config: IcebergSinkConfig, stream: pa.Schema, create: bool = True
     if isinstance(mode, Upsert):
         check_keys(mode, stream)
     # Safe to retry: each step finds the namespace or table that an earlier attempt created.
-    catalog, table = retry_reads(lambda: _open(config, stream, create))
+    opened, table = retry_reads(lambda: _open(config, stream, create, catalog))
     if isinstance(mode, Overwrite):
         check_named(mode, evolution(config, table, stream).of(table))
-    return catalog, table
+    return opened, table
 
 
 def check_table(config: IcebergSinkConfig, stream: pa.Schema | None) -> None:
@@ -108,8 +111,8 @@ def _new_layout(config: IcebergSinkConfig, stream: pa.Schema) -> tuple[Schema, P
     return schema, spec_of(config.partitioning, schema)
 
 
-def _open(config: IcebergSinkConfig, stream: pa.Schema, create: bool) -> tuple[Catalog, Table]:
-    catalog = config.ref.load_catalog()
+def _open(config: IcebergSinkConfig, stream: pa.Schema, create: bool, catalog: Catalog | None) -> tuple[Catalog, Table]:
+    catalog = catalog or config.ref.load_catalog()
     with config.ref.errors():
         try:
             table = catalog.load_table(config.identifier)

@@ -1,0 +1,62 @@
+"""Rows with a schema of their own as one binary value: an Arrow IPC stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from volley.errors import SourceError
+
+__all__ = ["key_fields_of", "pack_rows", "unpack_rows"]
+
+_KEY_FIELDS = b"volley.key_fields"
+
+
+def pack_rows(rows: pa.RecordBatch | pa.Table, key_fields: Sequence[str] = ()) -> bytes:
+    """Return rows as one binary value, for a column of a stream whose rows belong to tables of different schemas.
+
+    `RoutedSink` writes such values with ``rows="<column>"``: each to the table that the other columns name, with the
+    columns of the packed rows.
+
+    Args:
+        rows: The rows.
+        key_fields: The columns of the table's primary key, for ``key_fields="primary_key"``.
+
+    Example:
+        >>> packed = pack_rows(pa.record_batch({"id": [1, 2]}), key_fields=["id"])
+        >>> [batch.num_rows for batch in unpack_rows(packed)]
+        [2]
+    """
+    metadata = {_KEY_FIELDS: json.dumps(list(key_fields)).encode()} if key_fields else None
+    batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+    schema = rows.schema.with_metadata(metadata)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch.replace_schema_metadata(metadata))
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def unpack_rows(value: Any) -> list[pa.RecordBatch]:
+    """Return the rows of a value of `pack_rows`, without copies of their columns.
+
+    Args:
+        value: The bytes, or an Arrow buffer.
+
+    Raises:
+        SourceError: If they are not an Arrow stream.
+    """
+    try:
+        with pa.ipc.open_stream(value) as stream:
+            return list(stream)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise SourceError(f"packed rows can't be read: {error}", hint="pack_rows(batch) makes them") from error
+
+
+def key_fields_of(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the key columns that `pack_rows` has noted in a schema; empty = none."""
+    return tuple(json.loads((schema.metadata or {}).get(_KEY_FIELDS, b"[]")))

@@ -1,0 +1,126 @@
+"""The tables of a routed sink, kept with the job's checkpoint: which keys map to which table, each once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from volley.errors import ConfigError, PlanError
+from volley.iceberg.route.names import SEPARATOR, TableNames
+from volley.storage.durable import write_durably
+from volley.storage.paths import filesystem
+from volley.storage.remembered import damaged
+
+__all__ = ["EarlierRows", "KnownTable", "KnownTables"]
+
+EarlierRows = Literal["keep", "refuse", "delete"]
+"""What to do with a table that has rows of earlier queries of the job when its first rows come."""
+
+
+@dataclass
+class KnownTable:
+    """One table.
+
+    Args:
+        number: Its number, by which the files of its parked rows are found.
+        key: The key of its rows.
+        identifier: Its namespace and name.
+        uuid: Its uuid; None = no row has been written to it yet.
+        key_fields: The primary key that its packed rows have told.
+    """
+
+    number: int
+    key: str
+    identifier: tuple[str, ...]
+    uuid: str | None = None
+    key_fields: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Namespace and name, joined by dots."""
+        return ".".join(self.identifier)
+
+
+@dataclass
+class KnownTables:
+    """All tables of a sink. `save` writes them to the sink's state folder.
+
+    Args:
+        url: The URL of the file.
+        tables: The tables by the key of their rows.
+        earlier_rows: What to do with rows of earlier queries.
+    """
+
+    url: str
+    tables: dict[str, KnownTable] = field(default_factory=dict)
+    earlier_rows: EarlierRows = "keep"
+    _written: bytes = b""
+
+    @classmethod
+    def load(cls, state: str) -> KnownTables:
+        """Read the tables of a state folder; none if it has none yet.
+
+        Raises:
+            StorageError: If the file is damaged.
+        """
+        url = f"{state}/tables.json"
+        files, path = filesystem(url, {})
+        if not files.exists(path):
+            return cls(url)
+        try:
+            record: dict[str, Any] = json.loads(files.cat_file(path))
+            tables = [_table(number, **values) for number, values in enumerate(record["tables"])]
+        except (ValueError, KeyError, TypeError) as error:
+            raise damaged(path, "is damaged") from error
+        return cls(url, {table.key: table for table in tables}, record["earlier_rows"])
+
+    def save(self) -> None:
+        """Write the tables, unless they are written already.
+
+        Raises:
+            OSError: If the file can't be written.
+        """
+        tables = [asdict(table) for table in self.tables.values()]
+        for table in tables:
+            del table["number"]
+        record = json.dumps({"earlier_rows": self.earlier_rows, "tables": tables}).encode()
+        if record != self._written:
+            write_durably(*filesystem(self.url, {}), record)
+            self._written = record
+
+    def add(self, keys: Iterable[str], names: TableNames, limit: int) -> list[KnownTable]:
+        """Add the tables of new keys, and return them.
+
+        Raises:
+            PlanError: If two keys name one table; catalogs that ignore case count.
+            ConfigError: If there are more tables than the limit.
+        """
+        known = {table.name.casefold(): table for table in self.tables.values()}
+        new: list[KnownTable] = []
+        for key in sorted(keys):
+            table = KnownTable(len(self.tables) + len(new), key, names.identifier(key))
+            other = known.setdefault(table.name.casefold(), table)
+            if other is not table:
+                raise PlanError(
+                    f"rows of {_shown(key)} and of {_shown(other.key)} both name table {table.name} "
+                    "(upper and lower case are the same for some catalogs)",
+                    hint='tell them apart in the route, or join them on purpose: routed(col("name").str.lower())',
+                )
+            new.append(table)
+        if len(known) > limit:
+            raise ConfigError(
+                f"rows name {len(known)} tables, and the limit is {limit}; the last one is {new[-1].name}",
+                hint="raise the sink's limit, or route by a column with fewer values",
+            )
+        self.tables.update({table.key: table for table in new})
+        return new
+
+
+def _table(number: int, identifier: list[str], key_fields: list[str], **values: Any) -> KnownTable:
+    return KnownTable(number, identifier=tuple(identifier), key_fields=tuple(key_fields), **values)
+
+
+def _shown(key: str) -> str:
+    return repr(key.replace(SEPARATOR, ", "))

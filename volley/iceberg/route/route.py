@@ -1,0 +1,329 @@
+"""One table of a routed sink, on the driver: makes it, lets it grow, commits to it, parks what it can't take."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from volley.epoch import Epoch, WriteResult
+from volley.errors import (
+    CatalogAuthError,
+    CommitConflictError,
+    CommitError,
+    CommitStateUnknownError,
+    ConfigError,
+    LayoutChangedError,
+    PlanError,
+    SchemaMismatchError,
+    SourceError,
+    StorageError,
+    TableNotFoundError,
+    VolleyError,
+)
+from volley.formats.packed_rows import key_fields_of
+from volley.iceberg.commit.committer import IcebergCommitter
+from volley.iceberg.commit.tables import open_table
+from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.route.backlog import Backlog
+from volley.iceberg.route.keys import KeyFields
+from volley.iceberg.route.known import EarlierRows, KnownTable
+from volley.iceberg.route.lanes import Lane
+from volley.iceberg.route.parking import ParkedRows, Unpark, delete_parked
+from volley.iceberg.schema.types import arrow_schema
+from volley.sink import ExecutorTask, SinkContext
+from volley.task.failpoints import reach
+
+__all__ = ["Route", "RouteSettings"]
+
+_log = logging.getLogger(__name__)
+# Credentials that a catalog vends last 15 minutes at least.
+_FRESH_SECONDS = 300.0
+# The numbers of ExecutorTasks in the names of data files; above those of an epoch's tasks.
+_UNPARKING = 50_000
+_OF_THE_TABLE = (
+    *(CatalogAuthError, CommitError, ConfigError, PlanError, SchemaMismatchError, SourceError, StorageError),
+    TableNotFoundError,
+)
+
+
+@dataclass(frozen=True)
+class RouteSettings:
+    """What all tables of a sink have in common.
+
+    Args:
+        config: The settings of the tables.
+        key_fields: The key columns of each.
+        on_error: What to do with rows of a table that can't take them.
+        schema: The schema of the rows of every table; None = packed rows have their own.
+        context: The sink's context, whose `run` gathers the tasks of several tables.
+    """
+
+    config: IcebergSinkConfig
+    key_fields: KeyFields
+    on_error: Literal["fail", "park"]
+    schema: pa.Schema | None
+    context: SinkContext
+
+
+class Route:
+    """One table. Its lane calls all methods that reach the catalog.
+
+    A table that no row was written to yet is not open: its first rows are parked, and it is made when they are
+    committed, with their schema.
+
+    Args:
+        known: The table.
+        settings: What it has in common with the others.
+        lane: The lane that it belongs to.
+        backlog: The epochs that wait.
+        earlier_rows: What to do with rows of earlier queries of the job.
+    """
+
+    def __init__(
+        self, known: KnownTable, settings: RouteSettings, lane: Lane, backlog: Backlog, earlier_rows: EarlierRows
+    ) -> None:
+        self.known = known
+        self.fault: VolleyError | None = None
+        self.is_due = True
+        self.writer: bytes | None = None
+        self._settings = settings
+        self._lane = lane
+        self._backlog = backlog
+        self._earlier_rows = earlier_rows
+        self._schema = settings.schema
+        self._committer: IcebergCommitter | None = None
+        self._last: int | None = None
+        self._loaded = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """The rows that are parked."""
+        return self._backlog.rows
+
+    @property
+    def parked_urls(self) -> list[str]:
+        """The files of the rows that are parked."""
+        return [file.url for files in self._backlog.epochs.values() for file in files]
+
+    def prepare(self, epoch: Epoch) -> None:
+        """Get ready for an epoch: open a table that has rows, commit what waits for it, make its `writer`.
+
+        Raises:
+            VolleyError: If that fails, and its rows are not to be parked.
+        """
+        self.is_due, self.writer = True, None if self.fault else self.writer
+        if self.known.uuid is not None:
+            self._attempt(lambda: self._prepare(epoch))
+
+    def _prepare(self, epoch: Epoch) -> None:
+        if self._committer is None or self.fault is not None:
+            self._open(epoch.query_id)
+        elif time.monotonic() - self._loaded > _FRESH_SECONDS:
+            self._reload(epoch.query_id)
+        self._catch_up()
+        assert self._committer is not None
+        self.is_due = self._committer.lacks(epoch, self._last)
+        self.writer = self.writer or pickle.dumps((self._committer.writer(epoch), self._schema))
+
+    def open_new(self, epoch: Epoch, files: Sequence[Any]) -> None:
+        """Make or open the table for rows that are parked, before anything is committed.
+
+        Raises:
+            LayoutChangedError: If tasks have also written files without columns that the parked rows add.
+            VolleyError: As for `prepare`.
+        """
+        parked = [file for file in files if isinstance(file, ParkedRows)]
+        if self.fault is not None or not parked:
+            return
+        before = self._committer
+        self._attempt(lambda: self._learn(epoch.query_id, parked))
+        if self._committer is not before and len(parked) < len(files):
+            raise LayoutChangedError(f"table {self.known.name} gets columns in the midst of epoch {epoch.number}")
+
+    def land(self, epoch: Epoch, files: Sequence[Any]) -> None:
+        """Commit the rows of an epoch in one snapshot, or add them to the backlog.
+
+        Args:
+            epoch: The epoch.
+            files: The files that its tasks wrote, in their order.
+
+        Raises:
+            LayoutChangedError: If the rows must be written again: for another layout, or to be parked.
+            VolleyError: If the commit failed, and the rows are not to be parked.
+        """
+        if self._settings.on_error == "park" and all(isinstance(file, ParkedRows) for file in files):
+            if self.fault is not None or self._backlog.epochs or not self._attempt(lambda: self._commit(epoch, files)):
+                self._backlog.add(epoch, files)
+            return
+        try:
+            self._commit(epoch, files)
+        except VolleyError as error:
+            if not self._parks(error):
+                raise
+            raise LayoutChangedError(f"rows for table {self.known.name} are to be parked", hint=None) from error
+
+    def abort(self, epoch: Epoch, files: Sequence[Any]) -> None:
+        """Delete the files of an epoch that has not landed; must not raise."""
+        delete_parked([file for file in files if isinstance(file, ParkedRows)])
+        written = tuple(file for file in files if not isinstance(file, ParkedRows))
+        if self._committer is not None and written:
+            self._committer.abort(epoch, [WriteResult(committables=written)])
+
+    def orphans(self, epoch: Epoch) -> Sequence[str]:
+        """Return the data files of dead attempts of an epoch."""
+        return () if self._committer is None else self._committer.orphans(epoch)
+
+    def _attempt(self, work: Callable[[], None]) -> bool:
+        """Do work on the table; return False if it failed and the table's rows are parked from now on."""
+        try:
+            work()
+        except VolleyError as error:
+            if not self._parks(error):
+                raise
+            return False
+        self.fault = None
+        return True
+
+    def _parks(self, error: VolleyError) -> bool:
+        """Return True, and note the fault, if an error is this table's own and its rows are to be parked."""
+        is_own = isinstance(error, _OF_THE_TABLE) and not isinstance(
+            error, CommitConflictError | CommitStateUnknownError
+        )
+        if self._settings.on_error != "park" or not is_own:
+            return False
+        if self.fault is None or self.fault.message != error.message:
+            _log.warning("rows for table %s are parked until it can take them: %s", self.known.name, error)
+        self.fault, self.writer = error, None
+        return True
+
+    def _catch_up(self) -> None:
+        """Commit the epochs that wait, the oldest first, each as its own."""
+        for epoch, parked in list(self._backlog.epochs.items()):
+            self._commit(epoch, parked)
+            reach("after-catching-up", epoch.number)
+            self._backlog.remove(epoch)
+            _log.info("epoch %d, which was parked, is in table %s", epoch.number, self.known.name)
+
+    def _commit(self, epoch: Epoch, files: Sequence[Any]) -> None:
+        parked = [file for file in files if isinstance(file, ParkedRows)]
+        self._learn(epoch.query_id, parked)
+        committer = self._committer
+        assert committer is not None
+        if committer.lacks(epoch, self._last):
+            results = [WriteResult(committables=tuple(self._unparked(epoch, files)))]
+            try:
+                committer.commit(epoch, results)
+            except VolleyError as error:
+                self._after(error, epoch, results if parked else [])
+                raise
+            self._last = epoch.number
+        delete_parked(parked)
+
+    def _after(self, error: VolleyError, epoch: Epoch, results: Sequence[WriteResult]) -> None:
+        """Undo a failed commit: delete what was written from parked rows, unless it may be in the table."""
+        if isinstance(error, LayoutChangedError):
+            self._reload(epoch.query_id)
+        if self._committer is not None and not isinstance(error, CommitStateUnknownError):
+            self._committer.abort(epoch, results)
+
+    def _unparked(self, epoch: Epoch, files: Sequence[Any]) -> list[Any]:
+        """Return the same files, with data files in place of parked ones."""
+        assert self._committer is not None
+        parked = [file for file in files if isinstance(file, ParkedRows)]
+        if not parked:
+            return list(files)
+        writer = pickle.dumps(self._committer.writer(epoch))
+        tasks: list[ExecutorTask] = [Unpark(writer, file, _UNPARKING + number) for number, file in enumerate(parked)]
+        results = iter(self._settings.context.run(tasks))
+        written = ((next(results).committables if isinstance(file, ParkedRows) else (file,)) for file in files)
+        return [file for group in written for file in group]
+
+    def _learn(self, query_id: str, parked: Sequence[ParkedRows]) -> None:
+        """Open the table for the rows it knows and these; make it if it is not there."""
+        schemas = [file.arrow_schema for file in parked]
+        known = self.known.key_fields
+        for schema in schemas:
+            self.known.key_fields = key_fields_of(schema) or self.known.key_fields
+        grown = self._schema
+        if self._settings.schema is None:
+            if grown is None and self.known.uuid is not None:
+                grown = self._schema_of_table()
+            grown = _joined([*([] if grown is None else [grown]), *schemas])
+        if self._committer is None or self.fault or grown != self._schema or known != self.known.key_fields:
+            self._schema = grown
+            self._open(query_id)
+
+    def _open(self, query_id: str) -> None:
+        """Open the table, and make it if it has no uuid yet."""
+        known = self.known
+        if self._schema is None:
+            self._schema = self._schema_of_table()
+        config = self._config
+        catalog, table = open_table(config, self._schema, create=known.uuid is None, catalog=self._lane.catalog)
+        context = replace(self._settings.context, schema=self._schema)
+        committer = IcebergCommitter(catalog, table, config, context)
+        if known.uuid is None:
+            self._settle_earlier_rows(committer, query_id)
+        elif known.uuid != committer.identity:
+            raise PlanError(
+                f"table {known.name} was dropped and made again: rows written before are not in it "
+                f"(its uuid was {known.uuid}, now {committer.identity})",
+                hint="put the old table back; or start over with fresh=True",
+            )
+        self._last = committer.last_epoch(query_id)
+        known.uuid = committer.identity
+        self._committer, self._loaded, self.writer = committer, time.monotonic(), None
+
+    def _reload(self, query_id: str) -> None:
+        """Load the table's metadata and credentials again; its writer is made anew."""
+        assert self._committer is not None
+        self._last = self._committer.last_epoch(query_id)
+        self._loaded, self.writer = time.monotonic(), None
+
+    def _settle_earlier_rows(self, committer: IcebergCommitter, query_id: str) -> None:
+        if self._earlier_rows == "delete":
+            committer.clear()
+        elif self._earlier_rows == "refuse" and (earlier := committer.earlier_rows(query_id)):
+            raise PlanError(
+                f"{earlier}, and this checkpoint has written nothing there yet: rows would be there twice",
+                hint='start over with into="replace", which empties each table before its first rows, or into="append"',
+            )
+
+    @property
+    def _config(self) -> IcebergSinkConfig:
+        known, settings = self.known, self._settings
+        mode = settings.key_fields.mode_of(known.identifier, known.key_fields)
+        return replace(settings.config, namespace=known.identifier[:-1], table=known.identifier[-1], commit_mode=mode)
+
+    def _schema_of_table(self) -> pa.Schema:
+        with self._config.ref.errors():
+            try:
+                return _plain(self._lane.catalog.load_table(self.known.identifier))
+            except NoSuchTableError as error:
+                raise TableNotFoundError(
+                    f"table {self.known.name} is gone, which this job has filled so far", hint="restore it"
+                ) from error
+
+
+def _plain(table: Table) -> pa.Schema:
+    """Return the schema of a table's rows without field ids."""
+    return pa.schema([field.remove_metadata() for field in arrow_schema(table.schema())])
+
+
+def _joined(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """Return one schema with the columns of all, and of each the widest type."""
+    try:
+        return pa.unify_schemas([schema.remove_metadata() for schema in schemas], promote_options="permissive")
+    except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+        raise SchemaMismatchError(
+            f"rows of one table have columns whose types don't fit each other: {error}",
+            hint="write them under another column's name, or to another table",
+        ) from error
