@@ -119,8 +119,13 @@ def case(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureF
     kind, _, format = request.param.partition("-")
     if kind == "files":
         return files(format, tmp_path / "out")
-    known = {"console": lambda: console(capsys), "function": function, "memory": in_memory}
-    return {**known, "routed": lambda: routed(tmp_path)}[kind]()
+    known: dict[str, Callable[[], Case]] = {
+        "console": lambda: console(capsys),
+        "function": function,
+        "memory": in_memory,
+        "routed": lambda: routed(tmp_path),
+    }
+    return known[kind]()
 
 
 @pytest.fixture(params=["csv", "json", "parquet"])

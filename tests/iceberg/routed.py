@@ -74,7 +74,7 @@ class Routed:
 
     def epochs(self, name: str) -> list[str]:
         """The epochs of a table's snapshots."""
-        return [snapshot.summary["volley.epoch"] for snapshot in self.table(name).snapshots() if snapshot.summary]
+        return [str(snapshot.summary["volley.epoch"]) for snapshot in self.table(name).snapshots() if snapshot.summary]
 
     @property
     def parked(self) -> list[str]:

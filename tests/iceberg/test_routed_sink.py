@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from volley import (
     col,
     pack_rows,
 )
-from volley.iceberg import Partitioning, Upsert
+from volley.iceberg import Partitioning, RoutedSink, Upsert
 from volley.iceberg.route.committer import RoutedCommitter
 
 ENVELOPE = pa.schema({"shop": pa.string(), "rows": pa.binary()})
@@ -310,16 +310,20 @@ def test_a_job_that_starts_over(lake: Routed) -> None:
 
 
 def test_what_it_refuses(lake: Routed) -> None:
-    sink = IcebergSink(lake.config)
+    routed: Callable[..., RoutedSink] = IcebergSink(lake.config).routed
     for route in ("orders", "{}", "{a", "{shop!r}", 3):
         with pytest.raises(ConfigError, match="route"):
-            sink.routed(route)  # type: ignore[arg-type]
-    for settings in ({"limit": 0}, {"on_error": "skip"}, {"key_fields": "primary_key"}, {"rows": "r", "omit": ["a"]}):
+            routed(route)
+    wrong: list[dict[str, Any]]
+    wrong = [{"limit": 0}, {"on_error": "skip"}, {"key_fields": "primary_key"}, {"rows": "r", "omit": ["a"]}]
+    for settings in wrong:
         with pytest.raises(ConfigError):
-            sink.routed(**settings)  # type: ignore[arg-type]
-    for settings in ({"omit": ["shp"]}, {"rows": "shop"}, {"key_fields": ["price"]}, {"omit": SCHEMA.names}):
+            routed(**settings)
+    unfit: list[dict[str, Any]]
+    unfit = [{"omit": ["shp"]}, {"rows": "shop"}, {"key_fields": ["price"]}, {"omit": SCHEMA.names}]
+    for settings in unfit:
         with pytest.raises(ConfigError):
-            sink.routed(**settings).check(SCHEMA)  # type: ignore[arg-type]
+            routed(**settings).check(SCHEMA)
     with pytest.raises(ConfigError, match="type double"):
-        sink.routed(col("price")).check(SCHEMA)
-    assert Upsert(["id"]) in sink.routed(key_fields=["id"]).key_fields.modes
+        routed(col("price")).check(SCHEMA)
+    assert routed(key_fields=["id"]).key_fields.modes == [Upsert(["id"])]

@@ -14,6 +14,7 @@ __all__ = [
         "LOG",
         "MANIFEST_POINTS",
         "POINTS",
+        "ROUTE_POINTS",
         "SLOT_POINTS",
         "STATISTICS_POINTS",
         "TASK_POINTS",
@@ -65,6 +66,10 @@ is done. The number after the @ is that of the commit, and for ``in-rewrite`` th
 STATISTICS_POINTS = ("before-statistics-commit", "after-statistics-commit")
 """The failpoints of a computation of statistics: their file is written, and is not committed; it is. The number after
 the @ is 0."""
+
+ROUTE_POINTS = ("after-route-1", "after-catching-up")
+"""The failpoints of a sink with many tables: after the first (second, …) table has the epoch; after a table has an
+epoch that was parked, before it leaves the backlog."""
 
 DELETE_POINTS = ("in-delete-merge", "after-delete-merge", "before-delete-commit", "after-delete-commit")
 """The failpoints of a rewrite of delete files: a task has written its files, all have; the commit is prepared, is done.

@@ -28,8 +28,8 @@ class KeyFields:
 
     Example:
         >>> keys = KeyFields.of({"orders": ["id"]}, Append())
-        >>> keys.mode_of(("lake", "orders"), ()), keys.mode_of(("lake", "clicks"), ())
-        (Upsert(key_fields=('id',)), Append())
+        >>> keys.mode_of(("lake", "orders"), ()).key_fields, keys.mode_of(("lake", "clicks"), ())
+        (('id',), Append())
     """
 
     mode: CommitMode
@@ -50,13 +50,13 @@ class KeyFields:
         by_table = fields if isinstance(fields, Mapping) else {"": fields}
         keys = cls(mode, {table: names("key_fields", columns) for table, columns in by_table.items()})
         for columns in keys.by_table.values():
-            keys._upsert(columns)
+            _upsert(mode, columns)
         return keys
 
     @property
     def modes(self) -> list[CommitMode]:
         """The commit modes that are known before a row is."""
-        return [self._upsert(columns) for columns in self.by_table.values()] if self.by_table else [self.mode]
+        return [_upsert(self.mode, columns) for columns in self.by_table.values()] if self.by_table else [self.mode]
 
     def mode_of(self, identifier: Sequence[str], own: Sequence[str]) -> CommitMode:
         """Return the commit mode of a table.
@@ -69,7 +69,7 @@ class KeyFields:
             return self.mode
         names = (".".join(identifier), identifier[-1], "")
         columns = own if self.own else next((self.by_table[name] for name in names if name in self.by_table), ())
-        return self._upsert(columns) if columns else Append()
+        return _upsert(self.mode, columns) if columns else Append()
 
     def __repr__(self) -> str:
         if self.own or not self.by_table:
@@ -77,7 +77,8 @@ class KeyFields:
         fields = {table: list(columns) for table, columns in self.by_table.items()}
         return f"key_fields={fields.get('', fields)!r}"
 
-    def _upsert(self, columns: Sequence[str]) -> Upsert:
-        if not columns:
-            raise ConfigError("key_fields name no column", hint='key_fields=["id"]; leave a table out to append to it')
-        return replace(self.mode, key_fields=columns) if isinstance(self.mode, Upsert) else Upsert(columns)
+
+def _upsert(mode: CommitMode, columns: Sequence[str]) -> Upsert:
+    if not columns:
+        raise ConfigError("key_fields name no column", hint='key_fields=["id"]; leave a table out to append to it')
+    return replace(mode, key_fields=columns) if isinstance(mode, Upsert) else Upsert(columns)
