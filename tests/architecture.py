@@ -47,12 +47,14 @@ iceberg.source iceberg.maintain iceberg.changes
 iceberg.sink iceberg.statistics
 iceberg.table_rows
 iceberg.time_travel
+iceberg.views
 iceberg
 engine
 verbs explain
 keyed
 pipeline
 stream
+materialized_view
 environment testing
 volley
 """
@@ -67,6 +69,7 @@ PACKAGES = {
 }
 VALUES = [
     *("*.source", "*.sink", "source", "sink", "epoch", "bad_rows", "rows", "pipeline", "stream", "keyed", "plan.*"),
+    *("materialized_view", "iceberg.views.supported"),
     *("types.names", "types.schemas"),
     *(
         "*.values",

@@ -46,8 +46,11 @@ if TYPE_CHECKING:
     from volley.figures import EpochProgress, Lag
     from volley.formats.packed_rows import pack_rows
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
+    from volley.iceberg.views.following import ViewFollower
+    from volley.iceberg.views.values import ViewPlan, ViewRefresh, ViewSource, ViewStatus, ViewStep
     from volley.keyed import KeyedStream, WindowedStream
     from volley.maintenance import MaintenanceReport, MaintenanceRun
+    from volley.materialized_view import MaterializedView
     from volley.metrics import Metrics, MetricsSnapshot
     from volley.pipeline import Pipeline
     from volley.plan.aggregates import (
@@ -109,6 +112,7 @@ __all__ = [
     "LayoutChangedError",
     "MaintenanceReport",
     "MaintenanceRun",
+    "MaterializedView",
     "MemorySink",
     "MemorySource",
     "Metrics",
@@ -136,6 +140,12 @@ __all__ = [
     "TableNotFoundError",
     "TableReplacedError",
     "TaskWriter",
+    "ViewFollower",
+    "ViewPlan",
+    "ViewRefresh",
+    "ViewSource",
+    "ViewStatus",
+    "ViewStep",
     "VolleyError",
     "WindowedStream",
     "WriteResult",
@@ -192,8 +202,11 @@ _MODULES = {
     "figures": ["EpochProgress", "Lag"],
     "formats.packed_rows": ["pack_rows"],
     "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergSource", "IcebergSourceConfig", "IcebergStorage"],
+    "iceberg.views.following": ["ViewFollower"],
+    "iceberg.views.values": ["ViewPlan", "ViewRefresh", "ViewSource", "ViewStatus", "ViewStep"],
     "keyed": ["KeyedStream", "WindowedStream"],
     "maintenance": ["MaintenanceReport", "MaintenanceRun"],
+    "materialized_view": ["MaterializedView"],
     "metrics": ["Metrics", "MetricsSnapshot"],
     "pipeline": ["Pipeline"],
     "plan.aggregates": [

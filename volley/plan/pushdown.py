@@ -57,6 +57,9 @@ def used_columns(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str
         match step:
             case nodes.Select():
                 return frozenset().union(*map(column_names, step.columns))
+            case nodes.Aggregate(windowing=None):
+                values = (aggregation.value for _, aggregation in step.aggregates if aggregation.value is not None)
+                return frozenset().union(*map(column_names, (*step.keys, *values)))
             case nodes.Filter() | nodes.Rest():
                 own = frozenset(column_names(step.predicate))
             case nodes.WithColumns():
@@ -65,6 +68,8 @@ def used_columns(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str
                 return None if further is None else (further - names).union(*map(column_names, values))
             case nodes.Drop():
                 own = frozenset(step.columns)
+            case nodes.Union():
+                own = frozenset()
             case _:
                 return None
         further = used_after(step)

@@ -18,6 +18,7 @@ __all__ = [
         "SLOT_POINTS",
         "STATISTICS_POINTS",
         "TASK_POINTS",
+        "VIEW_POINTS",
     ),
     *("VARIABLE", "VICTIM"),
     "reach",
@@ -70,6 +71,10 @@ the @ is 0."""
 ROUTE_POINTS = ("after-route-1", "after-catching-up")
 """The failpoints of a sink with many tables: after the first (second, …) table has the epoch; after a table has an
 epoch that was parked, before it leaves the backlog."""
+
+VIEW_POINTS = ("after-view-files", "before-view-commit", "after-view-commit")
+"""The failpoints of a view's refresh: its files are written; its commit is prepared, is done. The number after the @ is
+that of the refresh."""
 
 DELETE_POINTS = ("in-delete-merge", "after-delete-merge", "before-delete-commit", "after-delete-commit")
 """The failpoints of a rewrite of delete files: a task has written its files, all have; the commit is prepared, is done.

@@ -33,5 +33,6 @@ def write_manifests(
         snapshot_id=snapshot_id,
         summary=summary,
         branch=branch,
-        concerned=partial(concerns, paths={file.file_path for file in changes.removed}),
+        concerned=partial(concerns, paths={*(file.file_path for file in changes.removed), *changes.removed_deletes}),
+        removed_deletes=changes.removed_deletes,
     )

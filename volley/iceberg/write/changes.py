@@ -20,11 +20,13 @@ class Changes:
         added: New data files.
         deletes: New position-delete files.
         removed: Data files to remove from the table.
+        removed_deletes: The locations of delete files to remove from it.
     """
 
     added: Sequence[WrittenFile] = ()
     deletes: Sequence[WrittenFile] = ()
     removed: Sequence[DataFile] = ()
+    removed_deletes: Sequence[str] = ()
 
     def __bool__(self) -> bool:
         return bool(self.added or self.deletes or self.removed)

@@ -1,0 +1,325 @@
+"""What a refresh does when its sources, its table or its query are not as it left them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.types import LongType
+
+from tests.views.tables import Known, Query, Row, checked, same, view_of
+from volley import (
+    ConfigError,
+    Environment,
+    ExpressionError,
+    MaterializedView,
+    MemorySource,
+    PlanError,
+    SnapshotExpiredError,
+    SnapshotRolledBackError,
+    TableReplacedError,
+    VolleyError,
+    col,
+    count,
+    count_distinct,
+    max_,
+    min_,
+    sum_,
+    tumbling,
+)
+from volley.iceberg import (
+    IcebergSinkConfig,
+    IcebergTable,
+    SnapshotManager,
+    Upsert,
+    orphan_files,
+)
+
+SCHEMA = pa.schema({"id": pa.int64(), "customer": pa.string(), "price": pa.int64(), "weight": pa.float64()})
+PER_CUSTOMER = Query(
+    lambda orders: orders.key_by("customer").aggregate(n=count(), total=sum_("price"), low=min_("price")),
+    "select customer, count(*) n, sum(price)::bigint total, min(price) low from orders group by customer",
+)
+
+
+def order(number: int, customer: str = "a", price: int = 1, weight: float = 1.0) -> Row:
+    return {"id": number, "customer": customer, "price": price, "weight": weight}
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Iterator[Known]:
+    table = Known(tmp_path, SCHEMA)
+    table.change([order(n, "ab"[n % 2], n) for n in range(10)])
+    yield table
+    table.files.close()
+
+
+@pytest.fixture
+def view(orders: Known) -> MaterializedView:
+    made = view_of(PER_CUSTOMER, {"orders": orders})
+    checked(made, PER_CUSTOMER, {"orders": orders})
+    return made
+
+
+def snapshots(view: MaterializedView) -> list[int]:
+    return [snapshot.snapshot_id for snapshot in view.into.ref.load().snapshots()]
+
+
+def strict(view: MaterializedView) -> MaterializedView:
+    return MaterializedView(view.name, view.query, view.into, strict=True)
+
+
+def test_rows_that_are_only_copied_do_not_change_the_view(orders: Known, view: MaterializedView) -> None:
+    before = snapshots(view)
+    orders.rewrite()
+    done = checked(view, PER_CUSTOMER, {"orders": orders}, "incremental")
+    assert (done.mode, done.snapshot_id, snapshots(view)) == ("incremental", None, before)
+    IcebergTable(orders.files.ref).compact(rewrite_all=True)
+    assert view.refresh("incremental").rows_read == 0
+    # The cursor has moved on: nothing is left to do, and older snapshots may expire.
+    assert view.refresh().mode == "none"
+    assert view.status().is_current
+
+
+def test_changes_of_other_columns_do_not_change_the_view(orders: Known, view: MaterializedView) -> None:
+    orders.change([{**row, "weight": 9.0} for row in orders.rows[:3]], range(3))
+    assert checked(view, PER_CUSTOMER, {"orders": orders}, "incremental").snapshot_id is None
+
+
+def test_each_refresh_is_one_snapshot_that_says_what_it_stands_for(orders: Known, view: MaterializedView) -> None:
+    orders.change([order(10, "c")])
+    orders.change([order(11, "c")], [0])
+    done = checked(view, PER_CUSTOMER, {"orders": orders}, "incremental")
+    head = view.into.ref.load().current_snapshot()
+    assert head is not None
+    assert head.summary is not None
+    assert len(snapshots(view)) == 2
+    assert done.snapshot_id == head.snapshot_id
+    assert str(done.sources["db.t"]) in (head.summary["volley.view.cursor"] or "")
+    assert head.summary["volley.view"] == "view"
+
+
+def rolled_back(orders: Known) -> None:
+    orders.files.table.refresh()
+    first = orders.files.table.snapshots()[0].snapshot_id
+    SnapshotManager(orders.files.ref).rollback_to(first)
+
+
+def test_a_source_that_was_rolled_back(orders: Known, view: MaterializedView) -> None:
+    before = list(orders.rows)
+    orders.change([order(10)], [1])
+    view.refresh()
+    rolled_back(orders)
+    with pytest.raises(SnapshotRolledBackError):
+        strict(view).refresh()
+    assert view.explain().mode == "full"
+    done = view.refresh()
+    assert done.mode == "full"
+    assert "rolled back" in done.reason or "is before" in done.reason
+    assert sum(row["n"] for row in view.into.ref.load().scan().to_arrow().to_pylist()) == len(before)
+
+
+def test_a_source_whose_snapshots_have_expired(orders: Known, view: MaterializedView) -> None:
+    orders.change([order(10)])
+    orders.change([order(11)])
+    SnapshotManager(orders.files.ref).expire_snapshots(retain_last=1, older_than="2100-01-01")
+    orders.files.table.refresh()
+    with pytest.raises(SnapshotExpiredError):
+        strict(view).refresh()
+    done = checked(view, PER_CUSTOMER, {"orders": orders})
+    assert done.mode == "full"
+    assert "expired" in done.reason
+
+
+def test_a_source_that_was_made_anew(orders: Known, view: MaterializedView, tmp_path: Path) -> None:
+    schema = orders.files.table.schema()
+    orders.files.catalog.drop_table("db.t")
+    orders.files.table = orders.files.catalog.create_table("db.t", schema)
+    orders._places = []
+    orders.change([order(1, "z", 5)])
+    with pytest.raises(TableReplacedError):
+        strict(view).refresh()
+    assert checked(view, PER_CUSTOMER, {"orders": orders}).mode == "full"
+
+
+def test_a_column_of_a_source_that_was_renamed_or_is_another_one(orders: Known, view: MaterializedView) -> None:
+    with orders.files.ref.load().update_schema(allow_incompatible_changes=True) as update:
+        update.rename_column("price", "cost")
+    with pytest.raises(ExpressionError, match="price"):
+        view.refresh()
+    with orders.files.ref.load().update_schema(allow_incompatible_changes=True) as update:
+        update.add_column("price", LongType())
+    with pytest.raises(PlanError, match="another one"):
+        strict(view).refresh()
+    assert view.refresh().mode == "full"
+    assert {row["total"] for row in view.into.ref.load().scan().to_arrow().to_pylist()} == {None}
+
+
+def test_another_writer_changes_the_view(orders: Known, view: MaterializedView) -> None:
+    table = view.into.ref.load()
+    table.append(table.scan().to_arrow().slice(0, 1))
+    orders.change([order(10)])
+    with pytest.raises(PlanError, match="another writer"):
+        view.refresh()
+    assert checked(view, PER_CUSTOMER, {"orders": orders}, "full").mode == "full"
+    orders.change([order(11)])
+    assert checked(view, PER_CUSTOMER, {"orders": orders}, "incremental").mode == "incremental"
+
+
+def test_a_table_with_rows_of_its_own_is_not_overwritten(orders: Known, view: MaterializedView) -> None:
+    other = MaterializedView("other", view.query, IcebergSinkConfig.from_table(orders.files.ref))
+    with pytest.raises(VolleyError):
+        other.refresh("full")
+    with pytest.raises(PlanError, match="of view 'view'"):
+        MaterializedView("other", view.query, view.into).refresh("full")
+
+
+def test_maintenance_of_the_views_table(orders: Known, view: MaterializedView) -> None:
+    for number in range(3):
+        orders.change([order(10 + number, "abc"[number], -number)])
+        checked(view, PER_CUSTOMER, {"orders": orders}, "incremental")
+    IcebergTable(view.into.ref).compact(rewrite_all=True)
+    SnapshotManager(view.into.ref).expire_snapshots(retain_last=1, older_than="2100-01-01")
+    orders.change([], [0])
+    assert checked(view, PER_CUSTOMER, {"orders": orders}, "incremental").mode == "incremental"
+
+
+def test_a_changed_query_is_computed_anew(orders: Known, view: MaterializedView) -> None:
+    changed = Query(
+        lambda orders: (
+            orders.filter(col("id") > 2)
+            .key_by("customer")
+            .aggregate(n=count(), total=sum_("price"), low=min_("price"), high=max_("price"))
+        ),
+        "select customer, count(*) n, sum(price)::bigint total, min(price) low, max(price) high from orders "
+        "where id > 2 group by customer",
+    )
+    with pytest.raises(PlanError, match="query of view 'view' has changed"):
+        view_of(changed, {"orders": orders}, strict=True).refresh()
+    done = checked(view_of(changed, {"orders": orders}), changed, {"orders": orders})
+    assert (done.mode, "has changed" in done.reason) == ("full", True)
+    with pytest.raises(PlanError, match="columns that the view's query has not: high"):
+        view.refresh()
+
+
+def test_two_refreshes_at_once(orders: Known, view: MaterializedView, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders.change([order(10, "c")], [0, 1])
+    others = [view]
+
+    def overtaken(point: str, number: int) -> None:
+        if point == "before-view-commit" and others:
+            others.pop().refresh("incremental")
+
+    monkeypatch.setattr("volley.iceberg.views.refresh.reach", overtaken)
+    done = checked(view, PER_CUSTOMER, {"orders": orders}, "incremental")
+    assert (done.mode, len(snapshots(view))) == ("none", 2)
+    assert orphan_files(view.into, 0) == []
+
+
+def test_a_view_of_a_view(orders: Known, view: MaterializedView) -> None:
+    large = Environment().from_source(view.to_source()).filter(col("n") > 4).select("customer", "total")
+    second = MaterializedView("large", large, IcebergSinkConfig.from_table(orders.files.ref.beside("large")))
+    query = Query(
+        lambda orders: large,
+        "select customer, sum(price)::bigint total from orders group by customer having count(*) > 4",
+    )
+    checked(second, query, {"orders": orders})
+    for change in (([order(10, "c")] * 5, []), ([], [0, 2]), ([order(11, "a", 3)], [1])):
+        orders.change(*change)
+        view.refresh("incremental")
+        assert checked(second, query, {"orders": orders}, "incremental").mode == "incremental"
+
+
+def test_floating_sums_are_exact_after_deletes(tmp_path: Path) -> None:
+    query = Query(
+        lambda orders: orders.key_by("customer").aggregate(total=sum_("weight")),
+        "select customer, sum(weight) total from orders group by customer",
+    )
+    table = Known(tmp_path, SCHEMA)
+    made = view_of(query, {"orders": table})
+    table.change([order(1, weight=1e16), order(2, weight=1.0)])
+    checked(made, query, {"orders": table})
+    table.change([order(3, weight=float("inf"))], [0])
+    checked(made, query, {"orders": table}, "incremental")
+    table.change([], [1])
+    assert checked(made, query, {"orders": table}, "incremental").groups_recomputed == 1
+    table.files.close()
+
+
+def test_a_sum_beyond_64_bits(orders: Known, view: MaterializedView) -> None:
+    orders.change([order(10, "a", 2**62), order(11, "a", 2**62)])
+    with pytest.raises(ExpressionError, match="beyond 64 bits"):
+        view.refresh("incremental")
+    orders.change([], [10])
+    checked(view, PER_CUSTOMER, {"orders": orders}, "incremental")
+
+
+def test_many_refreshes_leave_few_files(orders: Known, view: MaterializedView) -> None:
+    for number in range(12):
+        orders.change([order(100 + number, f"c{number}")], [0])
+        checked(view, PER_CUSTOMER, {"orders": orders}, "incremental")
+    table = view.into.ref.load()
+    assert len(list(table.scan().plan_files())) == 1
+
+
+def test_what_a_view_can_not_have(orders: Known) -> None:
+    into = IcebergSinkConfig.from_table(orders.files.ref.beside("view"))
+    refused: list[tuple[Callable[[], Any], type[VolleyError], str]] = [
+        (lambda: Environment().from_source(MemorySource([order(1)])), PlanError, "only an Iceberg table"),
+        (lambda: orders.stream.key_by("id").aggregate(n=count_distinct("price")), PlanError, "count_distinct"),
+        (
+            lambda: orders.stream.key_by("id").window(tumbling("1m"), on="at").aggregate(n=count()),
+            PlanError,
+            "windows of event time",
+        ),
+    ]
+    for build, error, text in refused:
+        with pytest.raises(error, match=text):
+            MaterializedView("view", build(), into)
+    with pytest.raises(PlanError, match="first is not determined"):
+        MaterializedView("view", orders.stream.deduplicate("id"), into).refresh()
+    with pytest.raises(PlanError, match="other rows for the same ones"):
+        MaterializedView("view", orders.stream.map(dict), into, strict=True)
+    with pytest.raises(ConfigError, match="commit_mode"):
+        MaterializedView("view", orders.stream, into.with_commit_mode(Upsert(["id"])))
+    with pytest.raises(ConfigError, match="mode"):
+        MaterializedView("view", orders.stream, into, mode="often")  # type: ignore[arg-type]
+
+
+def test_steps_in_python_are_computed_anew(orders: Known) -> None:
+    query = Query(lambda orders: orders.map(dict).select("id"), "select id from orders")
+    made = view_of(query, {"orders": orders})
+    checked(made, query, {"orders": orders})
+    orders.change([order(10)])
+    done = checked(made, query, {"orders": orders})
+    assert (done.mode, "Python function" in done.reason) == ("full", True)
+    assert not made.explain().steps[1].incremental
+
+
+def test_a_followed_view(orders: Known, view: MaterializedView) -> None:
+    with view.follow(interval=0.05) as following:
+        orders.change([order(10, "c")])
+        while not view.status().is_current:
+            assert not following.wait(0.05)
+    assert not following.is_running
+    same(view, PER_CUSTOMER, {"orders": orders})
+    failing = MaterializedView(view.name, view.query, IcebergSinkConfig.from_table(orders.files.ref))
+    follower = failing.follow(interval=0.05)
+    with pytest.raises(VolleyError):
+        follower.wait(30)
+    assert isinstance(follower.exception, VolleyError)
+
+
+def test_how_far_a_view_is(orders: Known, view: MaterializedView) -> None:
+    assert view.status().is_current
+    orders.change([order(10)])
+    orders.change([order(11)])
+    (source,) = view.status().sources
+    assert (source.table, source.snapshots_behind) == ("db.t", 2)
+    assert source.behind.total_seconds() > 0
+    plan = str(view.explain())
+    assert "groups with changed rows" in plan
+    assert "read IcebergSource('db.t')" in plan

@@ -1,0 +1,97 @@
+"""What a view's table stands for: the snapshots of its sources, in a property written with the rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from pyiceberg.table import Table
+
+from volley.errors import PlanError
+from volley.plan import nodes
+
+__all__ = ["CURSOR", "MODE", "QUERY", "VIEW", "Cursor", "SourcePosition", "fingerprint"]
+
+VIEW = "volley.view"
+"""The view's name: a table property, and in the summary of each of its snapshots."""
+CURSOR = "volley.view.cursor"
+"""The cursor as JSON: a table property, and in the summary of each of the view's snapshots."""
+QUERY = "volley.view.query"
+"""The query as text, a table property for people."""
+MODE = "volley.view.mode"
+"""How a refresh was done, in its snapshot's summary: full or incremental."""
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class SourcePosition:
+    """A source's snapshot.
+
+    Args:
+        table: The table's name.
+        uuid: Its uuid: a table made anew has another one.
+        snapshot: The snapshot's id; None = the table had none.
+        committed_at: When that was committed, in milliseconds since 1970; 0 without a snapshot.
+        columns: The field id and type of each column that the query uses.
+    """
+
+    table: str
+    uuid: str
+    snapshot: int | None
+    committed_at: int
+    columns: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """What a view's table stands for.
+
+    Args:
+        view: The view's name.
+        query: The fingerprint of its query.
+        sources: Its sources' snapshots, in plan order.
+        refresh: The number of its refreshes so far.
+        snapshot: The last snapshot of the table that the view wrote; None = it has written no row yet.
+        refreshed_at: When the refresh read its sources, in milliseconds since 1970.
+        attempt: Tells the attempts to commit a refresh apart.
+    """
+
+    view: str
+    query: str
+    sources: tuple[SourcePosition, ...]
+    refresh: int
+    snapshot: int | None
+    refreshed_at: int
+    attempt: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    @classmethod
+    def of(cls, table: Table) -> Cursor | None:
+        """Return the cursor of a view's table; None if the table is none of a view.
+
+        Raises:
+            PlanError: If another version of Volley wrote it in another form.
+        """
+        text = table.properties.get(CURSOR)
+        if text is None:
+            return None
+        values = json.loads(text)
+        if (version := values.pop("version")) != _VERSION:
+            raise PlanError(
+                f"table {'.'.join(table.name())} has a view's cursor of version {version}, not {_VERSION}",
+                hint="refresh it with the Volley that wrote it, or drop the table",
+            )
+        sources = tuple(SourcePosition(**source) for source in values.pop("sources"))
+        return cls(sources=sources, **values)
+
+    def to_json(self) -> str:
+        """Return the cursor as JSON."""
+        return json.dumps({"version": _VERSION, **asdict(self)})
+
+
+def fingerprint(query: nodes.Node) -> str:
+    """Return a text that is the same for equal queries only."""
+    return hashlib.sha256(nodes.describe(query).encode()).hexdigest()[:16]

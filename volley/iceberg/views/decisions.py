@@ -1,0 +1,196 @@
+"""Decides how a view is refreshed: by the changes of its sources, or from all their rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from volley.errors import PlanError, SnapshotExpiredError, SourceError
+from volley.iceberg.catalogs.retry import retry_reads
+from volley.iceberg.read.heads import ancestors_of, head_of
+from volley.iceberg.read.history import changes_rows, check_same_table, snapshots_between
+from volley.iceberg.read.scope import head_snapshot, is_pinned, pinned_snapshot
+from volley.iceberg.source_config import IcebergSourceConfig
+from volley.iceberg.views.costs import cost_of
+from volley.iceberg.views.cursor import Cursor, SourcePosition, fingerprint
+from volley.iceberg.views.group import Group
+from volley.iceberg.views.operators import Operator
+from volley.iceberg.views.query import Compiler, sources_of
+from volley.iceberg.views.scan import Pin, Scan, Tally
+from volley.iceberg.views.supported import obstacles
+from volley.iceberg.views.values import View
+
+__all__ = ["Decision", "check_own", "compiled", "decide", "positions_of", "rows_of", "scans_of"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How a view is to be refreshed.
+
+    Args:
+        mode: As of `ViewRefresh`.
+        reason: Why.
+    """
+
+    mode: Literal["none", "incremental", "full"]
+    reason: str
+
+
+def compiled(view: View, cursor: Cursor | None, tally: Tally) -> Operator:
+    """Return the operator of a view's query, between the cursor's snapshots and the current ones of its sources.
+
+    Args:
+        view: The view.
+        cursor: What its table stands for; None = nothing yet.
+        tally: Counts what is read.
+
+    Raises:
+        VolleyError: If a source can't be loaded, or the query does not fit it.
+    """
+    sources = cursor.sources if cursor and len(cursor.sources) == len(sources_of(view.query)) else ()
+    befores = iter(sources)
+    tables: dict[tuple[str, str], Table] = {}
+
+    def pin(config: IcebergSourceConfig) -> Pin:
+        key = config.ref.address, config.ref.name
+        if key not in tables:
+            tables[key] = retry_reads(config.ref.load)
+        table = tables[key]
+        snapshot = pinned_snapshot(table, config) if is_pinned(config) else head_snapshot(table, config)
+        before = next(befores, None)
+        return Pin(table, before.snapshot if before else None, snapshot.snapshot_id if snapshot else None)
+
+    return Compiler(view.query, pin, tally).operator(view.query)
+
+
+def scans_of(operator: Operator) -> list[Scan]:
+    """Return the sources of a query, in plan order."""
+    return [part for part in operator.walk() if isinstance(part, Scan)]
+
+
+def positions_of(operator: Operator) -> tuple[SourcePosition, ...]:
+    """Return the snapshots that a view stands for after a refresh."""
+    return tuple(_position(scan) for scan in scans_of(operator))
+
+
+def _position(scan: Scan) -> SourcePosition:
+    metadata, after = scan.pin.table.metadata, scan.pin.after
+    snapshot = None if after is None else metadata.snapshot_by_id(after)
+    columns = {field.name: f"{field.field_id} {field.field_type}" for field in scan.fields}
+    committed_at = snapshot.timestamp_ms if snapshot else 0
+    return SourcePosition(scan.config.ref.name, str(metadata.table_uuid), after, committed_at, columns)
+
+
+def check_own(table: Table, branch: str, cursor: Cursor | None, forced: bool) -> None:
+    """Check that only the view has written to its table, apart from maintenance.
+
+    Args:
+        table: The view's table.
+        branch: Its branch.
+        cursor: What the table says of the view.
+        forced: True if the rows are computed anew in any case.
+
+    Raises:
+        PlanError: If the rows are of another writer.
+    """
+    name, head = ".".join(table.name()), head_of(table, branch)
+    if cursor is None and head is not None and rows_of(head) > 0:
+        raise PlanError(f"table {name} has rows that are not of a view", hint="give the view a table of its own")
+    if cursor is None or forced:
+        return
+    for snapshot in ancestors_of(head, table.metadata):
+        if snapshot.snapshot_id == cursor.snapshot:
+            return
+        if changes_rows(snapshot):
+            raise PlanError(
+                f"table {name} of view {cursor.view!r} was changed by another writer, in snapshot "
+                f"{snapshot.snapshot_id}",
+                hint='only the view may write to it: view.refresh("full") computes it anew',
+            )
+
+
+def decide(view: View, cursor: Cursor | None, operator: Operator, table: Table) -> Decision:
+    """Return how a view is to be refreshed.
+
+    Args:
+        view: The view.
+        cursor: What its table stands for.
+        operator: Its query.
+        table: Its table.
+
+    Raises:
+        PlanError: If it can't be refreshed by changes alone, and must be.
+        SourceError: If it can't since a source was rolled back or made anew, or has expired snapshots.
+    """
+    if cursor is None:
+        return Decision("full", "it is the first one")
+    if view.mode == "full":
+        return Decision("full", 'refresh="full"')
+    try:
+        for check in (_check_query, _check_sources, _check_snapshots):
+            check(view, cursor, operator)
+    except (PlanError, SourceError) as error:
+        if view.strict:
+            raise
+        return Decision("full", error.message)
+    if all(scan.pin.before == scan.pin.after for scan in scans_of(operator)):
+        return Decision("none", "no source has a new snapshot")
+    if found := obstacles(view.query):
+        return Decision("full", found[0])
+    cost = cost_of(operator, rows_of(head_of(table, view.config.branch)))
+    if view.mode == "auto" and not view.strict and cost.favours_full:
+        return Decision("full", f"it is cheaper: {cost}")
+    return Decision("incremental", str(cost))
+
+
+def _check_query(view: View, cursor: Cursor, operator: Operator) -> None:
+    if cursor.query != fingerprint(view.query):
+        raise PlanError(
+            f"the query of view {view.name!r} has changed since its last refresh",
+            hint="strict=False computes it anew; or give the new query a view of its own",
+        )
+
+
+def _check_sources(view: View, cursor: Cursor, operator: Operator) -> None:
+    for old, new, scan in zip(cursor.sources, positions_of(operator), scans_of(operator), strict=True):
+        check_same_table(scan.pin.table, old.uuid)
+        for column, data_type in new.columns.items():
+            if column in old.columns and old.columns[column] != data_type:
+                raise PlanError(
+                    f"column {column!r} of table {new.table} is another one than at the last refresh of view "
+                    f"{view.name!r}: field {data_type}, it was {old.columns[column]}",
+                    hint="strict=False computes the view anew",
+                )
+
+
+def _check_snapshots(view: View, cursor: Cursor, operator: Operator) -> None:
+    for scan in scans_of(operator):
+        before, after, metadata = scan.pin.before, scan.pin.after, scan.pin.table.metadata
+        if before == after:
+            continue
+        if after is None:
+            raise SourceError(
+                f"table {scan.config.ref.name} has lost all its snapshots", hint="strict=False computes the view anew"
+            )
+        snapshots_between(scan.pin.table, before, after)
+        if before is not None and metadata.snapshot_by_id(before) is None and _reads_before(operator):
+            raise SnapshotExpiredError(
+                f"snapshot {before} of table {scan.config.ref.name} has expired, which the changes of view "
+                f"{view.name!r} are computed with",
+                hint="keep snapshots longer than between two refreshes; strict=False computes the view anew",
+            )
+
+
+def _reads_before(operator: Operator) -> bool:
+    """Return True if the changes of a query need its sources as they were."""
+    parts = list(operator.walk())
+    return any(part.reads_before for part in (parts[1:] if isinstance(operator, Group) else parts))
+
+
+def rows_of(snapshot: Snapshot | None) -> int:
+    """Return the number of rows of a snapshot's data files."""
+    summary = snapshot.summary if snapshot else None
+    return int(summary.additional_properties.get("total-records") or 0) if summary else 0

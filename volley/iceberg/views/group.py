@@ -1,0 +1,267 @@
+"""Groups of a view: computed from all rows, or brought up to date by the changes of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volley.arrow.aggregates import aggregated_schema, value_of
+from volley.arrow.compiled import CompiledExpression, as_array
+from volley.arrow.expressions import compile_expression
+from volley.arrow.matching import matching_rows
+from volley.errors import JobError
+from volley.iceberg.views.keys import Keys, normal
+from volley.iceberg.views.operators import Operator, Side, plain_column, restricted_delta
+from volley.iceberg.views.parts import ROWS, Part, Parts, reached, sum_type
+from volley.iceberg.views.scan import Tally
+from volley.iceberg.views.zsets import WEIGHT, copies
+from volley.plan import nodes
+from volley.plan.aggregates import Aggregation
+from volley.plan.expression_nodes import Column
+
+__all__ = ["Group"]
+
+_ALL = "_volley_all"
+# Rows that are grouped at once, and groups that are merged at once.
+_ROWS = 2_000_000
+
+
+class Group(Operator):
+    """Aggregates of groups; without an aggregate, the distinct keys.
+
+    Args:
+        node: The aggregate, or a deduplication by all columns.
+        before: The operator before it.
+        tally: Counts the groups that are recomputed.
+    """
+
+    how = (
+        "the groups with changed rows; computed anew from all their rows: after removals, groups that lost their "
+        "extreme, and floating-point sums"
+    )
+
+    reads_before = True
+
+    def __init__(self, node: nodes.Aggregate | nodes.Deduplicate, before: Operator, tally: Tally) -> None:
+        if isinstance(node, nodes.Aggregate):
+            keys, self._aggregates = node.keys, node.aggregates
+            schema = aggregated_schema(node, before.schema)
+        else:
+            keys, self._aggregates = tuple(map(Column, node.keys)), ()
+            schema = pa.schema([before.schema.field(key) for key in node.keys])
+        super().__init__(node, [before], schema)
+        self._values = list(dict.fromkeys(aggregate.value for _, aggregate in self._aggregates if aggregate.value))
+        named = {aggregate.value: aggregate for _, aggregate in self._aggregates}
+        names = tuple(schema.names[: len(keys)])
+        self._sources = {name: plain_column(key) for name, key in zip(names, keys, strict=True)}
+        self._compiled: dict[str, CompiledExpression] = {
+            name: compile_expression(key, before.schema) for name, key in zip(names, keys, strict=True)
+        }
+        self._compiled |= {f"v{n}": value_of(named[value], before.schema) for n, value in enumerate(self._values)}
+        self._tally = tally
+        self.is_single = not keys
+        types = {part: self._type(part) for _, aggregate in self._aggregates for part in self._parts_of(aggregate)}
+        self.parts = Parts(names or (_ALL,), {ROWS: pa.int64(), **types})
+
+    def _type(self, part: Part) -> pa.DataType:
+        if part.kind in ("rows", "count"):
+            return pa.int64()
+        value = self._compiled[f"v{part.value}"].type
+        return sum_type(value) if part.kind == "sum" else value
+
+    def _parts_of(self, aggregate: Aggregation) -> list[Part]:
+        """Return the parts that an aggregate is made of, that which has its own values first."""
+        if aggregate.value is None:
+            return [ROWS]
+        value = self._values.index(aggregate.value)
+        match aggregate.function:
+            case "count":
+                return [Part("count", value)]
+            case "sum" | "avg":
+                return [Part("sum", value), Part("count", value)]
+            case "min":
+                return [Part("min", value)]
+        return [Part("max", value)]
+
+    @property
+    def _holders(self) -> dict[Part, str]:
+        """The parts that are columns of the result, and those columns."""
+        own = [
+            (self._parts_of(aggregate)[0], name) for name, aggregate in self._aggregates if aggregate.function != "avg"
+        ]
+        return dict(reversed(own))
+
+    @property
+    def hidden(self) -> list[Part]:
+        """The parts that are not columns of the result: the view keeps them in columns of their own."""
+        return [part for part in self.parts.types if part not in self._holders]
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """The schema of the view's table: that of the rows, and the hidden parts."""
+        return pa.schema([*self.schema, *(pa.field(part.name, self.parts.types[part]) for part in self.hidden)])
+
+    def rows(self, side: Side, keys: Keys | None = None) -> Iterator[pa.RecordBatch]:
+        for batch in self.stored(self.grouped(side, keys)).select(self.schema.names).to_batches():
+            yield batch if keys is None else keys.select(batch)
+
+    def delta(self) -> pa.Table:
+        changed = self._inputs_of(self.inputs[0].delta())
+        return restricted_delta(self, Keys.of(changed, [] if self.is_single else self.parts.keys))
+
+    def grouped(self, side: Side, keys: Keys | None = None) -> pa.Table:
+        """Return the parts of all groups, or of those with some keys and perhaps of others."""
+        groups: list[pa.Table] = []
+        for rows in _chunks(self.inputs[0].rows(side, keys and keys.renamed(self._sources))):
+            inputs = self._inputs_of(rows)
+            if keys is not None:
+                batches = map(keys.select, inputs.combine_chunks().to_batches())
+                inputs = pa.Table.from_batches(batches, inputs.schema)
+            groups.append(self.parts.partial(inputs))
+            if len(groups) > 1 and sum(map(len, groups)) > _ROWS:
+                groups = [self.parts.combined(groups)]
+        return self._with_single(self.parts.combined([self.parts.none(self.schema), *groups]))
+
+    def _with_single(self, groups: pa.Table) -> pa.Table:
+        """Return the groups, and that without rows if all rows are one group."""
+        if not self.is_single or len(groups):
+            return groups
+        sums = {part.name: [0 if part.kind in ("rows", "count", "sum") else None] for part in self.parts.types}
+        columns = {name: pa.array(value, groups.schema.field(name).type) for name, value in {_ALL: [0], **sums}.items()}
+        return pa.table(columns)
+
+    def touched(self, changes: pa.Table) -> pa.Table:
+        """Return the keys of the groups that have changed rows, each once.
+
+        Args:
+            changes: The changes of the input, weighted.
+        """
+        keys = self._inputs_of(changes).select(self.parts.keys)
+        return keys.group_by(keys.column_names, use_threads=False).aggregate([])
+
+    def regrouped(self, stored: pa.Table, changes: pa.Table) -> pa.Table:
+        """Return the parts of the touched groups after the refresh, without those that have no rows any more.
+
+        Args:
+            stored: Those of the groups that the view has, as it stores them.
+            changes: The changes of the input, weighted.
+
+        Raises:
+            JobError: If the view has fewer rows than were removed.
+        """
+        added, removed = map(self.parts.partial, copies(self._inputs_of(changes)))
+        groups = self.parts.combined([self._loaded(stored), added, self.parts.negated(removed)])
+        counts = groups[ROWS.name]
+        if pc.any(pc.less(counts, 0)).as_py():
+            raise JobError(
+                "the view has fewer rows than its sources have lost: it was changed by another writer, or a query "
+                "gives other rows for the same ones",
+                hint='refresh("full") computes it anew',
+            )
+        doubtful = self._doubtful(groups, removed) & pc.greater(counts, 0).to_numpy()
+        kept = groups.filter(pa.array(~doubtful & (pc.greater(counts, 0).to_numpy() | self.is_single)))
+        return pa.concat_tables([kept, self._recomputed(groups.filter(pa.array(doubtful)).select(self.parts.keys))])
+
+    def _recomputed(self, keys: pa.Table) -> pa.Table:
+        """Return the parts of some groups, from all their rows."""
+        self._tally.groups += len(keys)
+        if not len(keys):
+            return self.parts.none(self.schema)
+        groups = self.grouped("after", None if self.is_single else Keys.of(keys, self.parts.keys))
+        found, _ = matching_rows(groups.select(self.parts.keys), keys, self.parts.keys)
+        return groups.take(pa.array(found))
+
+    def _doubtful(self, groups: pa.Table, removed: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return which groups can't be computed from their parts and the changes.
+
+        An extreme stays if no removed value is as extreme. A floating-point sum is not exact: 1e16 + 1 - 1e16 is 0.
+        """
+        doubtful = np.zeros(len(groups), bool)
+        places, lost = matching_rows(groups.select(self.parts.keys), removed.select(self.parts.keys), self.parts.keys)
+        for part, data_type in self.parts.types.items():
+            gone, left = removed[part.name].take(pa.array(lost)), groups[part.name].take(pa.array(places))
+            if part.kind in ("min", "max"):
+                doubtful[places] |= reached(part, gone, left)
+            elif part.kind == "sum" and pa.types.is_floating(data_type):
+                doubtful[places] |= pc.greater(
+                    removed[Part("count", part.value).name].take(pa.array(lost)), 0
+                ).to_numpy()
+        return doubtful
+
+    def stored(self, groups: pa.Table) -> pa.Table:
+        """Return groups as the view stores them: with the columns of `stored_schema`."""
+        keys = {} if self.is_single else {key: groups[key] for key in self.parts.keys}
+        results = {
+            name: self._result(aggregate, groups).cast(self.schema.field(name).type)
+            for name, aggregate in self._aggregates
+        }
+        hidden = {part.name: groups[part.name] for part in self.hidden}
+        return pa.table({**keys, **results, **hidden}, self.stored_schema)
+
+    def _loaded(self, stored: pa.Table) -> pa.Table:
+        """Return the parts of stored groups."""
+        keys = (
+            {_ALL: pa.array(np.zeros(len(stored), np.int8))}
+            if self.is_single
+            else {key: normal(stored[key]) for key in self.parts.keys}
+        )
+        columns = {part.name: stored[self._holders.get(part, part.name)] for part in self.parts.types}
+        filled = {
+            part.name: columns[part.name].fill_null(0) if part.kind == "sum" else columns[part.name]
+            for part in self.parts.types
+        }
+        return pa.table({**keys, **filled})
+
+    def _result(self, aggregate: Aggregation, groups: pa.Table) -> Any:
+        first, *rest = (groups[part.name] for part in self._parts_of(aggregate))
+        if aggregate.function not in ("sum", "avg"):
+            return first
+        (counts,) = rest
+        has_values = pc.greater(counts, 0)
+        if aggregate.function == "avg":
+            first = pc.divide(first.cast(pa.float64(), safe=False), counts.cast(pa.float64()))
+        return pc.if_else(has_values, first, pa.scalar(None, first.type))
+
+    def _inputs_of(self, rows: pa.Table) -> pa.Table:
+        """Return the keys and the aggregated values of rows of the input, and their weights if they have some."""
+        weights = [WEIGHT] if WEIGHT in rows.column_names else []
+        batches = [
+            pa.RecordBatch.from_arrays(
+                [*self._evaluated(batch), *map(batch.column, weights)], [*self._input_names, *weights]
+            )
+            for batch in rows.to_batches()
+        ]
+        types = [*(self._input_type(name) for name in self._input_names), *(pa.int64() for _ in weights)]
+        return pa.Table.from_batches(batches, pa.schema(zip([*self._input_names, *weights], types, strict=True)))
+
+    @property
+    def _input_names(self) -> list[str]:
+        return [*([_ALL] if self.is_single else []), *self._compiled]
+
+    def _input_type(self, name: str) -> pa.DataType:
+        return pa.int8() if name == _ALL else self._compiled[name].type
+
+    def _evaluated(self, batch: pa.RecordBatch) -> Iterator[pa.Array]:
+        if self.is_single:
+            yield pa.array(np.zeros(batch.num_rows, np.int8))
+        for name, value in self._compiled.items():
+            values = as_array(value.evaluate(batch), batch.num_rows)
+            yield normal(values) if name in self._sources else values
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield tables of many rows each."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= _ROWS:
+            yield pa.Table.from_batches(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)

@@ -1,0 +1,129 @@
+"""Sets of key values, which restrict what is read of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volley.arrow.matching import hashes, row_hashes
+from volley.plan.expression_nodes import Call, ExprNode
+from volley.plan.expressions import Expr, col
+
+__all__ = ["Keys", "normal"]
+
+_RANGES = 16
+_Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Values of some columns: rows with other values are not needed. A reader may return more rows than these.
+
+    Args:
+        values: The columns, by name; rows may repeat.
+    """
+
+    values: pa.Table
+
+    @classmethod
+    def of(cls, rows: pa.Table, columns: Sequence[str]) -> Keys:
+        """Return the values of some columns of rows."""
+        return cls(pa.table([normal(rows[name]) for name in columns], names=list(columns)))
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.values.column_names)
+
+    @cached_property
+    def _hashes(self) -> np.ndarray[Any, Any]:
+        return np.unique(row_hashes(self.values))
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def renamed(self, names: Mapping[str, str | None]) -> Keys | None:
+        """Return the keys under the names that their columns have in a step's input; None if none is there.
+
+        Args:
+            names: The input's column for each column; None if it is computed.
+        """
+        known = {name: source for name in self.columns if (source := names.get(name)) is not None}
+        if not known:
+            return None
+        return Keys(self.values.select(list(known)).rename_columns(list(known.values())))
+
+    def select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a batch that have one of the keys, and hardly ever another one."""
+        mask = self.mask(batch)
+        return batch if mask.all() else batch.filter(pa.array(mask))
+
+    def mask(self, batch: pa.RecordBatch) -> _Mask:
+        """Return which rows of a batch have one of the keys; those with the same hash are taken for one."""
+        columns = [normal(batch.column(name)).cast(self.values.schema.field(name).type) for name in self.columns]
+        hashed = hashes(pa.RecordBatch.from_arrays(columns, self.columns))
+        places = np.minimum(np.searchsorted(self._hashes, hashed), len(self._hashes) - 1)
+        return np.zeros(len(hashed), bool) if not len(self._hashes) else self._hashes[places] == hashed
+
+    def predicate(self) -> ExprNode | None:
+        """Return a predicate that is true for all rows with one of the keys, to leave out files and pages by it."""
+        parts = [part for name in self.columns if (part := _within(name, self.values[name])) is not None]
+        return reduce(lambda one, other: Call("and_", (one, other)), (part.node for part in parts)) if parts else None
+
+
+def normal(values: Any) -> Any:
+    """Return values of a key: -0.0 is the same as 0.0, and every NaN the same."""
+    if not pa.types.is_floating(values.type):
+        return values
+    return pc.if_else(pc.is_nan(values), pa.scalar(np.nan, values.type), pc.add(values, pa.scalar(0, values.type)))
+
+
+def _within(name: str, values: pa.ChunkedArray) -> Expr | None:
+    """Return the condition that a column is in the ranges that have all its values; None if there is none."""
+    known = values.drop_null().combine_chunks().unique()
+    try:
+        condition = _in_ranges(col(name), known) if len(known) else None
+    except (ValueError, OverflowError):
+        return None  # Arrow supports times that Python has no object for.
+    if len(known) and condition is None:
+        return None
+    null = col(name).is_null()
+    if condition is None:
+        return null
+    return condition | null if values.null_count else condition
+
+
+def _in_ranges(column: Expr, values: pa.Array) -> Expr | None:
+    t = pa.types
+    ordered = values.take(pc.sort_indices(values)) if not t.is_floating(values.type) else values
+    if t.is_integer(values.type) or t.is_date(values.type) or t.is_timestamp(values.type):
+        starts = _after_gaps(ordered)
+        ends = [*(start - 1 for start in starts[1:]), len(ordered) - 1]
+    elif t.is_string(values.type) or t.is_decimal(values.type):
+        if len(values) <= _RANGES:
+            return column.is_in(ordered.to_pylist())
+        starts, ends = [0], [len(ordered) - 1]
+    else:
+        return None
+    ranges: list[Expr] = [
+        (column >= ordered[low].as_py()) & (column <= ordered[high].as_py())
+        for low, high in zip(starts, ends, strict=True)
+    ]
+    first, *others = ranges
+    for other in others:
+        first = first | other
+    return first
+
+
+def _after_gaps(ordered: pa.Array) -> list[int]:
+    """Return where ranges start that leave out the widest gaps between values."""
+    numbers = ordered.cast(pa.int32()) if pa.types.is_date32(ordered.type) else ordered
+    gaps = np.diff(numbers.cast(pa.int64()).to_numpy().astype(np.float64))
+    widest = np.argsort(gaps, kind="stable")[::-1][: _RANGES - 1]
+    return [0, *sorted(int(place) + 1 for place in widest if gaps[place] > 1)]

@@ -1,0 +1,169 @@
+"""The operators of a view's query: each gives its rows before and after a refresh, and what has changed between."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import pyarrow as pa
+
+from volley.arrow.batches import conform
+from volley.arrow.nodes import lower
+from volley.iceberg.views.keys import Keys
+from volley.iceberg.views.zsets import WEIGHT, united, weighted
+from volley.plan import nodes
+from volley.plan.expression_nodes import Call, Column, ExprNode, output_name
+
+__all__ = ["Operator", "Side", "Steps", "Union", "plain_column", "restricted_delta"]
+
+Side = Literal["before", "after"]
+"""The snapshots that a view stands for, or those that it is brought up to."""
+
+
+class Operator(ABC):
+    """A part of a view's query.
+
+    Args:
+        node: Its last node in the plan.
+        inputs: The operators before it.
+        schema: The schema of its rows.
+    """
+
+    how = "of the changed rows alone"
+    """How it is kept up to date, for explanations."""
+
+    reads_before = False
+    """True if its changes are computed with rows as they were before the refresh."""
+
+    def __init__(self, node: nodes.Node, inputs: Sequence[Operator], schema: pa.Schema) -> None:
+        self.nodes: Sequence[nodes.Node] = (node,)
+        self.inputs = tuple(inputs)
+        self.schema = schema
+
+    @abstractmethod
+    def rows(self, side: Side, keys: Keys | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield its rows.
+
+        Args:
+            side: Before or after the refresh.
+            keys: Only rows with these keys are needed; others may come, too. None = all rows.
+        """
+
+    @abstractmethod
+    def delta(self) -> pa.Table:
+        """Return the rows that the refresh adds and removes, weighted and consolidated."""
+
+    def walk(self) -> Iterator[Operator]:
+        """Yield the operator and all before it, each once."""
+        seen: dict[int, Operator] = {id(self): self}
+        for operator in self.inputs:
+            for before in operator.walk():
+                seen.setdefault(id(before), before)
+        yield from seen.values()
+
+    def table(self, side: Side, keys: Keys | None = None) -> pa.Table:
+        """Return its rows as a table; see `rows`."""
+        return pa.Table.from_batches(self.rows(side, keys), self.schema)
+
+
+def restricted_delta(operator: Operator, keys: Keys) -> pa.Table:
+    """Return the changes of the rows with some keys, by computing them before and after."""
+    before, after = (operator.table(side, keys) for side in ("before", "after"))
+    return united([weighted(after, 1), weighted(before, -1)], operator.schema)
+
+
+class Steps(Operator):
+    """Narrow steps: the changes of their rows are the rows of their input's changes.
+
+    Args:
+        steps: The steps' nodes, the first one first.
+        before: The operator before them.
+    """
+
+    def __init__(self, steps: Sequence[nodes.Node], before: Operator) -> None:
+        self._steps = lower(steps, before.schema)
+        self._names = [_sources(step) for step in steps]
+        super().__init__(steps[-1], [before], self._steps.schema)
+        self.nodes = tuple(steps)
+
+    def rows(self, side: Side, keys: Keys | None = None) -> Iterator[pa.RecordBatch]:
+        for batch in self.inputs[0].rows(side, keys and self._before(keys)):
+            rows = self._steps(batch)
+            yield rows if keys is None else keys.select(rows)
+
+    def delta(self) -> pa.Table:
+        (before,) = self.inputs
+        changes = before.delta()
+        steps = lower([_with_weight(step) for step in self.nodes], changes.schema)
+        batches = (steps(batch) for batch in changes.combine_chunks().to_batches())
+        rows = pa.Table.from_batches(batches, steps.schema).select([*self.schema.names, WEIGHT])
+        return united([rows], self.schema)
+
+    def _before(self, keys: Keys) -> Keys | None:
+        names: dict[str, str | None] = {name: name for name in keys.columns}
+        for sources in reversed(self._names):
+            names = {key: None if name is None else sources(name) for key, name in names.items()}
+        return keys.renamed(names)
+
+
+def _with_weight(step: nodes.Node) -> nodes.Node:
+    if isinstance(step, nodes.Select):
+        return nodes.Select(step.input, (*step.columns, Column(WEIGHT)))
+    return step
+
+
+class _Sources(dict[str, "str | None"]):
+    """The input's column that each column of a step's output is; others keep their names."""
+
+    def __call__(self, name: str) -> str | None:
+        return self.get(name, name)
+
+
+def _sources(step: nodes.Node) -> _Sources:
+    match step:
+        case nodes.Select():
+            return _Sources({output_name(column): plain_column(column) for column in step.columns})
+        case nodes.WithColumns():
+            return _Sources({name: plain_column(value) for name, value in step.columns})
+        case nodes.Rename():
+            return _Sources({new: old for old, new in step.names})
+        case nodes.Filter() | nodes.Rest() | nodes.Drop():
+            return _Sources()
+    return _Unknown()
+
+
+class _Unknown(_Sources):
+    def __call__(self, name: str) -> str | None:
+        return None
+
+
+def plain_column(value: ExprNode) -> str | None:
+    """Return the name of the column that an expression is; None if it is computed."""
+    while isinstance(value, Call) and value.op == "alias":
+        value = value.args[0]
+    return value.name if isinstance(value, Column) else None
+
+
+class Union(Operator):
+    """The rows of several operators together.
+
+    Args:
+        node: The union.
+        inputs: Operators whose rows have the same columns, in any order.
+    """
+
+    def __init__(self, node: nodes.Union, inputs: Sequence[Operator]) -> None:
+        super().__init__(node, inputs, inputs[0].schema)
+
+    def rows(self, side: Side, keys: Keys | None = None) -> Iterator[pa.RecordBatch]:
+        for before in self.inputs:
+            for batch in before.rows(side, keys):
+                yield conform(batch, self.schema)
+
+    def delta(self) -> pa.Table:
+        return united([_ordered(before.delta(), self.schema) for before in self.inputs], self.schema)
+
+
+def _ordered(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    return rows.select([*schema.names, WEIGHT])

@@ -1,0 +1,193 @@
+"""Refreshes a view: reads its sources at pinned snapshots, and commits its rows together with the cursor."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, field, replace
+
+from pyiceberg.table import Table
+from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
+
+from volley.epoch import Epoch
+from volley.errors import CommitStateUnknownError, PlanError
+from volley.iceberg.commit.evolution import evolution
+from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change, unchanged
+from volley.iceberg.commit.overwrite import overwrite
+from volley.iceberg.commit.snapshot import write_manifests
+from volley.iceberg.commit.tables import open_table
+from volley.iceberg.modes import Overwrite
+from volley.iceberg.read.heads import head_of
+from volley.iceberg.schema.changes import Evolution
+from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.views.contents import Contents
+from volley.iceberg.views.cursor import CURSOR, MODE, QUERY, VIEW, Cursor, fingerprint
+from volley.iceberg.views.decisions import Decision, check_own, compiled, decide, positions_of
+from volley.iceberg.views.maintained import Maintained, maintained
+from volley.iceberg.views.scan import Tally
+from volley.iceberg.views.values import View, ViewRefresh
+from volley.iceberg.write.changes import Changes
+from volley.iceberg.write.writer import IcebergWriter
+from volley.plan import nodes
+from volley.task.failpoints import reach
+
+__all__ = ["refresh"]
+
+# Small pages: a refresh reads the pages of the groups that it touches.
+_TABLE_PROPERTIES = {"write.parquet.page-row-limit": "10000"}
+
+
+def refresh(view: View) -> ViewRefresh:
+    """Refresh a view.
+
+    Every attempt starts from the view's table as it is: an attempt that another refresh has overtaken finds its cursor
+    there, and computes what is left.
+
+    Raises:
+        PlanError: If the view can't be refreshed by changes alone, and must be; if another writer changed its table.
+        SourceError: If a source can't be read.
+        CommitConflictError: If other writers changed the view's table during each attempt; nothing is changed then.
+        CommitStateUnknownError: If the refresh may or may not have landed; the next one finds out.
+        VolleyError: If a catalog or a storage fails, or the query does not fit a source.
+    """
+    began = time.monotonic()
+    run = _Refresh(view)
+    action = f"refreshing view {view.name!r}"
+    try:
+        commit_change(view.config.ref, MetadataChange(action, run.stage, run.has_landed))
+    except CommitStateUnknownError:
+        raise  # its files may be in the table
+    except BaseException:
+        run.discard(None)
+        raise
+    reach("after-view-commit", run.last.cursor.refresh)
+    return run.result(time.monotonic() - began)
+
+
+@dataclass
+class _Attempt:
+    """What one attempt to commit a refresh has made."""
+
+    cursor: Cursor
+    decision: Decision
+    tally: Tally
+    contents: Contents
+    changes: Changes = field(default_factory=Changes)
+
+
+class _Refresh:
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._attempts: list[_Attempt] = []
+        schema = maintained(compiled(view, None, Tally())).schema
+        config = view.config.with_table_properties({**_TABLE_PROPERTIES, **view.config.table_properties})
+        open_table(config, schema)
+
+    @property
+    def last(self) -> _Attempt:
+        """The attempt that landed, or found that nothing was to be done."""
+        return self._attempts[-1]
+
+    def stage(self, table: Table) -> Staged | None:
+        """Return the commit of the refresh for a freshly loaded table; None if the view is up to date."""
+        view, branch = self._view, self._view.config.branch
+        before, tally = Cursor.of(table), Tally()
+        _check_name(before, view)
+        check_own(table, branch, before, forced=view.mode == "full")
+        operator = compiled(view, before, tally)
+        decision = decide(view, before, operator, table)
+        query = maintained(operator)
+        number = before.refresh + 1 if before else 1
+        schema_changes = evolution(view.config, table, query.schema)
+        _check_columns(schema_changes.of(table), query)
+        writer = IcebergWriter.for_table(schema_changes.of(table), view.config, Epoch(str(uuid.uuid4()), number))
+        contents = Contents(schema_changes.of(table), branch, writer, query.order)
+        cursor = Cursor(
+            view.name,
+            fingerprint(view.query),
+            positions_of(operator),
+            number,
+            before.snapshot if before else None,
+            time.time_ns() // 1_000_000,
+        )
+        attempt = _Attempt(cursor, decision, tally, contents)
+        self._attempts.append(attempt)
+        if decision.mode == "none":
+            return None
+        attempt.changes = self._changes(attempt, query, table)
+        reach("after-view-files", number)
+        if attempt.changes:
+            attempt.cursor = replace(cursor, snapshot=uuid.uuid4().int >> 65)
+        staged = self._staged(attempt, table, schema_changes)
+        reach("before-view-commit", number)
+        return staged
+
+    def _changes(self, attempt: _Attempt, query: Maintained, table: Table) -> Changes:
+        if attempt.decision.mode == "incremental":
+            return query.changes(attempt.contents)
+        added = attempt.contents.write(query.all_rows())
+        return overwrite(Overwrite(), added, self._view.config.branch, table)
+
+    def _staged(self, attempt: _Attempt, table: Table, schema_changes: Evolution) -> Staged:
+        """Return the transaction with rows and cursor; without changed rows it has the cursor alone."""
+        config, cursor = self._view.config, attempt.cursor
+        head, metadata = head_of(table, config.branch), table.metadata
+        with storage_errors(table.location()):
+            transaction = table.transaction()
+            schema_changes.add_to(transaction)
+            marks = {VIEW: cursor.view, CURSOR: cursor.to_json()}
+            transaction.set_properties({**marks, QUERY: nodes.describe(self._view.query)})
+            if attempt.changes:
+                assert cursor.snapshot is not None
+                summary = {**config.snapshot_properties, **marks, MODE: attempt.decision.mode}
+                write_manifests(transaction, attempt.changes, cursor.snapshot, summary, config.branch)
+        same_head = unchanged(config.branch, head.snapshot_id if head else None)
+        same_schema = AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id})
+        same_spec = AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id})
+        return Staged(transaction, [same_head, same_schema, same_spec])
+
+    def has_landed(self, table: Table) -> bool:
+        """Return True if a table has one of the attempts."""
+        cursor = Cursor.of(table)
+        landed = [attempt for attempt in self._attempts if cursor and attempt.cursor.attempt == cursor.attempt]
+        self._attempts += landed  # the last one counts
+        return bool(landed)
+
+    def discard(self, landed: _Attempt | None) -> None:
+        """Delete the files of all attempts but the one that landed."""
+        for attempt in self._attempts:
+            if attempt is not landed:
+                attempt.contents.discard()
+
+    def result(self, seconds: float) -> ViewRefresh:
+        """Return what the refresh did."""
+        attempt = self.last
+        self.discard(attempt)
+        return ViewRefresh(
+            self._view.name,
+            attempt.decision.mode,
+            attempt.decision.reason,
+            attempt.cursor.snapshot if attempt.changes else None,
+            attempt.tally.rows,
+            attempt.tally.groups,
+            sum(file.data_file.record_count for file in attempt.changes.added),
+            {source.table: source.snapshot for source in attempt.cursor.sources},
+            seconds,
+        )
+
+
+def _check_name(cursor: Cursor | None, view: View) -> None:
+    if cursor is not None and cursor.view != view.name:
+        raise PlanError(
+            f"table {view.config.table_name} is of view {cursor.view!r}, not of {view.name!r}",
+            hint="give each view a table of its own",
+        )
+
+
+def _check_columns(table: Table, query: Maintained) -> None:
+    """Check that the table has no column that the view has not: its values would be null."""
+    if extra := sorted({field.name for field in table.schema().fields} - {*query.schema.names}):
+        raise PlanError(
+            f"table {'.'.join(table.name())} has columns that the view's query has not: {', '.join(extra)}",
+            hint=f'drop them by the next full refresh: into=config.with_schema_evolution("full", drops={extra})',
+        )

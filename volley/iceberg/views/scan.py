@@ -1,0 +1,187 @@
+"""Reads a source of a view: its rows at a snapshot, and its changes between two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import NestedField
+
+from volley.arrow.nodes import CompiledSteps, lower
+from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit, change_splits
+from volley.iceberg.read.changes import CHANGE_COLUMNS, read_changes
+from volley.iceberg.read.history import snapshots_between
+from volley.iceberg.read.planning import plan
+from volley.iceberg.read.predicates import pruning
+from volley.iceberg.read.rows import RowReader, file_task
+from volley.iceberg.read.scope import predicate_of, selected
+from volley.iceberg.schema.types import arrow_schema
+from volley.iceberg.source_config import IcebergSourceConfig
+from volley.iceberg.views.keys import Keys
+from volley.iceberg.views.operators import Operator, Side
+from volley.iceberg.views.zsets import WEIGHT, united
+from volley.plan import nodes
+from volley.plan.expression_nodes import Call, Column, ExprNode, column_names
+from volley.plan.expressions import lit
+from volley.types.arrow import canonical_schema
+
+__all__ = ["Pin", "Scan", "Tally"]
+
+_PAGE_ROWS = 20_000
+
+
+@dataclass
+class Tally:
+    """What a refresh has read of its sources, and recomputed.
+
+    Args:
+        rows: Rows of the sources' data files, deleted ones too.
+        groups: Groups that were computed anew from all their rows.
+    """
+
+    rows: int = 0
+    groups: int = 0
+
+    def read(self, rows: int) -> None:
+        """Count rows."""
+        self.rows += rows
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A table that a refresh reads, at two of its snapshots.
+
+    Args:
+        table: The table.
+        before: The snapshot that the view stands for; None = the table had none.
+        after: The snapshot that the refresh brings it up to; None = the table has none.
+    """
+
+    table: Table
+    before: int | None
+    after: int | None
+
+
+class Scan(Operator):
+    """A source of a view.
+
+    Args:
+        node: The read.
+        config: The source's settings.
+        pin: The table at two snapshots.
+        columns: The columns that the query uses; None = all.
+        condition: Rows that do not fulfil it are not needed; None = all are.
+        tally: Counts the rows that are read.
+    """
+
+    how = "changes between snapshots, from the changed files alone"
+
+    def __init__(
+        self,
+        node: nodes.Read,
+        config: IcebergSourceConfig,
+        pin: Pin,
+        columns: frozenset[str] | None,
+        condition: ExprNode | None,
+        tally: Tally,
+    ) -> None:
+        schema = pin.table.schema()
+        own = predicate_of(config, schema)
+        known = [field.name for field in schema.fields] if config.columns is None else list(config.columns)
+        # At least one column: batches without columns have no rows.
+        names = [name for name in known if columns is None or name in columns] or known[:1]
+        needed = [*names, *sorted(column_names(own) - {*names})] if own is not None else names
+        self._reader = replace(RowReader.of(pin.table.metadata, selected(schema, needed)), count=tally.read)
+        read = canonical_schema(arrow_schema(self._reader.schema))
+        self._steps = _steps(own, names, read)
+        super().__init__(node, (), self._steps.schema)
+        self._pin, self._conditions = pin, [part for part in (own, condition) if part is not None]
+        self.config = config
+
+    @property
+    def pin(self) -> Pin:
+        """The table at two snapshots."""
+        return self._pin
+
+    @property
+    def fields(self) -> Sequence[NestedField]:
+        """The table's fields that the query uses."""
+        return self._reader.schema.fields
+
+    def rows(self, side: Side, keys: Keys | None = None) -> Iterator[pa.RecordBatch]:
+        snapshot = self._snapshot(side)
+        if snapshot is None:
+            return
+        table = self._pin.table
+        conditions = [*self._conditions, *([within] if keys and (within := keys.predicate()) else [])]
+        row_filter = pruning(_all(conditions), table.schema())
+        planned = plan(table.io, table.metadata, snapshot, row_filter, table.schema())
+        reader = replace(self._reader, row_filter=row_filter, filter_schema=table.schema())
+        for file in planned.files:
+            for batch in reader.read(table.io, file_task(file, table.metadata)):
+                rows = self._steps(batch)
+                yield rows if keys is None else keys.select(rows)
+
+    def _snapshot(self, side: Side) -> Snapshot | None:
+        snapshot_id = self._pin.before if side == "before" else self._pin.after
+        return None if snapshot_id is None else self._pin.table.metadata.snapshot_by_id(snapshot_id)
+
+    @cached_property
+    def _splits(self) -> list[ChangeSplit]:
+        table, (before, after) = self._pin.table, (self._pin.before, self._pin.after)
+        snapshots = [] if after is None or before == after else snapshots_between(table, before, after)
+        return [split for snapshot in snapshots for split in change_splits(table.io, snapshot, table.metadata)]
+
+    def delta(self) -> pa.Table:
+        return self._delta
+
+    @cached_property
+    def _delta(self) -> pa.Table:
+        io = self._pin.table.io
+        batches = (batch for split in self._splits for batch in read_changes(io, split, self._reader))
+        return united([self._weighted(batch) for batch in batches if batch.num_rows], self.schema)
+
+    def _weighted(self, batch: pa.RecordBatch) -> pa.Table:
+        rows = batch.drop_columns(CHANGE_COLUMNS.names)
+        kind = batch.column("_change")[0].as_py()  # a batch has changes of one kind
+        rows = pa.Table.from_batches([self._steps(rows)])
+        weight = pa.scalar(1 if kind == "insert" else -1, pa.int64())
+        return rows.append_column(WEIGHT, pa.repeat(weight, rows.num_rows))
+
+    @cached_property
+    def changed_rows(self) -> int:
+        """About how many rows of data files have to be read for the changes."""
+        return sum(_rows_to_read(file) for split in self._splits for group in split.groups for file in group)
+
+    @cached_property
+    def all_rows(self) -> int:
+        """The number of rows of the table after the refresh, without those that equality deletes delete."""
+        snapshot = self._snapshot("after")
+        summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+        return int(summary.get("total-records") or 0) - int(summary.get("total-position-deletes") or 0)
+
+
+def _rows_to_read(changed: ChangedFile) -> int:
+    if changed.before is None or changed.after is None:
+        return changed.file.rows
+    old, new = changed.before.deletes, changed.after.deletes
+    deleted = sum(delete.rows for delete in (*old, *new) if (delete in old) != (delete in new))
+    return min(changed.file.rows, deleted * _PAGE_ROWS)
+
+
+def _steps(predicate: ExprNode | None, names: list[str], schema: pa.Schema) -> CompiledSteps:
+    before = nodes.Union(())
+    filters: list[nodes.Node] = [] if predicate is None else [nodes.Filter(before, predicate)]
+    columns = [] if names == schema.names else [nodes.Select(before, tuple(map(Column, names)))]
+    return lower([*filters, *columns], schema)
+
+
+def _all(conditions: list[ExprNode]) -> ExprNode:
+    result = lit(True).node
+    for condition in conditions:
+        result = condition if result == lit(True).node else Call("and_", (result, condition))
+    return result

@@ -1,0 +1,64 @@
+"""Which queries a view can have, and which of them it can keep up to date by changes alone."""
+
+from __future__ import annotations
+
+from volley.errors import PlanError
+from volley.iceberg.source import IcebergSource
+from volley.plan import nodes
+
+__all__ = ["FUNCTIONS", "check_query", "obstacle", "obstacles"]
+
+FUNCTIONS = ("count", "sum", "avg", "min", "max")
+"""The aggregate functions that a view can have."""
+
+_BY_PYTHON = (nodes.Map, nodes.FlatMap, nodes.MapBatches)
+
+
+def check_query(query: nodes.Node) -> None:
+    """Check that a view can have a query.
+
+    Raises:
+        PlanError: If a source is not an Iceberg table, or a view can't have one of the steps.
+    """
+    for node in nodes.walk([query]):
+        if isinstance(node, nodes.Read):
+            _check_source(node)
+        elif isinstance(node, nodes.Aggregate):
+            _check_aggregate(node)
+        elif not (node.narrow or isinstance(node, nodes.Deduplicate)) or isinstance(node, nodes.Write):
+            raise PlanError(f"a view can't have the step {node.label()}", hint="do it in a job that writes a table")
+
+
+def obstacle(node: nodes.Node) -> str | None:
+    """Return why a step can't be kept up to date by changes alone; None if it can."""
+    if isinstance(node, _BY_PYTHON):
+        return f"{node.label()}: a Python function may give other rows for the same ones"
+    return None
+
+
+def obstacles(query: nodes.Node) -> list[str]:
+    """Return why a query can't be kept up to date by changes alone; empty if it can."""
+    return [reason for node in nodes.walk([query]) if (reason := obstacle(node))]
+
+
+def _check_source(node: nodes.Read) -> None:
+    if not isinstance(node.source, IcebergSource):
+        raise PlanError(
+            f"a view can't read {node.source!r}: only an Iceberg table has its rows as of each earlier refresh",
+            hint="write the rows to a table by a job, and the view over that table",
+        )
+    if node.source.config.changes != "fail":
+        raise PlanError(
+            f"{node.source!r} reads changes", hint="a view follows them by itself: leave with_changes(…) out"
+        )
+
+
+def _check_aggregate(node: nodes.Aggregate) -> None:
+    if node.windowing is not None:
+        raise PlanError(
+            "a view can't have windows of event time",
+            hint='group by a time: key_by(minute=col("at").dt.truncate("minute"))',
+        )
+    for name, aggregate in node.aggregates:
+        if aggregate.function not in FUNCTIONS:
+            raise PlanError(f"a view can't have {name}={aggregate!r}", hint=f"it can have {', '.join(FUNCTIONS)}")

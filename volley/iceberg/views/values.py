@@ -1,0 +1,152 @@
+"""What a view tells: of a refresh, of what the next one would do, and of how far it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from volley.iceberg.config import IcebergSinkConfig
+from volley.plan.nodes import Node
+
+__all__ = ["RefreshMode", "View", "ViewPlan", "ViewRefresh", "ViewSource", "ViewStatus", "ViewStep"]
+
+RefreshMode = Literal["auto", "incremental", "full"]
+
+
+@dataclass(frozen=True)
+class View:
+    """A view to refresh.
+
+    Args:
+        name: Its name.
+        query: The last node of its query.
+        config: The table to keep it in.
+        mode: How to refresh it.
+        strict: True: it must not be computed anew, but for the first time.
+    """
+
+    name: str
+    query: Node
+    config: IcebergSinkConfig
+    mode: RefreshMode = "auto"
+    strict: bool = False
+
+
+@dataclass(frozen=True)
+class ViewRefresh:
+    """What a refresh did.
+
+    Args:
+        view: The view's name.
+        mode: ``"incremental"``: from the changes of the sources; ``"full"``: from all their rows; ``"none"``: the view
+            was up to date.
+        reason: Why.
+        snapshot_id: The snapshot that it wrote; None if the rows of the view did not change.
+        rows_read: Rows of the sources' data files that it read.
+        groups_recomputed: Groups of an incremental refresh that were computed from all their rows.
+        rows_added: Rows that it wrote to the view's table.
+        sources: The snapshots of the sources that the view now stands for, by table.
+        seconds: How long it took.
+    """
+
+    view: str
+    mode: Literal["none", "incremental", "full"]
+    reason: str
+    snapshot_id: int | None
+    rows_read: int
+    groups_recomputed: int
+    rows_added: int
+    sources: dict[str, int | None]
+    seconds: float
+
+    def __str__(self) -> str:
+        recomputed = f", {self.groups_recomputed:,} groups recomputed" if self.groups_recomputed else ""
+        counts = f"{self.rows_read:,} rows read{recomputed}, {self.rows_added:,} written"
+        return f"{self.view}: {self.mode} refresh ({self.reason}): {counts}"
+
+
+@dataclass(frozen=True)
+class ViewStep:
+    """A step of a view's query, and how it is kept up to date.
+
+    Args:
+        label: The step.
+        depth: How many steps are between it and the view.
+        how: What is computed for it; for a step that needs a full refresh, why.
+        incremental: False if it needs a full refresh.
+    """
+
+    label: str
+    depth: int
+    how: str
+    incremental: bool
+
+
+@dataclass(frozen=True)
+class ViewPlan:
+    """What the next refresh would do; `print` it.
+
+    Args:
+        view: The view's name.
+        mode: As of `ViewRefresh`.
+        reason: Why.
+        steps: The steps of the query, the last one first.
+        changed_rows: About how many rows have to be read for the changes of the sources.
+        all_rows: How many rows the sources have.
+    """
+
+    view: str
+    mode: Literal["none", "incremental", "full"]
+    reason: str
+    steps: tuple[ViewStep, ...]
+    changed_rows: int
+    all_rows: int
+
+    def __str__(self) -> str:
+        lines = [f"{self.view}: {self.mode} refresh ({self.reason})"]
+        for step in self.steps:
+            lines.append(f"{'  ' * (step.depth + 1)}{step.label}")
+            lines.append(f"{'  ' * (step.depth + 2)}{'' if step.incremental else 'full refresh: '}{step.how}")
+        lines.append(f"changes: about {self.changed_rows:,} rows to read; all rows: {self.all_rows:,}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class ViewSource:
+    """How far a view has followed a source.
+
+    Args:
+        table: The source's table.
+        snapshot_id: The snapshot that the view stands for; None = the table had none.
+        snapshots_behind: The number of later snapshots; None if they can't be told, since one has expired or was
+            rolled back.
+        behind: How long ago the first snapshot was committed that the view lacks; zero if it lacks none.
+    """
+
+    table: str
+    snapshot_id: int | None
+    snapshots_behind: int | None
+    behind: timedelta
+
+
+@dataclass(frozen=True)
+class ViewStatus:
+    """How far a view is.
+
+    Args:
+        view: The view's name.
+        refreshes: The number of its refreshes.
+        refreshed_at: When the last one read its sources; None = never.
+        sources: Its sources.
+    """
+
+    view: str
+    refreshes: int
+    refreshed_at: datetime | None
+    sources: tuple[ViewSource, ...]
+
+    @property
+    def is_current(self) -> bool:
+        """True if the view has all that is in its sources."""
+        return self.refreshed_at is not None and all(source.snapshots_behind == 0 for source in self.sources)
