@@ -20,7 +20,7 @@ from tests.processes import ROOT, RUN_SECONDS
 from tests.recovery.runs import check_exactly_once, write_input
 from volley.spark.java import find_java
 
-SCRIPT = Path(__file__).with_name("submitted.py")
+SCRIPT = ROOT / "examples" / "spark_submit.py"
 FILES = 1
 
 

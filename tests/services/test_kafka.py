@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from examples import kafka_avro
 from tests.contracts.test_sources import Planner, rows_of
 from tests.processes import ROOT, plain_environment
 from tests.servers.certificates import self_signed
@@ -429,6 +430,16 @@ def test_avro_is_read_by_the_schema_each_message_was_written_with(kafka: Kafka, 
     with pytest.raises(JobError, match="401") as caught:
         stranger.open(SourceContext(str(tmp_path / "other")))
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_example_of_avro(kafka: Kafka, registry: str, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, [{"value": confluent(1, {"id": 1})}, {"value": confluent(2, {"id": 2, "name": "ü"})}])
+    assert kafka_avro.main(kafka.bootstrap, topic, registry, str(tmp_path)) == 2
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{tmp_path}/lake/catalog.db")
+    rows = catalog.load_table("db.users").scan().to_arrow().sort_by("id").to_pylist()
+    assert rows == [{"id": 1, "name": "?", "kafka_offset": 0}, {"id": 2, "name": "ü", "kafka_offset": 1}]
 
 
 def test_the_example_brings_each_message_into_the_lake_once(kafka: Kafka, tmp_path: Path) -> None:

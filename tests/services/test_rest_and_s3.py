@@ -9,6 +9,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
+from examples import rest_and_s3
 from tests.servers.seaweed import Seaweed
 from volley import (
     EOF,
@@ -62,6 +63,21 @@ def test_files_go_to_s3_and_snapshots_to_the_catalog(
 
 def run(environment: Environment, config: IcebergSinkConfig) -> None:
     environment.from_source(MemorySource([{"id": 1}])).to_sink(IcebergSink(config)).execute("bad")
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_example_takes_addresses_and_secrets_from_the_environment(seaweed: Seaweed, tmp_path: Path) -> None:
+    env = {
+        "CATALOG": seaweed.rest_uri,
+        "WAREHOUSE": "s3://lake",
+        "CREDENTIAL": f"{seaweed.key}:{seaweed.secret}",
+        "BUCKET": "lake",
+        "REGION": "us-east-1",
+        "S3_ENDPOINT": seaweed.s3_endpoint,
+        "ACCESS_KEY": seaweed.key,
+        "SECRET_KEY": seaweed.secret,
+    }
+    assert rest_and_s3.main(env, str(tmp_path)) == [0, 1, 2] == rows(seaweed, "orders")
 
 
 def test_wrong_credentials_of_the_catalog(environment: Environment, seaweed: Seaweed) -> None:

@@ -1,4 +1,8 @@
-"""A script as a user submits it: no word of any cluster in it."""
+"""A script for ``spark-submit``: it names no cluster, as the command line does.
+
+``spark-submit --master spark://host:7077 --py-files volley.zip examples/spark_submit.py FOLDER``, or alone:
+``python -m examples.spark_submit FOLDER``. The folder has Parquet files in ``in``; all machines reach it.
+"""
 
 from __future__ import annotations
 
