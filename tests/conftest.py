@@ -23,6 +23,8 @@ settings.register_profile("quick", max_examples=25, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 os.environ.setdefault("JAVA_TOOL_OPTIONS", java_options())
+# The tests' JVMs have an archive of their own, and must not write one when they end.
+os.environ.setdefault("VOLLEY_CLASS_ARCHIVE", "off")
 
 
 @pytest.fixture(scope="session")

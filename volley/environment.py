@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
@@ -13,7 +13,7 @@ from volley import checks
 from volley.endpoint import Endpoint
 from volley.engine.options import Start, StartOptions
 from volley.epoch import WriteResult
-from volley.errors import ConfigError, PlanError
+from volley.errors import ConfigError, PlanError, VolleyError
 from volley.metrics import Metrics
 from volley.pipeline import Pipeline
 from volley.plan import nodes
@@ -237,6 +237,9 @@ class Environment:
     def _start(
         self, writes: Sequence[nodes.Write], path: nodes.ExecutionPath, start: Start, on_failure: ExitStack
     ) -> Job:
+        if self.spark is None:
+            self._begin_jvm(writes)
+
         from volley.engine.checkpoint import Checkpoint, locate
         from volley.engine.job import Job
         from volley.engine.launch import launch
@@ -261,6 +264,14 @@ class Environment:
         job._start(self._interval(writes), all(source.bounded for source in sources))
         checkpoint.forget()
         return job
+
+    def _begin_jvm(self, writes: Sequence[nodes.Write]) -> None:
+        """Let the JVM start while this process imports, plans and checks."""
+        from volley.spark import jvm
+
+        # What is wrong is raised where the session is opened, after all checks that don't need Spark.
+        with suppress(VolleyError, OSError):
+            jvm.begin(self.master or jvm.LOCAL, sorted(nodes.worker_modules(writes)))
 
     def _interval(self, writes: Sequence[nodes.Write]) -> timedelta:
         assert isinstance(self.checkpoint_interval, timedelta)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from volley.epoch import Epoch, WriteResult
 from volley.errors import ConfigError, PlanError, StorageError
@@ -259,6 +259,9 @@ class Sink(ABC):
         >>> sink.label, sink.flush_interval
         ("MemorySink('out')", None)
     """
+
+    worker_modules: ClassVar[tuple[str, ...]] = ()
+    """What tasks import to write to it: on one machine, Spark's workers import these before the first task."""
 
     @property
     def label(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.bad_rows import BadRow, PositionedBatch, numbered
 from volley.errors import PlanError
@@ -62,6 +62,9 @@ class Source(ABC):
         >>> source.identity, source.open(SourceContext("/tmp/state")).schema.names
         ('memory:events', ['id'])
     """
+
+    worker_modules: ClassVar[tuple[str, ...]] = ()
+    """What tasks import to read it: on one machine, Spark's workers import these before the first task."""
 
     @property
     @abstractmethod

@@ -73,6 +73,9 @@ from volley.spark.session import open_session
 def where(_):
     import os
     import pyspark
+    import sys
+    # By the daemon that forked this worker.
+    assert "volley.task.task" in sys.modules
     return pyspark.__file__, os.environ["PYTHONPATH"].split(os.pathsep)
 
 spark = open_session("local[1]")

@@ -79,6 +79,8 @@ def launch(
     known = frozenset(bound.targets or ()) if begun else frozenset()
 
     spark = session_for_job(session(), checkpoint.url)
+    # Workers start, which takes a second, while the driver compiles the plan.
+    preload(spark, nodes.worker_modules(writes))
     plan = compile_plan(spark, writes, path, f"{checkpoint.url}/volley", start.name)
     readers = [reader for reader in plan.readers if reader is not None]
     planned = PlannedEpochs(checkpoint.log, readers) if path.arrow_native else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from volley.checks import keep, of_type
 from volley.iceberg.config import IcebergSinkConfig
@@ -44,6 +44,8 @@ class IcebergSink(Sink):
         >>> sink.batch_size
         10000
     """
+
+    worker_modules: ClassVar[tuple[str, ...]] = ("volley.iceberg.commit.committer",)
 
     config: IcebergSinkConfig
 

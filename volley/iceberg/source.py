@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from volley.checks import keep, of_type
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
@@ -38,6 +38,8 @@ class IcebergSource(Source):
         filter col('id') > lit(5)
           read IcebergSource('db.events', columns=('id',))
     """
+
+    worker_modules: ClassVar[tuple[str, ...]] = ("volley.iceberg.read.reader",)
 
     config: IcebergSourceConfig
 

@@ -267,6 +267,15 @@ class Write(_Step):
         return f"write {self.sink!r}"
 
 
+def worker_modules(writes: Sequence[Write]) -> set[str]:
+    """Return the modules that tasks import for the sources and sinks of a job."""
+    sources = (node.source for node in walk(writes) if isinstance(node, Read))
+    return {
+        *(name for source in sources for name in source.worker_modules),
+        *(name for write in writes for name in write.sink.worker_modules),
+    }
+
+
 def walk(nodes: Iterable[Node]) -> Iterator[Node]:
     """Yield every node of the graph that ends in `nodes` once, inputs first.
 

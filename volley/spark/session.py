@@ -5,27 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import re
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from volley.errors import ConfigError, JobError
-from volley.spark.java import find_java
-from volley.spark.worker_python import choose_worker_python
+from volley.spark.jvm import AT_LAUNCH, LOCAL, begin, connect, log_file, submitted
+from volley.spark.worker_python import choose_worker_python, is_script_chosen
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 __all__ = ["has_context", "log_file", "log_trace", "open_session", "session_for_job"]
-
-_AT_LAUNCH = {
-    # Spark takes this process for a shell; its defaults for shells would prevent ours later.
-    "spark.app.name": "volley",
-    "spark.ui.showConsoleProgress": "false",
-}
 
 _SEMANTICS = {
     # The Arrow-native path computes in UTC and raises on overflow; so must the general path.
@@ -52,21 +44,9 @@ _LOCAL_DEFAULTS = {
     # One shuffle partition per core is enough for the state and shuffles of one machine.
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
 }
-_JVM_OPTIONS = "SPARK_SUBMIT_OPTS"
-# Driver code runs only a few dozen times an epoch; eager JIT compilation of it costs half the JVM's CPU in the first
-# minutes. Hot code is still compiled, a moment later.
-_COMPILE_LATER = "-XX:CompileThresholdScaling=10"
-
 _SOCKET = "spark.python.unix.domain.socket"
 # The path of a socket is limited to about 100 bytes; Spark's file name takes 42.
 _MAX_SOCKET_FOLDER = 60
-
-
-def log_file() -> Path:
-    """Return the log file of this process' JVM and its Python workers."""
-    folder = Path(tempfile.gettempdir()) / f"volley-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder / f"spark-{os.getpid()}.log"
 
 
 def log_trace(text: str) -> Path:
@@ -141,17 +121,16 @@ def _start(master: str | None) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    os.environ["JAVA_HOME"] = str(find_java())
     # Errors of an epoch reach the caller as VolleyErrors; py4j and PySpark would print them again.
     for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    chosen = {} if submitted and master is None else {"spark.master": master or "local[*]"}
+    chosen = {} if submitted() and master is None else {"spark.master": master or LOCAL}
     try:
-        connected = SparkContext._gateway is not None
-        choose_worker_python(chosen.get("spark.master"), starts=not connected and not submitted)
-        if not connected:
-            _launch(_AT_LAUNCH | chosen)
+        if SparkContext._gateway is None and not submitted():
+            begin(chosen["spark.master"])
+            conf = SparkConf(loadDefaults=False).setAll([*AT_LAUNCH.items(), *chosen.items()])
+            SparkContext._ensure_initialized(gateway=connect(), conf=conf)
+        choose_worker_python(chosen.get("spark.master"), starts=False)
         return SparkSession(SparkContext.getOrCreate(_completed(SparkConf().setAll(list(chosen.items())))))
     except (PySparkException, Py4JError, OSError) as error:
         where = chosen.get("spark.master", "the master of spark-submit")
@@ -160,41 +139,17 @@ def _start(master: str | None) -> SparkSession:
         ) from error
 
 
-def _launch(settings: dict[str, str]) -> None:
-    """Start the JVM, unless spark-submit has started it.
-
-    It gets its own process group, so that a signal to ours lets it finish the running epoch. It exits at the end of
-    its standard input, when this process exits.
-    """
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-
-    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    with log_file().open("ab") as log, _jvm_options():
-        gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
-    SparkContext._ensure_initialized(gateway=gateway, conf=conf)
-
-
-@contextmanager
-def _jvm_options() -> Iterator[None]:
-    """Set our options for a JVM that starts in the block; options of the user or of Spark's files take precedence."""
-    previous = os.environ.get(_JVM_OPTIONS)
-    os.environ[_JVM_OPTIONS] = f"{_COMPILE_LATER} {previous or ''}".strip()
-    try:
-        yield
-    finally:
-        if previous is None:
-            del os.environ[_JVM_OPTIONS]
-        else:
-            os.environ[_JVM_OPTIONS] = previous
-
-
 def _completed(conf: SparkConf) -> SparkConf:
     """Add our settings, unless spark-submit or Spark's own files have set them."""
     local = conf.get("spark.master", "").startswith("local")
-    for name, value in (_AT_LAUNCH | _DEFAULTS | (_LOCAL_DEFAULTS | _sockets() if local else {})).items():
+    for name, value in (AT_LAUNCH | _DEFAULTS | (_LOCAL_DEFAULTS | _sockets() | _daemon() if local else {})).items():
         conf.setIfMissing(name, value)
     return conf
+
+
+def _daemon() -> dict[str, str]:
+    """Return the setting for a daemon of workers that imports what tasks need before it forks."""
+    return {"spark.python.daemon.module": "volley.spark.daemon"} if is_script_chosen() else {}
 
 
 def _sockets() -> dict[str, str]:

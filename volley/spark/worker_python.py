@@ -6,9 +6,10 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["choose_worker_python"]
+__all__ = ["choose_worker_python", "is_script_chosen"]
 
 _SCRIPT = Path(__file__).with_suffix(".sh")
 _FIND_PYSPARK = """
@@ -34,8 +35,13 @@ def choose_worker_python(master: str | None, starts: bool) -> None:
     is_local = re.match(r"local(\[|$)", master or "") is not None
     if is_local and starts and chosen == sys.executable and _pyspark_is_found():
         os.environ |= {"PYSPARK_PYTHON": str(_SCRIPT), "VOLLEY_PYTHON": sys.executable}
-    elif not is_local and chosen == str(_SCRIPT):
+    elif not is_local and is_script_chosen():
         os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+def is_script_chosen() -> bool:
+    """Return True if the script starts the workers' Python."""
+    return os.environ.get("PYSPARK_PYTHON") == str(_SCRIPT)
 
 
 def _pyspark_is_found() -> bool:
@@ -44,9 +50,9 @@ def _pyspark_is_found() -> bool:
     Starts a Python like them and looks, for 40 ms of CPU: PySpark may come from site-packages, from a folder in a
     ``.pth`` file, or from PYTHONPATH.
     """
-    import pyspark
-
-    loaded = Path(pyspark.__file__).resolve()
+    spec = find_spec("pyspark")
+    assert spec is not None
+    loaded = Path(str(spec.origin)).resolve()
     home = os.environ.get("SPARK_HOME") or str(loaded.parent)
     # The JVM of another Spark needs its own PySpark.
     if Path(home).resolve() != loaded.parent or not os.access(_SCRIPT, os.X_OK):

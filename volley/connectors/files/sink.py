@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.checks import keep, mapping, one_of, path
 from volley.connectors.files.committer import FileCommitter
@@ -39,6 +39,8 @@ class FileSink(Sink):
         >>> FileSink("out", format="json")
         FileSink(path='out', format='json')
     """
+
+    worker_modules: ClassVar[tuple[str, ...]] = ("volley.connectors.files.committer",)
 
     path: str | os.PathLike[str]
     format: FileFormat = "parquet"

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.checks import count, flag, keep, mapping, optional, path
 from volley.errors import ConfigError, near
@@ -58,6 +58,8 @@ class FileSource(Source):
         >>> FileSource("events/*.json", schema="id long, name string", max_files_per_epoch=10).format
         'json'
     """
+
+    worker_modules: ClassVar[tuple[str, ...]] = ("volley.connectors.files.reader",)
 
     path: str | os.PathLike[str]
     format: FileFormat | None = None

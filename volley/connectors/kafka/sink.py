@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from volley.checks import Duration, duration, keep, mapping, one_of, optional, seconds, text
 from volley.connectors.kafka.client import Client, check_properties
@@ -42,6 +42,8 @@ class KafkaSink(Sink):
         >>> KafkaSink("localhost:9092", "out", key="id")
         KafkaSink(bootstrap_servers='localhost:9092', topic='out', key='id')
     """
+
+    worker_modules: ClassVar[tuple[str, ...]] = ("volley.connectors.kafka.committer",)
 
     bootstrap_servers: str | Sequence[str]
     topic: str

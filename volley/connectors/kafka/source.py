@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from volley.checks import Duration, count, duration, flag, keep, mapping, names, one_of, optional, seconds, text
 from volley.connectors.kafka import settings
@@ -73,6 +73,8 @@ class KafkaSource(Source):
         KafkaSource(bootstrap_servers='localhost:9092', topics=('events',), schema='id long, name string', \
 include=('key', 'offset'))
     """
+
+    worker_modules: ClassVar[tuple[str, ...]] = ("volley.connectors.kafka.reader",)
 
     bootstrap_servers: str | Sequence[str]
     topics: str | Sequence[str] | None = None

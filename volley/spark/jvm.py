@@ -1,0 +1,160 @@
+"""Starts the JVM of this process: at once, so that it comes up while the driver imports, plans and checks."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from volley.spark.class_archive import archive_options
+from volley.spark.java import find_java
+from volley.spark.worker_python import choose_worker_python
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+
+__all__ = ["AT_LAUNCH", "LOCAL", "PRELOAD", "begin", "connect", "log_file", "submitted"]
+
+LOCAL = "local[*]"
+"""The master that Environment takes without another one: all local cores."""
+
+AT_LAUNCH = {
+    # Spark takes this process for a shell; its defaults for shells would prevent ours later.
+    "spark.app.name": "volley",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+PRELOAD = "VOLLEY_PRELOAD"
+"""The environment variable with the modules that Spark's daemon of workers imports before it forks one."""
+
+# Driver code runs only a few dozen times an epoch; eager JIT compilation of it costs half the JVM's CPU in the first
+# minutes. Hot code is still compiled, a moment later.
+_COMPILE_LATER = "-XX:CompileThresholdScaling=10"
+_JVM_OPTIONS = "SPARK_SUBMIT_OPTS"
+_PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+_POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class _Starting:
+    """A JVM that comes up: its process, and the file in which it says where it listens."""
+
+    process: subprocess.Popen[bytes]
+    address: Path
+
+
+_starting: _Starting | None = None
+
+
+def log_file() -> Path:
+    """Return the log file of this process' JVM and its Python workers."""
+    folder = Path(tempfile.gettempdir()) / f"volley-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder / f"spark-{os.getpid()}.log"
+
+
+def submitted() -> bool:
+    """Return True if spark-submit has started this process, and a JVM before it."""
+    return _PORT in os.environ
+
+
+def begin(master: str, modules: Iterable[str] = ()) -> None:
+    """Start this process' JVM, unless it has one; don't wait until it is up.
+
+    The JVM gets its own process group, so that a signal to ours lets it finish the running epoch. It exits at the end
+    of its standard input, when this process exits.
+
+    Args:
+        master: Spark's master URL.
+        modules: What Python workers on this machine import before their first task.
+
+    Raises:
+        MissingDependencyError: If there is no Java that Spark supports.
+        OSError: If the process can't be started.
+    """
+    global _starting
+    if _starting is not None or submitted() or _is_connected():
+        return
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java)
+    choose_worker_python(master, starts=True)
+    home = _spark_home()
+    settings = {**AT_LAUNCH, "spark.master": master}
+    arguments = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    arguments += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    address = Path(tempfile.mkdtemp(prefix="volley-jvm-"), "address")
+    options = [_COMPILE_LATER, *archive_options(java, home), os.environ.get(_JVM_OPTIONS, "")]
+    environment = {
+        **os.environ,
+        **{_JVM_OPTIONS: " ".join(filter(None, options)), PRELOAD: ",".join(modules)},
+        **{"_PYSPARK_DRIVER_CONN_INFO_PATH": str(address), "SPARK_CONNECT_MODE": "0"},
+    }
+    with log_file().open("ab") as log:
+        process = subprocess.Popen(
+            [f"{home}/bin/spark-submit", *arguments],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    _starting = _Starting(process, address)
+
+
+def connect() -> JavaGateway:
+    """Wait until the JVM is up, and return PySpark's gateway to it.
+
+    Raises:
+        OSError: If it has ended.
+    """
+    from pyspark.java_gateway import launch_gateway
+
+    global _starting
+    assert _starting is not None
+    starting, _starting = _starting, None
+    try:
+        port, secret = _address(starting)
+    finally:
+        shutil.rmtree(starting.address.parent, ignore_errors=True)
+    os.environ |= {_PORT: str(port), _SECRET: secret}
+    try:
+        gateway = launch_gateway()
+    finally:
+        del os.environ[_PORT], os.environ[_SECRET]
+    gateway.proc = starting.process
+    return gateway
+
+
+def _address(starting: _Starting) -> tuple[int, str]:
+    """Return the port at which a JVM listens, and its secret."""
+    while not starting.address.exists():
+        if starting.process.poll() is not None:
+            raise OSError("the JVM has ended")
+        time.sleep(_POLL_SECONDS)
+    data = starting.address.read_bytes()
+    port, length = struct.unpack_from(">ii", data)
+    return port, data[8 : 8 + length].decode()
+
+
+def _is_connected() -> bool:
+    context = sys.modules.get("pyspark.core.context")
+    return context is not None and context.SparkContext._gateway is not None
+
+
+def _spark_home() -> Path:
+    """Return the folder of Spark; does not import PySpark, which takes longer than to start the JVM."""
+    if home := os.environ.get("SPARK_HOME"):
+        return Path(home)
+    spec = find_spec("pyspark")
+    assert spec is not None
+    return Path(str(spec.origin)).parent
