@@ -1,0 +1,152 @@
+"""Refreshes of a materialised view beside what DuckDB takes to compute its query anew."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.benchmark import Benchmark, benchmark
+from benchmarks.lake import Lake, duckdb_with_iceberg, write_epoch
+from benchmarks.rows import Bound, Row
+from benchmarks.run import Run
+from volley import Environment, IcebergSource, IcebergSourceConfig, MaterializedView, avg, count, max_, min_, sum_
+from volley.iceberg import IcebergSinkConfig, Upsert
+
+_PEERS = {"volley": "Volley, refresh", "duckdb": "DuckDB, one thread, computed anew"}
+_ORDERS_OF_A_CUSTOMER = 10
+_UPDATED, _DELETED, _NEW = 1_200, 200, 600
+_BATCH = 500_000
+_SETTLED = 0.95
+"""Changes are of the latest orders: this part of them does not change any more."""
+
+
+def _config(lake: Lake, table: str) -> IcebergSinkConfig:
+    return IcebergSinkConfig(namespace="b", table=table, storage=lake.config.storage)
+
+
+def _view(lake: Lake, case: str) -> MaterializedView:
+    source = IcebergSource(IcebergSourceConfig(_config(lake, case.partition(",")[0])))
+    extremes = {"low": min_("cents"), "high": max_("cents")} if case.endswith("extremes") else {}
+    orders = Environment().from_source(source).key_by("customer")
+    query = orders.aggregate(n=count(), total=sum_("cents"), mean=avg("cents"), **extremes)
+    return MaterializedView(case, query, _config(lake, f"view {case}"))
+
+
+def _orders(ids: np.ndarray[Any, Any], customers: int, layout: str, seed: int) -> pa.RecordBatch:
+    dice = np.random.default_rng(seed)
+    customer = ids // _ORDERS_OF_A_CUSTOMER if layout == "clustered" else (ids * 2_654_435_761) % customers
+    return pa.record_batch(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "customer": pa.array(customer, pa.int64()),
+            "cents": pa.array(dice.integers(100, 100_000, len(ids))),
+            "note": pa.array(np.char.add("note ", (ids % 1_000).astype(str))),
+        }
+    )
+
+
+@contextmanager
+def _tables(asked: Benchmark) -> Iterator[dict[str, Any]]:
+    """Write the orders, and fill the views, once for all runs."""
+    rows = asked.rows or 0
+    with tempfile.TemporaryDirectory(prefix="volley-bench-") as folder:
+        lake = Lake(folder)
+        for layout in dict.fromkeys(case.partition(",")[0] for case in asked.options["layout"]):
+            starts = range(0, rows, _BATCH)
+            batches = (
+                _orders(np.arange(start, min(start + _BATCH, rows)), rows // _ORDERS_OF_A_CUSTOMER, layout, start)
+                for start in starts
+            )
+            write_epoch(_config(lake, layout).with_max_records(1_000_000), 0, batches)
+        for case in asked.options["layout"]:
+            _view(lake, case).refresh()
+        yield {"lake": folder}
+
+
+def _change(lake: Lake, layout: str, rows: int, epoch: int) -> None:
+    """Commit 2,000 changes of the latest orders."""
+    dice = np.random.default_rng(epoch)
+    latest = dice.choice(np.arange(int(rows * _SETTLED), rows), _UPDATED + _DELETED, replace=False)
+    new = rows + np.arange(_NEW) + epoch * _NEW
+    ids = np.concatenate([latest, new])
+    batch = _orders(ids, rows // _ORDERS_OF_A_CUSTOMER, layout, epoch)
+    deleted = pa.array(np.arange(len(ids)) < _DELETED)
+    upserts = _config(lake, layout).with_commit_mode(Upsert("id", op_field="deleted", strategy="merge_on_read"))
+    write_epoch(upserts, epoch, [batch.append_column("deleted", deleted)])
+
+
+def _bounds(row: Row) -> Iterator[Bound]:
+    ratio = row.times("cpu_seconds", lambda other: other.peer == _PEERS["duckdb"] and other.case == row.case)
+    if row.peer == _PEERS["volley"] and ratio is not None:
+        small = row.runs[0]["rows"] < 10_000_000
+        most = 1.1 if small else 0.1
+        yield Bound(f"{row.what}: CPU-seconds of a refresh", ratio, most, "× DuckDB's", ratio <= most)
+        if not small:
+            read = row.median("read_share")
+            yield Bound(f"{row.what}: rows of the source read", read, 0.05, "of all", read <= 0.05)
+
+
+@benchmark(
+    rows=20_000_000,
+    peers=_PEERS,
+    options={
+        "refreshes": 5,
+        "mode": "auto",
+        "layout": ("clustered", "scattered", "clustered, extremes", "scattered, extremes"),
+    },
+    cases="layout",
+    figures=("cpu_seconds", "seconds", "read_share", "mode"),
+    plots=("cpu_seconds",),
+    prepare=_tables,
+    bounds=_bounds,
+)
+def view_refresh(run: Run) -> None:
+    """A refresh of a view after 2,000 changes of orders, and the same query computed anew by DuckDB."""
+    lake, case, rows = Lake(run.options["lake"]), str(run.case), run.rows
+    layout, view = case.partition(",")[0], _view(lake, case)
+    measured = _measure_refreshes if run.peer == "volley" else _measure_queries
+    measured(run, lake, layout, view)
+    assert rows == run.rows
+
+
+def _measure_refreshes(run: Run, lake: Lake, layout: str, view: MaterializedView) -> None:
+    view.refresh()
+    first = len(lake.table(layout).snapshots())
+    for epoch in range(first, first + run.options["refreshes"]):
+        _change(lake, layout, run.rows, epoch)
+
+        def work() -> dict[str, Any]:
+            done = view.refresh(run.options["mode"])
+            return {"read_share": done.rows_read / run.rows, "mode": done.mode}
+
+        run.measure(work)
+    _check(lake, layout, view)
+
+
+def _measure_queries(run: Run, lake: Lake, layout: str, view: MaterializedView) -> None:
+    connection = duckdb_with_iceberg()
+    connection.execute("set threads = 1")
+    for _ in range(2):
+        run.measure(lambda: {"groups": len(connection.sql(_sql(lake, layout)).to_arrow_table()), "read_share": 1.0})
+
+
+def _sql(lake: Lake, layout: str) -> str:
+    orders = lake.table(layout).metadata_location
+    return (
+        "select customer, count(*) n, sum(cents)::bigint total, avg(cents) mean, min(cents) low, max(cents) high "
+        f"from iceberg_scan('{orders}') group by customer"
+    )
+
+
+def _check(lake: Lake, layout: str, view: MaterializedView) -> None:
+    """Compare the view with DuckDB's result."""
+    found = f"select customer, n, total, mean from iceberg_scan('{view.into.ref.load().metadata_location}')"
+    expected = f"select customer, n, total, mean from ({_sql(lake, layout)})"
+    different = f"select count(*) from (({found} except {expected}) union all ({expected} except {found}))"
+    ((count_,),) = duckdb_with_iceberg().sql(different).fetchall()
+    assert count_ == 0, f"{count_} groups differ"
