@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from volley.connectors.memory.source import ABORT, EOF, MemorySource
     from volley.connectors.postgres.source import PostgresSource
     from volley.connectors.rate import RateSource
-    from volley.engine.job import Job, Progress, State
+    from volley.engine.job import Job
+    from volley.engine.progress import Progress, State
     from volley.engine.repair import repair
     from volley.environment import Environment
     from volley.epoch import Epoch, WriteResult
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
         TableReplacedError,
         VolleyError,
     )
-    from volley.figures import EpochProgress, Lag
+    from volley.figures import EpochProgress, FinishedEpoch, Lag
     from volley.formats.packed_rows import pack_rows
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
     from volley.iceberg.views.following import ViewFollower
@@ -97,6 +98,7 @@ __all__ = [
     "ExpressionError",
     "FileSink",
     "FileSource",
+    "FinishedEpoch",
     "FunctionSink",
     "IcebergSink",
     "IcebergSinkConfig",
@@ -194,12 +196,13 @@ _MODULES = {
     "connectors.memory.source": ["MemorySource"],
     "connectors.postgres.source": ["PostgresSource"],
     "connectors.rate": ["RateSource"],
-    "engine.job": ["Job", "Progress", "State"],
+    "engine.job": ["Job"],
+    "engine.progress": ["Progress", "State"],
     "engine.repair": ["repair"],
     "environment": ["Environment"],
     "epoch": ["Epoch", "WriteResult"],
     "errors": _ERRORS,
-    "figures": ["EpochProgress", "Lag"],
+    "figures": ["EpochProgress", "FinishedEpoch", "Lag"],
     "formats.packed_rows": ["pack_rows"],
     "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergSource", "IcebergSourceConfig", "IcebergStorage"],
     "iceberg.views.following": ["ViewFollower"],

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Unpack
 
 from volley import checks
 from volley.endpoint import Endpoint
+from volley.engine import notebook
 from volley.engine.options import Start, StartOptions
+from volley.engine.phases import enter, shown
 from volley.epoch import WriteResult
 from volley.errors import ConfigError, PlanError, VolleyError
 from volley.metrics import Metrics
@@ -111,6 +113,11 @@ class Environment:
                 timedelta or a text such as ``"5m"``. Take longer than the sources may be silent. None = the job is
                 healthy as long as it runs.
 
+                `on_epoch`: A function that is called with each `FinishedEpoch`, before the next epoch starts.
+
+                `on_error`: A function that is called with the VolleyError that the job fails with. What a callback
+                raises is logged, and changes nothing.
+
         Raises:
             ConfigError: If there is no pipeline, or an option is wrong.
             PlanError: If the job already runs in this process, or its checkpoint belongs to another pipeline.
@@ -126,9 +133,11 @@ class Environment:
         writes = self._writes(pipelines)
         path = nodes.choose_path(writes, self.arrow_native)
         _check(writes, path)
-        with ExitStack() as on_failure:
+        with shown(name), ExitStack() as on_failure:
             job = self._start(writes, path, start, on_failure)
             on_failure.pop_all()
+        if notebook.is_running():
+            notebook.watch(job)
         return job
 
     def execute(self, name: str, *pipelines: Pipeline, **options: Unpack[StartOptions]) -> Job:
@@ -154,9 +163,11 @@ class Environment:
             >>> environment.execute("prices", paid.to_sink(good), free.to_sink(bad))  # doctest: +SKIP
             Job('prices', finished, epoch 0, 2 rows)
         """
+        job = self.start(name, *pipelines, **options)
+
+        # Imports PySpark: after the JVM has begun to start.
         from volley.engine.terminal import follow
 
-        job = self.start(name, *pipelines, **options)
         follow(job)
         if job.exception is not None:
             # Drop the traceback: it is py4j's and Spark's, in which the epoch ran.
@@ -241,6 +252,7 @@ class Environment:
             self._begin_jvm(writes)
 
         from volley.engine.checkpoint import Checkpoint, locate
+        from volley.engine.history import History
         from volley.engine.job import Job
         from volley.engine.launch import launch
         from volley.engine.running import release, reserve
@@ -255,11 +267,18 @@ class Environment:
         if endpoint:
             on_failure.callback(endpoint.close)
         checkpoint = Checkpoint(folder, start.name)
-        epochs = launch(
-            writes, path, start, checkpoint, lambda: self.spark or open_session(self.master), metrics, on_failure
-        )
+
+        def session() -> SparkSession:
+            enter("starting Spark")
+            opened = self.spark or open_session(self.master)
+            enter("planning")
+            return opened
+
+        enter("checking")
+        epochs = launch(writes, path, start, checkpoint, session, metrics, on_failure)
         assert start.healthy_within is None or isinstance(start.healthy_within, timedelta)
-        job = Job(epochs, endpoint, start.healthy_within)
+        history = History(start.name, start.on_epoch, start.on_error)
+        job = Job(epochs, endpoint, start.healthy_within, history)
         sources = [read.source for read in nodes.reads(writes, path)]
         job._start(self._interval(writes), all(source.bounded for source in sources))
         checkpoint.forget()

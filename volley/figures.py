@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 
-__all__ = ["EpochProgress", "Histogram", "Lag"]
+__all__ = ["EpochProgress", "FinishedEpoch", "Histogram", "Lag"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,33 @@ class Histogram:
             seen += count
             buckets.append((bound, float(seen)))
         return buckets
+
+
+@dataclass(frozen=True)
+class FinishedEpoch:
+    """An epoch that is visible in every sink of a job.
+
+    Args:
+        number: The epoch's number.
+        rows: Rows written; a row that goes to several sinks counts once.
+        rejected: Rows that went to a dead letter.
+        files: Files written.
+        bytes: Encoded bytes written.
+        seconds: How long it took, in seconds.
+        skipped: True if every sink had it already (after a crash).
+
+    Example:
+        >>> FinishedEpoch(7, rows=500, seconds=0.5).rows
+        500
+    """
+
+    number: int
+    rows: int = 0
+    rejected: int = 0
+    files: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    skipped: bool = False
 
 
 @dataclass(frozen=True)

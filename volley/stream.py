@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from volley import checks
 from volley.checks import Duration, count, duration, optional
 from volley.errors import ConfigError, ExpressionError
 from volley.explain import as_html, explained
@@ -17,7 +18,15 @@ from volley.plan.expressions import Expr, as_node, col
 from volley.rows import Rows
 from volley.sink import Sink
 from volley.types.schemas import check_schema
-from volley.verbs import UnknownVerb, check_callable, check_expression, check_text, nearest_verb
+from volley.verbs import (
+    UnknownVerb,
+    check_bounded,
+    check_callable,
+    check_expression,
+    check_sample,
+    check_text,
+    nearest_verb,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -225,6 +234,54 @@ class DataStream(Rows):
         """
         keys += tuple(_named(name, value) for name, value in named.items())
         return KeyedStream(self, tuple(map(key_node, keys)))
+
+    def explode(self, column: str, keep_empty: bool = False) -> DataStream:
+        """Make a row of each item of a list; the other columns are repeated.
+
+        Args:
+            column: The list's column, which gets the items.
+            keep_empty: True keeps rows whose list is empty or null, with a null in the column; False drops them.
+
+        Example:
+            >>> from volley import Environment, MemorySource
+            >>> stream = Environment().from_source(MemorySource([{"id": 1, "tags": ["a", "b"]}, {"id": 2, "tags": []}]))
+            >>> stream.explode("tags").to_arrow().to_pylist()
+            [{'id': 1, 'tags': 'a'}, {'id': 1, 'tags': 'b'}]
+        """
+        checks.flag("keep_empty", keep_empty)
+        return self._then(nodes.Explode(self._node, check_text(column, "explode"), keep_empty))
+
+    def sample(self, fraction: float, by: str | Sequence[str], seed: int = 0) -> DataStream:
+        """Keep a part of the keys, with all of their rows: the same ones in each run, as the key's hash decides.
+
+        Args:
+            fraction: The part to keep, above 0 and at most 1.
+            by: The key column or columns, of plain types; ``"id"`` for a part of the rows.
+            seed: Another one keeps other keys.
+
+        Raises:
+            ConfigError: If there is no key column, or an argument is wrong.
+
+        Example:
+            >>> from volley import Environment, MemorySource
+            >>> stream = Environment().from_source(MemorySource([{"user": n} for n in range(1000)]))
+            >>> stream.sample(0.1, "user").to_arrow().num_rows
+            106
+        """
+        return self.filter(check_sample(fraction, [by] if isinstance(by, str) else by, seed))
+
+    def limit(self, rows: int) -> DataStream:
+        """Keep so many rows of a stream that ends, whichever come first. Needs the general path.
+
+        Args:
+            rows: The most rows.
+
+        Raises:
+            ConfigError: If `rows` is not a whole number above 0.
+            PlanError: If a source has no end; `head` and `show` look at the rows that it has now.
+        """
+        check_bounded(self._node, "limit")
+        return self._then(nodes.Limit(self._node, count("rows", rows)))
 
     def split(self, predicate: Expr) -> tuple[DataStream, DataStream]:
         """Return two streams: the rows for which `predicate` is true, and all others (false or null).

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from volley.errors import ConfigError, ExpressionError, PlanError, near
-from volley.plan.expressions import Expr
+from volley.plan import nodes
+from volley.plan.choices import xxhash64
+from volley.plan.expressions import Expr, col
 
-__all__ = ["UnknownVerb", "check_callable", "check_expression", "check_text", "nearest_verb"]
+__all__ = [
+    *("UnknownVerb", "check_bounded", "check_callable", "check_expression", "check_sample", "check_text"),
+    "nearest_verb",
+]
 
 # What polars and PySpark call otherwise.
 _ELSEWHERE = {
@@ -58,6 +63,33 @@ def check_expression(value: Expr, verb: str) -> Expr:
             hint='build one with col and lit: col("status").eq(lit("active"))',
         )
     return value
+
+
+def check_sample(fraction: float, by: Sequence[str], seed: int) -> Expr:
+    """Return the condition that is true for a part of the keys, by their hashes.
+
+    Raises:
+        ConfigError: If there is no key column, or an argument is wrong.
+    """
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
+        raise ConfigError(f"fraction is {fraction!r}", hint="a number above 0 and at most 1, such as 0.1")
+    if type(seed) is not int:
+        raise ConfigError(f"seed is {seed!r}", hint="a whole number")
+    if not isinstance(by, Sequence) or not by:
+        raise ConfigError("sample without key columns", hint='name what to draw: sample(0.1, "user")')
+    # Doubles have all whole numbers up to this one.
+    all_hashes = 1 << 53
+    hashes = xxhash64(*(col(check_text(name, "sample")) for name in by), seed)
+    return hashes.bit_and(all_hashes - 1) < round(fraction * all_hashes)
+
+
+def check_bounded(node: nodes.Node, verb: str) -> None:
+    """Raise PlanError if a source of the rows has no end."""
+    for read in nodes.walk([node]):
+        if isinstance(read, nodes.Read) and not read.source.bounded:
+            raise PlanError(
+                f"{verb} of rows without end: {read.source!r}", hint="head() and show() look at its rows now"
+            )
 
 
 def check_text(name: str, verb: str) -> str:

@@ -102,6 +102,8 @@ STARTS = {
     "metrics_port": "None 5",
     "metrics_host": "x",
     "healthy_within": f"None {DURATION}",
+    "on_epoch": "None type",
+    "on_error": "None type",
 }
 
 # What is called, a call of it that is right, and of each parameter which of the wrong values are right after all.
@@ -135,6 +137,9 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         {"keys": "id", "event_time": "at", "within": timedelta(seconds=1)},
         {"keys": "x", "event_time": "x", "within": DURATION},
     ),
+    (STREAM.explode, {"column": "id"}, {"column": "x", "keep_empty": FLAG}),
+    (STREAM.sample, {"fraction": 0.5, "by": "id"}, {"fraction": "0.5", "by": "x", "seed": "5 negative"}),
+    (STREAM.limit, {"rows": 1}, {"rows": "5"}),
     (STREAM.head, {}, {"rows": "5"}),
     (STREAM.show, {}, {"rows": "5"}),
     (STREAM.to_arrow, {}, {"limit": "None 5"}),
@@ -427,7 +432,7 @@ def test_every_parameter_is_there() -> None:
 
 FOR_IMPLEMENTERS = {"Reader", "Source", "SourceContext", "SparkSource"}
 FOR_IMPLEMENTERS |= {"Committer", "Epoch", "Sink", "SinkContext", "TaskWriter", "WriteResult", "Writer"}
-FOR_IMPLEMENTERS |= {"Metrics", "MetricsSnapshot", "EpochProgress"}
+FOR_IMPLEMENTERS |= {"Metrics", "MetricsSnapshot", "EpochProgress", "FinishedEpoch"}
 # They are made by others, or take nothing.
 TAKE_NOTHING = {
     "Job",

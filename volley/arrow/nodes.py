@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -161,6 +162,28 @@ def _check_columns(names: Iterable[str], schema: pa.Schema, verb: str) -> None:
             raise ExpressionError(f"{verb}: unknown column {name!r}", hint=near(name, schema.names))
 
 
+def _explode(node: nodes.Explode, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    value = compile_expression(Column(node.column), schema)
+    if not pa.types.is_list(value.type):
+        raise ExpressionError(f"explode takes a list, but {node.column!r} is {type_name(value.type)}", hint="a list")
+    index = schema.get_field_index(node.column)
+    out = schema.set(index, pa.field(node.column, value.type.value_type))
+
+    def step(batch: pa.RecordBatch) -> pa.RecordBatch:
+        lists = value.evaluate(batch)
+        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+        counts = np.maximum(lengths, 1) if node.keep_empty else lengths
+        rows = np.repeat(np.arange(batch.num_rows), counts)
+        # The place of each row's item among the items of all lists.
+        before = (np.cumsum(counts) - counts) - (np.cumsum(lengths) - lengths)
+        places = np.arange(len(rows)) - before[rows]
+        items = pc.list_flatten(lists).take(pa.array(places, mask=lengths[rows] == 0))
+        others = decode_batch(batch.take(pa.array(rows)))
+        return make_batch((items if name == node.column else others.column(name) for name in out.names), out)
+
+    return step, out
+
+
 def _drop(node: nodes.Drop, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
     _check_columns(node.columns, schema, "drop")
     remaining = [name for name in schema.names if name not in node.columns]
@@ -275,6 +298,7 @@ _LOWERED: dict[type[nodes.Node], Callable[[Any, pa.Schema], tuple[_Function, pa.
     nodes.Rest: _filter,
     nodes.Select: _select,
     nodes.WithColumns: _with_columns,
+    nodes.Explode: _explode,
     nodes.Drop: _drop,
     nodes.Rename: _rename,
     nodes.Map: _map,

@@ -62,6 +62,8 @@ class Schemas:
             return known[0]
         if isinstance(node, nodes.Aggregate):
             return aggregated_schema(node, known[0])
+        if isinstance(node, nodes.Limit):
+            return known[0]
         return lower([node], known[0]).schema
 
 

@@ -52,6 +52,8 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
         PlanError: If a step or a source needs Spark.
         VolleyError: If a source can't be read, a step does not fit its input, or a step fails at a row.
     """
+    while isinstance(node, nodes.Limit):
+        limit, node = min(node.rows, node.rows if limit is None else limit), node.input
     path = nodes.choose_path([node])
     if not path.arrow_native:
         raise PlanError(

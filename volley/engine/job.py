@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import html
-import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -20,82 +17,24 @@ from volley import checks
 from volley.endpoint import Endpoint
 from volley.engine.acknowledge import Readers
 from volley.engine.epochs import EpochResult, Epochs
+from volley.engine.history import History
+from volley.engine.progress import Progress, State, as_html
 from volley.engine.running import release
 from volley.errors import JobError, VolleyError
-from volley.figures import EpochProgress
+from volley.figures import FinishedEpoch
 from volley.maintenance import MaintenanceReport
 from volley.spark.errors import is_slow_start, translate
 from volley.task.failpoints import reach
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Job", "Progress", "State"]
+__all__ = ["Job"]
 
 _log = logging.getLogger(__name__)
 _RESTARTS = 2
-
-
-class State(Enum):
-    """The state of a job.
-
-    Example:
-        >>> State("running") is State.RUNNING
-        True
-    """
-
-    RUNNING = "running"
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The progress of a job since its start in this process.
-
-    Args:
-        state: Its state.
-        epoch: The number of the last epoch that is visible in every sink; None before the first.
-        epochs: Epochs finished in this run.
-        skipped: How many of them every sink had already (after a crash).
-        rows: Rows written in this run; a row that goes to several sinks counts once.
-        rejected: Rows that went to a dead letter in this run.
-        files: Files written in this run.
-        bytes: Encoded bytes written in this run.
-        seconds: Time since the start, in seconds.
-        running: The progress of the running epoch, not yet included above; None between epochs.
-
-    Example:
-        >>> Progress(rows=3).to_json()[:52]
-        '{"state": "running", "epoch": null, "epochs": 0, "sk'
-    """
-
-    state: State = State.RUNNING
-    epoch: int | None = None
-    epochs: int = 0
-    skipped: int = 0
-    rows: int = 0
-    rejected: int = 0
-    files: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
-    running: EpochProgress | None = None
-
-    def to_json(self) -> str:
-        """Return the progress as one line of JSON, for logs."""
-        return json.dumps({**asdict(self), "state": self.state.value})
-
-    @property
-    def rows_per_second(self) -> float:
-        """Rows written per second since the start."""
-        return self.rows / self.seconds if self.seconds else 0.0
-
-    def _repr_html_(self) -> str:
-        return _html(
-            {**asdict(self), "state": self.state.value, "running": None, "rows per second": self.rows_per_second}
-        )
 
 
 class _Stopping(Exception):
@@ -121,7 +60,11 @@ class Job:
     """
 
     def __init__(
-        self, epochs: Epochs, endpoint: Endpoint | None = None, healthy_within: timedelta | None = None
+        self,
+        epochs: Epochs,
+        endpoint: Endpoint | None = None,
+        healthy_within: timedelta | None = None,
+        history: History | None = None,
     ) -> None:
         self.name = epochs.job
         self.metrics = epochs.metrics
@@ -142,6 +85,7 @@ class Job:
         self._query_id: str | None = None
         self._ends = State.FINISHED
         self._healthy_within = healthy_within
+        self._history = history or History(self.name)
         self._watcher: threading.Thread | None = None
         if endpoint:
             endpoint.probe(self._unhealthy, self._unready)
@@ -176,6 +120,47 @@ class Job:
         longest = None if timeout is None else checks.duration_or_zero("timeout", timeout).total_seconds()
         return self._ended.wait(longest)
 
+    def __await__(self) -> Generator[Any, None, Job]:
+        """Wait for the job's end without blocking the event loop; return the job.
+
+        Raises:
+            VolleyError: If the job fails.
+
+        Example:
+            >>> from volley import Environment, MemorySink, MemorySource
+            >>> stream = Environment().from_source(MemorySource([{"id": 1}])).to_sink(MemorySink())
+            >>> async def run():
+            ...     return (await stream.start("example")).progress.rows
+        """
+        return self._finished().__await__()
+
+    async def _finished(self) -> Job:
+        async for _ in self.epochs():
+            pass
+        if self.exception is not None:
+            raise self.exception.with_traceback(None)
+        return self
+
+    def epochs(self) -> AsyncIterator[FinishedEpoch]:
+        """Yield each epoch once it is visible in every sink, those so far first; end with the job.
+
+        Example:
+            >>> from volley import Environment, MemorySink, MemorySource
+            >>> stream = Environment().from_source(MemorySource([{"id": 1}])).to_sink(MemorySink())
+            >>> async def watch():
+            ...     async for epoch in stream.start("example").epochs():
+            ...         print(epoch.number, epoch.rows, epoch.seconds)
+        """
+        return self._history.follow(self._ended.is_set)
+
+    def plot(self) -> Figure:
+        """Return a figure of Matplotlib's with the rows and seconds of each epoch; a notebook shows it.
+
+        Raises:
+            MissingDependencyError: If Matplotlib is not installed.
+        """
+        return self._history.plot()
+
     def stop(self) -> None:
         """Stop the job after the running epoch, and wait for its end. The next start resumes it."""
         with self._gate:
@@ -206,7 +191,7 @@ class Job:
         """Return the job's state, its progress and its error as a table, for notebooks."""
         error = self.exception
         seen = {"job": self.name, "error": error and error.message, "metrics": self.metrics_url}
-        return _html(seen) + self.progress._repr_html_()
+        return as_html(seen) + self.progress._repr_html_()
 
     def _start(self, interval: timedelta, bounded: bool) -> None:
         every = f"{round(interval.total_seconds() * 1000)} milliseconds"
@@ -239,6 +224,7 @@ class Job:
                 self._failure = self._translate(error)
         if self._failure is not None:
             state = State.FAILED
+            self._history.failed(self._failure)
         elif self._stopping:
             state = State.STOPPED
         elif not self._progress.epochs:
@@ -307,14 +293,16 @@ class Job:
                 raise _Stopping
             self._begun = self._in_epoch = True
         self._epochs.counters.begin(number)
+        began = time.monotonic()
         try:
             reach("before-planning", number)
             query_id = str(frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
-            self._count(self._epochs.run(frame, self._epochs.epoch(query_id, number)))
+            epoch = self._count(self._epochs.run(frame, self._epochs.epoch(query_id, number)), began)
             self._query_id = query_id
             self._readers.committed(number)
             for lag in self._readers.lags(number):
                 self.metrics.record_lag(lag)
+            self._history.add(epoch)
         except VolleyError as error:
             self._failure = error
             raise
@@ -327,31 +315,28 @@ class Job:
                 self._in_epoch = False
                 self._gate.notify_all()
 
-    def _count(self, result: EpochResult) -> None:
+    def _count(self, result: EpochResult, began: float) -> FinishedEpoch:
         before = self._progress
         written = [task for sink in result.sinks for task in sink]
         self.metrics.record_epoch(result.epoch.number)
         self.orphans += result.orphans
+        epoch = FinishedEpoch(
+            result.epoch.number,
+            rows=self._epochs.counters.rows([sum(task.rows for task in sink) for sink in result.sinks]),
+            rejected=sum(task.rows for sink in result.letters for task in sink),
+            files=sum(task.files for task in written),
+            bytes=sum(task.bytes for task in written),
+            seconds=time.monotonic() - began,
+            skipped=result.skipped,
+        )
         self._progress = replace(
             before,
-            epoch=result.epoch.number,
+            epoch=epoch.number,
             epochs=before.epochs + 1,
-            skipped=before.skipped + result.skipped,
-            rows=before.rows + self._epochs.counters.rows([sum(task.rows for task in sink) for sink in result.sinks]),
-            rejected=before.rejected + sum(task.rows for sink in result.letters for task in sink),
-            files=before.files + sum(task.files for task in written),
-            bytes=before.bytes + sum(task.bytes for task in written),
+            skipped=before.skipped + epoch.skipped,
+            rows=before.rows + epoch.rows,
+            rejected=before.rejected + epoch.rejected,
+            files=before.files + epoch.files,
+            bytes=before.bytes + epoch.bytes,
         )
-
-
-def _html(figures: dict[str, Any]) -> str:
-    """Return a table with a line for each figure that is known."""
-    known = {name: value for name, value in figures.items() if value is not None}
-    lines = [f"<tr><th>{html.escape(name)}</th><td>{_cell(value)}</td></tr>" for name, value in known.items()]
-    return f"<table>{''.join(lines)}</table>"
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.1f}"
-    return f"{value:,}" if isinstance(value, int) else html.escape(str(value))
+        return epoch

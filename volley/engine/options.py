@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
 from volley import checks
-from volley.errors import ConfigError
+from volley.errors import ConfigError, VolleyError
+from volley.figures import FinishedEpoch
 
-__all__ = ["Into", "Start", "StartOptions"]
+__all__ = ["Into", "OnEpoch", "OnError", "Start", "StartOptions"]
 
 Into = Literal["append", "replace"]
 """What to do with the rows that sinks have from earlier runs when a job starts over."""
+
+
+OnEpoch = Callable[[FinishedEpoch], object]
+"""Called with each epoch that is visible in every sink."""
+
+OnError = Callable[[VolleyError], object]
+"""Called with the error that a job fails with."""
 
 
 class StartOptions(TypedDict, total=False):
@@ -23,6 +32,8 @@ class StartOptions(TypedDict, total=False):
     metrics_port: int | None
     metrics_host: str
     healthy_within: checks.Duration | None
+    on_epoch: OnEpoch | None
+    on_error: OnError | None
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,8 @@ class Start:
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
     healthy_within: checks.Duration | None = None
+    on_epoch: OnEpoch | None = None
+    on_error: OnError | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -45,12 +58,19 @@ class Start:
         checks.optional(checks.one_of(("append", "replace")))("into", self.into)
         checks.optional(_port)("metrics_port", self.metrics_port)
         checks.text("metrics_host", self.metrics_host)
+        checks.optional(_callback)("on_epoch", self.on_epoch)
+        checks.optional(_callback)("on_error", self.on_error)
         checks.keep(self, healthy_within=checks.optional(checks.duration))
         if self.fresh and self.backfill:
             raise ConfigError(
                 "fresh and backfill are both given",
                 hint="leave backfill out: fresh fills every sink from the beginning",
             )
+
+
+def _callback(name: str, value: object) -> None:
+    if not callable(value):
+        raise ConfigError(f"{name} is {value!r}", hint="a function of one argument, or None")
 
 
 def _port(name: str, value: object) -> None:

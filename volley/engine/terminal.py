@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from volley.engine.job import Job, Progress
+from volley.engine import notebook
+from volley.engine.job import Job
+from volley.engine.progress import Progress, State
 from volley.figures import EpochProgress
 
 __all__ = ["follow"]
@@ -24,7 +26,9 @@ def follow(job: Job) -> None:
     A second Ctrl-C raises KeyboardInterrupt at once; the next start repeats the epoch.
     """
     with _graceful_stop(job):
-        if sys.stderr.isatty():
+        if notebook.is_running():
+            job.wait()
+        elif sys.stderr.isatty():
             _live(job)
         else:
             _quiet(job)
@@ -47,7 +51,9 @@ def _quiet(job: Job) -> None:
 
 
 def _line(name: str, progress: Progress) -> str:
-    epoch = "no epoch yet" if progress.epoch is None else f"epoch {progress.epoch}"
+    waits = progress.state is State.RUNNING and not (progress.running and progress.running.tasks)
+    none_yet = "waiting for rows" if waits else "no epoch yet"
+    epoch = none_yet if progress.epoch is None else f"epoch {progress.epoch}"
     rejected = f"{progress.rejected:,} rejected · " if progress.rejected else ""
     now = progress.running
     running = f" · epoch {now.number} so far: {_written(now)}" if now and now.tasks else ""

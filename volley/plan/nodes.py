@@ -21,8 +21,10 @@ __all__ = [
     "Deduplicate",
     "Drop",
     "ExecutionPath",
+    "Explode",
     "Filter",
     "FlatMap",
+    "Limit",
     "Map",
     "MapBatches",
     "Node",
@@ -40,6 +42,7 @@ __all__ = [
     "stateful",
     "states",
     "walk",
+    "worker_modules",
 ]
 
 
@@ -191,6 +194,29 @@ class MapBatches(_Apply):
     """Applies a function that takes an Arrow record batch and returns one."""
 
     verb: ClassVar[str] = "map_batches"
+
+
+@dataclass(frozen=True)
+class Explode(_Step):
+    """Makes a row of each item of a list; of an empty list or null none, or with `keep_empty` one with a null."""
+
+    narrow: ClassVar[bool] = True
+    column: str
+    keep_empty: bool = False
+
+    def label(self) -> str:
+        return f"explode {self.column!r}" + (" keep_empty" if self.keep_empty else "")
+
+
+@dataclass(frozen=True)
+class Limit(_Step):
+    """Keeps so many rows of a stream that ends, whichever come first."""
+
+    stateful: ClassVar[bool] = True
+    rows: int
+
+    def label(self) -> str:
+        return f"limit {self.rows}"
 
 
 @dataclass(frozen=True)

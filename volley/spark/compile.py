@@ -168,6 +168,8 @@ class _Compiler:
             return first
         if isinstance(node, nodes.Deduplicate):
             return _deduplicate(frames[0], node)
+        if isinstance(node, nodes.Limit):
+            return frames[0].limit(node.rows)
         return spark_nodes.apply(frames[0], node, self._schemas.known(node.inputs[0]))
 
 

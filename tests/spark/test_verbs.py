@@ -1,0 +1,102 @@
+"""Verbs on both execution paths: the rows that DuckDB has; and what a job tells of its epochs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from volley import (
+    DataStream,
+    Environment,
+    ExpressionError,
+    FinishedEpoch,
+    MemorySink,
+    MemorySource,
+    PlanError,
+    RateSource,
+)
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3, 4, 5, 6], pa.int64()),
+        "tags": pa.array([["a", None], [], None, ["b"], ["c", "d", "c"], []]),
+        "name": pa.array(["x", "y", None, "ü", "", "z"]),
+    }
+)
+
+
+def stream(environment: Environment) -> DataStream:
+    return environment.from_source(MemorySource(ROWS, rows_per_epoch=4))
+
+
+def listed(rows: list[dict[str, object]]) -> list[str]:
+    return sorted(map(repr, rows))
+
+
+@pytest.mark.parametrize("arrow_native", [True, False])
+def test_explode_sample_limit(arrow_native: bool, job_session: SparkSession, tmp_path: Path) -> None:
+    environment = Environment(spark=job_session, checkpoint_dir=tmp_path, arrow_native=arrow_native)
+    exploded, kept, drawn, some = (MemorySink(name) for name in ("exploded", "kept", "drawn", "some"))
+    rows = stream(environment)
+    environment.execute(
+        "verbs",
+        rows.explode("tags").to_sink(exploded),
+        rows.explode("tags", keep_empty=True).to_sink(kept),
+        rows.sample(0.5, "id", seed=1).to_sink(drawn),
+    )
+    with duckdb.connect() as connection:
+        connection.register("rows", ROWS)
+        unnested = connection.sql("select id, unnest(tags) as tags, name from rows").to_arrow_table().to_pylist()
+    assert listed(exploded.rows()) == listed(unnested)
+    empty = [{**row, "tags": None} for row in ROWS.to_pylist() if not row["tags"]]
+    assert listed(kept.rows()) == listed([*unnested, *empty])
+    # The keys' hashes decide, so this process draws the same.
+    assert listed(drawn.rows()) == listed(rows.sample(0.5, "id", seed=1).to_arrow().to_pylist())
+    assert 0 < len(drawn.rows()) < 6
+    rows.limit(5).to_sink(some).execute("limit")
+    assert len({row["id"] for row in some.rows()}) == len(some.rows()) == 5
+
+
+def test_a_limit_of_rows_without_end_is_refused() -> None:
+    rows = Environment().from_source(RateSource(1))
+    with pytest.raises(PlanError, match="without end"):
+        rows.limit(3)
+    with pytest.raises(ExpressionError, match="explode takes a list"):
+        stream(Environment()).explode("name").schema  # noqa: B018
+
+
+def test_a_job_is_awaited_and_tells_of_its_epochs(spark: SparkSession, tmp_path: Path) -> None:
+    told: list[FinishedEpoch] = []
+    pipeline = stream(Environment(spark=spark, checkpoint_dir=tmp_path)).to_sink(MemorySink("told"))
+
+    async def run() -> list[FinishedEpoch]:
+        job = pipeline.start("told", on_epoch=told.append)
+        epochs = [epoch async for epoch in job.epochs()]
+        assert (await job) is job
+        assert len(job.plot().axes) == 2
+        return epochs
+
+    epochs = asyncio.run(run())
+    assert [(epoch.number, epoch.rows) for epoch in epochs] == [(0, 4), (1, 2)]
+    assert told == epochs
+
+
+def test_an_awaited_job_raises_its_error(spark: SparkSession, tmp_path: Path) -> None:
+    errors: list[object] = []
+
+    def broken(row: dict[str, object]) -> dict[str, object]:
+        raise ValueError("broken")
+
+    pipeline = stream(Environment(spark=spark, checkpoint_dir=tmp_path)).map(broken).to_sink(MemorySink("broken"))
+
+    async def run() -> None:
+        await pipeline.start("broken", on_error=errors.append)
+
+    with pytest.raises(Exception, match="broken") as caught:
+        asyncio.run(run())
+    assert errors == [caught.value]

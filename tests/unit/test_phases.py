@@ -1,0 +1,78 @@
+"""What is seen of a start, and of a job in a notebook."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import IPython.display
+import pytest
+
+from volley.engine import notebook, phases
+
+
+class Cell:
+    """What a cell shows; each display has a handle that replaces it."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def display(self, shown: Any, display_id: bool) -> Cell:
+        assert display_id
+        self.update(shown)
+        return self
+
+    def update(self, shown: Any) -> None:
+        self.seen.append(shown.data)
+
+
+class Ending:
+    """A job that ends at the third look."""
+
+    name = "orders"
+    looks = 0
+
+    def wait(self, timeout: object = None) -> bool:
+        self.looks += 1
+        return self.looks == 3
+
+    def _repr_html_(self) -> str:
+        return f"<b>look {self.looks}</b>"
+
+
+@pytest.fixture
+def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
+    cell = Cell()
+    monkeypatch.setattr(IPython.display, "display", cell.display)
+    return cell
+
+
+def test_a_notebook_shows_phases_in_place(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notebook, "is_running", lambda: True)
+    with phases.shown("a<b"):
+        phases.enter("starting Spark")
+        phases.enter("planning")
+    phases.enter("unseen")
+    assert cell.seen == ["a&lt;b: starting", "a&lt;b: starting Spark", "a&lt;b: planning"]
+
+
+def test_a_notebook_shows_a_job_until_it_ends(cell: Cell) -> None:
+    notebook.watch(Ending()).join(5)
+    assert cell.seen == [f"<b>look {number}</b>" for number in range(4)]
+
+
+def test_this_is_no_notebook() -> None:
+    assert not notebook.is_running()
+
+
+def test_a_terminal_shows_phases(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with phases.shown("orders"):
+            phases.enter("starting Spark")
+            seen = os.read(ours, 4096)
+            while b"starting Spark" not in seen:
+                seen += os.read(ours, 4096)
+    os.close(ours)

@@ -1,0 +1,94 @@
+"""The epochs that a job has finished in this process: kept for a while, told to callbacks, waited for, plotted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+from volley.engine.options import OnEpoch, OnError
+from volley.errors import VolleyError
+from volley.figures import FinishedEpoch
+from volley.registry import installed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["History"]
+
+_log = logging.getLogger(__name__)
+_MOST_EPOCHS = 10_000
+_POLL_SECONDS = 0.05
+
+
+class History:
+    """Epochs in the order in which they ended; the last 10,000 are kept.
+
+    Args:
+        job: The job's name.
+        on_epoch: Called with each epoch, before the next one starts; None = nothing.
+        on_error: Called with the error that the job fails with; None = nothing.
+    """
+
+    def __init__(self, job: str, on_epoch: OnEpoch | None = None, on_error: OnError | None = None) -> None:
+        self._job = job
+        self._on_epoch = on_epoch
+        self._on_error = on_error
+        self._epochs: deque[FinishedEpoch] = deque(maxlen=_MOST_EPOCHS)
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def add(self, epoch: FinishedEpoch) -> None:
+        """Keep an epoch, and tell of it."""
+        with self._lock:
+            self._epochs.append(epoch)
+            self._count += 1
+        self._tell(self._on_epoch, epoch)
+
+    def failed(self, error: VolleyError) -> None:
+        """Tell of the job's error."""
+        self._tell(self._on_error, error)
+
+    async def follow(self, has_ended: Callable[[], bool]) -> AsyncIterator[FinishedEpoch]:
+        """Yield each epoch, those so far first, until the job has ended."""
+        seen = 0
+        while True:
+            # Looked at first: an epoch that ends meanwhile is still in the list.
+            ended = has_ended()
+            with self._lock:
+                kept, new = list(self._epochs), self._count - seen
+            seen += new
+            for epoch in kept[-new:] if new else ():
+                yield epoch
+            if ended:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def plot(self) -> Figure:
+        """Return a figure of rows and seconds by epoch."""
+        figure: Figure = installed("matplotlib.figure").Figure(figsize=(8, 4), layout="constrained")
+        with self._lock:
+            epochs = list(self._epochs)
+        numbers = [epoch.number for epoch in epochs]
+        for axes, figures, unit in zip(
+            figure.subplots(2, sharex=True),
+            ([epoch.rows for epoch in epochs], [epoch.seconds for epoch in epochs]),
+            ("rows", "seconds"),
+            strict=True,
+        ):
+            axes.plot(numbers, figures, marker=".")
+            axes.set(ylabel=unit, ylim=(0, None), xlabel="epoch" if unit == "seconds" else "")
+        figure.suptitle(self._job)
+        return figure
+
+    def _tell(self, callback: Callable[[Any], object] | None, what: object) -> None:
+        if callback is None:
+            return
+        try:
+            callback(what)
+        except Exception:
+            # What was committed stays committed, whatever a callback does.
+            _log.exception("%s: a callback failed", self._job)

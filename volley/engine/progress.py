@@ -1,0 +1,87 @@
+"""What is known of a running job: its state, its progress, as values that print."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+from volley.figures import EpochProgress
+
+__all__ = ["Progress", "State", "as_html"]
+
+
+class State(Enum):
+    """The state of a job.
+
+    Example:
+        >>> State("running") is State.RUNNING
+        True
+    """
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a job since its start in this process.
+
+    Args:
+        state: Its state.
+        epoch: The number of the last epoch that is visible in every sink; None before the first.
+        epochs: Epochs finished in this run.
+        skipped: How many of them every sink had already (after a crash).
+        rows: Rows written in this run; a row that goes to several sinks counts once.
+        rejected: Rows that went to a dead letter in this run.
+        files: Files written in this run.
+        bytes: Encoded bytes written in this run.
+        seconds: Time since the start, in seconds.
+        running: The progress of the running epoch, not yet included above; None between epochs.
+
+    Example:
+        >>> Progress(rows=3).to_json()[:52]
+        '{"state": "running", "epoch": null, "epochs": 0, "sk'
+    """
+
+    state: State = State.RUNNING
+    epoch: int | None = None
+    epochs: int = 0
+    skipped: int = 0
+    rows: int = 0
+    rejected: int = 0
+    files: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    running: EpochProgress | None = None
+
+    def to_json(self) -> str:
+        """Return the progress as one line of JSON, for logs."""
+        return json.dumps({**asdict(self), "state": self.state.value})
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows written per second since the start."""
+        return self.rows / self.seconds if self.seconds else 0.0
+
+    def _repr_html_(self) -> str:
+        return as_html(
+            {**asdict(self), "state": self.state.value, "running": None, "rows per second": self.rows_per_second}
+        )
+
+
+def as_html(figures: dict[str, Any]) -> str:
+    """Return a table with a line for each figure that is known."""
+    known = {name: value for name, value in figures.items() if value is not None}
+    lines = [f"<tr><th>{html.escape(name)}</th><td>{_cell(value)}</td></tr>" for name, value in known.items()]
+    return f"<table>{''.join(lines)}</table>"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else html.escape(str(value))
