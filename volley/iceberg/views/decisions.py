@@ -16,7 +16,7 @@ from volley.iceberg.read.scope import head_snapshot, is_pinned, pinned_snapshot
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.views.costs import cost_of
 from volley.iceberg.views.cursor import Cursor, SourcePosition, fingerprint
-from volley.iceberg.views.group import Group
+from volley.iceberg.views.group import rereading
 from volley.iceberg.views.operators import Operator
 from volley.iceberg.views.query import Compiler, sources_of
 from volley.iceberg.views.scan import Pin, Scan, Tally
@@ -176,18 +176,12 @@ def _check_snapshots(view: View, cursor: Cursor, operator: Operator) -> None:
                 f"table {scan.config.ref.name} has lost all its snapshots", hint="strict=False computes the view anew"
             )
         snapshots_between(scan.pin.table, before, after)
-        if before is not None and metadata.snapshot_by_id(before) is None and _reads_before(operator):
+        if before is not None and metadata.snapshot_by_id(before) is None and rereading(operator):
             raise SnapshotExpiredError(
                 f"snapshot {before} of table {scan.config.ref.name} has expired, which the changes of view "
                 f"{view.name!r} are computed with",
                 hint="keep snapshots longer than between two refreshes; strict=False computes the view anew",
             )
-
-
-def _reads_before(operator: Operator) -> bool:
-    """Return True if the changes of a query need its sources as they were."""
-    parts = list(operator.walk())
-    return any(part.reads_before for part in (parts[1:] if isinstance(operator, Group) else parts))
 
 
 def rows_of(snapshot: Snapshot | None) -> int:

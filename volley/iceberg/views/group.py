@@ -23,7 +23,7 @@ from volley.plan import nodes
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import Column
 
-__all__ = ["Group"]
+__all__ = ["Group", "rereading"]
 
 _ALL = "_volley_all"
 # Rows that are grouped at once, and groups that are merged at once.
@@ -86,6 +86,12 @@ class Group(Operator):
             case "min":
                 return [Part("min", value)]
         return [Part("max", value)]
+
+    @property
+    def is_fragile(self) -> bool:
+        """True if groups that lose rows may have to be computed from all their rows."""
+        types = self.parts.types.items()
+        return any(part.kind in ("min", "max") or _is_floating_sum(part, data_type) for part, data_type in types)
 
     @property
     def _holders(self) -> dict[Part, str]:
@@ -186,7 +192,7 @@ class Group(Operator):
             gone, left = removed[part.name].take(pa.array(lost)), groups[part.name].take(pa.array(places))
             if part.kind in ("min", "max"):
                 doubtful[places] |= reached(part, gone, left)
-            elif part.kind == "sum" and pa.types.is_floating(data_type):
+            elif _is_floating_sum(part, data_type):
                 doubtful[places] |= pc.greater(
                     removed[Part("count", part.value).name].take(pa.array(lost)), 0
                 ).to_numpy()
@@ -251,6 +257,20 @@ class Group(Operator):
         for name, value in self._compiled.items():
             values = as_array(value.evaluate(batch), batch.num_rows)
             yield normal(values) if name in self._sources else values
+
+
+def rereading(operator: Operator) -> list[Operator]:
+    """Return the parts of a query whose changes are computed with rows as they were: not the groups of the view itself.
+
+    Args:
+        operator: The query.
+    """
+    parts = list(operator.walk())
+    return [part for part in (parts[1:] if isinstance(operator, Group) else parts) if part.reads_before]
+
+
+def _is_floating_sum(part: Part, data_type: pa.DataType) -> bool:
+    return part.kind == "sum" and bool(pa.types.is_floating(data_type))
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -157,6 +157,11 @@ class Scan(Operator):
         """About how many rows of data files have to be read for the changes."""
         return sum(_rows_to_read(file) for split in self._splits for group in split.groups for file in group)
 
+    @property
+    def loses_rows(self) -> bool:
+        """True if the changes may have removed rows."""
+        return any(file.loses_rows for split in self._splits for group in split.groups for file in group)
+
     @cached_property
     def all_rows(self) -> int:
         """The number of rows of the table after the refresh, without those that equality deletes delete."""
