@@ -17,6 +17,7 @@ from volley.iceberg.views.supported import check_query, obstacles
 from volley.iceberg.views.values import RefreshMode, View, ViewPlan, ViewRefresh, ViewStatus
 from volley.plan import nodes
 from volley.stream import DataStream
+from volley.verbs import check_callable
 
 if TYPE_CHECKING:
     from volley.iceberg.views.following import ViewFollower
@@ -131,6 +132,8 @@ class MaterializedView:
         from volley.iceberg.views.following import ViewFollower
 
         seconds = duration("interval", interval).total_seconds()
+        if on_refresh is not None:
+            check_callable(on_refresh, "follow")
         return ViewFollower(self.refresh, self.name, seconds, on_refresh)
 
     def explain(self) -> ViewPlan:

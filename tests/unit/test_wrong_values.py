@@ -28,14 +28,32 @@ from volley import (
     IcebergStorage,
     KafkaSink,
     KafkaSource,
+    MaterializedView,
     MemorySink,
     MemorySource,
     Pipeline,
+    PostgresSource,
     RateSource,
     VolleyError,
+    approx_distinct,
+    avg,
     col,
+    count,
+    count_distinct,
+    first,
+    last,
+    list_,
     lit,
+    max_,
+    min_,
+    pack_rows,
+    quantile,
+    session,
+    sliding,
     sql,
+    sum_,
+    tumbling,
+    variance,
     when,
 )
 from volley.engine.options import StartOptions
@@ -90,6 +108,9 @@ REST = IcebergSinkConfig(
 )
 SOURCE = IcebergSourceConfig(CONFIG)
 MANAGER, EVOLUTION = SnapshotManager(CONFIG), SchemaEvolution("id int")
+VIEWED = ENVIRONMENT.from_source(IcebergSource(SOURCE)).key_by("id").aggregate(n=count())
+VIEW = MaterializedView("x", VIEWED, into=CONFIG)
+POSTGRES = {"host": "h", "database": "d", "user": "u", "slot_name": "s", "publication": "p", "tables": "public.t"}
 KAFKA = {"bootstrap_servers": "host:9092", "topics": "t", "schema": "id long"}
 S3, AZURE, GCS, LOCAL = IcebergStorage.S3, IcebergStorage.Azure, IcebergStorage.Gcs, IcebergStorage.Local
 
@@ -309,7 +330,58 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (Partitioning.bucket, {"fields": "id"}, {"fields": "x", "n": "5"}),
     (Partitioning.truncate, {"fields": "id", "width": 2}, {"fields": "x", "width": "5"}),
     (Partitioning.time, {"fields": "id"}, {"fields": "x", "granularity": ""}),
-    (Upsert, {"key_fields": "id"}, {"key_fields": "x", "order_by": "None x", "op_field": "None x", "strategy": ""}),
+    (
+        Upsert,
+        {"key_fields": "id"},
+        {"key_fields": "x", "order_by": "None x", "op_field": "None x", "strategy": "", "write_order": FLAG},
+    ),
+    (
+        PostgresSource,
+        POSTGRES,
+        {
+            **{"host": "x", "port": "5", "database": "x", "user": "x", "password": "None x", "slot_name": "x"},
+            **{"publication": "x", "tables": "", "load": "", "bounded": FLAG, "on_rewrite": "", "unrepresentable": ""},
+            **{"max_staged": "5", "max_segments_per_epoch": "None 5", "heartbeat": f"None {DURATION}"},
+            **{"timeout": DURATION, "options": "dict"},
+        },
+    ),
+    (
+        IcebergSink(CONFIG).routed,
+        {"route": "{kind}"},
+        {
+            **{"route": "", "key_fields": "None x dict", "create": FLAG, "rows": "None x", "omit": "list x"},
+            **{"limit": "5", "max_open_writers": "5", "commits_at_once": "5", "on_error": ""},
+        },
+    ),
+    (STREAM.key_by, {"keys": "id"}, {"keys": "x", "named": "x"}),
+    (STREAM.key_by("id").aggregate, {}, {"aggregates": ""}),
+    (
+        STREAM.key_by("id").window,
+        {"window": tumbling("1m"), "on": "at"},
+        {
+            **{"window": "", "on": "x", "lateness": DURATION, "emit": "", "late": "", "buckets": "5"},
+            **{"max_ahead": f"None {DURATION}", "idle_after": f"None {DURATION}"},
+        },
+    ),
+    (STREAM.key_by("id").window(tumbling("1m"), on="at").aggregate, {}, {"aggregates": ""}),
+    (tumbling, {"size": "1m"}, {"size": DURATION}),
+    (sliding, {"size": "1m", "every": "1s"}, {"size": "5", "every": DURATION}),
+    (session, {"gap": "1m"}, {"gap": DURATION}),
+    (count, {}, {"value": "None x"}),
+    *((function, {"value": "x"}, {"value": "x"}) for function in (sum_, min_, max_, avg, first, last, variance)),
+    *((function, {"value": "x"}, {"value": "x"}) for function in (count_distinct, approx_distinct)),
+    (quantile, {"value": "x", "q": 0.5}, {"value": "x", "q": "0.5"}),
+    (list_, {"value": "x"}, {"value": "x", "limit": "5"}),
+    (pack_rows, {"rows": pa.table({"id": [1]})}, {"rows": "", "key_fields": "list"}),
+    (
+        MaterializedView,
+        {"name": "x", "query": VIEWED, "into": CONFIG},
+        {"name": "x", "query": "", "into": "", "mode": "", "strict": FLAG},
+    ),
+    # There is no such table: what is right fails too.
+    (VIEW.refresh, {}, {"mode": ""}),
+    # What is right here would start a thread.
+    (VIEW.follow, {}, {"interval": DURATION, "on_refresh": "None type"}),
     (Overwrite.partitions, {"partitions": {"id": 1}}, {"partitions": ""}),
     (orphan_files, {"table": CONFIG}, {"table": "", "older_than": ""}),
     (
@@ -416,7 +488,7 @@ def test_a_wrong_value_is_refused_with_the_way_out(
             with pytest.raises(VolleyError) as caught:
                 call(function, given)
             assert caught.value.hint, f"{name}: {caught.value}"
-        elif function not in (WRITTEN.start, WRITTEN.execute):
+        elif function not in (WRITTEN.start, WRITTEN.execute, VIEW.follow):
             call(function, given)
 
 
@@ -476,6 +548,15 @@ TAKE_NOTHING = {
     "least",
     "murmur3",
     "xxhash64",
+    "KeyedStream",
+    "RoutedSink",
+    "ViewFollower",
+    "ViewPlan",
+    "ViewRefresh",
+    "ViewSource",
+    "ViewStatus",
+    "ViewStep",
+    "WindowedStream",
 }
 
 

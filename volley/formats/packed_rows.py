@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from volley.errors import SourceError
+from volley.checks import names
+from volley.errors import ConfigError, SourceError, near
 
 __all__ = ["key_fields_of", "pack_rows", "unpack_rows"]
 
@@ -25,12 +26,21 @@ def pack_rows(rows: pa.RecordBatch | pa.Table, key_fields: Sequence[str] = ()) -
         rows: The rows.
         key_fields: The columns of the table's primary key, for ``key_fields="primary_key"``.
 
+    Raises:
+        ConfigError: If `rows` are no Arrow data, or have no column of the key.
+
     Example:
         >>> packed = pack_rows(pa.record_batch({"id": [1, 2]}), key_fields=["id"])
         >>> [batch.num_rows for batch in unpack_rows(packed)]
         [2]
     """
-    metadata = {_KEY_FIELDS: json.dumps(list(key_fields)).encode()} if key_fields else None
+    if not isinstance(rows, pa.RecordBatch | pa.Table):
+        raise ConfigError(f"rows are {type(rows).__name__}", hint="pack a pyarrow.RecordBatch or a pyarrow.Table")
+    keys = names("key_fields", key_fields)
+    for key in keys:
+        if key not in rows.schema.names:
+            raise ConfigError(f"key field {key!r} is no column of the rows", hint=near(key, rows.schema.names))
+    metadata = {_KEY_FIELDS: json.dumps(keys).encode()} if keys else None
     batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
     schema = rows.schema.with_metadata(metadata)
     sink = pa.BufferOutputStream()
