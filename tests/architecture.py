@@ -15,7 +15,7 @@ ROOT = Path(volley.__file__).parent
 
 # Each room may import those above it and itself; rooms of one line don't know each other.
 ORDER = """
-errors
+errors html_table
 secrets
 checks
 types

@@ -278,7 +278,7 @@ class Environment:
         epochs = launch(writes, path, start, checkpoint, session, metrics, on_failure)
         assert start.healthy_within is None or isinstance(start.healthy_within, timedelta)
         history = History(start.name, start.on_epoch, start.on_error)
-        job = Job(epochs, endpoint, start.healthy_within, history)
+        job = Job(epochs, endpoint, start.healthy_within, history, [write.sink for write in writes])
         sources = [read.source for read in nodes.reads(writes, path)]
         job._start(self._interval(writes), all(source.bounded for source in sources))
         checkpoint.forget()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from volley.exposition import Exposed, Series, exposition
 from volley.figures import EpochProgress, Histogram, Lag
+from volley.html_table import html_table
 
 if TYPE_CHECKING:
     from volley.epoch import WriteResult
@@ -69,6 +70,10 @@ class Figures(ABC):
     def to_json(self) -> str:
         """Return the counters and histograms as one line of JSON."""
         return json.dumps(self.to_dict())
+
+    def _repr_html_(self) -> str:
+        """Return the counters as a table, for notebooks."""
+        return html_table({name: value for name, value in self.to_dict().items() if isinstance(value, int | float)})
 
     def to_prometheus_format(self, prefix: str = "volley") -> str:
         """Return the metrics in Prometheus' text format; every name starts with ``<prefix>_iceberg_``.

@@ -9,7 +9,9 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-__all__ = ["MASK", "redact", "redact_mapping", "redact_uri", "redacted", "redacted_repr", "secrets_in"]
+from volley.html_table import html_table
+
+__all__ = ["MASK", "redact", "redact_mapping", "redact_uri", "redacted", "redacted_html", "redacted_repr", "secrets_in"]
 
 MASK = "***"
 
@@ -51,12 +53,22 @@ def redact_uri(text: str) -> str:
 
 def redacted_repr(value: Any) -> str:
     """Return the repr of a dataclass: the fields that differ from their defaults, secrets masked."""
-    parts = [
-        f"{field.name}={(MASK if _SECRET_NAME.search(field.name) else _redacted_value(content))!r}"
+    parts = (f"{name}={content!r}" for name, content in _redacted_fields(value).items())
+    return f"{type(value).__qualname__}({', '.join(parts)})"
+
+
+def redacted_html(value: Any) -> str:
+    """Return a dataclass as a table for notebooks: the fields that differ from their defaults, secrets masked."""
+    settings = {name: str(content) for name, content in _redacted_fields(value).items()}
+    return f"<b>{type(value).__qualname__}</b>{html_table(settings)}"
+
+
+def _redacted_fields(value: Any) -> dict[str, Any]:
+    return {
+        field.name: MASK if _SECRET_NAME.search(field.name) else _redacted_value(content)
         for field in fields(value)
         if (content := getattr(value, field.name)) != _default(field)
-    ]
-    return f"{type(value).__qualname__}({', '.join(parts)})"
+    }
 
 
 def secrets_in(values: Mapping[str, Any]) -> set[str]:

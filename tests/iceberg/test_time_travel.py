@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 from tests.upserts.lake import Lake
 from volley import (
     ConfigError,
+    IcebergSink,
     IcebergSinkConfig,
     IcebergStorage,
     SnapshotNotFoundError,
@@ -73,6 +74,13 @@ def test_nulls_are_where_they_were(config: IcebergSinkConfig, written: Table) ->
     assert table.at("all").to_arrow(2).num_rows == table.at("all").head(2).num_rows == 2
     assert table.rows.to_pandas(1)["id"].tolist() in ([1], [2])
     assert table.rows.to_duckdb(connection).aggregate("sum(id)").fetchall() == [(3,)]
+
+
+def test_a_sink_shows_what_its_table_has(config: IcebergSinkConfig, written: Table) -> None:
+    sink = IcebergSink(config)
+    assert sink.to_arrow().sort_by("id").to_pylist() == ROWS[:2]
+    assert sink.to_polars(1).height == sink.head(1).num_rows == 1
+    assert sink.to_duckdb().aggregate("sum(id)").fetchall() == [(3,)]
 
 
 def test_versions_and_times(config: IcebergSinkConfig, written: Table) -> None:

@@ -79,6 +79,7 @@ def test_a_job_is_awaited_and_tells_of_its_epochs(spark: SparkSession, tmp_path:
         epochs = [epoch async for epoch in job.epochs()]
         assert (await job) is job
         assert len(job.plot().axes) == 2
+        assert job.table().num_rows == 6
         return epochs
 
     epochs = asyncio.run(run())

@@ -7,10 +7,14 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyiceberg.expressions import AlwaysTrue, parser
-from pyiceberg.expressions.visitors import bind
+from pyiceberg.expressions.visitors import bind, expression_evaluator
 from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
 from pyiceberg.types import (
     DateType,
     DecimalType,
@@ -23,8 +27,10 @@ from pyiceberg.types import (
 )
 
 from volley import ConfigError, DataStream, Environment, Expr, MemorySink, MemorySource, Pipeline, col, lit
+from volley.arrow.expressions import compile_expression
 from volley.iceberg.read.predicates import parse_predicate, pruning
 from volley.plan import nodes
+from volley.plan.namespaces import Unit
 from volley.plan.pushdown import used_columns, used_rows
 
 SCHEMA = Schema(
@@ -36,6 +42,8 @@ SCHEMA = Schema(
     NestedField(6, "at", TimestamptzType()),
     NestedField(7, "money", DecimalType(9, 2)),
 )
+
+TYPES = {"id": pa.int64(), "real": pa.float64(), "day": pa.date32(), "at": pa.timestamp("us", "UTC")}
 
 
 @pytest.fixture
@@ -156,3 +164,59 @@ def test_predicates_in_sql(text: str, expected: Expr) -> None:
 def test_wrong_predicates_are_named(text: str, told: Any) -> None:
     with pytest.raises(ConfigError, match=told):
         parse_predicate(text, SCHEMA)
+
+
+MOMENTS = st.datetimes(datetime(1960, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))
+UNITS: list[Unit] = ["year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond"]
+
+
+@given(st.data())
+def test_functions_leave_out_no_row_that_matches(data: st.DataObject) -> None:
+    at = data.draw(MOMENTS)
+    rows: dict[str, Any] = {
+        "id": data.draw(st.integers(-3, 3) | st.none()),
+        "real": data.draw(st.sampled_from([float("nan"), 0.0, 1.5, None])),
+        "day": data.draw(st.dates(date(1960, 1, 1), date(2040, 1, 1)) | st.none()),
+        "at": data.draw(st.just(at) | st.none()),
+    }
+    unit = data.draw(st.sampled_from(UNITS))
+    days = st.just(rows["day"] or date(2000, 1, 1)) | st.dates(date(1960, 1, 1), date(2040, 1, 1))
+    left, right = data.draw(
+        st.sampled_from(
+            [
+                (col("day").dt.year(), data.draw(st.integers(1959, 2041))),
+                (col("at").dt.year(), at.year),
+                (col("at").dt.truncate(unit), data.draw(st.just(at) | MOMENTS)),
+                (col("day").dt.truncate(data.draw(st.sampled_from(UNITS[:5]))), data.draw(days)),
+                (col("id").fill_null(1), data.draw(st.integers(-3, 3))),
+                (col("id").fill_null(0.5), 1),
+            ]
+        )
+    )
+    op = data.draw(st.sampled_from(["eq", "gt", "gt_eq", "lt", "lt_eq", "ne"]))
+    predicate = getattr(left, op)(right) if data.draw(st.booleans()) else getattr(lit(right), op)(left)
+    predicate = data.draw(
+        st.sampled_from([predicate, predicate | col("real").is_nan(), predicate & col("real").is_nan()])
+    )
+    table = pa.table({name: pa.array([rows[name]], kind) for name, kind in TYPES.items()})
+    (batch,) = table.to_batches()
+    matches = compile_expression(predicate.node, table.schema).evaluate(batch)[0].as_py()
+    kept = expression_evaluator(SCHEMA, pruning(predicate.node, SCHEMA), case_sensitive=True)
+    day = None if rows["day"] is None else (rows["day"] - date(1970, 1, 1)).days
+    micros = None if rows["at"] is None else int(rows["at"].timestamp() * 1_000_000)
+    found = kept(Record(rows["id"], rows["real"], None, None, day, micros, None))
+    assert found or not matches
+
+
+@pytest.mark.parametrize(
+    ("predicate", "expected"),
+    [
+        (col("day").dt.year() == 2024, "day >= '2024-01-01' and day < '2025-01-01'"),
+        (col("day").dt.truncate("month") >= date(2024, 5, 1), "day >= '2024-05-01'"),
+        (col("id").fill_null(0) > 5, "id > 5 or id is null"),
+        (col("real").is_nan(), "real is nan"),
+    ],
+)
+def test_functions_that_are_pushed_down(predicate: Expr, expected: str) -> None:
+    bound = bind(SCHEMA, pruning(predicate.node, SCHEMA), case_sensitive=True)
+    assert bound == bind(SCHEMA, parser.parse(expected), case_sensitive=True)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import html
+
 import pyarrow as pa
 from rich import box
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-__all__ = ["show"]
+from volley.arrow.python_values import readable_rows
+
+__all__ = ["html_rows", "show"]
 
 
 def show(rows: pa.Table) -> None:
@@ -27,3 +31,13 @@ def show(rows: pa.Table) -> None:
 
 def _is_number(type_: pa.DataType) -> bool:
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
+
+
+def html_rows(rows: pa.Table, most: int) -> str:
+    """Return the first rows as a table for notebooks, with the number of all."""
+    heads = "".join(f"<th>{html.escape(field.name)}<br>{html.escape(str(field.type))}</th>" for field in rows.schema)
+    lines = [
+        "<tr>" + "".join(f"<td>{html.escape(str(value))}</td>" for value in row.values()) + "</tr>"
+        for row in readable_rows(rows.slice(0, most))
+    ]
+    return f"<table><tr>{heads}</tr>{''.join(lines)}</table>{rows.num_rows:,} rows"

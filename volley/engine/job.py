@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -18,11 +18,13 @@ from volley.endpoint import Endpoint
 from volley.engine.acknowledge import Readers
 from volley.engine.epochs import EpochResult, Epochs
 from volley.engine.history import History
-from volley.engine.progress import Progress, State, as_html
+from volley.engine.progress import Progress, State
 from volley.engine.running import release
-from volley.errors import JobError, VolleyError
+from volley.errors import JobError, PlanError, VolleyError
 from volley.figures import FinishedEpoch
+from volley.html_table import html_table
 from volley.maintenance import MaintenanceReport
+from volley.sink import Sink
 from volley.spark.errors import is_slow_start, translate
 from volley.task.failpoints import reach
 
@@ -65,6 +67,7 @@ class Job:
         endpoint: Endpoint | None = None,
         healthy_within: timedelta | None = None,
         history: History | None = None,
+        sinks: Sequence[Sink] = (),
     ) -> None:
         self.name = epochs.job
         self.metrics = epochs.metrics
@@ -85,6 +88,7 @@ class Job:
         self._query_id: str | None = None
         self._ends = State.FINISHED
         self._healthy_within = healthy_within
+        self._sinks = sinks
         self._history = history or History(self.name)
         self._watcher: threading.Thread | None = None
         if endpoint:
@@ -153,6 +157,18 @@ class Job:
         """
         return self._history.follow(self._ended.is_set)
 
+    def table(self) -> Any:
+        """Return what the job's only sink with a table has now: pyiceberg's ``Table``, or the rows of a `MemorySink`.
+
+        Raises:
+            PlanError: If no sink has a table, or several have one.
+            VolleyError: If it can't be loaded.
+        """
+        tables = [sink for sink in self._sinks if hasattr(sink, "table")]
+        if len(tables) != 1:
+            raise PlanError(f"job {self.name!r} has {len(tables)} sinks with a table", hint="ask one: sink.table()")
+        return tables[0].table()
+
     def plot(self) -> Figure:
         """Return a figure of Matplotlib's with the rows and seconds of each epoch; a notebook shows it.
 
@@ -191,7 +207,7 @@ class Job:
         """Return the job's state, its progress and its error as a table, for notebooks."""
         error = self.exception
         seen = {"job": self.name, "error": error and error.message, "metrics": self.metrics_url}
-        return as_html(seen) + self.progress._repr_html_()
+        return html_table(seen) + self.progress._repr_html_()
 
     def _start(self, interval: timedelta, bounded: bool) -> None:
         every = f"{round(interval.total_seconds() * 1000)} milliseconds"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import html
 import json
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any
 
 from volley.figures import EpochProgress
+from volley.html_table import html_table
 
-__all__ = ["Progress", "State", "as_html"]
+__all__ = ["Progress", "State"]
 
 
 class State(Enum):
@@ -69,19 +68,6 @@ class Progress:
         return self.rows / self.seconds if self.seconds else 0.0
 
     def _repr_html_(self) -> str:
-        return as_html(
+        return html_table(
             {**asdict(self), "state": self.state.value, "running": None, "rows per second": self.rows_per_second}
         )
-
-
-def as_html(figures: dict[str, Any]) -> str:
-    """Return a table with a line for each figure that is known."""
-    known = {name: value for name, value in figures.items() if value is not None}
-    lines = [f"<tr><th>{html.escape(name)}</th><td>{_cell(value)}</td></tr>" for name, value in known.items()]
-    return f"<table>{''.join(lines)}</table>"
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.1f}"
-    return f"{value:,}" if isinstance(value, int) else html.escape(str(value))

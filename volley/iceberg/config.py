@@ -18,7 +18,7 @@ from volley.iceberg.maintenance import Maintenance
 from volley.iceberg.modes import Append, CommitMode, EvolutionMode, check_evolution, commit_mode
 from volley.iceberg.storage.values import IcebergStorage
 from volley.iceberg.table import TableRef
-from volley.secrets import redacted_repr
+from volley.secrets import redacted_html, redacted_repr
 
 __all__ = [
     "COMPRESSIONS",
@@ -361,6 +361,7 @@ class IcebergSinkConfig:
         return replace(self, **TUNINGS[one_of(TUNINGS)("tuning", preset)])
 
     __repr__ = redacted_repr
+    _repr_html_ = redacted_html
 
 
 def table_ref(table: TableRef | IcebergSinkConfig) -> TableRef:

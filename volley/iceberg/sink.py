@@ -12,8 +12,10 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Upsert
 from volley.iceberg.route.keys import KeyFieldsLike
 from volley.iceberg.routed import RoutedSink
+from volley.iceberg.source_config import IcebergSourceConfig
 from volley.plan.expressions import Expr
 from volley.registry import SINKS, load
+from volley.rows import Rows
 from volley.sink import Committer, Sink, SinkContext
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ __all__ = ["IcebergSink"]
 
 
 @dataclass(frozen=True)
-class IcebergSink(Sink):
+class IcebergSink(Sink, Rows):
     """Writes a stream to an Iceberg table, exactly once.
 
     The executors write Parquet files; the driver commits one snapshot per epoch.
@@ -143,6 +145,21 @@ class IcebergSink(Sink):
             StorageError: If the table's metadata can't be read.
         """
         return self.config.ref.load()
+
+    def to_arrow(self, limit: int | None = None) -> pa.Table:
+        """Return the rows that the table has now, as an Arrow table.
+
+        Args:
+            limit: The most rows, in any order; None = all.
+
+        Raises:
+            TableNotFoundError: If the table does not exist yet.
+            CatalogError: If the catalog can't be reached or rejects the request.
+            SourceError: If a file is gone or damaged.
+        """
+        from volley.iceberg.read.whole_table import read_table
+
+        return read_table(IcebergSourceConfig(self.config.ref), limit)
 
     def dead_letter_at(self, name: str) -> Sink:
         """Return the sink of a table of this name in the same catalog, or of JSON files in this folder.

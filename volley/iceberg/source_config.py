@@ -15,7 +15,7 @@ from volley.iceberg.storage.values import IcebergStorage
 from volley.iceberg.table import TableRef
 from volley.plan.expression_nodes import ExprNode
 from volley.plan.expressions import Expr
-from volley.secrets import redacted_repr
+from volley.secrets import redacted_html, redacted_repr
 
 __all__ = ["Batch", "IcebergSourceConfig", "Incremental", "OnChanges", "OnExpired", "ReadMode", "Snapshot"]
 
@@ -294,3 +294,4 @@ class IcebergSourceConfig:
         return replace(self, max_rows_per_epoch=rows)
 
     __repr__ = redacted_repr
+    _repr_html_ = redacted_html

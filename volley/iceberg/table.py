@@ -14,7 +14,7 @@ from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.errors import catalog_errors
 from volley.iceberg.catalogs.values import GlueCatalog, SqlCatalog, catalog_from_uri
 from volley.iceberg.storage.values import IcebergStorage, LocalStorage
-from volley.secrets import redacted_repr
+from volley.secrets import redacted_html, redacted_repr
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -152,6 +152,7 @@ class TableRef:
         return catalog_errors(self._catalog, self.storage, self.name, self.to_properties)
 
     __repr__ = redacted_repr
+    _repr_html_ = redacted_html
 
 
 def _catalog_in(storage: IcebergStorage) -> CatalogConfig:

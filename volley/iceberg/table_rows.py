@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volley.checks import count, optional
 from volley.errors import ConfigError
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["TableRows"]
-
-_THREADS = min(8, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,10 @@ class TableRows(Rows):
             CatalogError: If the table does not exist, or the catalog can't be reached.
             SourceError: If a file is gone or damaged.
         """
-        return self._read()[1]
+        from volley.iceberg.read.reader import read_snapshot
+        from volley.iceberg.read.whole_table import THREADS
+
+        return read_snapshot(self.config, THREADS)[1]
 
     def to_arrow(self, limit: int | None = None) -> pa.Table:
         """Return the rows as an Arrow table. Raises like `to_batches`.
@@ -61,31 +60,13 @@ class TableRows(Rows):
         Args:
             limit: The most rows, in any order; None = all.
         """
-        import pyarrow as pa
+        from volley.iceberg.read.whole_table import read_table
 
-        optional(count)("limit", limit)
-
-        schema, batches = self._read()
-        return pa.Table.from_batches(_first(batches, limit), schema)
+        return read_table(self.config, limit)
 
     def to_source(self) -> IcebergSource:
         """Return the source with which a job reads these rows."""
         return IcebergSource(self.config)
 
-    def _read(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        from volley.iceberg.read.reader import read_snapshot
-
-        return read_snapshot(self.config, _THREADS)
-
     def __repr__(self) -> str:
         return f"TableRows({self.config.summary})"
-
-
-def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """Yield the first rows; reading ends with them."""
-    for batch in batches:
-        yield batch.slice(0, limit)
-        if limit is not None:
-            limit -= batch.num_rows
-            if limit <= 0:
-                return

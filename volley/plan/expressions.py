@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import html
 import uuid
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -379,6 +380,9 @@ class Expr(Aggregable):
 
     def __repr__(self) -> builtins.str:
         return repr(self.node)
+
+    def _repr_html_(self) -> builtins.str:
+        return f"<code>{html.escape(repr(self))}</code>"
 
 
 def col(name: str) -> Expr:

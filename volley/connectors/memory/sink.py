@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from volley.checks import keep, text
+from volley.checks import count, keep, optional, text
 from volley.epoch import Epoch
 from volley.errors import ConfigError
+from volley.rows import Rows
 from volley.sink import Committer, Sink, SinkContext
 
 if TYPE_CHECKING:
@@ -15,9 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["MemorySink"]
 
+_SHOWN_ROWS = 10
+
 
 @dataclass(frozen=True)
-class MemorySink(Sink):
+class MemorySink(Sink, Rows):
     """Collects rows on the driver: `rows` and `table` return them. They live as long as the sink.
 
     Args:
@@ -63,6 +67,21 @@ class MemorySink(Sink):
         if not tables:
             raise ConfigError(f"{self!r} has no rows yet", hint="run the pipeline first")
         return concatenate(tables)
+
+    def to_arrow(self, limit: int | None = None) -> pa.Table:
+        """Return the rows as an Arrow table. Raises like `table`.
+
+        Args:
+            limit: The most rows; None = all.
+        """
+        return self.table().slice(0, optional(count)("limit", limit))
+
+    def _repr_html_(self) -> str:
+        """Return the first rows as a table, for notebooks."""
+        from volley.arrow.show import html_rows
+
+        title = f"<b>{html.escape(repr(self))}</b>"
+        return title + (html_rows(self.table(), _SHOWN_ROWS) if self._epochs else " no rows yet")
 
     def clear(self) -> None:
         """Delete the rows, but remember which epochs were committed."""

@@ -24,8 +24,9 @@ class MemorySource(Source):
 
     Args:
         rows: Dicts (optionally with ABORT and EOF between them), a `pyarrow.Table`, one or more
-            `pyarrow.RecordBatch`, or a pandas or polars DataFrame. In pandas, NaN is null and a named index is a
-            column.
+            `pyarrow.RecordBatch`, a pandas or polars DataFrame, anything else with ``__arrow_c_stream__`` (a relation
+            of DuckDB), or a generator of dicts, which is read at once. In pandas, NaN is null and a named index is
+            a column.
         schema: The columns: a text such as ``"id long, name string"``, a dict of names and types, a dataclass, a
             pydantic model or a `pyarrow.Schema`. None = those of the Arrow data or DataFrame, or inferred from the
             dicts.

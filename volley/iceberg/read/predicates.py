@@ -59,6 +59,7 @@ from pyiceberg.types import (
 from pyiceberg.utils import datetime as dates
 
 from volley.errors import ConfigError
+from volley.iceberg.read.ranges import of_moment
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
 from volley.plan.expressions import Expr, col, lit
 
@@ -102,6 +103,10 @@ def pruning(predicate: ExprNode, schema: Schema) -> BooleanExpression:
         return AlwaysTrue() if field is None else (IsNull if predicate.op == "is_null" else NotNull)(term=_term(field))
     if predicate.op == "is_in":
         return _is_in(left, rest, schema)
+    if predicate.op == "is_nan":
+        field = _column(left, schema)
+        is_float = field is not None and isinstance(field.field_type, FloatType | DoubleType)
+        return IsNaN(term=_term(field)) if field is not None and is_float else AlwaysTrue()
     if predicate.op == "starts_with":
         field, prefix = _column(left, schema), rest[0]
         assert isinstance(prefix, Literal)
@@ -111,6 +116,8 @@ def pruning(predicate: ExprNode, schema: Schema) -> BooleanExpression:
         op, right = predicate.op, rest[0]
         if isinstance(left, Literal):
             op, left, right = _MIRRORED[op], right, left
+        if isinstance(left, Call) and isinstance(right, Literal):
+            return _of_function(op, left, right, schema)
         return _comparison(op, left, right, schema)
     return AlwaysTrue()
 
@@ -127,6 +134,20 @@ def _comparison(op: str, column: ExprNode, constant: ExprNode, schema: Schema) -
         # NaN is greater than all other numbers, as in Spark; Iceberg's bounds leave it out.
         return Or(compared, IsNaN(term=term))
     return compared
+
+
+def _of_function(op: str, call: Call, constant: Literal, schema: Schema) -> BooleanExpression:
+    """Return what a comparison of a function of a column says about the column."""
+    field = _column(call.args[0], schema)
+    if field is None:
+        return AlwaysTrue()
+    if call.op == "coalesce":
+        others = call.args[1:]
+        if all(isinstance(other, Literal) and _is_same(field.field_type, other.value) for other in others):
+            return Or(_comparison(op, call.args[0], constant, schema), IsNull(term=_term(field)))
+    if call.op == "dt_year" or (call.op == "dt_truncate" and _is_same(field.field_type, constant.value)):
+        return of_moment(op, call, constant.value, field)
+    return AlwaysTrue()
 
 
 def _is_in(column: ExprNode, values: list[ExprNode], schema: Schema) -> BooleanExpression:
