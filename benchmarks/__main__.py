@@ -16,7 +16,7 @@ _MODULES = (
     *("files_to_iceberg", "kafka_to_iceberg", "write", "read", "epoch_latency", "empty_epoch", "start_up", "memory"),
     *("expressions", "functions", "compressions", "rolling", "partitioned_write", "planning", "expiry", "commits"),
     *("catalog_load", "upsert", "upsert_strategy", "table_to_table", "table_changes", "compaction", "presets"),
-    "view_refresh",
+    *("view_refresh", "windows"),
     *("maintained", "scale", "cluster"),
 )
 """The modules with benchmarks, in the order of the page."""

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from volley.metrics import Metrics, MetricsSnapshot
     from volley.pipeline import Pipeline
     from volley.plan.aggregates import (
+        Aggregation,
         approx_distinct,
         avg,
         count,
@@ -81,6 +82,7 @@ __version__ = "0.2.0"
 __all__ = [
     "ABORT",
     "EOF",
+    "Aggregation",
     "CatalogAuthError",
     "CatalogError",
     "CatalogUnreachableError",
@@ -213,6 +215,7 @@ _MODULES = {
     "metrics": ["Metrics", "MetricsSnapshot"],
     "pipeline": ["Pipeline"],
     "plan.aggregates": [
+        "Aggregation",
         *("approx_distinct", "avg", "count", "count_distinct", "first", "last", "list_", "max_", "min_", "quantile"),
         *("sum_", "variance"),
     ],

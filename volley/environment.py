@@ -19,6 +19,7 @@ from volley.errors import ConfigError, PlanError, VolleyError
 from volley.metrics import Metrics
 from volley.pipeline import Pipeline
 from volley.plan import nodes
+from volley.plan.stages import Stages, stages
 from volley.sink import ExecutorTask
 from volley.source import Source
 from volley.stream import DataStream
@@ -305,18 +306,22 @@ def _check_session(spark: object) -> None:
         checks.of_type(SparkSession, "SparkSession.builder.getOrCreate(), or leave it out")("spark", spark)
 
 
+def _check_late_rows(job: Stages) -> None:
+    for aggregate, behind in zip(job.aggregates, job.writes, strict=True):
+        windowing = aggregate.windowing
+        if windowing and windowing.late == "dead_letter" and not any(write.dead_letter for write in behind.values()):
+            raise PlanError(
+                f'{aggregate.label()} has late="dead_letter", and no sink behind it has a dead letter',
+                hint="give the sink one: to_sink(sink, dead_letter=…)",
+            )
+
+
 def _check(writes: Sequence[nodes.Write], path: nodes.ExecutionPath) -> None:
     sinks = [write.sink for write in writes]
     for number, sink in enumerate(sinks):
         if any(other is sink for other in sinks[:number]):
             raise PlanError(f"{sink!r} is in this job twice", hint="make a second sink")
-    for node in nodes.walk(writes):
-        if isinstance(node, nodes.Aggregate):
-            raise PlanError(
-                f"a job can't run {node.label()}: without a window, a key's row is never final",
-                hint='group by time, too: key_by(…).window(tumbling("1m"), on="at").aggregate(…); or keep the result '
-                "up to date as a materialised view",
-            )
+    _check_late_rows(stages(writes))
     if not path.arrow_native and any(write.dead_letter for write in writes):
         raise PlanError(
             f"a sink has a dead_letter, which needs the Arrow-native path; this job takes the {path}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from importlib.metadata import version
 from platform import python_version
@@ -33,6 +34,9 @@ _COUNTERS = {
     "maintenance_runs": "Actions of maintenance that did something",
     "maintenance_failed": "Actions of maintenance that failed",
     "maintenance_us": "Time spent on actions of maintenance, in microseconds",
+    "rows_late": "Rows in no window, as their windows were closed",
+    "rows_ahead": "Rows in no window, as they are too far ahead of the clock",
+    "rows_untimed": "Rows in no window, as they have no time",
     "batches_committed": "Epochs committed",
     "commit_seconds": "Time spent committing, in seconds",
     "write_seconds": "Time spent writing, in seconds, over all tasks",
@@ -64,6 +68,8 @@ _RUNNING = {
     "bytes": "Encoded bytes written by the finished tasks of the running epoch",
     "seconds": "Time since the start of the running epoch",
 }
+
+_WATERMARK = "Watermark of the job's windows, in seconds since 1970"
 
 _LAGS = {
     "snapshots": "Snapshots of a source that are not read yet, after the last epoch",
@@ -98,12 +104,14 @@ class Exposed:
         running: The progress of the running epoch, by name; None between epochs.
         lags: How far the job is behind each source: ``source``, and figures of which some may be None.
         last_epoch: The number of the last epoch that is in every sink; None before the first.
+        watermark: The watermark of the job's windows; None without one.
     """
 
     series: Sequence[Series]
     running: Mapping[str, float] | None
     lags: Sequence[Mapping[str, Any]] = ()
     last_epoch: int | None = None
+    watermark: datetime | None = None
 
 
 def exposition(exposed: Exposed, prefix: str) -> str:
@@ -177,6 +185,10 @@ def _job(exposed: Exposed, prefix: str) -> Iterator[Metric]:
         epoch = GaugeMetricFamily(f"{prefix}_last_epoch", "Number of the last epoch in every sink", labels=[*of_job])
         epoch.add_metric([*of_job.values()], exposed.last_epoch)
         yield epoch
+    if exposed.watermark is not None:
+        watermark = GaugeMetricFamily(f"{prefix}_watermark_seconds", _WATERMARK, labels=[*of_job])
+        watermark.add_metric([*of_job.values()], exposed.watermark.timestamp())
+        yield watermark
 
 
 @cache

@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from volley.exposition import Exposed, Series, exposition
@@ -96,7 +97,7 @@ class Figures(ABC):
         running = self.running
         series = [now.series(labels) for labels, now in self._labelled()]
         lags = [asdict(lag) for lag in self.lags.values()]
-        return Exposed(series, asdict(running) if running else None, lags, self.last_epoch)
+        return Exposed(series, asdict(running) if running else None, lags, self.last_epoch, self.watermark)
 
     def _labelled(self) -> list[_Labelled]:
         return [({}, self.snapshot())]
@@ -109,6 +110,11 @@ class Figures(ABC):
     @property
     def last_epoch(self) -> int | None:
         """The number of the last epoch that is in every sink; a snapshot of the counters does not have it."""
+        return None
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The watermark of the job's windows; a snapshot of the counters does not have it."""
         return None
 
     @property
@@ -136,6 +142,8 @@ class MetricsSnapshot(Figures):
         maintenance_runs, maintenance_failed: Actions of maintenance that did something, and that failed.
         maintenance_us: Time spent on both, in microseconds.
         worker_memory_bytes: The largest peak memory of a Python worker, in bytes.
+        rows_late, rows_ahead, rows_untimed: Rows that are in no window: late ones, ones too far ahead of the clock, and
+            ones without a time.
         seconds_since_last_commit: Seconds since the last commit that landed; None before the first. Not compared.
         commit_durations, records_per_batch: Histograms of the seconds per commit, and of the rows per batch.
 
@@ -162,6 +170,9 @@ class MetricsSnapshot(Figures):
     maintenance_failed: int = 0
     maintenance_us: int = 0
     worker_memory_bytes: int = 0
+    rows_late: int = 0
+    rows_ahead: int = 0
+    rows_untimed: int = 0
     seconds_since_last_commit: float | None = field(default=None, compare=False)
     commit_durations: Histogram = _NO_COMMITS
     records_per_batch: Histogram = _NO_BATCHES
@@ -224,11 +235,21 @@ class Metrics(Figures):
         self._running: Callable[[], EpochProgress | None] = lambda: None
         self._lags: dict[str, Lag] = {}
         self._last_epoch: int | None = None
+        self._watermark: datetime | None = None
 
     @property
     def last_epoch(self) -> int | None:
         """The number of the last epoch that is in every sink; None before the first of this run."""
         return self._last_epoch
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The watermark of the job's windows after the last epoch: all windows that end there or before are closed.
+
+        None before the first row of this run, and without windows. With several windowed aggregates, that of the last;
+        each sink has its own in `by_sink`.
+        """
+        return self._watermark
 
     @property
     def lags(self) -> Mapping[str, Lag]:
@@ -306,6 +327,23 @@ class Metrics(Figures):
         """Keep how far a source has been read."""
         with self._lock:
             self._lags[lag.source] = lag
+
+    def record_misfits(self, late: int, ahead: int, untimed: int) -> None:
+        """Count rows that are in no window."""
+        self._count(
+            lambda now: replace(
+                now,
+                rows_late=now.rows_late + late,
+                rows_ahead=now.rows_ahead + ahead,
+                rows_untimed=now.rows_untimed + untimed,
+            )
+        )
+
+    def record_watermark(self, watermark: datetime | None) -> None:
+        """Keep the watermark after an epoch."""
+        with self._lock:
+            for metrics in self._all:
+                metrics._watermark = watermark
 
     def record_failed(self, rows: int) -> None:
         """Count rows that went to a dead letter, or those of an epoch that could not be committed."""

@@ -81,7 +81,7 @@ class _Campaign:
     def __post_init__(self) -> None:
         self._dice = random.Random(f"{self.seed}-{self.kind}")
         self._task_points = KINDS[self.kind].task_points
-        points = [*POINTS, *self._task_points]
+        points = [*POINTS, *KINDS[self.kind].points, *self._task_points]
         self._dice.shuffle(points)
         # A run recovers only if the one before it has committed an epoch that Spark does not know of.
         points.insert(points.index("before-checkpoint") + 1, _RECOVERY)

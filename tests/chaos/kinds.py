@@ -5,15 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 
 from tests.recovery.rows import SCHEMA, START, Row, nested
-from volley import DataStream, col, lit
+from volley import DataStream, col, count, lit, session, sum_, tumbling
 from volley.iceberg import Append, Upsert
 from volley.iceberg.modes import CommitMode, Strategy
-from volley.task.failpoints import EXECUTOR_TASK_POINT, TASK_POINTS
+from volley.plan.windows import Emission, Window
+from volley.task.failpoints import EXECUTOR_TASK_POINT, TASK_POINTS, WINDOW_POINTS
 
 __all__ = ["DEAD", "KINDS", "Kind"]
 
@@ -24,6 +25,9 @@ _BAD = 50
 _WINDOW = timedelta(hours=1)
 _FILE = timedelta(minutes=10)
 _FORGOTTEN = 20
+_KEYS = 30
+_GAP = timedelta(seconds=15)
+_TOTALS = ("window_start", "id", "n", "total")
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Kind:
         mode: How an epoch changes the table.
         bad: Whether a row goes to the dead letters.
         more: Columns of the input beside those of `SCHEMA`.
+        points: Failpoints of its driver that other kinds do not have.
     """
 
     rows: Callable[[random.Random, int], list[Row]]
@@ -47,6 +52,7 @@ class Kind:
     mode: CommitMode = Append()  # noqa: RUF009 (it is frozen)
     bad: Callable[[Row], bool] | None = None
     more: tuple[tuple[str, pa.DataType], ...] = ()
+    points: tuple[str, ...] = ()
 
     @property
     def task_points(self) -> tuple[str, ...]:
@@ -135,6 +141,48 @@ def _computed(stream: DataStream) -> DataStream:
     return stream.filter_expr(col("id") % 7 != 0).with_column("twice", twice)
 
 
+def _with_late_rows(dice: random.Random, number: int) -> list[Row]:
+    """New rows, and some with times of a file so long ago that their windows are closed."""
+    rows = [*_new(dice, number), *(_row(dice, number - 3, number * _NEW + place) for place in range(20) if number > 2)]
+    dice.shuffle(rows)
+    return rows
+
+
+def _totals(rows: list[Row]) -> Row:
+    amounts = [row["amount"] for row in rows if row["amount"] is not None]
+    return {"n": len(rows), "total": sum(amounts) if amounts else None}
+
+
+def _on_time(files: Sequence[list[Row]]) -> Iterable[Row]:
+    """The rows of each file that are of its own time."""
+    begins = (START + number * _FILE for number in range(len(files)))
+    return (row for begin, rows in zip(begins, files, strict=True) for row in rows if row["at"] >= begin)
+
+
+def _per_minute(files: Sequence[list[Row]]) -> Iterable[Row]:
+    windows: dict[tuple[datetime, int], list[Row]] = {}
+    for row in _on_time(files):
+        windows.setdefault((row["at"].replace(second=0, microsecond=0), row["id"] % _KEYS), []).append(row)
+    return ({"window_start": start, "id": key} | _totals(rows) for (start, key), rows in windows.items())
+
+
+def _per_session(files: Sequence[list[Row]]) -> Iterable[Row]:
+    sessions: dict[int, list[list[Row]]] = {}
+    for row in sorted(_on_time(files), key=lambda row: row["at"]):
+        own = sessions.setdefault(row["id"] % _KEYS, [])
+        if not own or row["at"] - own[-1][-1]["at"] >= _GAP:
+            own.append([])
+        own[-1].append(row)
+    each = ((key, rows) for key, own in sessions.items() for rows in own)
+    return ({"window_start": rows[0]["at"], "id": key} | _totals(rows) for key, rows in each)
+
+
+def _windowed(stream: DataStream, window: Window, emit: Emission) -> DataStream:
+    keyed = stream.key_by(id=col("id") % _KEYS)
+    rows = keyed.window(window, on="at", lateness=timedelta(seconds=50), emit=emit)
+    return rows.aggregate(n=count(), total=sum_("amount")).drop("window_end")
+
+
 def _upsert(strategy: Strategy) -> Kind:
     mode = Upsert("id", order_by="at", op_field="op", strategy=strategy)
     return Kind(_upserted, lambda stream: stream, _last_of_each, mode=mode, more=(("op", pa.string()),))
@@ -147,6 +195,21 @@ KINDS = {
         _with_near_duplicates,
         lambda stream: stream.deduplicate("id", event_time="at", within=_WINDOW),
         _first_within,
+    ),
+    "windows": Kind(
+        _with_late_rows,
+        lambda stream: _windowed(stream, tumbling(timedelta(minutes=1)), "final"),
+        _per_minute,
+        columns=_TOTALS,
+        points=WINDOW_POINTS,
+    ),
+    "sessions": Kind(
+        _with_late_rows,
+        lambda stream: _windowed(stream, session(_GAP), "updates"),
+        _per_session,
+        columns=_TOTALS,
+        mode=Upsert(["window_start", "id"], op_field="_change"),
+        points=WINDOW_POINTS,
     ),
     "copy_on_write": _upsert("copy_on_write"),
     "upsert_auto": _upsert("auto"),

@@ -66,3 +66,8 @@ def test_the_demo_proves_what_it_says(tmp_path: Path) -> None:
     printed = run(ROOT, "-m", "examples.flights", str(tmp_path / "flights"))
     assert "SIGKILL" in printed
     assert "Proven: every flight exactly once" in printed
+
+
+def test_the_example_of_windows_agrees_with_itself(tmp_path: Path) -> None:
+    printed = run(ROOT, "-m", "examples.windows", str(tmp_path / "windows"))
+    assert "current figures are the same as the final ones: True" in printed

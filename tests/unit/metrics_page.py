@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -29,6 +30,7 @@ def exposed() -> list[Metric]:
     metrics.of_sink("db.orders").record_commit(0.1, succeeded=True)
     metrics.record_lag(Lag("db.events", rows=1, seconds=1.0, snapshots=1))
     metrics.record_epoch(3)
+    metrics.record_watermark(datetime(2026, 1, 1, tzinfo=UTC))
     metrics.follow(lambda: EpochProgress(4))
     return list(text_string_to_metric_families(metrics.to_prometheus_format()))
 

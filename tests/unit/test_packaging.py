@@ -23,7 +23,22 @@ def test_the_installed_distribution_is_this_one() -> None:
 
 
 def test_extras() -> None:
-    wanted = {"kafka", "postgres", "http", "s3", "azure", "gcs", "glue", "hive", "sql", "cli", "jre", "all", "dev"}
+    wanted = {
+        "kafka",
+        "postgres",
+        "http",
+        "s3",
+        "azure",
+        "gcs",
+        "glue",
+        "hive",
+        "sql",
+        "analytics",
+        "cli",
+        "jre",
+        "all",
+        "dev",
+    }
     assert set(config()["options.extras_require"]) == wanted
 
 

@@ -10,7 +10,7 @@ from volley.arrow.operand_types import is_number
 from volley.errors import ExpressionError, near
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import ExprNode, output_name
-from volley.plan.nodes import WINDOW_COLUMNS, Aggregate
+from volley.plan.nodes import CHANGE, WINDOW_COLUMNS, Aggregate
 from volley.types.arrow import type_name
 
 __all__ = ["aggregate_type", "aggregated_schema", "key_fields", "value_of"]
@@ -34,7 +34,8 @@ def aggregated_schema(node: Aggregate, schema: pa.Schema) -> pa.Schema:
         [pa.field(name, _time_type(node.windowing.on, schema)) for name in WINDOW_COLUMNS] if node.windowing else []
     )
     aggregates = [pa.field(name, aggregate_type(aggregation, schema)) for name, aggregation in node.aggregates]
-    return pa.schema([*windows, *key_fields(node.keys, schema), *aggregates])
+    changes = [pa.field(CHANGE, pa.string())] if node.has_changes else []
+    return pa.schema([*windows, *key_fields(node.keys, schema), *aggregates, *changes])
 
 
 def aggregate_type(aggregation: Aggregation, schema: pa.Schema) -> pa.DataType:

@@ -78,6 +78,7 @@ class Binding:
         """Return the binding of a new job; targets get their identities once they are open."""
         sources = [read.source.identity for read in nodes.reads(writes, path)]
         stateful = [step.label() for step in nodes.stateful(writes, path)]
+        stateful += [node.state for node in nodes.walk(writes) if isinstance(node, nodes.Aggregate)]
         return cls(str(uuid.uuid4()), sources, stateful, dict.fromkeys(targets))
 
     @classmethod

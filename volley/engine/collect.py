@@ -55,9 +55,10 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
     while isinstance(node, nodes.Limit):
         limit, node = min(node.rows, node.rows if limit is None else limit), node.input
     path = nodes.choose_path([node])
-    if not path.arrow_native:
+    aggregates = [step.label() for step in nodes.walk([node]) if isinstance(step, nodes.Aggregate)]
+    if aggregates or not path.arrow_native:
         raise PlanError(
-            f"only a job can compute these rows: {path.reason}",
+            f"only a job can compute these rows: {aggregates[0] if aggregates else path.reason}",
             hint="look at the rows before that step, or run a job: .to_sink(MemorySink())",
         )
     write = nodes.Write(node, MemorySink("rows"))

@@ -55,20 +55,27 @@ class DeadLetterSinks:
         routes = tuple(None if write.dead_letter is None else sinks.index(write.dead_letter) for write in writes)
         return cls(tuple(sinks), committers, routes, counters)
 
-    def letters(self, job: str, epoch: Epoch, due: Sequence[bool]) -> DeadLetters | None:
+    def letters(
+        self, job: str, epoch: Epoch, due: Sequence[bool], windows: Sequence[Sequence[int]] = ()
+    ) -> DeadLetters | None:
         """Return what the tasks of an epoch need for dead letters; None if no sink has one.
 
         Args:
             job: The job's name.
             epoch: The epoch.
             due: Per dead-letter sink, whether it lacks the epoch.
+            windows: Per windowed aggregate, the sinks behind it: rows that are in no window go to the first dead
+                letter of these.
         """
         if not self.committers:
             return None
         writers = tuple(
             committer.writer(epoch) if is_due else None for committer, is_due in zip(self.committers, due, strict=True)
         )
-        return DeadLetters(job, epoch.number, writers, self.routes)
+        behind = (
+            next((self.routes[sink] for sink in sinks if self.routes[sink] is not None), None) for sinks in windows
+        )
+        return DeadLetters(job, epoch.number, writers, (*self.routes, *behind))
 
 
 def dead_letters(writes: Sequence[Write]) -> list[Sink]:

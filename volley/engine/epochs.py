@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from volley.engine.dead_letters import DeadLetterSinks
 from volley.engine.landed import Landed
+from volley.engine.window_stage import WindowStage
 from volley.epoch import Epoch, WriteResult
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, VolleyError
 from volley.metrics import Metrics
@@ -100,6 +101,7 @@ class Epochs:
         landed: The last known epoch of each target.
         unfinished: The epoch in which an earlier run died, if any.
         speculative: True if Spark may run copies of a task, and kill the slower ones.
+        windows: Runs the second stage of a job with windows; None without windows.
     """
 
     job: str
@@ -114,6 +116,7 @@ class Epochs:
     landed: Landed
     unfinished: int | None
     speculative: bool
+    windows: WindowStage | None = None
 
     def epoch(self, query_id: str, number: int) -> Epoch:
         """Return the epoch of this number, with the digest of its offsets in Spark's log."""
@@ -182,6 +185,8 @@ class Epochs:
             reach("before-files", epoch.number)
             self.log.make_durable(epoch.number)
             self._write_and_commit(frame, epoch, due, results)
+            if self.windows is not None:
+                self.windows.record()
             reach("before-checkpoint", epoch.number)
         sinks = [[*written, *tasks.take()] for written, tasks in zip(results, self.executor_tasks, strict=False)]
         return EpochResult(epoch, sinks, results[count:], skipped, self._orphans(epoch, results))
@@ -229,13 +234,19 @@ class Epochs:
         writers = tuple(
             committer.writer(epoch) if is_due else None for committer, is_due in zip(self.committers, due, strict=True)
         )
-        letters = self.targets.letters(self.job, epoch, letters_due)
+        windows = [] if self.windows is None else [tree.sinks for tree in self.windows.plan.trees]
+        letters = self.targets.letters(self.job, epoch, letters_due, windows)
         task = Task(epoch.number, self.plan.tasks, writers, letters, self.counters.task_counts)
+        first = task if self.windows is None else self.windows.first(task, due)
+        sources = None
         if self.splits is None:
-            tasks = run_rows(frame, task)
+            tasks = run_rows(frame, first)
         else:
             splits = [InputSplit(reader, split) for reader, split in self.splits(epoch.number)]
-            tasks = run_splits(frame.sparkSession, task, splits)
+            sources = [split.reader for split in splits]
+            tasks = run_splits(frame.sparkSession, first, splits)
+        if self.windows is not None:
+            tasks = self.windows.second(frame.sparkSession, task, tasks, sources)
         return [[task[index] for task in tasks] for index in range(len(self._all))]
 
     def _commit_all(

@@ -16,11 +16,15 @@ from volley.engine.landed import Landed
 from volley.engine.options import Start
 from volley.engine.preview import preview
 from volley.engine.repair import check
+from volley.engine.window_stage import RunEnd, WindowStage
+from volley.engine.windows import WindowState
 from volley.errors import PlanError
 from volley.metrics import Metrics
 from volley.plan import nodes
+from volley.plan.stages import stages
 from volley.sink import Committer, SinkContext
-from volley.spark.compile import compile_plan
+from volley.source import SparkSource
+from volley.spark.compile import CompiledPlan, compile_plan
 from volley.spark.log import PlannedEpochs
 from volley.spark.preload import preload
 from volley.spark.progress import EpochCounters
@@ -81,10 +85,11 @@ def launch(
     spark = session_for_job(session(), checkpoint.url)
     # Workers start, which takes a second, while the driver compiles the plan.
     preload(spark, nodes.worker_modules(writes))
-    plan = compile_plan(spark, writes, path, f"{checkpoint.url}/volley", start.name)
+    end = _end_of_run(writes, path, checkpoint)
+    plan = compile_plan(spark, writes, path, f"{checkpoint.url}/volley", start.name, end.target if end else None)
     readers = [reader for reader in plan.readers if reader is not None]
     planned = PlannedEpochs(checkpoint.log, readers) if path.arrow_native else None
-    counters = EpochCounters(spark.sparkContext, grouped(plan.tasks.trees, len(sinks)))
+    counters = EpochCounters(spark.sparkContext, _groups(plan, len(sinks)))
     metrics.follow(lambda: counters.progress)
     executor_tasks = [ExecutorTasks(spark, start.name, counters, metrics.of_sink(sink.label)) for sink in sinks]
     beside = partial(run_beside, spark)
@@ -97,7 +102,7 @@ def launch(
                 state=checkpoint.state_of(sink),
             )
         )
-        for sink, step, run in zip(sinks, plan.tasks.sinks, executor_tasks, strict=True)
+        for sink, step, run in zip(sinks, plan.tasks.sinks[: len(sinks)], executor_tasks, strict=True)
     ]
     targets = DeadLetterSinks.open(writes, start.name, metrics, known)
     opened = (*committers, *targets.committers)
@@ -116,6 +121,7 @@ def launch(
         landed=Landed(checkpoint.log),
         unfinished=checkpoint.log.unfinished,
         speculative=spark.conf.get("spark.speculation", "false") == "true",
+        windows=_window_stage(plan, start.name, checkpoint, path, end, [run.metrics for run in executor_tasks]),
     )
     assert bound.query_id is not None, "a checkpoint that was begun has a query id"
     if not begun:
@@ -133,6 +139,44 @@ def launch(
     targets_now = zip((*names, *letters), opened, strict=True)
     checkpoint.bind_targets(bound, {name: committer.identity for name, committer in targets_now if name is not None})
     return epochs
+
+
+def _end_of_run(writes: Sequence[nodes.Write], path: nodes.ExecutionPath, checkpoint: Checkpoint) -> RunEnd | None:
+    """Return where a run ends, for windows over bounded sources that Volley reads; else None."""
+    sources = [read.source for read in nodes.reads(writes, path)]
+    has_end = all(source.bounded and not isinstance(source, SparkSource) for source in sources)
+    return RunEnd(checkpoint.log) if has_end and stages(writes).aggregates else None
+
+
+def _groups(plan: CompiledPlan, sinks: int) -> list[int]:
+    """Return the group of each sink, see `grouped`."""
+    trees = (*plan.tasks.trees, *(plan.merging.trees if plan.merging else ()))
+    return grouped(trees, sinks + len(plan.windows))[:sinks]
+
+
+def _window_stage(
+    plan: CompiledPlan,
+    job: str,
+    checkpoint: Checkpoint,
+    path: nodes.ExecutionPath,
+    end: RunEnd | None,
+    metrics: Sequence[Metrics],
+) -> WindowStage | None:
+    if plan.merging is None:
+        return None
+    # On the general path, Spark mixes the rows of all sources.
+    sources = len(plan.readers) if path.arrow_native else 1
+    tasks = plan.frame.sparkSession.sparkContext.defaultParallelism
+    states = tuple(
+        WindowState(aggregator, f"{checkpoint.url}/volley/windows-{number}", sources, tasks, _ends(end))
+        for number, aggregator in enumerate(plan.windows)
+    )
+    counters = tuple(metrics[tree.sinks[0]] for tree in plan.merging.trees)
+    return WindowStage(job, states, plan.merging, len(metrics), counters)
+
+
+def _ends(end: RunEnd | None) -> Callable[[int], bool]:
+    return (lambda epoch: False) if end is None else end.reached
 
 
 def _known(names: Iterable[str | None]) -> list[str]:
@@ -218,6 +262,11 @@ def _backfill(epochs: Epochs, planned: PlannedEpochs | None, query_id: str, new:
     """Write the rows of all epochs so far to new sinks, as one epoch: the last planned one."""
     if not any(new):
         return
+    if epochs.windows is not None:
+        raise PlanError(
+            "backfill can't fill a sink of a job with windows: the rows of closed windows are not kept",
+            hint="start the pipeline under another job name, which fills its sinks from the beginning",
+        )
     if planned is None:
         raise PlanError(
             "backfill needs the Arrow-native path, and this pipeline takes the general one",

@@ -10,12 +10,13 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from volley.plan.aggregates import Aggregation
-from volley.plan.expression_nodes import ExprNode, output_name
-from volley.plan.windows import Windowing
+from volley.plan.expression_nodes import ExprNode, column_names, output_name
+from volley.plan.windows import Session, Windowing
 from volley.sink import Sink
 from volley.source import Source, SparkSource
 
 __all__ = [
+    "CHANGE",
     "WINDOW_COLUMNS",
     "Aggregate",
     "Deduplicate",
@@ -37,6 +38,7 @@ __all__ = [
     "Write",
     "choose_path",
     "describe",
+    "ends",
     "heads",
     "reads",
     "stateful",
@@ -254,6 +256,10 @@ class Deduplicate(_Step):
 WINDOW_COLUMNS = ("window_start", "window_end")
 """The columns of a windowed aggregate before its keys."""
 
+CHANGE = "_change"
+"""The last column of updates of sessions: ``delete`` for one that has become a part of another, else ``update_after``.
+"""
+
 
 @dataclass(frozen=True)
 class Aggregate(_Step):
@@ -270,15 +276,38 @@ class Aggregate(_Step):
     def names(self) -> list[str]:
         """The names of its columns."""
         windows = WINDOW_COLUMNS if self.windowing else ()
-        return [*windows, *map(output_name, self.keys), *(name for name, _ in self.aggregates)]
+        changes = (CHANGE,) if self.has_changes else ()
+        return [*windows, *map(output_name, self.keys), *(name for name, _ in self.aggregates), *changes]
+
+    @property
+    def used_columns(self) -> set[str]:
+        """The names of the columns that it uses of its input."""
+        values = (aggregation.value for _, aggregation in self.aggregates if aggregation.value is not None)
+        on = {self.windowing.on} if self.windowing else set()
+        return on.union(*map(column_names, (*self.keys, *values)))
+
+    @property
+    def has_changes(self) -> bool:
+        """True if a row that came out can be deleted later."""
+        windowing = self.windowing
+        return windowing is not None and windowing.emit == "updates" and isinstance(windowing.window, Session)
+
+    @property
+    def state(self) -> str:
+        """What the state of a job refers to, as one line of text."""
+        buckets = f", in {self.windowing.buckets} buckets" if self.windowing else ""
+        return f"{self._groups()}{buckets}"
 
     def label(self) -> str:
+        emission = f", emit {self.windowing.emit}" if self.windowing else ""
+        return f"{self._groups()}{emission}"
+
+    def _groups(self) -> str:
         groups = [repr(key) for key in self.keys]
         if self.windowing:
             groups.insert(0, f"{self.windowing.window!r} of {self.windowing.on!r}")
         aggregates = ", ".join(f"{name}={aggregation!r}" for name, aggregation in self.aggregates)
-        emission = f", emit {self.windowing.emit}" if self.windowing else ""
-        return f"aggregate {aggregates}{' by ' if groups else ''}{', '.join(groups)}{emission}"
+        return f"aggregate {aggregates}{' by ' if groups else ''}{', '.join(groups)}"
 
 
 @dataclass(frozen=True)
@@ -340,8 +369,10 @@ def choose_path(nodes: Iterable[Node], arrow_native: bool = True) -> ExecutionPa
         if isinstance(node, Read):
             if isinstance(node.source, SparkSource):
                 return ExecutionPath(False, f"{type(node.source).__name__} is read by Spark itself")
-        elif not node.narrow:
+        elif not node.narrow and not isinstance(node, Aggregate):
             return ExecutionPath(False, f"{node.label()} needs rows of more than one batch")
+    if any(isinstance(node, Aggregate) for node in walk(nodes)):
+        return ExecutionPath(True, "every step works on Arrow batches, and windows on their states")
     return ExecutionPath(True, "every step works on one Arrow batch at a time")
 
 
@@ -375,17 +406,31 @@ def states(writes: Sequence[Write], path: ExecutionPath, folder: str) -> list[tu
     ]
 
 
-def heads(writes: Sequence[Write]) -> list[tuple[Node, dict[int, Write]]]:
-    """Return the nodes whose rows Spark passes to the tasks, each with the writes that follow through narrow steps.
+def ends(writes: Sequence[Write]) -> dict[int, Write | Aggregate]:
+    """Return what ends the first stage of a job: the writes before which no aggregate stands, then the aggregates.
 
-    Writes that follow the same wide step (one that only Spark can run) share a head: their last common node.
+    Returns:
+        The writes by their index, the aggregates by the indices that follow.
     """
-    shared: dict[int, tuple[list[Node], dict[int, Write]]] = {}
-    for number, write in enumerate(writes):
-        line = _narrow_line(write.input)
+    lines = enumerate([list(walk([write])) for write in writes])
+    aggregates = [node for node in walk(writes) if isinstance(node, Aggregate)]
+    direct: dict[int, Write | Aggregate] = {
+        number: writes[number] for number, line in lines if not any(isinstance(node, Aggregate) for node in line)
+    }
+    return direct | dict(enumerate(aggregates, start=len(writes)))
+
+
+def heads(writes: Sequence[Write]) -> list[tuple[Node, dict[int, Write | Aggregate]]]:
+    """Return the nodes whose rows Spark passes to the tasks, each with the ends that follow through narrow steps.
+
+    Ends that follow the same wide step (one that only Spark can run) share a head: their last common node.
+    """
+    shared: dict[int, tuple[list[Node], dict[int, Write | Aggregate]]] = {}
+    for number, end in ends(writes).items():
+        line = _narrow_line(end.input)
         previous, followers = shared.get(id(line[0]), (line, {}))
         common = [node for node, other in zip(previous, line, strict=False) if node is other]
-        shared[id(line[0])] = common, {**followers, number: write}
+        shared[id(line[0])] = common, {**followers, number: end}
     return [(line[-1], followers) for line, followers in shared.values()]
 
 

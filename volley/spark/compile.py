@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,15 +11,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from volley.arrow.aggregator import Aggregator
 from volley.arrow.schemas import Schemas
 from volley.errors import VolleyError
 from volley.plan import nodes
 from volley.plan.pushdown import used_columns, used_rows
-from volley.source import Reader, SourceContext, SparkSource
+from volley.plan.stages import stages
+from volley.source import Offset, Reader, SourceContext, SparkSource
 from volley.spark import nodes as spark_nodes
 from volley.spark.datasource import data_source
 from volley.spark.errors import translate
 from volley.spark.expressions import to_spark_schema
+from volley.task.merging import Merger
 from volley.task.task import TaskPlan
 from volley.task.tree import SinkStep, grow
 from volley.types.arrow import canonical_schema
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["CompiledPlan", "compile_plan"]
 
 _BATCH = "spark.sql.execution.arrow"
+Target = Callable[[int, Reader], Offset]
+"""Returns the last offset that a run reads of a source, from the number of its line in Spark's offset log."""
+
 # Spark's default; a larger batch needs a limit of bytes as well.
 _DEFAULT_BATCH_ROWS = 10_000
 
@@ -43,16 +49,25 @@ class CompiledPlan:
         tasks: What the tasks do.
         readers: One per line of an epoch's entry in Spark's offset log; None = Spark reads that source.
         stateful: True if Spark may keep state for `frame`: it must then be evaluated in every epoch.
+        windows: The windowed aggregates; their inputs follow the sinks in `tasks`.
+        merging: What the tasks of the second stage do, which read the windows; None without windows.
     """
 
     frame: DataFrame
     tasks: TaskPlan
     readers: tuple[Reader | None, ...]
     stateful: bool
+    windows: tuple[Aggregator, ...] = ()
+    merging: TaskPlan | None = None
 
 
 def compile_plan(
-    spark: SparkSession, writes: Sequence[nodes.Write], path: nodes.ExecutionPath, state: str, job: str
+    spark: SparkSession,
+    writes: Sequence[nodes.Write],
+    path: nodes.ExecutionPath,
+    state: str,
+    job: str,
+    target: Target | None = None,
 ) -> CompiledPlan:
     """Open the sources of a job, check every step against the schema of its input, build the streaming frame.
 
@@ -62,6 +77,7 @@ def compile_plan(
         path: The execution path to take.
         state: The fsspec URL of the folder below which sources keep their state, as long as the checkpoint lives.
         job: The job's name, from which the sources get their names in Spark.
+        target: Returns the last offset that a bounded run reads of a source; None = Spark asks the reader.
 
     Raises:
         PlanError: If the plan can't run as it is built.
@@ -70,7 +86,7 @@ def compile_plan(
         JobError: If Spark rejects the plan.
     """
     try:
-        compiler = _Compiler(spark, writes, path, state, job)
+        compiler = _Compiler(spark, writes, path, state, job, target)
         return compiler.arrow_native() if path.arrow_native else compiler.general()
     except VolleyError:
         raise
@@ -81,22 +97,31 @@ def compile_plan(
 
 class _Compiler:
     def __init__(
-        self, spark: SparkSession, writes: Sequence[nodes.Write], path: nodes.ExecutionPath, state: str, job: str
+        self,
+        spark: SparkSession,
+        writes: Sequence[nodes.Write],
+        path: nodes.ExecutionPath,
+        state: str,
+        job: str,
+        target: Target | None,
     ) -> None:
         self._spark = spark
         self._writes = writes
         self._path = path
         self._job = job
+        self._target = target
+        self._stages = stages(writes)
         self._inputs = [self._open(read, folder) for read, folder in nodes.states(writes, path, state)]
         of_read = {id(source.read): source.schema for source in self._inputs}
         self._schemas = Schemas(lambda read: of_read[id(read)])
-        self._sinks = tuple(SinkStep(self._schemas.known(write), write.sink.batch_size) for write in writes)
+        sinks = [SinkStep(self._schemas.known(write), write.sink.batch_size) for write in writes]
+        windows = [SinkStep(self._schemas.known(node.input), None) for node in self._stages.aggregates]
+        self._sinks = (*sinks, *windows)
 
     def arrow_native(self) -> CompiledPlan:
         """Compile for the Arrow-native path: the tasks read the splits and run all steps."""
-        writes = dict(enumerate(self._writes))
         trees = tuple(
-            grow(source.read, writes, self._schemas, _take_dictionaries(self._writes, source.read))
+            grow(source.read, self._stages.ends, self._schemas, self._take_dictionaries(source.read))
             for source in self._inputs
         )
         readers = tuple(source.opened for source in self._inputs if isinstance(source.opened, Reader))
@@ -104,7 +129,7 @@ class _Compiler:
         for other in others:
             first = first.union(other)
         tasks = TaskPlan(tuple(reader.split_reader() for reader in readers), trees, self._sinks)
-        return CompiledPlan(first, tasks, readers, stateful=False)
+        return self._with_windows(CompiledPlan(first, tasks, readers, stateful=False))
 
     def general(self) -> CompiledPlan:
         """Compile for the general path: Spark runs the steps up to the last wide one, the tasks run the rest."""
@@ -117,12 +142,29 @@ class _Compiler:
         has_frames = any(isinstance(source.opened, DataFrame) for source in self._inputs)
         stateful = bool(nodes.stateful(self._writes, self._path)) or has_frames
         readers = tuple(reader for source in self._inputs for reader in source.streams)
-        return CompiledPlan(frame, TaskPlan((), trees, self._sinks), readers, stateful)
+        return self._with_windows(CompiledPlan(frame, TaskPlan((), trees, self._sinks), readers, stateful))
+
+    def _with_windows(self, plan: CompiledPlan) -> CompiledPlan:
+        """Add the second stage, if there is one."""
+        aggregates = self._stages.aggregates
+        if not aggregates:
+            return plan
+        windows = tuple(Aggregator(node, self._schemas.known(node.input)) for node in aggregates)
+        trees = tuple(
+            grow(node, writes, self._schemas, dictionaries=False)
+            for node, writes in zip(aggregates, self._stages.writes, strict=True)
+        )
+        return replace(plan, windows=windows, merging=TaskPlan(tuple(map(Merger, windows)), trees, self._sinks))
+
+    def _take_dictionaries(self, read: nodes.Read) -> bool:
+        """Return True if columns may stay dictionary-encoded: all that gets rows of the source accepts that."""
+        sinks = [end.sink for end in self._stages.ends.values() if isinstance(end, nodes.Write) and _reads(end, read)]
+        return all(sink.takes_dictionaries for sink in sinks)
 
     def _open(self, read: nodes.Read, folder: str) -> _Input:
         if isinstance(read.source, SparkSource):
             return _Input(read, read.source.load(self._spark))
-        dictionaries = self._path.arrow_native and _take_dictionaries(self._writes, read)
+        dictionaries = self._path.arrow_native and self._take_dictionaries(read)
         context = SourceContext(
             folder,
             self._spark.sparkContext.defaultParallelism,
@@ -144,7 +186,8 @@ class _Compiler:
     def _stream(self, number: int, reader: Reader, schema: pa.Schema | None) -> DataFrame:
         name = f"volley-{self._job}-{number}"
         spark_schema = None if schema is None else to_spark_schema(schema)
-        self._spark.dataSource.register(data_source(name, reader, spark_schema))
+        target = None if self._target is None else self._target(number, reader)
+        self._spark.dataSource.register(data_source(name, reader, spark_schema, target))
         return self._spark.readStream.format(name).load()
 
     def _frame(self, node: nodes.Node, inputs: Iterator[tuple[int, _Input]]) -> DataFrame:
@@ -195,9 +238,8 @@ class _Input:
         return [None for index in range(leaves.length()) if leaves.apply(index).isStreaming()]
 
 
-def _take_dictionaries(writes: Sequence[nodes.Write], read: nodes.Read) -> bool:
-    """Return True if columns may stay dictionary-encoded: every sink that gets rows of the source accepts that."""
-    return all(write.sink.takes_dictionaries for write in writes if any(node is read for node in nodes.walk([write])))
+def _reads(node: nodes.Node, read: nodes.Read) -> bool:
+    return any(before is read for before in nodes.walk([node]))
 
 
 def _deduplicate(frame: DataFrame, node: nodes.Deduplicate) -> DataFrame:

@@ -21,12 +21,12 @@ __all__ = ["data_source"]
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in Spark's planner process as long as the query, and in each task, for `read`."""
 
-    def __init__(self, reader: Reader, rows: pa.Schema | None) -> None:
+    def __init__(self, reader: Reader, rows: pa.Schema | None, target: Offset | None) -> None:
         self._reader = reader
         self._split_reader: SplitReader = reader.split_reader()
         self._rows = rows
         self._is_bounded = False
-        self._target: Offset | None = None
+        self._target = target
 
     @carried()
     def initialOffset(self) -> Offset:
@@ -68,15 +68,18 @@ class _DataSource(DataSource):
     source_reader: Reader
     rows: pa.Schema | None
     spark_schema: StructType
+    target: Offset | None
 
     def schema(self) -> StructType:
         return self.spark_schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _StreamReader(self.source_reader, self.rows)
+        return _StreamReader(self.source_reader, self.rows, self.target)
 
 
-def data_source(name: str, reader: Reader, spark_schema: StructType | None) -> type[DataSource]:
+def data_source(
+    name: str, reader: Reader, spark_schema: StructType | None, target: Offset | None = None
+) -> type[DataSource]:
     """Return a DataSource class for one reader, to register with a session.
 
     The reader is an attribute of the class, not an option: Spark's options are text, and plans show them.
@@ -85,10 +88,12 @@ def data_source(name: str, reader: Reader, spark_schema: StructType | None) -> t
         name: Spark's unique name for it.
         reader: The reader.
         spark_schema: The schema of the rows; None = no rows, as the tasks read the splits (Arrow-native path).
+        target: The last offset that a bounded run reads; None = the reader says at the run's start.
     """
     attributes: dict[str, Any] = {
         "source_reader": reader,
         "rows": None if spark_schema is None else to_arrow_schema(spark_schema, timezone="UTC"),
+        "target": target,
         "spark_schema": spark_schema or StructType([StructField("none", BinaryType())]),
         "name": classmethod(lambda cls: name),
     }

@@ -20,7 +20,7 @@ __all__ = [
         "TASK_POINTS",
         "VIEW_POINTS",
     ),
-    *("VARIABLE", "VICTIM"),
+    *("VARIABLE", "VICTIM", "WINDOW_POINTS"),
     "reach",
 ]
 
@@ -40,6 +40,10 @@ POINTS = (
 """The driver's failpoints, in the order of an epoch. ``between-commits`` comes after the commits of the dead letters,
 which pass ``before-commit`` and ``after-commit``, too, and first; ``before-checkpoint`` precedes the entry in Spark's
 commit log. An epoch that is committed already passes ``in-recovery`` instead of all but the first."""
+
+WINDOW_POINTS = ("after-partials", "after-merge", "after-state")
+"""The driver's failpoints between ``before-files`` and ``after-files`` in a job with windows: the tasks that read have
+reduced their rows; those that merge have written the state; the state is durable."""
 
 TASK_POINTS = ("in-task", "after-task")
 """The executors' failpoints: a task has written rows, has closed its files. Only its first attempt is killed."""

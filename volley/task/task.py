@@ -38,6 +38,10 @@ class TaskPlan:
     trees: tuple[Tree, ...]
     sinks: tuple[SinkStep, ...]
 
+    def reaches(self, sink: int) -> bool:
+        """Return True if rows can get to a sink."""
+        return any(sink in tree.sinks for tree in self.trees)
+
     def parts(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows for each tree in a batch from Spark, with the tree's index.
 
@@ -77,6 +81,7 @@ class Task:
         writers: One per sink; None = the sink has the epoch already.
         letters: The destinations of bad rows; None = a bad row fails the job. Their results follow the sinks'.
         counts: Counts what a task wrote while the epoch still runs.
+        first: The number of the first task, for file names: the tasks of an earlier stage have those below.
     """
 
     epoch: int
@@ -84,6 +89,7 @@ class Task:
     writers: tuple[Writer | None, ...]
     letters: DeadLetters | None = None
     counts: TaskCounts | None = None
+    first: int = 0
 
     def __call__(self, inputs: Iterable[Any]) -> Iterator[tuple[WriteResult, ...]]:
         """Run one task.
@@ -96,7 +102,7 @@ class Task:
         """
         number, attempt = task_and_attempt()
         targets = self.letters.writers if self.letters else ()
-        writers = [writer.open(number) if writer else None for writer in (*self.writers, *targets)]
+        writers = [writer.open(self.first + number) if writer else None for writer in (*self.writers, *targets)]
         try:
             self._run(inputs, writers)
             self._reach("in-task", attempt)

@@ -157,14 +157,14 @@ class Tree:
         return tuple(sorted({sink for index in descendants for sink in self.branches[index].sinks}))
 
 
-def grow(root: nodes.Node, writes: Mapping[int, nodes.Write], schemas: Schemas, dictionaries: bool) -> Tree:
-    """Return the tree of all narrow steps from a node to the writes that its rows reach.
+def grow(root: nodes.Node, writes: Mapping[int, nodes.Node], schemas: Schemas, dictionaries: bool) -> Tree:
+    """Return the tree of all narrow steps from a node to the writes, or other ends, that its rows reach.
 
     The steps after a union are in the tree of each of its streams.
 
     Args:
         root: The node whose output is the input; only narrow steps lead from it to the writes.
-        writes: The writes by the index of their sink.
+        writes: The writes by the index of their sink; or other nodes that take rows, by an index of theirs.
         schemas: The schemas of the graph's nodes.
         dictionaries: True if columns may stay dictionary-encoded, as every sink accepts that.
     """

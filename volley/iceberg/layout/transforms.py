@@ -24,8 +24,8 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.utils.decimal import bytes_required, decimal_required_bytes
 
+from volley.arrow.value_bytes import Places, value_bytes
 from volley.errors import SchemaMismatchError
-from volley.iceberg.layout.value_bytes import Places, value_bytes
 from volley.iceberg.pyiceberg_private.access import truncate_width
 
 __all__ = ["KNOWN", "physical", "transformed"]

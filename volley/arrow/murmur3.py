@@ -6,7 +6,7 @@ import mmh3
 import numpy as np
 import numpy.typing as npt
 
-from volley.iceberg.layout.value_bytes import Places
+from volley.arrow.value_bytes import Places
 
 __all__ = ["first_halves"]
 

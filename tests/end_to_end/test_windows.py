@@ -1,0 +1,171 @@
+"""Windows in jobs: both paths, several sinks, dead letters of late rows, restarts and what may change between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.duck import query
+from volley import (
+    DataStream,
+    Environment,
+    FileSink,
+    FileSource,
+    MemorySink,
+    MemorySource,
+    PlanError,
+    col,
+    count,
+    max_,
+    sum_,
+    tumbling,
+)
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SCHEMA = pa.schema({"user": pa.string(), "price": pa.float64(), "at": pa.timestamp("us", "UTC")})
+
+
+def write(folder: Path, number: int, *rows: tuple[str, float, int | None]) -> None:
+    folder.mkdir(exist_ok=True)
+    timed = [(user, price, None if at is None else START + timedelta(seconds=at)) for user, price, at in rows]
+    columns = dict(zip(SCHEMA.names, zip(*timed, strict=True), strict=True))
+    pq.write_table(pa.table(columns, SCHEMA), folder / f"{number}.parquet")
+
+
+def per_minute(environment: Environment, folder: Path, **options: Any) -> DataStream:
+    events = environment.from_source(FileSource(str(folder), format="parquet", max_files_per_epoch=1))
+    users = events.filter(col("price") >= 0).key_by("user")
+    return users.window(tumbling("1m"), on="at", lateness="10s", **options).aggregate(n=count(), total=sum_("price"))
+
+
+def rows_of(sink: MemorySink) -> list[tuple[Any, ...]]:
+    rows = ((int((row["window_start"] - START).total_seconds()), row["user"], row["n"]) for row in sink.rows())
+    return sorted(rows, key=repr)
+
+
+def test_windows_feed_several_sinks(environment: Environment, tmp_path: Path) -> None:
+    write(tmp_path / "in", 0, ("ada", 1.0, 0), ("bob", 2.0, 30), ("ada", -1.0, 31), ("ada", 3.0, 61))
+    write(tmp_path / "in", 1, ("ada", 1.0, 59), ("bob", 2.0, 150), ("ada", 1.0, None), ("ada", 1.0, 2))
+    totals = per_minute(environment, tmp_path / "in")
+    few, many = totals.split(col("total") < 3)
+    sinks = [MemorySink(name) for name in ("all", "few", "many", "raw")]
+    job = environment.execute(
+        "windows",
+        totals.to_sink(sinks[0]),
+        few.drop("n").to_sink(sinks[1]),
+        many.to_sink(sinks[2]),
+        environment.from_source(MemorySource([{"id": 1}])).to_sink(sinks[3]),
+    )
+    assert rows_of(sinks[0]) == [(0, "ada", 3), (0, "bob", 1), (120, "bob", 1), (60, "ada", 1)]
+    assert sorted(row["total"] for row in sinks[1].rows()) == [2.0, 2.0]
+    assert sorted(row["total"] for row in sinks[2].rows()) == [3.0, 3.0]
+    assert sinks[3].rows() == [{"id": 1}]
+    assert (job.metrics.rows_untimed, job.metrics.rows_late) == (1, 0)
+
+
+def test_a_run_that_goes_on_keeps_open_windows_and_closed_ones_closed(environment: Environment, tmp_path: Path) -> None:
+    sink = MemorySink("updates")
+    write(tmp_path / "in", 0, ("ada", 1.0, 0), ("ada", 1.0, 61))
+    updates = per_minute(environment, tmp_path / "in", emit="updates")
+    updates.to_sink(sink).execute("updates")
+    write(tmp_path / "in", 1, ("ada", 1.0, 1), ("ada", 1.0, 62))
+    updates.to_sink(sink).execute("updates")
+    assert rows_of(sink) == [(0, "ada", 1), (0, "ada", 2), (60, "ada", 1), (60, "ada", 2)]
+
+    final = MemorySink("final")
+    per_minute(environment, tmp_path / "in").to_sink(final).execute("final")
+    assert rows_of(final) == [(0, "ada", 2), (60, "ada", 2)]
+    # The end of the source has closed all windows that had a row.
+    write(tmp_path / "in", 2, ("ada", 1.0, 63), ("ada", 1.0, 121))
+    job = per_minute(environment, tmp_path / "in").to_sink(final).execute("final")
+    assert rows_of(final) == [(0, "ada", 2), (120, "ada", 1), (60, "ada", 2)]
+    assert job.metrics.rows_late == 1
+
+
+def test_late_rows_are_in_the_dead_letter(native: Environment, tmp_path: Path) -> None:
+    write(tmp_path / "in", 0, ("ada", 1.0, 0), ("ada", 1.0, 200))
+    write(tmp_path / "in", 1, ("bob", 1.0, 0), ("bob", 1.0, 201), ("bob", 1.0, None), ("bob", 2.0, 10**9))
+    sink, letters = MemorySink("on time"), FileSink(str(tmp_path / "late"), format="parquet")
+    totals = per_minute(native, tmp_path / "in", late="dead_letter")
+    job = totals.to_sink(sink, dead_letter=letters).execute("late")
+    assert rows_of(sink) == [(0, "ada", 1), (180, "ada", 1), (180, "bob", 1)]
+    found = query(f"select error, position from '{tmp_path}/late/*.parquet' order by error").fetchall()
+    assert [error.partition(" (")[0] for error, _ in found] == [
+        "it has no time in 'at', so it is in no window",
+        "it is late: its windows are closed",
+        "its time is more than 1 day, 0:00:00 ahead of the clock",
+    ]
+    assert "1.parquet" in found[1][1]
+    metrics = job.metrics
+    assert (metrics.rows_late, metrics.rows_ahead, metrics.rows_untimed, metrics.records_failed) == (1, 1, 1, 3)
+
+
+def test_the_watermark_is_a_metric(native: Environment, tmp_path: Path) -> None:
+    write(tmp_path / "in", 0, ("ada", 1.0, 0), ("ada", 1.0, 200))
+    job = per_minute(native, tmp_path / "in", emit="updates").to_sink(MemorySink("watermark")).execute("watermark")
+    assert job.metrics.watermark == START + timedelta(seconds=190)
+    lines = job.metrics.to_prometheus_format("volley").splitlines()
+    values = {line.partition("{")[0]: float(line.split()[-1]) for line in lines if "{" in line and line[0] != "#"}
+    assert values["volley_iceberg_watermark_seconds"] == (START + timedelta(seconds=190)).timestamp()
+    assert values["volley_iceberg_rows_late_total"] == 0
+
+
+def another(change: Callable[[Any], Any]) -> Callable[[Environment, Path], DataStream]:
+    def build(environment: Environment, folder: Path) -> DataStream:
+        events = environment.from_source(FileSource(str(folder), format="parquet", max_files_per_epoch=1))
+        stream: DataStream = change(events)
+        return stream
+
+    return build
+
+
+CHANGED: dict[str, Callable[[Environment, Path], DataStream]] = {
+    "the window": another(
+        lambda rows: rows.key_by("user").window(tumbling("2m"), on="at").aggregate(n=count(), total=sum_("price"))
+    ),
+    "the key": another(
+        lambda rows: rows.key_by().window(tumbling("1m"), on="at").aggregate(n=count(), total=sum_("price"))
+    ),
+    "an aggregate": another(
+        lambda rows: rows.key_by("user").window(tumbling("1m"), on="at").aggregate(n=count(), total=max_("price"))
+    ),
+    "the buckets": lambda environment, folder: per_minute(environment, folder, buckets=2),
+}
+
+
+def test_what_may_not_change_while_there_is_state(native: Environment, tmp_path: Path) -> None:
+    write(tmp_path / "in", 0, ("ada", 1.0, 0))
+    per_minute(native, tmp_path / "in").to_sink(MemorySink("changed")).execute("changed")
+    for build in CHANGED.values():
+        with pytest.raises(PlanError, match="stateful steps have changed"):
+            build(native, tmp_path / "in").to_sink(MemorySink("changed")).execute("changed")
+    # Lateness and emission may.
+    write(tmp_path / "in", 1, ("ada", 1.0, 61))
+    sink = MemorySink("changed")
+    per_minute(native, tmp_path / "in", emit="updates").to_sink(sink).execute("changed")
+    assert rows_of(sink)[-1] == (60, "ada", 1)
+
+
+def test_what_a_job_with_windows_refuses(native: Environment, tmp_path: Path) -> None:
+    rows = native.from_source(MemorySource([{"user": "ada", "price": 1.0, "at": START}]))
+    totals = rows.key_by("user").window(tumbling("1m"), on="at").aggregate(price=sum_("price"))
+    again = totals.key_by().window(tumbling("1h"), on="window_start").aggregate(n=count())
+    late = rows.key_by().window(tumbling("1m"), on="at", late="dead_letter").aggregate(n=count())
+    mixed = totals.select("user", "price").union(rows.select("user", "price"))
+    refused = {
+        "follows another aggregate": again,
+        "has no dead letter|no sink behind it": late,
+        "a union of windows with rows": mixed,
+        "follows windows": totals.deduplicate("user"),
+    }
+    for message, stream in refused.items():
+        with pytest.raises(PlanError, match=message):
+            stream.to_sink(MemorySink("refused")).execute("refused")
+    with pytest.raises(PlanError, match="only a job can compute"):
+        totals.to_arrow()

@@ -1,0 +1,182 @@
+"""Windows equal a batch query over the same rows: random rows, cuts into epochs and splits, and lateness."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.duck import query
+from tests.windows.local import LocalWindows
+from volley import (
+    Aggregation,
+    DataStream,
+    Environment,
+    MemorySource,
+    approx_distinct,
+    avg,
+    count,
+    count_distinct,
+    first,
+    last,
+    list_,
+    max_,
+    min_,
+    quantile,
+    session,
+    sliding,
+    sum_,
+    tumbling,
+    variance,
+)
+from volley.plan.windows import Session, Window
+
+# Each epoch forces its state to disk: in memory, that costs nothing.
+_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+START = datetime(1969, 12, 31, 23, 58, tzinfo=UTC)
+SCHEMA = pa.schema(
+    {
+        "k": pa.string(),
+        "d": pa.float64(),
+        "x": pa.float64(),
+        "i": pa.int64(),
+        "n": pa.int64(),
+        "at": pa.timestamp("us", "UTC"),
+    }
+)
+AGGREGATES: dict[str, tuple[Aggregation, str]] = {
+    "rows": (count(), "count(*)"),
+    "some": (count("x"), "count(x)"),
+    "total": (sum_("i"), "sum(i)::bigint"),
+    "float": (sum_("x"), "sum(x)"),
+    "low": (min_("x"), "min(x)"),
+    "top": (max_("x"), "max(x)"),
+    "low_key": (min_("k"), "min(k)"),
+    "mean": (avg("i"), "avg(i)"),
+    "first": (first("i"), "arg_min(i, (t, n)) filter (i is not null)"),
+    "last": (last("i"), "arg_max(i, (t, n)) filter (i is not null)"),
+    "different": (count_distinct("x"), "count(distinct x + 0.0)"),
+    "about": (approx_distinct("i"), "count(distinct i)"),
+    "middle": (quantile("i", 0.5), "quantile_cont(i, 0.5)::double"),
+    "spread": (variance("i"), "var_samp(i)"),
+    "few": (list_("i", 3), "list(i order by t, n) filter (i is not null)[:3]"),
+}
+SPANS: list[Window] = [tumbling("1 minute"), sliding("90s", every="1m"), sliding("2m", every="30s")]
+NUMBERS = st.sampled_from([None, 0.0, -0.0, math.nan, 1.5, -2.0, 1e9])
+
+
+@st.composite
+def events(draw: st.DrawFn) -> list[dict[str, Any]]:
+    one = st.fixed_dictionaries(
+        {
+            "k": st.sampled_from([None, "", "a", "b"]),
+            "d": NUMBERS,
+            "x": NUMBERS,
+            "i": st.none() | st.integers(-5, 5),
+            "at": st.none() | st.integers(0, 400).map(lambda second: START + timedelta(seconds=second)),
+        }
+    )
+    return [{**row, "n": number} for number, row in enumerate(draw(st.lists(one, min_size=1, max_size=40)))]
+
+
+def cut(rows: Sequence[Any], places: Sequence[int]) -> list[Sequence[Any]]:
+    """The rows in pieces, some of which may be empty."""
+    bounds = [0, *sorted(place % (len(rows) + 1) for place in places), len(rows)]
+    return [rows[start:end] for start, end in pairwise(bounds)]
+
+
+def stream(window: Window, keys: Sequence[str], **options: Any) -> DataStream:
+    rows = Environment().from_source(MemorySource(SCHEMA.empty_table())).key_by(*keys)
+    aggregates = {name: aggregation for name, (aggregation, _) in AGGREGATES.items()}
+    return rows.window(window, on="at", buckets=3, **options).aggregate(**aggregates)
+
+
+def batches(rows: Sequence[dict[str, Any]]) -> list[pa.RecordBatch]:
+    half = len(rows) // 2
+    return [pa.RecordBatch.from_pylist(list(part), SCHEMA) for part in (rows[:half], rows[half:]) if part]
+
+
+def expected(rows: Sequence[dict[str, Any]], window: Window, keys: Sequence[str]) -> list[str]:
+    """What DuckDB says of the same windows."""
+    table = pa.Table.from_pylist(list(rows), SCHEMA)
+    groups = ["s", "e", *({"k": "k", "d": "d + 0.0"}[key] for key in keys)]
+    values = ", ".join(f"{sql} as {name}" for name, (_, sql) in AGGREGATES.items())
+    names = ", ".join(f"{sql} as {name}" for sql, name in zip(groups, ["s", "e", *keys], strict=True))
+    if isinstance(window, Session):
+        by = f"partition by {', '.join(groups[2:])}" if keys else ""
+        gap = int(window.gap.total_seconds())
+        windowed = f"""
+            with timed as (select *, epoch_us("at") as t from events where "at" is not null),
+            begun as (select *, coalesce(t - lag(t) over ({by} order by t) >= {gap}e6, true)::int as new from timed),
+            numbered as (select *, sum(new) over ({by} order by t rows unbounded preceding) as w from begun)
+            select *, min(t) over ({f"{by}, w" if by else "partition by w"}) as s,
+                max(t) over ({f"{by}, w" if by else "partition by w"}) + {gap}e6::bigint as e from numbered"""
+    else:
+        size, every = int(window.size.total_seconds()), int(window.every.total_seconds())
+        windowed = f"""
+            select e.*, w.s as s, w.s + {size}000000 as e from (select *, epoch_us("at") as t from events) e,
+            (select (generate_series * {every}000000)::bigint as s from generate_series(-20, 20)) w
+            where w.s <= e.t and e.t < w.s + {size}000000"""
+    found = query(f"select {names}, {values} from ({windowed}) group by {', '.join(groups)}", events=table)
+    return rounded(found.to_arrow_table())
+
+
+def rounded(table: pa.Table) -> list[str]:
+    """The rows as text, in any order; sums of floats to nine digits."""
+    columns = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in table.columns]
+    return sorted(repr([_text(value) for value in row]) for row in zip(*(c.to_pylist() for c in columns), strict=True))
+
+
+def _text(value: Any) -> Any:
+    return f"{value:.9g}" if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize("window", [*SPANS, session("20s")], ids=repr)
+@given(rows=events(), places=st.lists(st.integers(0, 40), max_size=4), keys=st.sampled_from([(), ("k",), ("k", "d")]))
+def test_results_do_not_depend_on_epochs(
+    window: Window, rows: list[dict[str, Any]], places: list[int], keys: tuple[str, ...]
+) -> None:
+    """Nothing is late: all windows are as in one query, however rows fall into epochs and splits."""
+    pieces = cut(rows, places)
+    with TemporaryDirectory(dir=_MEMORY) as folder:
+        local = LocalWindows(stream(window, keys, lateness="1h"), SCHEMA, Path(folder))
+        out = [
+            local.epoch(number, [(0, [batch]) for batch in batches(piece)], ends=number == len(pieces) - 1)
+            for number, piece in enumerate(pieces)
+        ]
+        assert local.misfits.untimed == sum(row["at"] is None for row in rows)
+        assert (local.misfits.late, local.misfits.ahead) == (0, 0)
+    assert rounded(pa.concat_tables(out)) == expected(rows, window, keys)
+
+
+@pytest.mark.parametrize("window", [tumbling("1 minute"), sliding("2m", every="30s"), session("20s")], ids=repr)
+@given(rows=events(), places=st.lists(st.integers(0, 40), max_size=4), lateness=st.sampled_from([0, 20]))
+def test_late_rows_are_counted(window: Window, rows: list[dict[str, Any]], places: list[int], lateness: int) -> None:
+    """A row is late if its last window is closed at its epoch's start."""
+    watermark: datetime | None = None
+    on_time: list[dict[str, Any]] = []
+    pieces = cut(rows, places)
+    with TemporaryDirectory(dir=_MEMORY) as folder:
+        local = LocalWindows(stream(window, ("k",), lateness=lateness, emit="updates"), SCHEMA, Path(folder))
+        for number, piece in enumerate(pieces):
+            local.epoch(number, [(0, [batch]) for batch in batches(piece)])
+            timed = [row for row in piece if row["at"] is not None]
+            on_time += [row for row in timed if watermark is None or _last_end(window, row["at"]) > watermark]
+            if times := [row["at"] for row in on_time]:
+                watermark = max(times) - timedelta(seconds=lateness)
+    assert local.misfits.late == sum(row["at"] is not None for row in rows) - len(on_time)
+
+
+def _last_end(window: Window, at: datetime) -> datetime:
+    if isinstance(window, Session):
+        return at + window.gap
+    return START + (at - START) // window.every * window.every + window.size

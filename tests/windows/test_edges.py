@@ -1,0 +1,125 @@
+"""Windows at the ends of their range: edges, clocks that are wrong, idle sources, sessions that grow together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.windows.local import LocalWindows
+from volley import Environment, ExpressionError, MemorySource, count, session, sliding, sum_, tumbling
+from volley.plan.windows import Window
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SCHEMA = pa.schema({"k": pa.string(), "i": pa.int64(), "at": pa.timestamp("us", "UTC")})
+
+
+def local(folder: Path, window: Window, keys: Sequence[str] = ("k",), sources: int = 1, **options: Any) -> LocalWindows:
+    rows = Environment().from_source(MemorySource(SCHEMA.empty_table())).key_by(*keys)
+    stream = rows.window(window, on="at", **options).aggregate(n=count(), total=sum_("i"))
+    return LocalWindows(stream, SCHEMA, folder, sources, now=lambda: NOW.timestamp())
+
+
+def batch(*seconds: float | None, key: str | None = "a", number: int = 1) -> list[pa.RecordBatch]:
+    times = [None if second is None else NOW + timedelta(seconds=second) for second in seconds]
+    return [pa.RecordBatch.from_pylist([{"k": key, "i": number, "at": at} for at in times], SCHEMA)]
+
+
+def windows(table: pa.Table, *names: str) -> list[tuple[Any, ...]]:
+    """The starts of windows in seconds from NOW, and the values of columns."""
+    rows = (
+        (int((row["window_start"] - NOW).total_seconds()), *(row[name] for name in names)) for row in table.to_pylist()
+    )
+    return sorted(rows, key=repr)
+
+
+def test_a_row_on_an_edge_is_in_the_later_window(tmp_path: Path) -> None:
+    job = local(tmp_path, tumbling("1m"))
+    assert job.epoch(0, [(0, batch(0, 59.999999, 60))]).num_rows == 1
+    # The watermark is 60 s: the first window is closed, a row at 60 s is on time.
+    assert windows(job.epoch(1, [(0, batch(60, 59))], ends=True), "n") == [(60, 2)]
+    assert job.misfits.late == 1
+
+
+def test_windows_before_1970(tmp_path: Path) -> None:
+    before = (datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC) - NOW).total_seconds()
+    table = local(tmp_path, tumbling("1m")).epoch(0, [(0, batch(before))], ends=True)
+    assert table["window_start"].to_pylist() == [datetime(1969, 12, 31, 23, 59, tzinfo=UTC)]
+
+
+def test_a_clock_that_is_ahead_makes_no_row_late(tmp_path: Path) -> None:
+    job = local(tmp_path, tumbling("1m"), max_ahead="1h")
+    job.epoch(0, [(0, batch(0, 100 * 365 * 86_400))])
+    assert windows(job.epoch(1, [(0, batch(1))], ends=True), "n") == [(0, 2)]
+    assert (job.misfits.late, job.misfits.ahead) == (0, 1)
+    free = local(tmp_path / "free", tumbling("1m"), max_ahead=None)
+    free.epoch(0, [(0, batch(0, 100 * 365 * 86_400))])
+    free.epoch(1, [(0, batch(1))])
+    assert (free.misfits.late, free.misfits.ahead) == (1, 0)
+
+
+def test_the_slowest_source_holds_the_watermark_until_it_is_idle(tmp_path: Path) -> None:
+    job = local(tmp_path, tumbling("1m"), sources=2, idle_after="1h")
+    assert job.epoch(0, [(0, batch(0)), (1, batch(0, key="b"))]).num_rows == 0
+    assert job.epoch(1, [(0, batch(600))]).num_rows == 0
+    job.state.now = lambda: (NOW + timedelta(hours=2)).timestamp()
+    assert windows(job.epoch(2, [(0, batch(601))]), "k", "n") == [(0, "a", 1), (0, "b", 1)]
+
+
+def test_epochs_without_rows_and_with_late_rows_only(tmp_path: Path) -> None:
+    job = local(tmp_path, tumbling("1m"))
+    job.epoch(0, [(0, batch(0, 120))])
+    assert job.epoch(1, []).num_rows == 0
+    assert job.epoch(2, [(0, batch(0))]).num_rows == 0
+    assert job.misfits.late == 1
+    assert windows(job.epoch(3, [(0, batch(180))]), "n") == [(120, 1)]
+
+
+def test_a_late_row_is_in_those_of_its_windows_that_are_open(tmp_path: Path) -> None:
+    job = local(tmp_path, sliding("2m", every="1m"))
+    assert windows(job.epoch(0, [(0, batch(0, 60))]), "n") == [(-60, 1)]
+    assert windows(job.epoch(1, [(0, batch(1))], ends=True), "n") == [(0, 3), (60, 1)]
+    assert job.misfits.late == 0
+
+
+def test_a_row_joins_two_sessions(tmp_path: Path) -> None:
+    job = local(tmp_path, session("10s"), lateness="1m", emit="updates")
+    first = job.epoch(0, [(0, batch(0, 15))])
+    assert windows(first, "n", "_change") == [(0, 1, "update_after"), (15, 1, "update_after")]
+    assert windows(job.epoch(1, [(0, batch(7))]), "n", "_change") == [(0, 3, "update_after"), (15, None, "delete")]
+    # A session that begins earlier now is another row.
+    assert windows(job.epoch(2, [(0, batch(-5))]), "n", "_change") == [(-5, 4, "update_after"), (0, None, "delete")]
+
+
+def test_updates_come_once_for_each_epoch_that_changes_a_window(tmp_path: Path) -> None:
+    job = local(tmp_path, tumbling("1m"), keys=(), lateness="1m", emit="updates")
+    assert windows(job.epoch(0, [(0, batch(0, 60))]), "n") == [(0, 1), (60, 1)]
+    assert windows(job.epoch(1, [(0, batch(1, key=None)), (0, batch(2))]), "n") == [(0, 3)]
+    assert job.epoch(2, [], ends=True).num_rows == 0
+
+
+def test_the_number_of_tasks_may_change(tmp_path: Path) -> None:
+    job = local(tmp_path, tumbling("1m"), lateness="1h", buckets=5)
+    for number in range(3):
+        job.state.tasks = number + 1
+        out = job.epoch(number, [(0, batch(0, key=f"k{key}")) for key in range(50)], ends=number == 2)
+    assert windows(out, "n") == [(0, 3)] * 50
+
+
+def test_many_keys_are_not_reduced_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("volley.task.partials._ROWS_AT_ONCE", 100)
+    monkeypatch.setattr("volley.task.partials._STATES_AT_ONCE", 150)
+    job = local(tmp_path, tumbling("1m"))
+    keys = [batch(0, 1, key=f"k{key}")[0] for key in range(300)]
+    out = job.epoch(0, [(0, keys)], ends=True)
+    assert windows(out, "n") == [(0, 2)] * 300
+
+
+def test_a_sum_beyond_64_bits_raises(tmp_path: Path) -> None:
+    job = local(tmp_path, tumbling("1m"))
+    with pytest.raises(ExpressionError, match="may not fit 64 bits"):
+        job.epoch(0, [(0, batch(0, 1, number=2**62))])

@@ -1,0 +1,105 @@
+"""Groups rows by key and merges the states of their aggregates, in the order of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volley.errors import ExpressionError
+
+__all__ = ["ArrowMerge", "Merge", "Offsets", "RowMerge", "Rows", "combine", "offsets_of"]
+
+Offsets = npt.NDArray[np.int64]
+"""Where each group starts in rows that are ordered by group, and the number of rows."""
+
+Rows = list[pa.Array]
+
+_ROW = "row"
+_LONGEST = 2**63
+
+
+@dataclass(frozen=True)
+class ArrowMerge:
+    """Merges states by Arrow's own functions, one for each column of the state: ``"sum"``, ``"min"`` or ``"max"``."""
+
+    functions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RowMerge:
+    """Merges states by a function of the state's columns, ordered by group, and of the groups' offsets."""
+
+    function: Callable[[Rows, Offsets], Rows]
+
+
+Merge = ArrowMerge | RowMerge
+
+
+def combine(table: pa.Table, keys: Sequence[str], states: Sequence[tuple[Merge, Sequence[str]]]) -> pa.Table:
+    """Return one row for each group; groups come in any order.
+
+    Args:
+        table: The keys and states.
+        keys: The names of the keys' columns; at least one.
+        states: How to merge the state of each aggregate, with the names of its columns.
+
+    Returns:
+        A table with the columns in the same order.
+
+    Raises:
+        ExpressionError: If a sum of whole numbers does not fit 64 bits.
+    """
+    if not table.num_rows:
+        return table
+    functions: list[tuple[str, str]] = []
+    for merge, names in states:
+        if isinstance(merge, ArrowMerge):
+            functions += zip(names, merge.functions, strict=True)
+    for name, function in functions:
+        if function == "sum":
+            _check_sum(table.column(name))
+    by_rows = [(merge, names) for merge, names in states if isinstance(merge, RowMerge)]
+    if by_rows:
+        functions.append((_ROW, "list"))
+        table = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
+    grouped = table.group_by(list(keys), use_threads=False).aggregate(functions)
+    merged = {name: grouped.column(f"{name}_{function}") for name, function in functions}
+    merged |= {name: grouped.column(name) for name in keys}
+    if by_rows:
+        rows = merged.pop(_ROW).combine_chunks()
+        offsets, order = offsets_of(rows), rows.flatten()
+        for merge, names in by_rows:
+            ordered = [_taken(table.column(name), order) for name in names]
+            merged |= zip(names, merge.function(ordered, offsets), strict=True)
+    return pa.table({name: merged[name] for name in table.column_names if name != _ROW})
+
+
+def offsets_of(lists: pa.ListArray) -> Offsets:
+    """Return the offsets of lists without nulls, from 0."""
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    return offsets - offsets[0] if len(offsets) else np.zeros(1, np.int64)
+
+
+def _taken(column: pa.ChunkedArray, order: pa.Array) -> pa.Array:
+    taken = column.take(order)
+    return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
+
+
+def _check_sum(column: pa.ChunkedArray) -> None:
+    """Raise ExpressionError if a sum of any of these numbers may not fit 64 bits: Arrow's own sum wraps around."""
+    if not pa.types.is_integer(column.type) or not len(column):
+        return
+    ends = pc.min_max(column)
+    largest = max((abs(ends[end].as_py() or 0) for end in ("min", "max")), default=0)
+    if largest * len(column) >= _LONGEST:
+        exact = pc.sum(pc.abs(pc.cast(column, pa.decimal128(38, 0)))).as_py() or 0
+        if exact >= _LONGEST:
+            raise ExpressionError(
+                f"a sum of whole numbers may not fit 64 bits: the largest is {largest:,}",
+                hint='add them up as decimals: sum_(col("…").cast("decimal(38,0)"))',
+            )

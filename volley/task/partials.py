@@ -1,0 +1,221 @@
+"""The first stage of windows: tasks reduce the rows that they read to states, in files divided by key."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volley.arrow.aggregator import Aggregator
+from volley.arrow.hashes import buckets_of
+from volley.epoch import WriteResult
+from volley.errors import SourceError
+from volley.sink import TaskWriter, Writer
+from volley.task.state_files import new_file
+
+__all__ = ["Limits", "Misfits", "Partial", "PartialFile", "PartialWriter"]
+
+_ROWS_AT_ONCE = 1 << 18
+_STATES_AT_ONCE = 1 << 20
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HINT = "a longer lateness= keeps windows open for such rows"
+# A chunk with more states than this share of its rows is not worth reducing: the second stage does it once.
+_WORTHWHILE = 0.5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Which rows are in no window.
+
+    Args:
+        watermark: Rows whose last window ends here or before are late.
+        ahead: Rows after this time are too far ahead; None = no limit. Both in microseconds since 1970.
+    """
+
+    watermark: int
+    ahead: int | None
+
+
+@dataclass(frozen=True)
+class Misfits:
+    """How many rows were in no window: late ones, ones too far ahead of the clock, and ones without a time."""
+
+    late: int = 0
+    ahead: int = 0
+    untimed: int = 0
+
+    def __add__(self, other: Misfits) -> Misfits:
+        return Misfits(self.late + other.late, self.ahead + other.ahead, self.untimed + other.untimed)
+
+
+@dataclass(frozen=True)
+class PartialFile:
+    """A task's states.
+
+    Args:
+        url: The file's URL.
+        buckets: The bucket of each of its batches.
+    """
+
+    url: str
+    buckets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Partial:
+    """What a task knows of windows after its rows.
+
+    Args:
+        files: Its states.
+        latest: The latest event time of rows that are in a window; None without any.
+        misfits: How many rows are in none.
+    """
+
+    files: tuple[PartialFile, ...]
+    latest: int | None
+    misfits: Misfits
+
+
+@dataclass(frozen=True)
+class PartialWriter(Writer):
+    """Opens the partial aggregation of an epoch's tasks; pickled to the executors.
+
+    Args:
+        aggregator: The compiled aggregate.
+        folder: The URL of the folder for the files.
+        limits: Which rows are in no window.
+    """
+
+    aggregator: Aggregator
+    folder: str
+    limits: Limits
+
+    def open(self, task: int) -> TaskWriter:
+        return _Partials(self)
+
+
+@dataclass
+class _Partials(TaskWriter):
+    writer: PartialWriter
+    _chunk: list[pa.Table] = field(default_factory=list)
+    _states: list[pa.Table] = field(default_factory=list)
+    _files: list[PartialFile] = field(default_factory=list)
+    _rows: int = 0
+    _reduces: bool = True
+    _latest: int | None = None
+    _misfits: Misfits = Misfits()
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        if self.writer.aggregator.windowing.late != "dead_letter":
+            return
+        misfits = self._misfits_of(self.writer.aggregator.times_of(batch))
+        if misfits is None:
+            return
+        if batch.num_rows == 1:
+            # The caller divides a batch that fails until a row fails alone: here it is counted once.
+            self._misfits += misfits.counts
+        raise SourceError(self._reason(batch, misfits), hint=_HINT)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        times = self.writer.aggregator.times_of(batch)
+        if (misfits := self._misfits_of(times)) is not None:
+            self._misfits += misfits.counts
+            batch, times = batch.filter(misfits.others), times.filter(misfits.others)
+        if not batch.num_rows:
+            return
+        latest = pc.max(times).as_py()
+        self._latest = latest if self._latest is None else max(self._latest, latest)
+        self._chunk.append(self.writer.aggregator.lifted(batch, times))
+        self._rows += batch.num_rows
+        if self._rows >= _ROWS_AT_ONCE:
+            self._reduce()
+
+    def close(self) -> WriteResult:
+        self._reduce()
+        if self._reduces and len(self._states) > 1:
+            self._states = [self.writer.aggregator.merged(pa.concat_tables(self._states))]
+        self._write_states()
+        return WriteResult(committables=(Partial(tuple(self._files), self._latest, self._misfits),))
+
+    def _reduce(self) -> None:
+        """Reduce the rows of a chunk to states."""
+        if not self._chunk:
+            return
+        states = pa.concat_tables(self._chunk)
+        if self._reduces:
+            states = self.writer.aggregator.merged(states)
+            self._reduces = states.num_rows <= _WORTHWHILE * self._rows
+        self._states.append(states)
+        self._chunk, self._rows = [], 0
+        if sum(table.num_rows for table in self._states) >= _STATES_AT_ONCE:
+            self._write_states()
+
+    def _write_states(self) -> None:
+        """Write the states so far to a file of their own, divided by bucket."""
+        if not self._states:
+            return
+        states, self._states = pa.concat_tables(self._states).combine_chunks(), []
+        aggregator = self.writer.aggregator
+        keys = [states[name].combine_chunks() for name in aggregator.grouping.keys]
+        buckets = buckets_of(keys, aggregator.windowing.buckets, states.num_rows)
+        order = np.argsort(buckets, kind="stable")
+        states, buckets = states.take(pa.array(order)).combine_chunks(), buckets[order]
+        present, starts = np.unique(buckets, return_index=True)
+        url = f"{self.writer.folder}/{uuid.uuid4().hex}.arrow"
+        with new_file(url, aggregator.states, durable=False) as file:
+            for start, end in zip(starts, [*starts[1:], len(buckets)], strict=True):
+                (batch,) = states.slice(start, end - start).to_batches()
+                file.write_batch(batch)
+        self._files.append(PartialFile(url, tuple(present.tolist())))
+
+    def _misfits_of(self, times: pa.Array) -> _MisfitRows | None:
+        """Return which rows are in no window; None if all are in one."""
+        ends, limits, windows = pc.min_max(times), self.writer.limits, self.writer.aggregator.windows
+        earliest, latest = ends["min"].as_py(), ends["max"].as_py()
+        if earliest is None:
+            return _MisfitRows.of(times, np.zeros(len(times), bool), np.zeros(len(times), bool))
+        is_late = bool(windows.ends(np.array([earliest]))[0] <= limits.watermark)
+        is_ahead = limits.ahead is not None and latest > limits.ahead
+        if not (is_late or is_ahead or times.null_count):
+            return None
+        # A null counts as the earliest time that is not late, and not ahead.
+        known = pc.fill_null(times, latest).to_numpy(zero_copy_only=False)
+        ahead = known > limits.ahead if limits.ahead is not None else np.zeros(len(known), bool)
+        return _MisfitRows.of(times, windows.ends(known) <= limits.watermark, ahead)
+
+    def _reason(self, batch: pa.RecordBatch, misfits: _MisfitRows) -> str:
+        name = self.writer.aggregator.windowing.on
+        if misfits.counts.untimed:
+            return f"it has no time in {name!r}, so it is in no window"
+        (time,) = self.writer.aggregator.times_of(batch).slice(0, 1).to_pylist()
+        at = _EPOCH + timedelta(microseconds=time)
+        if misfits.counts.late:
+            watermark = _EPOCH + timedelta(microseconds=self.writer.limits.watermark)
+            return f"it is late: its windows are closed ({name} is {at}, the watermark was {watermark})"
+        ahead = self.writer.aggregator.windowing.max_ahead
+        return f"its time is more than {ahead} ahead of the clock ({name} is {at})"
+
+
+@dataclass(frozen=True)
+class _MisfitRows:
+    """Which rows of a batch are in no window.
+
+    Args:
+        counts: How many, by reason.
+        others: A mask of the rows that are in one.
+    """
+
+    counts: Misfits
+    others: pa.Array
+
+    @classmethod
+    def of(cls, times: pa.Array, late: npt.NDArray[np.bool_], ahead: npt.NDArray[np.bool_]) -> _MisfitRows:
+        """Sort rows by reason."""
+        untimed = ~times.is_valid().to_numpy(zero_copy_only=False)
+        late, ahead = late & ~untimed, ahead & ~late & ~untimed
+        return cls(Misfits(int(late.sum()), int(ahead.sum()), int(untimed.sum())), pa.array(~(untimed | late | ahead)))
