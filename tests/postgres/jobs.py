@@ -23,9 +23,11 @@ def config(folder: Path) -> IcebergSinkConfig:
     )
 
 
-def _pipeline(folder: Path, source: PostgresSource, keys: Any, arrow_native: bool = True) -> Pipeline:
+def _pipeline(
+    folder: Path, source: PostgresSource, keys: Any, arrow_native: bool = True, interval: Any = "1s"
+) -> Pipeline:
     environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
-    sink = IcebergSink(config(folder).with_commit_mode(Upsert.of_changes(keys)))
+    sink = IcebergSink(config(folder).with_commit_mode(Upsert.of_changes(keys)).with_flush_interval(interval))
     return environment.from_source(source).to_sink(sink)
 
 
@@ -34,15 +36,19 @@ def mirror(folder: Path, source: PostgresSource, keys: Any = "id", arrow_native:
     return _pipeline(folder, source, keys, arrow_native).execute("mirror")
 
 
-def start(folder: Path, source: PostgresSource, keys: Any = "id") -> Job:
+def start(folder: Path, source: PostgresSource, keys: Any = "id", interval: Any = "1s") -> Job:
     """An endless run."""
-    return _pipeline(folder, source, keys).start("mirror")
+    return _pipeline(folder, source, keys, interval=interval).start("mirror")
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, memoryview) else value
 
 
 def difference(shop: Database, folder: Path, query: str = "select * from orders") -> list[Any]:
     """Rows that only PostgreSQL or only the Iceberg table has."""
     table = IcebergSink(config(folder)).table().scan().to_arrow()
     ours = [tuple(row.values()) for row in table.to_pylist()]
-    theirs = shop.rows(query)
+    theirs = [tuple(map(_plain, row)) for row in shop.rows(query)]
     assert len(set(ours)) == len(ours), "rows are doubled"
     return sorted(set(ours) ^ set(theirs), key=repr)

@@ -45,6 +45,6 @@ def test_rows_then_changes(shop: Database, tmp_path: Path) -> None:
     assert [row["_op"] for row in changes] == ["i", "i", "u", *"d" * 11, "d", "u"]
     assert changes[0] == {
         **{"id": 2001, "customer": "new", "total": Decimal("1.50"), "note": None},
-        **{"_op": "i", "_seq": changes[0]["_seq"]},
+        **{"_op": "i", "_seq": changes[0]["_seq"], "_unchanged": None},
     }
     assert applied(changes, applied(loaded)) == stored(shop)

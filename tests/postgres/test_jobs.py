@@ -10,7 +10,7 @@ from examples import postgres_to_iceberg
 from tests.captured import Database
 from tests.postgres.jobs import config, difference, mirror, start
 from tests.waiting import wait_until
-from volley import IcebergSink, IcebergSinkConfig, IcebergStorage
+from volley import IcebergSink, IcebergSinkConfig, IcebergStorage, SourceError
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -51,3 +51,55 @@ def test_the_example(shop: Database, tmp_path: Path) -> None:
     rows = IcebergSink(config).table().scan().to_arrow()
     assert sorted(rows["id"].to_pylist()) == list(range(2, 11))
     assert rows["gross"].to_pylist()[0] == pytest.approx(1.25 * float(rows["total"].to_pylist()[0]))
+
+
+@pytest.fixture
+def documents(shop: Database) -> Database:
+    """A table with large values, which are stored outside their rows."""
+    shop.run(
+        "create table documents (id int primary key, title text, body text, attachment bytea)",
+        "alter table documents alter column body set storage external",
+        "alter table documents alter column attachment set storage external",
+        "insert into documents select n, 't' || n, repeat(md5(n::text), 400), decode(repeat(md5(n::text), 400), 'hex') "
+        "from generate_series(1, 50) n",
+    )
+    return shop
+
+
+@pytest.mark.parametrize("identity", ["default", "full"])
+def test_large_values_that_do_not_change_are_kept(documents: Database, tmp_path: Path, identity: str) -> None:
+    documents.run(f"alter table documents replica identity {identity}")
+    source = documents.source("public.documents")
+    mirror(tmp_path, source)
+    large = "repeat(md5(random()::text), 500)"
+    # From the table; from a row of the same epoch, inserted or updated; both columns, one of them; deleted after it.
+    documents.run("update documents set title = 'from the table' where id <= 10")
+    documents.run(f"update documents set body = {large} where id in (5, 6, 60)")
+    documents.run("update documents set title = 'attachment from the table, body from an update' where id = 5")
+    documents.run(f"insert into documents values (60, 'new', {large}, null), (61, 'new', {large}, 'x')")
+    documents.run("update documents set title = 'from an insert' where id >= 60")
+    documents.run("update documents set title = 'soon gone' where id = 7", "delete from documents where id = 7")
+    documents.run("delete from documents where id = 8", f"insert into documents values (8, 'again', {large}, null)")
+    documents.run("update documents set title = 'again and again' where id = 8")
+    documents.run("update documents set body = null where id = 9", "update documents set title = 'null' where id = 9")
+    mirror(tmp_path, source)
+    assert difference(documents, tmp_path, "select id, title, body, attachment from documents") == []
+    documents.run("update documents set title = 'once more' where id between 5 and 12 or id = 61")
+    mirror(tmp_path, source)
+    assert difference(documents, tmp_path, "select id, title, body, attachment from documents") == []
+
+
+def test_a_large_value_of_a_row_that_gets_another_key(documents: Database, tmp_path: Path) -> None:
+    source = documents.source("public.documents")
+    mirror(tmp_path, source)
+    documents.run("update documents set id = 1000 where id = 1")
+    with pytest.raises(SourceError, match=r"changed the key .* column 'body'"):
+        mirror(tmp_path, source)
+
+
+def test_a_large_value_that_the_table_never_had(documents: Database, tmp_path: Path) -> None:
+    source = documents.source("public.documents", load="none")
+    mirror(tmp_path, source)
+    documents.run("update documents set title = 'x' where id = 1")
+    with pytest.raises(SourceError, match="the table does not have the rows that they replace"):
+        mirror(tmp_path, source)

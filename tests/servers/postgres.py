@@ -31,6 +31,7 @@ class Postgres:
 
     def __init__(self, folder: Path) -> None:
         (port,) = free_ports(1)
+        self.port = port
         self.uri = f"postgresql+psycopg2://volley:secret@127.0.0.1:{port}/postgres"
         # Not below pytest's folders: where those are root's alone, the server's user can't enter them.
         self._home = home = Path(mkdtemp(prefix="volley-postgres-"))

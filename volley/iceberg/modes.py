@@ -93,10 +93,12 @@ class Upsert:
             ``"auto"`` rewrites a file if a large part of it is replaced. Tables of format version 1 have no delete
             files: their data files are always rewritten.
         write_order: False = the column of `order_by`, a whole number, is not written.
+        unchanged_field: A column of the stream with a list of columns' names: the row does not have their values, as
+            they have not changed; they are taken from the row that it replaces. The column itself is not written.
 
     Raises:
-        ConfigError: If there is no key, or one is given twice; if `op_field` is a key or `order_by`; if the strategy
-            is unknown.
+        ConfigError: If there is no key, or one is given twice; if `op_field` or `unchanged_field` is a key or
+            `order_by`; if the strategy is unknown.
 
     Example:
         >>> Upsert(["id", "event_date"]).key_fields
@@ -108,34 +110,45 @@ class Upsert:
     op_field: str | None = None
     strategy: Strategy = "auto"
     write_order: bool = True
+    unchanged_field: str | None = None
 
     @classmethod
     def of_changes(cls, key_fields: Sequence[str], strategy: Strategy = "auto") -> Upsert:
         """Return the mode for the rows of a `PostgresSource`: ordered by ``_seq``, with the operation in ``_op``.
 
+        The columns that tell what to do are not written. Values that the stream leaves out are those of the replaced
+        row.
+
         Args:
             key_fields: The columns of the table's primary key, or of its replica identity.
             strategy: As above.
         """
-        return cls(key_fields, "_seq", "_op", strategy, write_order=False)
+        return cls(key_fields, "_seq", "_op", strategy, write_order=False, unchanged_field="_unchanged")
 
     @property
     def hidden(self) -> frozenset[str]:
         """The columns of the stream that are not written."""
-        return frozenset(filter(None, [self.op_field, None if self.write_order else self.order_by]))
+        order = None if self.write_order else self.order_by
+        return frozenset(filter(None, [self.op_field, self.unchanged_field, order]))
 
     def __post_init__(self) -> None:
         flag("write_order", self.write_order)
         keys = names("key_fields", self.key_fields)
         if not keys or len(set(keys)) < len(keys):
             raise ConfigError(f"key_fields are {keys!r}", hint='name each key column once: Upsert(["id"])')
-        for name, column in (("order_by", self.order_by), ("op_field", self.op_field)):
+        for name in ("order_by", "op_field", "unchanged_field"):
+            column = getattr(self, name)
             if column is not None and (not isinstance(column, str) or not column):
                 raise ConfigError(f"{name} {column!r} is not a column name", hint="the name of a column, or None")
-        if self.op_field is not None and self.op_field in (*keys, self.order_by):
-            raise ConfigError(
-                f"op_field {self.op_field!r} is a key or order_by too", hint="it is not written: name it once"
-            )
+        for name, others in (
+            ("op_field", (*keys, self.order_by)),
+            ("unchanged_field", (*keys, self.order_by, self.op_field)),
+        ):
+            column = getattr(self, name)
+            if column is not None and column in others:
+                raise ConfigError(
+                    f"{name} {column!r} is a key, order_by or op_field too", hint="it is not written: name it once"
+                )
         one_of(get_args(Strategy))("strategy", self.strategy)
         object.__setattr__(self, "key_fields", keys)
 

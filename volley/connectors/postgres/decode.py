@@ -279,7 +279,8 @@ def _found(messages: Messages, numbers: Numbers, columns: tuple[str, ...], trans
     # The new row follows the old one, after a mark of one byte.
     at[has_old] = old.after + 1
     new = Tuples.at(messages, columns, at[has_new])
-    if (both := has_old & has_new).any():
+    # Only a whole old row has the values that an update leaves out; one with its keys has nulls there.
+    if (both := has_new & (marks == _OLD)).any():
         rows = (np.cumsum(has_new) - 1)[both]
         new = new.with_unchanged(rows, old.take((np.cumsum(has_old) - 1)[both]))
     return Changes(numbers, kinds, new, old, has_new, has_old, transactions)

@@ -15,11 +15,13 @@ from volley.connectors.postgres.settings import ANEW
 from volley.connectors.postgres.tables import Table
 from volley.errors import SourceError
 
-__all__ = ["LOADED", "OPERATION", "SEQUENCE", "RowForm"]
+__all__ = ["LOADED", "OPERATION", "SEQUENCE", "UNCHANGED", "RowForm"]
 
-OPERATION, SEQUENCE = "_op", "_seq"
+OPERATION, SEQUENCE, UNCHANGED = "_op", "_seq", "_unchanged"
 LOADED = "r"
 """The operation of a row that the initial load has read."""
+
+_NAMES = pa.list_(pa.string())
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,21 @@ class RowForm:
     @property
     def schema(self) -> pa.Schema:
         """The schema of the rows."""
-        return pa.schema([*self.table.schema, (OPERATION, pa.string()), (SEQUENCE, pa.int64())])
+        return pa.schema(
+            [
+                *self.table.schema,
+                (OPERATION, pa.string()),
+                (SEQUENCE, pa.int64()),
+                (UNCHANGED, _NAMES),
+            ]
+        )
 
     def loaded(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of a load."""
         operation = pa.repeat(pa.scalar(LOADED), rows.num_rows)
         sequence = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)
-        return pa.RecordBatch.from_arrays([*rows.columns, operation, sequence], schema=self.schema)
+        unchanged = pa.nulls(rows.num_rows, _NAMES)
+        return pa.RecordBatch.from_arrays([*rows.columns, operation, sequence, unchanged], schema=self.schema)
 
     def changed(self, changes: Changes, first: int) -> pa.RecordBatch:
         """Return the rows of changes: a changed key is a deletion of the old one before the new row.
@@ -55,13 +65,15 @@ class RowForm:
         numbers = 2 * (first + changes.numbers)
         kinds = changes.kinds[changes.has_new]
         operations = pa.array(np.where(kinds == INSERT, "i", "u"), pa.string())
-        written = self._batch(changes.new, operations, numbers[changes.has_new] + 1)
+        unchanged = self._unchanged(changes.new)
+        written = self._batch(changes.new, operations, numbers[changes.has_new] + 1, unchanged)
         gone = self._gone(changes)
         if not gone.any():
             return written
+        self._check_keys(changes, gone, unchanged)
         old = changes.old.take(np.flatnonzero(gone))
         operations = pa.repeat(pa.scalar("d"), int(gone.sum()))
-        deleted = self._batch(old, operations, numbers[changes.has_old][gone], deleted=True)
+        deleted = self._batch(old, operations, numbers[changes.has_old][gone], pa.nulls(len(operations), _NAMES))
         both = pa.concat_batches([written, deleted])
         order = np.argsort(both[SEQUENCE].to_numpy(), kind="stable")
         return both.take(pa.array(order))
@@ -83,19 +95,31 @@ class RowForm:
         return gone
 
     def _batch(
-        self, rows: Tuples, operations: pa.Array, sequence: np.ndarray[Any, Any], deleted: bool = False
+        self, rows: Tuples, operations: pa.Array, sequence: np.ndarray[Any, Any], unchanged: pa.Array
     ) -> pa.RecordBatch:
-        if not deleted:
-            self._check(rows)
         values = [rows.values(column, self.nulls) for column in self.table.columns]
-        return pa.RecordBatch.from_arrays([*values, operations, pa.array(sequence)], schema=self.schema)
+        return pa.RecordBatch.from_arrays([*values, operations, pa.array(sequence), unchanged], schema=self.schema)
 
-    def _check(self, rows: Tuples) -> None:
-        """Raise SourceError if a value is not in the stream, as it has not changed and is stored outside its row."""
-        for column in self.table.columns:
-            if column.name in rows.columns and rows.unchanged(column.name).any():
-                raise SourceError(
-                    f"table {self.table.name}: the stream leaves out values of column {column.name!r} that an update "
-                    "did not change (TOAST)",
-                    hint=f"alter table {self.table.name.quoted} replica identity full; then {ANEW}",
-                )
+    def _unchanged(self, rows: Tuples) -> pa.ListArray:
+        """Return for each row the columns whose values are not in the stream: they are large, and have not changed."""
+        names = [column.name for column in self.table.columns if column.name in rows.columns]
+        missing = {name: positions for name in names if len(positions := np.flatnonzero(rows.unchanged(name)))}
+        if not missing:
+            return pa.nulls(len(rows.after), _NAMES)
+        positions = np.concatenate([*missing.values()])
+        columns = np.concatenate([np.repeat(number, len(rows)) for number, rows in enumerate(missing.values())])
+        values = pa.array([*missing]).take(pa.array(columns[np.argsort(positions, kind="stable")]))
+        ends = np.cumsum(np.bincount(positions, minlength=len(rows.after)))
+        return pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), values)
+
+    def _check_keys(self, changes: Changes, gone: np.ndarray[Any, Any], unchanged: pa.ListArray) -> None:
+        """Raise SourceError if a row with another key leaves values out: an upsert finds no row of its key."""
+        is_update = changes.has_old & changes.has_new
+        rekeyed = (np.cumsum(changes.has_new) - 1)[is_update][gone[changes.has_new[changes.has_old]]]
+        partial = unchanged.take(pa.array(rekeyed))
+        if names := pc.unique(pc.list_flatten(partial)).to_pylist():
+            raise SourceError(
+                f"table {self.table.name}: an update has changed the key of a row, and the stream leaves out the value "
+                f"of its column {names[0]!r}, which is large and has not changed (TOAST)",
+                hint=f"alter table {self.table.name.quoted} replica identity full; then {ANEW}",
+            )

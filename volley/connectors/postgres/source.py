@@ -25,9 +25,11 @@ __all__ = ["PostgresSource"]
 class PostgresSource(Source):
     """Captures a table of PostgreSQL 13 or newer: its rows first, then every change, by logical replication.
 
-    The rows are the table's columns, and two more: ``_op`` is ``"r"`` for a row of the initial load, ``"i"``, ``"u"``
-    or ``"d"`` for one that was inserted, updated or deleted; ``_seq`` orders them. A changed key is a deletion of the
-    old one, then the new row. A deleted row has its keys only. The job makes the publication and the slot, if need be,
+    The rows are the table's columns, and three more: ``_op`` is ``"r"`` for a row of the initial load, ``"i"``, ``"u"``
+    or ``"d"`` for one that was inserted, updated or deleted; ``_seq`` orders them; ``_unchanged`` names the columns
+    that are null because the stream leaves out a large value that an update has not changed. `Upsert.of_changes` reads
+    all three. A changed key is a deletion of the old one, then the new row. A deleted row has its keys only. The job
+    makes the publication and the slot, if need be,
     stages the stream beside its checkpoint, and acknowledges to the server what is staged.
 
     Args:

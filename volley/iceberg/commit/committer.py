@@ -198,7 +198,7 @@ class IcebergCommitter(Committer):
             retry_error_callback=lambda state: self._give_up(attempts, state),
         )(self._attempt, attempts)
         if self._upsert:
-            self._delete(file.path for file in files)
+            self._delete([*(file.path for file in files), *self._upsert.temporary])
             # The files belong to the table now: a later `abort` must not delete them.
             self._upsert = None
 
@@ -206,7 +206,7 @@ class IcebergCommitter(Committer):
         """Delete the files of an epoch that has not landed."""
         self._delete(file.path for result in results for file in result.committables)
         if self._upsert:
-            self._delete(file.path for file in self._upsert.written)
+            self._delete([*(file.path for file in self._upsert.written), *self._upsert.temporary])
 
     def orphans(self, epoch: Epoch) -> list[str]:
         """Return the data files of this epoch that are not in its snapshot."""

@@ -25,7 +25,10 @@ from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.write.writer import IcebergWriter
 from volley.sink import TaskWriter, Writer
 
-__all__ = ["BUCKETS", "DELETED", "ORDER", "KeyRange", "ParkedFile", "UpsertWriter", "check_keys"]
+__all__ = [
+    *("BUCKETS", "DELETED", "ORDER", "UNCHANGED"),
+    *("KeyRange", "ParkedFile", "ParkingTaskWriter", "UpsertWriter", "check_keys", "lacks"),
+]
 
 BUCKETS = 32
 """The number of parts of a parked file, by a hash of the keys; a merge holds at least one part in memory."""
@@ -36,6 +39,8 @@ DELETED = "_volley_deleted"
 """The column of parked rows that marks deletions."""
 ORDER = "_volley_order"
 """The column of parked rows with their order, if that is not a column of the table."""
+UNCHANGED = "_volley_unchanged"
+"""The column of parked rows with the names of the columns whose values are those of the replaced row."""
 KeyRange = tuple[Any, Any]
 """A lowest and a highest value, in the form of Iceberg's bounds."""
 
@@ -50,6 +55,7 @@ class ParkedFile:
         sizes: The size of each row group, in bytes.
         ranges: For each key column, ranges that contain its values; None = unknown.
         layout: The fingerprint of the layout that the rows will be written for.
+        unchanged: The columns whose values some of the rows do not have.
     """
 
     path: str
@@ -57,6 +63,7 @@ class ParkedFile:
     sizes: tuple[int, ...]
     ranges: tuple[tuple[KeyRange, ...] | None, ...]
     layout: str
+    unchanged: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -71,15 +78,16 @@ class UpsertWriter(Writer):
     rows: IcebergWriter
     mode: Upsert
 
-    def open(self, task: int) -> _ParkingTaskWriter:
-        return _ParkingTaskWriter(self, f"{self.rows.file_prefix}{task:05}-{uuid.uuid4()}-parked.parquet")
+    def open(self, task: int) -> ParkingTaskWriter:
+        return ParkingTaskWriter(self, f"{self.rows.file_prefix}{task:05}-{uuid.uuid4()}-parked.parquet")
 
     @cached_property
     def schema(self) -> pa.Schema:
         """The schema of parked rows; all columns are nullable, since a deletion needs only the keys."""
         order = [] if self.mode.write_order else [(ORDER, pa.int64())]
+        unchanged = [] if self.mode.unchanged_field is None else [(UNCHANGED, pa.list_(pa.string()))]
         columns = (field.with_nullable(True) for field in self.rows.rows_schema)
-        return pa.schema([*columns, (DELETED, pa.bool_()), *order])
+        return pa.schema([*columns, (DELETED, pa.bool_()), *order, *unchanged])
 
     @property
     def order_by(self) -> str | None:
@@ -115,18 +123,40 @@ class UpsertWriter(Writer):
                     f"key column {field.name!r} has {values.null_count} nulls: such rows can't be told apart",
                     hint="filter those rows out before the sink, or give the sink a dead letter",
                 )
-            if not field.nullable and pc.any(pc.and_(values.is_null(), pc.invert(deleted))).as_py():
+            if not field.nullable and pc.any(pc.and_(values.is_null(), self._must_have(batch, deleted, field))).as_py():
                 raise SchemaMismatchError(
                     f"column {field.name!r} has nulls, the table requires values",
                     hint="filter those rows out before the sink, or make the table's column optional",
                 )
         order = [] if self.mode.write_order else [batch.column(self.mode.order_by).cast(pa.int64())]
-        return pa.RecordBatch.from_arrays([*rows.columns, deleted, *order], schema=self.schema)
+        unchanged = [] if self.mode.unchanged_field is None else [batch.column(self.mode.unchanged_field)]
+        return pa.RecordBatch.from_arrays([*rows.columns, deleted, *order, *unchanged], schema=self.schema)
+
+    def _must_have(self, batch: pa.RecordBatch, deleted: pa.BooleanArray, field: pa.Field) -> pa.BooleanArray:
+        """Return for each row whether it must have a value of a required column."""
+        if self.mode.unchanged_field is None:
+            return pc.invert(deleted)
+        return pc.invert(pc.or_(deleted, pa.array(lacks(batch.column(self.mode.unchanged_field), field.name))))
+
+    def earlier(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of the table in the schema of parked rows: they come before all others."""
+        nulls = [pa.nulls(rows.num_rows, field.type) for field in self.schema][len(self.rows.rows_schema) :]
+        nulls[0] = pa.repeat(pa.scalar(False), rows.num_rows)
+        return pa.RecordBatch.from_arrays([*conform(rows, self.rows.rows_schema).columns, *nulls], schema=self.schema)
 
     def all_keys(self, files: Sequence[ParkedFile]) -> pa.Table:
         """Return the keys of all parked rows, with duplicates."""
         tables = [self._read(file, range(len(file.buckets)), self.keys) for file in files]
         return pa.concat_tables(tables).select(self.keys).rename_columns(self.key_schema.names)
+
+    def partial_keys(self, files: Sequence[ParkedFile]) -> pa.Table:
+        """Return the keys of the rows that do not have all values, with duplicates."""
+        tables = [
+            self._read(file, range(len(file.buckets)), [*self.keys, UNCHANGED]) for file in files if file.unchanged
+        ]
+        rows = pa.concat_tables(tables)
+        rows = rows.filter(pc.greater(pc.list_value_length(rows[UNCHANGED]), 0))
+        return rows.select(self.keys).rename_columns(self.key_schema.names)
 
     def bucket_rows(self, files: Sequence[ParkedFile], buckets: range) -> pa.Table:
         """Return the parked rows of some buckets, in order of arrival."""
@@ -149,7 +179,7 @@ def check_keys(mode: Upsert, stream: pa.Schema) -> None:
     Raises:
         ConfigError: If one is missing, or values of a key can't be compared.
     """
-    for name in (*mode.key_fields, mode.order_by, mode.op_field):
+    for name in (*mode.key_fields, mode.order_by, mode.op_field, mode.unchanged_field):
         if name is not None and name not in stream.names:
             raise ConfigError(f"upsert by unknown column {name!r}", hint=f"the stream has {', '.join(stream.names)}")
     for key in mode.key_fields:
@@ -176,6 +206,14 @@ def check_keys(mode: Upsert, stream: pa.Schema) -> None:
         )
 
 
+def lacks(unchanged: pa.ListArray, column: str) -> np.ndarray[Any, Any]:
+    """Return for each row whether it does not have the value of a column."""
+    missing = np.zeros(len(unchanged), np.bool_)
+    of_column = pc.equal(pc.list_flatten(unchanged), column).fill_null(False)
+    missing[pc.list_parent_indices(unchanged).filter(of_column).to_numpy()] = True
+    return missing
+
+
 def _is_whole(stream: pa.Schema, column: str | None) -> bool:
     return column is not None and pa.types.is_integer(stream.field(column).type)
 
@@ -196,7 +234,7 @@ def _deletions(batch: pa.RecordBatch, op_field: str | None) -> pa.BooleanArray:
     return operations.fill_null(False)
 
 
-class _ParkingTaskWriter(TaskWriter):
+class ParkingTaskWriter(TaskWriter):
     """Parks the rows of one task attempt; up to 64 MiB of them are in memory."""
 
     def __init__(self, writer: UpsertWriter, name: str) -> None:
@@ -208,6 +246,7 @@ class _ParkingTaskWriter(TaskWriter):
         self._parquet: pq.ParquetWriter | None = None
         self._buckets: list[int] = []
         self._ranges: list[list[KeyRange] | None] = [[] for _ in writer.keys]
+        self._unchanged: set[str] = set()
         self._result = WriteResult()
         self._seconds = 0.0
 
@@ -217,12 +256,18 @@ class _ParkingTaskWriter(TaskWriter):
     def write(self, batch: pa.RecordBatch) -> None:
         began = time.perf_counter()
         rows = self._writer.to_parked(batch)
+        if self._writer.mode.unchanged_field is not None:
+            self._unchanged |= {*pc.unique(pc.list_flatten(rows[UNCHANGED])).to_pylist()}
+        self.park(rows)
+        self._result = self._result.with_batch(batch.num_rows)
+        self._seconds += time.perf_counter() - began
+
+    def park(self, rows: pa.RecordBatch) -> None:
+        """Add rows in the schema of parked rows."""
         self._held.append(rows)
         self._bytes += rows.nbytes
         if self._bytes >= _BUFFER_BYTES:
             self._flush()
-        self._result = self._result.with_batch(batch.num_rows)
-        self._seconds += time.perf_counter() - began
 
     def close(self) -> WriteResult:
         began = time.perf_counter()
@@ -276,6 +321,7 @@ class _ParkingTaskWriter(TaskWriter):
             tuple(groups.row_group(number).total_byte_size for number in range(groups.num_row_groups)),
             tuple(None if ranges is None else tuple(ranges) for ranges in self._ranges),
             self._writer.rows.layout.fingerprint,
+            frozenset(self._unchanged),
         )
 
 

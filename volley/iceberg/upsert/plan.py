@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -27,7 +27,7 @@ from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.heads import head_of
 from volley.iceberg.read.planning import plan
 from volley.iceberg.upsert.parked import BUCKETS, KeyRange, ParkedFile, UpsertWriter
-from volley.iceberg.upsert.replace import Merge, Replace, Replaced
+from volley.iceberg.upsert.replace import Fill, Merge, Replace, Replaced
 from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.written import WrittenFile
 from volley.sink import ExecutorTask
@@ -67,13 +67,26 @@ class EpochUpsert:
         self._run = run
         self._writer = writer
         self._merged: list[WrittenFile] | None = None
+        self._superseded: list[WrittenFile] = []
+        self._fills: tuple[ParkedFile, ...] = ()
+        self._temporary: list[str] = []
+        self._filled_from: frozenset[_Seen] | None = None
         self._replaced: dict[_Seen, Replaced] = {}
+
+    @property
+    def temporary(self) -> list[str]:
+        """The paths of the files that only executors need."""
+        return self._temporary
 
     @property
     def written(self) -> list[WrittenFile]:
         """All files written so far, whether or not they are in a snapshot."""
         results = self._replaced.values()
-        return [*(self._merged or ()), *chain.from_iterable((*result.added, *result.deletes) for result in results)]
+        return [
+            *self._superseded,
+            *(self._merged or ()),
+            *chain.from_iterable((*result.added, *result.deletes) for result in results),
+        ]
 
     def changes(self, table: Table) -> Changes:
         """Return the epoch's changes of the current table; computes missing results on the executors.
@@ -84,9 +97,11 @@ class EpochUpsert:
         """
         writer = self._writer(table)
         candidates = {_seen(planned): planned for planned in self._candidates(table, writer)}
+        slim = _without_history(table.metadata)
+        self._fill(writer, candidates, slim)
         merges = self._merges(writer) if self._merged is None else []
         new = [seen for seen in candidates if seen not in self._replaced]
-        slim, base = _without_history(table.metadata), len(merges) + len(self._replaced)
+        base = len(merges) + len(self._replaced)
         replaces = [
             Replace(writer, base + number, self._sent, slim, candidates[seen]) for number, seen in enumerate(new)
         ]
@@ -97,6 +112,17 @@ class EpochUpsert:
             deletes=list(chain.from_iterable(result.deletes for result in results)),
             removed=[to_data_file(result.file) for result in results if result.removed],
         )
+
+    def _fill(self, writer: UpsertWriter, candidates: Mapping[_Seen, PlannedFile], metadata: TableMetadata) -> None:
+        """Park the values that the epoch's rows leave out; again if the data files that have them have changed."""
+        if not any(file.unchanged for file in self._parked) or self._filled_from == frozenset(candidates):
+            return
+        tasks = [Fill(writer, n, self._sent, metadata, planned) for n, planned in enumerate(candidates.values())]
+        results = self._run(tasks) if tasks else []
+        self._fills = tuple(item for result in results for item in result.committables)
+        self._temporary += [file.path for file in self._fills]
+        self._superseded += self._merged or ()
+        self._merged, self._filled_from = None, frozenset(candidates)
 
     def _take(self, results: Sequence[WriteResult], candidates: Iterable[_Seen]) -> None:
         items = [item for result in results for item in result.committables]
@@ -111,7 +137,8 @@ class EpochUpsert:
         for file in self._parked:
             for bucket, size in zip(file.buckets, file.sizes, strict=True):
                 sizes[bucket] += size
-        return [Merge(writer, number, self._sent, part) for number, part in enumerate(_parts(sizes))]
+        fills = tuple(replace(file, ranges=()) for file in self._fills)
+        return [Merge(writer, number, (*fills, *self._sent), part) for number, part in enumerate(_parts(sizes))]
 
     def _candidates(self, table: Table, writer: UpsertWriter) -> Iterator[PlannedFile]:
         """Yield the data files that may contain one of the keys, by their bounds and partitions."""

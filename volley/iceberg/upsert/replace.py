@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,20 +17,21 @@ from pyiceberg.table.metadata import TableMetadata
 from volley.arrow.batches import conform
 from volley.arrow.uuids import comparable
 from volley.epoch import WriteResult
+from volley.errors import SourceError
 from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.rows import Mask, RowReader, file_task
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.upsert.parked import DELETED, ParkedFile, UpsertWriter
+from volley.iceberg.upsert.parked import DELETED, UNCHANGED, ParkedFile, UpsertWriter, lacks
 from volley.iceberg.write.position_deletes import write_position_deletes
 from volley.iceberg.write.writer import IcebergWriter
 from volley.iceberg.write.written import WrittenFile
 
-__all__ = ["Merge", "Replace", "Replaced"]
+__all__ = ["Fill", "Merge", "Replace", "Replaced"]
 
 # From this part of a file on, rewriting it costs no more than reading it with its deletes one to three times, depending
 # on the reader (python -m benchmarks upsert_strategy); below it, some readers hardly notice the deletes.
 _REWRITTEN_PART = 0.2
-_AT = "at"
+_AT, _WINNER = "at", "winner"
 
 
 @dataclass(frozen=True)
@@ -85,25 +87,76 @@ def _write(writer: IcebergWriter, number: int, batches: Iterable[pa.RecordBatch]
 
 def _last_of_each(rows: pa.Table, writer: UpsertWriter) -> pa.Table:
     """Return the winning row of each key, in order of arrival."""
+    keys = comparable(rows.select(writer.keys).rename_columns(writer.key_schema.names))
+    order = _ascending(rows, writer)
+    winners = np.sort(_last(keys, order)[_AT].to_numpy())
+    last = rows.take(pa.array(winners))
+    if UNCHANGED not in rows.column_names:
+        return last
+    unchanged = rows[UNCHANGED].combine_chunks()
+    for column in pc.unique(pc.list_flatten(last[UNCHANGED].combine_chunks())).to_pylist():
+        sources = _sources(rows, keys, order, winners, lacks(unchanged, column), column)
+        last = last.set_column(last.column_names.index(column), column, rows[column].take(pa.array(sources)))
+    return last
+
+
+def _ascending(rows: pa.Table, writer: UpsertWriter) -> np.ndarray[Any, Any]:
+    """Return the rows' numbers in the order in which later ones replace earlier ones."""
     arrival = pa.array(np.arange(rows.num_rows))
-    names = writer.key_schema.names
-    keys = comparable(rows.select(writer.keys).rename_columns(names))
     if writer.order_by is None:
-        last = keys.append_column(_AT, arrival).group_by(names, use_threads=False).aggregate([(_AT, "max")])
-        return rows.take(last[f"{_AT}_max"].combine_chunks().sort())
+        return np.asarray(arrival)
     by = comparable(pa.table({"by": rows[writer.order_by], _AT: arrival}))
     if pa.types.is_floating(by["by"].type):
         # Arrow sorts NaN next to nulls, but it is greater than all other numbers.
         by = by.add_column(0, "nan", pc.is_nan(by["by"]))
-    order = pc.sort_indices(by, [(name, "ascending", "at_start") for name in by.column_names])
-    ranked = keys.take(order).append_column(_AT, arrival)
-    last = ranked.group_by(names, use_threads=False).aggregate([(_AT, "max")])
-    return rows.take(order.take(last[f"{_AT}_max"].combine_chunks()).sort())
+    return np.asarray(pc.sort_indices(by, [(name, "ascending", "at_start") for name in by.column_names]))
+
+
+def _last(keys: pa.Table, order: np.ndarray[Any, Any]) -> pa.Table:
+    """Return the keys of some rows, each once, with the number of its last row.
+
+    Args:
+        keys: The keys of all rows.
+        order: The numbers of the rows, ascending.
+    """
+    ranked = keys.take(pa.array(order)).append_column(_AT, pa.array(np.arange(len(order))))
+    last = ranked.group_by(keys.column_names, use_threads=False).aggregate([(_AT, "max")])
+    return last.select(keys.column_names).append_column(_AT, pa.array(order[last[f"{_AT}_max"].to_numpy()]))
+
+
+def _sources(
+    rows: pa.Table,
+    keys: pa.Table,
+    order: np.ndarray[Any, Any],
+    winners: np.ndarray[Any, Any],
+    missing: np.ndarray[Any, Any],
+    column: str,
+) -> np.ndarray[Any, Any]:
+    """Return for each winning row the number of the row that has its value of a column: the last one of its key.
+
+    Raises:
+        SourceError: If no row has it: neither the epoch nor the table.
+    """
+    has_value = ~missing & ~rows[DELETED].to_numpy()
+    sources = winners.copy()
+    lacking = np.flatnonzero(missing[winners])
+    searched = keys.take(pa.array(winners[lacking])).append_column(_WINNER, pa.array(lacking))
+    matches = searched.join(
+        _last(keys, order[has_value[order]]), keys.column_names, join_type="inner", use_threads=False
+    )
+    if matches.num_rows < len(lacking):
+        raise SourceError(
+            f"{len(lacking) - matches.num_rows} rows have no value of column {column!r}, as it has not changed, and "
+            "the table does not have the rows that they replace",
+            hint='load all rows first (load="snapshot"), or make the source send whole rows',
+        )
+    sources[matches[_WINNER].to_numpy()] = matches[_AT].to_numpy()
+    return sources
 
 
 @dataclass(frozen=True)
-class Replace:
-    """Executor work: replaces the rows of one data file that have a parked row's key.
+class _FileTask:
+    """Executor work on the rows of one data file.
 
     Args:
         writer: The keys, and the writer of the data files.
@@ -119,36 +172,14 @@ class Replace:
     metadata: TableMetadata
     planned: PlannedFile
 
-    def __call__(self) -> WriteResult:
-        file = self.planned.file
-        with storage_errors(file.path, "reading"):
-            kept = self._kept()
-            matching = self._matching()
-            new = matching[kept[matching]]
-        kept[new] = False
-        remaining = int(kept.sum())
-        if len(new) == 0:
-            return WriteResult(committables=(Replaced(file),))
-        if remaining == 0:
-            return WriteResult(committables=(Replaced(file, removed=True),))
-        if self._should_rewrite(len(new) / (remaining + len(new))):
-            return self._rewrite(kept)
-        return self._write_deletes(new)
-
-    def _should_rewrite(self, part: float) -> bool:
-        # Format version 1 has no delete files.
-        strategy = self.writer.mode.strategy if self.metadata.format_version > 1 else "copy_on_write"
-        return strategy == "copy_on_write" or (strategy == "auto" and part >= _REWRITTEN_PART)
-
-    def _matching(self) -> np.ndarray[Any, Any]:
-        """Return the positions of the rows with a parked key."""
+    def _matching(self, keys: pa.Table) -> np.ndarray[Any, Any]:
+        """Return the positions of the rows with one of these keys."""
         schema = self.writer.key_schema
         columns = (batch.select(self.writer.keys) for batch in self._read(self.writer.keys))
         batches = [conform(batch.rename_columns(schema.names), schema) for batch in columns]
-        keys = pa.Table.from_batches(batches, schema)
-        keys = keys.append_column(_AT, pa.array(np.arange(keys.num_rows)))
-        parked = self.writer.all_keys(self.parked).cast(schema)
-        matched = keys.join(parked, keys=schema.names, join_type="left semi", use_threads=False)
+        rows = pa.Table.from_batches(batches, schema)
+        rows = rows.append_column(_AT, pa.array(np.arange(rows.num_rows)))
+        matched = rows.join(keys.cast(schema), keys=schema.names, join_type="left semi", use_threads=False)
         return np.sort(matched[_AT].to_numpy())
 
     def _kept(self) -> Mask:
@@ -166,6 +197,31 @@ class Replace:
         task = file_task(PlannedFile(self.planned.file), self.metadata)
         return RowReader.of(self.metadata, schema).read(self.writer.rows.io, task)
 
+
+class Replace(_FileTask):
+    """Replaces the rows of one data file that have a parked row's key."""
+
+    def __call__(self) -> WriteResult:
+        file = self.planned.file
+        with storage_errors(file.path, "reading"):
+            kept = self._kept()
+            matching = self._matching(self.writer.all_keys(self.parked))
+            new = matching[kept[matching]]
+        kept[new] = False
+        remaining = int(kept.sum())
+        if len(new) == 0:
+            return WriteResult(committables=(Replaced(file),))
+        if remaining == 0:
+            return WriteResult(committables=(Replaced(file, removed=True),))
+        if self._should_rewrite(len(new) / (remaining + len(new))):
+            return self._rewrite(kept)
+        return self._write_deletes(new)
+
+    def _should_rewrite(self, part: float) -> bool:
+        # Format version 1 has no delete files.
+        strategy = self.writer.mode.strategy if self.metadata.format_version > 1 else "copy_on_write"
+        return strategy == "copy_on_write" or (strategy == "auto" and part >= _REWRITTEN_PART)
+
     def _rewrite(self, kept: Mask) -> WriteResult:
         result = _write(self.writer.rows, self.number, _filter(self._read(), kept))
         return replace(result, committables=(Replaced(self.planned.file, True, added=result.committables),))
@@ -177,6 +233,25 @@ class Replace:
         return WriteResult(
             files=1, bytes=deletes.data_file.file_size_in_bytes, committables=(Replaced(file, deletes=(deletes,)),)
         )
+
+
+class Fill(_FileTask):
+    """Parks the values that rows of the epoch leave out, from the rows of one data file that they replace."""
+
+    def __call__(self) -> WriteResult:
+        columns = sorted({*self.writer.keys, *chain.from_iterable(file.unchanged for file in self.parked)})
+        parking = self.writer.open(self.number)
+        try:
+            with storage_errors(self.planned.file.path, "reading"):
+                kept = self._kept()
+                kept[np.setdiff1d(np.arange(len(kept)), self._matching(self.writer.partial_keys(self.parked)))] = False
+                for batch in _filter(self._read(columns), kept):
+                    if batch.num_rows:
+                        parking.park(self.writer.earlier(batch))
+            return parking.close()
+        except BaseException:
+            parking.abort()
+            raise
 
 
 def _filter(batches: Iterator[pa.RecordBatch], kept: Mask) -> Iterator[pa.RecordBatch]:

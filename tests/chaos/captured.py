@@ -1,0 +1,236 @@
+"""Chaos of change capture: driver, planner, workers, walsender and PostgreSQL itself are killed under writers."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import psycopg2
+
+from tests.captured import Database
+from tests.drivers import Drivers
+from tests.postgres.jobs import difference, mirror, start
+from tests.servers.postgres import Postgres
+from volley.connectors.postgres.segments import Segments
+from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, SLOT_POINTS, TASK_POINTS
+
+__all__ = ["follow", "run"]
+
+_IDS = 5_000
+_CLIENTS = 3
+_TABLE = """
+    create table orders (id int primary key, number int not null, price numeric(12, 3), at timestamptz, note text);
+    alter table orders alter column note set storage external
+"""
+
+
+def follow(folder: Path, port: int, name: str) -> None:
+    """The endless job, in a driver of its own."""
+    start(folder, _database(port, name).source(bounded=False), interval="1s").wait()
+
+
+def _database(port: int, name: str) -> Database:
+    return Database(f"postgresql://volley:secret@127.0.0.1:{port}/{name}")
+
+
+@dataclass
+class _Writers:
+    """Clients that change rows: inserts, updates, deletes, changed keys, values of 10 kB, savepoints and rollbacks.
+
+    Attributes:
+        paused: Set while nothing may change.
+        changes: The statements that were committed.
+    """
+
+    database: Database
+    seed: int
+    paused: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+    changes: int = 0
+
+    def write(self, client: int) -> None:
+        dice = random.Random(f"{self.seed}-{client}")
+        while not self.ended.is_set():
+            # The server may be dead: its clients come again.
+            with suppress(psycopg2.Error), closing(psycopg2.connect(self.database.uri)) as connection:
+                while not self.ended.is_set():
+                    self._transact(connection, dice)
+            time.sleep(0.1)
+
+    def _transact(self, connection: psycopg2.extensions.connection, dice: random.Random) -> None:
+        while self.paused.is_set() and not self.ended.is_set():
+            time.sleep(0.05)
+        count = dice.randrange(1, 6)
+        with connection.cursor() as cursor:
+            for _ in range(count):
+                self._change(cursor, dice)
+        if dice.random() < 0.1:
+            connection.rollback()
+        else:
+            connection.commit()
+            self.changes += count
+        time.sleep(0.02)
+
+    def _change(self, cursor: psycopg2.extensions.cursor, dice: random.Random) -> None:
+        id, other = dice.randrange(_IDS), dice.randrange(_IDS)
+        note = dice.choice([None, "", "short", f"{dice.getrandbits(40_000):x}"])
+        cursor.execute("savepoint before")
+        upsert = "on conflict (id) do update set number = excluded.number, note = excluded.note"
+        match dice.randrange(6):
+            case 0 | 1:
+                cursor.execute(
+                    f"insert into orders values (%s, %s, 1.5, clock_timestamp(), %s) {upsert}", (id, other, note)
+                )
+            case 2 | 3:
+                cursor.execute("update orders set number = number + 1, at = clock_timestamp() where id = %s", (id,))
+            case 4:
+                cursor.execute("delete from orders where id = %s", (id,))
+            case _:
+                # Of a row without a large value: of one with it, the stream leaves the value out.
+                sql = "update orders set id = %s where id = %s and not exists (select from orders where id = %s)"
+                sql += " and coalesce(length(note), 0) < 100"
+                with suppress(psycopg2.errors.UniqueViolation):
+                    cursor.execute(sql, (other, id, other))
+                    return
+                cursor.execute("rollback to before")
+        if dice.random() < 0.1:
+            cursor.execute("rollback to before")
+
+
+@dataclass
+class _Campaign:
+    """One server, one table, one job that dies again and again."""
+
+    drivers: Drivers
+    folder: Path
+    server: Postgres
+    database: Database
+    dice: random.Random
+    deaths: Counter[str] = field(default_factory=Counter)
+    failures: int = 0
+
+    def once(self) -> None:
+        """One start of the job: others die around it, then the driver does, at a point or at any time."""
+        point = self.dice.choice([*POINTS, *SLOT_POINTS, *TASK_POINTS, EXECUTOR_TASK_POINT, None, None, None])
+        armed = "" if point is None else self._armed(point)
+        driver = self.drivers.start(follow, self.folder, self.server.port, self.database.name, failpoint=armed)
+        ends = time.monotonic() + self.dice.uniform(10, 20)
+        while driver.is_alive() and time.monotonic() < ends:
+            time.sleep(self.dice.uniform(0.5, 2.5))
+            self._kill_another(driver.pid)
+        if driver.is_alive() and driver.pid is not None:
+            self._count("driver")
+            driver.kill()
+        elif driver.exitcode == -9:
+            self._count(f"driver {point}")
+        else:
+            self.failures += 1
+        self.drivers.wait(driver)
+
+    def _armed(self, point: str) -> str:
+        segments = Segments(f"{self.folder}/checkpoints/mirror/volley/source-0/segments")
+        if point in SLOT_POINTS:
+            return f"{point}@0,{point}@{segments.chain(0).next}"
+        offsets = self.folder / "checkpoints" / "mirror" / "offsets"
+        last = max((int(file.name) for file in offsets.glob("[0-9]*")), default=-1)
+        return ",".join(f"{point}@{last + more}" for more in range(4))
+
+    def _kill_another(self, driver: int | None) -> None:
+        match self.dice.randrange(8):
+            case 0 | 1 | 2:
+                sql = "select pg_terminate_backend(active_pid) from pg_replication_slots where active_pid is not null"
+                with suppress(psycopg2.Error):
+                    self._count("walsender", len(self.database.rows(sql)))
+            case 3:
+                self.server.kill()
+                self.server.start()
+                self._count("PostgreSQL")
+            case 4:
+                self._kill_worker("python_streaming_source_runner", "planner")
+            case 5:
+                self._kill_worker("daemon", "worker")
+
+    def _kill_worker(self, module: str, name: str) -> None:
+        """Kill a Python process that Spark has started: its planner, or a worker below its daemon."""
+        parent = psutil.Process()
+        found = [process for process in parent.children(recursive=True) if module in " ".join(_command(process))]
+        if module == "daemon":
+            found = [child for process in found for child in process.children()]
+        if found:
+            with suppress(psutil.NoSuchProcess):
+                self.dice.choice(found).kill()
+                self._count(name)
+
+    def _count(self, what: str, times: int = 1) -> None:
+        self.deaths[what] += times
+
+
+def _command(process: psutil.Process) -> list[str]:
+    with suppress(psutil.Error):
+        return list(process.cmdline())
+    return []
+
+
+@contextmanager
+def _writing(writers: _Writers) -> Iterator[None]:
+    threads = [threading.Thread(target=writers.write, args=[client]) for client in range(_CLIENTS)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        writers.ended.set()
+        for thread in threads:
+            thread.join()
+
+
+def run(drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int = 25) -> tuple[Counter[str], int]:
+    """Kill until so many have died; returns what died, and the number of committed changes.
+
+    Args:
+        drivers: Run the job.
+        folder: An empty folder.
+        kills: How many processes die.
+        seed: Repeats the schedule.
+        check_every: After so many deaths the writers pause, a run catches up, and all rows are compared.
+    """
+    (folder / "server").mkdir(parents=True)
+    server = Postgres(folder / "server").start()
+    try:
+        database = Database(server.database().replace("+psycopg2", ""))
+        database.run(_TABLE, f"insert into orders select n, n, 0, now(), null from generate_series(1, {_IDS // 2}) n")
+        writers = _Writers(database, seed)
+        campaign = _Campaign(drivers, folder, server, database, random.Random(seed))
+        compared = 0
+        with _writing(writers):
+            while campaign.deaths.total() < kills:
+                campaign.once()
+                print(f"chaos: {dict(campaign.deaths)}, {writers.changes} changes", flush=True)
+                if campaign.deaths.total() >= (compared + 1) * check_every:
+                    compared += 1
+                    writers.paused.set()
+                    time.sleep(1)
+                    _compare(drivers, folder, database)
+                    writers.paused.clear()
+        _compare(drivers, folder, database)
+        return campaign.deaths, writers.changes
+    finally:
+        server.stop()
+
+
+def catch_up(folder: Path, port: int, name: str) -> None:
+    """The bounded job, in a driver of its own."""
+    mirror(folder, _database(port, name).source())
+
+
+def _compare(drivers: Drivers, folder: Path, database: Database) -> None:
+    assert drivers.run(catch_up, folder, int(database.uri.rpartition(":")[2].partition("/")[0]), database.name) == 0
+    differs = difference(database, folder)
+    assert differs == [], f"{len(differs)} rows differ: {differs[:4]!r:.2000}"
