@@ -29,7 +29,7 @@ plan
 arrow
 task formats rows
 spark connectors.console connectors.files connectors.function connectors.kafka connectors.memory connectors.rate
-connectors.postgres
+connectors.postgres connectors.webhook
 iceberg.modes iceberg.maintenance iceberg.pyiceberg_private.access
 iceberg.schema iceberg.storage
 iceberg.layout

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from volley.connectors.memory.source import ABORT, EOF, MemorySource
     from volley.connectors.postgres.source import PostgresSource
     from volley.connectors.rate import RateSource
+    from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
+    from volley.connectors.webhook.source import HttpSource
     from volley.engine.job import Job
     from volley.engine.progress import Progress, State
     from volley.engine.repair import repair
@@ -83,6 +85,7 @@ __all__ = [
     "ABORT",
     "EOF",
     "Aggregation",
+    "BearerAuth",
     "CatalogAuthError",
     "CatalogError",
     "CatalogUnreachableError",
@@ -102,6 +105,8 @@ __all__ = [
     "FileSource",
     "FinishedEpoch",
     "FunctionSink",
+    "HmacAuth",
+    "HttpSource",
     "IcebergSink",
     "IcebergSinkConfig",
     "IcebergSource",
@@ -129,6 +134,7 @@ __all__ = [
     "RateSource",
     "Reader",
     "SchemaMismatchError",
+    "ServerTls",
     "Sink",
     "SinkContext",
     "SnapshotExpiredError",
@@ -198,6 +204,8 @@ _MODULES = {
     "connectors.memory.source": ["MemorySource"],
     "connectors.postgres.source": ["PostgresSource"],
     "connectors.rate": ["RateSource"],
+    "connectors.webhook.auth": ["BearerAuth", "HmacAuth", "ServerTls"],
+    "connectors.webhook.source": ["HttpSource"],
     "engine.job": ["Job"],
     "engine.progress": ["Progress", "State"],
     "engine.repair": ["repair"],

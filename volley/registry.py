@@ -11,6 +11,7 @@ __all__ = ["SINKS", "SOURCES", "installed", "load"]
 
 SOURCES = {
     "files": "volley.connectors.files.source:FileSource",
+    "http": "volley.connectors.webhook.source:HttpSource",
     "iceberg": "volley.iceberg.source:IcebergSource",
     "kafka": "volley.connectors.kafka.source:KafkaSource",
     "memory": "volley.connectors.memory.source:MemorySource",

@@ -20,6 +20,7 @@ from pyspark import cloudpickle
 
 from volley import (
     FileSource,
+    HttpSource,
     IcebergSource,
     IcebergSourceConfig,
     IcebergStorage,
@@ -29,6 +30,10 @@ from volley import (
     SourceContext,
 )
 from volley.connectors.memory import reader as memory_reader
+from volley.connectors.webhook import reader as webhook_reader
+from volley.connectors.webhook.frames import Entry
+from volley.connectors.webhook.log import Log
+from volley.connectors.webhook.reader import HttpReader
 from volley.formats import packing
 from volley.iceberg import Incremental, TableRef
 from volley.source import Offset, Split
@@ -82,6 +87,18 @@ def parquet_files(folder: Path) -> Source:
     return FileSource(folder, format="parquet", bounded=False)
 
 
+def webhook(folder: Path) -> Source:
+    """A log with a request for each row, a write each."""
+    source = HttpSource(0, schema=SCHEMA, folder=str(folder / "log"))
+    reader = source.open(SourceContext(str(folder)))
+    assert isinstance(reader, HttpReader)
+    log = Log(reader.folder)
+    for row in ROWS:
+        log.append([Entry(b"", b"", json.dumps(row).encode())])
+    log.close()
+    return source
+
+
 def table(folder: Path) -> tuple[TableRef, Table]:
     """A table with a snapshot of one file for each piece, after one without rows."""
     ref = TableRef("db", "events", IcebergStorage.Local(str(folder)))
@@ -111,6 +128,7 @@ CASES = {
     "json": Case(json_files, len(PIECES)),
     "csv": Case(csv_files, len(PIECES)),
     "csv-in-parts": Case(csv_files_in_parts, len(PIECES)),
+    "webhook": Case(webhook, len(ROWS)),
     "parquet": Case(parquet_files, len(PIECES)),
 }
 
@@ -145,6 +163,7 @@ def small_splits() -> Iterator[None]:
     """Splits of a few rows, so that little data has many of them."""
     patch = pytest.MonkeyPatch()
     patch.setattr(memory_reader, "_ROWS_PER_SPLIT", 4)
+    patch.setattr(webhook_reader, "_SMALLEST_SPLIT", 300)
     patch.setattr(packing, "_SMALLEST_SPLIT", 100)
     patch.setattr(packing, "_LARGEST_SPLIT", 900)
     patch.setattr(packing, "_OPENING", 10)

@@ -14,6 +14,7 @@ __all__ = [
         "LOG",
         "MANIFEST_POINTS",
         "POINTS",
+        "RECEIVER_POINTS",
         "ROUTE_POINTS",
         "SLOT_POINTS",
         "STATISTICS_POINTS",
@@ -67,6 +68,9 @@ COMPACTION_POINTS = ("in-rewrite", "after-rewrite", "before-replacement", "after
 """The failpoints of a compaction: the files of one group are written, those of one commit are; the commit is prepared,
 is done. The number after the @ is that of the commit, and for ``in-rewrite`` that of the group in its commit."""
 
+RECEIVER_POINTS = ("before-sync", "after-sync")
+"""The failpoints of a receiver of webhooks: requests are written, but not forced to disk; they are, but not answered.
+The number after the @ is that of the write, from 0, since the receiver's start."""
 
 STATISTICS_POINTS = ("before-statistics-commit", "after-statistics-commit")
 """The failpoints of a computation of statistics: their file is written, and is not committed; it is. The number after

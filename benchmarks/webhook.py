@@ -1,0 +1,189 @@
+"""What a durable request costs a HttpSource's receiver, beside an aiohttp server that only echoes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+
+import psutil
+from aiohttp import web
+
+from benchmarks.benchmark import benchmark
+from benchmarks.rows import Bound, Row
+from benchmarks.run import Run
+from volley import HmacAuth, HttpSource, SourceContext
+from volley.connectors.webhook.reader import HttpReader
+
+_VOLLEY, _CHECKED, _ECHO = "Volley, on disk", "Volley, bodies checked too", "aiohttp, echo"
+_LEAST_PER_CPU_SECOND = 8_000
+_LEAST_SHARE = 0.65
+_CONNECTIONS = 64
+_WARM_UP = 5_000
+_SECRET = "a-secret-of-the-benchmark"
+_FIGURE = "requests_per_cpu_second"
+
+
+def _bounds(row: Row) -> Iterator[Bound]:
+    if row.peer == _VOLLEY:
+        yield from row.at_least(_FIGURE, _LEAST_PER_CPU_SECOND, "requests per CPU-second")
+        share = row.times(_FIGURE, lambda other: (other.peer, other.case) == (_ECHO, row.case))
+        if share is not None:
+            yield Bound(
+                f"{row.what}: requests per CPU-second", share, _LEAST_SHARE, "× the echo's", share >= _LEAST_SHARE
+            )
+
+
+@benchmark(
+    rows=100_000,
+    repeat=3,
+    peers={"volley": _VOLLEY, "checked": _CHECKED, "echo": _ECHO},
+    options={"bytes": (150, 2_000)},
+    cases="bytes",
+    case="bytes a body",
+    figures=(_FIGURE, "requests_per_second", "cpu_seconds"),
+    plots=(_FIGURE,),
+    bounds=_bounds,
+)
+def webhook(run: Run) -> None:
+    """Signed JSON requests with keys, on disk before the answer: requests per CPU-second of the receiver."""
+    server = _echo if run.peer == "echo" else _receiver
+    with server(run) as (port, process):
+        load = _Load(port, int(run.case))
+        load.send(_WARM_UP)
+        began, used = time.perf_counter(), _cpu(process)
+        load.send(run.rows)
+        seconds, cpu = time.perf_counter() - began, _cpu(process) - used
+    run.record(requests_per_cpu_second=run.rows / cpu, requests_per_second=run.rows / seconds, cpu_seconds=cpu)
+
+
+@contextmanager
+def _receiver(run: Run) -> Iterator[tuple[int, psutil.Process]]:
+    source = HttpSource(
+        0,
+        schema="id long, text string",
+        on_bad="reject" if run.peer == "checked" else "dead_letter",
+        auth=HmacAuth("github", _SECRET),
+        idempotency="header:X-GitHub-Delivery",
+    )
+    reader = source.open(SourceContext(str(run.folder)))
+    assert isinstance(reader, HttpReader)
+    assert reader.supervisor is not None
+    reader.start()
+    try:
+        yield reader.supervisor.port, psutil.Process(reader.supervisor.process_id)
+    finally:
+        reader.stop()
+
+
+@contextmanager
+def _echo(run: Run) -> Iterator[tuple[int, psutil.Process]]:
+    command = [sys.executable, "-c", "from benchmarks.webhook import echo; echo()"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield int(process.stdout.readline()), psutil.Process(process.pid)
+        process.terminate()
+
+
+def echo() -> None:
+    """Return each request's body, as the plainest server of aiohttp does; prints the port first."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=await request.read())
+
+    async def serve() -> None:
+        app = web.Application()
+        app.router.add_post("/events", answer)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        print(runner.addresses[0][1], flush=True)
+        await asyncio.Event().wait()
+
+    asyncio.run(serve())
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+class _Load:
+    """Sends requests over some connections, each the next one as soon as the last is answered.
+
+    Args:
+        port: The server's port.
+        size: Bytes of a body.
+    """
+
+    def __init__(self, port: int, size: int) -> None:
+        self._port = port
+        self._text = "x" * (size - len('{"id": 1000000, "text": ""}'))
+        self._ids = count()
+
+    def send(self, requests: int) -> None:
+        """Send so many requests, and wait for their answers."""
+        asyncio.run(self._send(requests))
+
+    async def _send(self, requests: int) -> None:
+        loop, rest = asyncio.get_running_loop(), iter(range(requests))
+        ends = [loop.create_future() for _ in range(_CONNECTIONS)]
+
+        def following() -> bytes | None:
+            return self._request() if next(rest, None) is not None else None
+
+        for end in ends:
+            await loop.create_connection(partial(_Connection, following, end), "127.0.0.1", self._port)
+        await asyncio.gather(*ends)
+
+    def _request(self) -> bytes:
+        number = next(self._ids)
+        body = json.dumps({"id": 1_000_000 + number, "text": self._text}).encode()
+        signature = hmac.digest(_SECRET.encode(), body, hashlib.sha256).hex()
+        head = (
+            "POST /events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            f"X-Hub-Signature-256: sha256={signature}\r\nX-GitHub-Delivery: {number:032x}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        return head.encode() + body
+
+
+class _Connection(asyncio.Protocol):
+    """One connection of the load.
+
+    Args:
+        following: Returns the next request, None at the end.
+        end: Set at the end, or if a request is refused.
+    """
+
+    def __init__(self, following: Callable[[], bytes | None], end: asyncio.Future[None]) -> None:
+        self._following = following
+        self._end = end
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._next()
+
+    def data_received(self, data: bytes) -> None:
+        if data.startswith(b"HTTP/1.1 20"):
+            self._next()
+        elif not data.startswith((b"{", b"x")):
+            self._end.set_exception(RuntimeError(data.decode(errors="replace")))
+
+    def _next(self) -> None:
+        request = self._following()
+        if request is not None:
+            self._transport.write(request)
+        else:
+            self._transport.close()
+            self._end.set_result(None)

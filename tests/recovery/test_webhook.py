@@ -1,0 +1,36 @@
+"""The driver dies while requests come: every acknowledged request is in the table once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.drivers import Drivers
+from tests.servers.process import free_ports
+from tests.webhooks import job
+from tests.webhooks.sender import Senders
+from volley.connectors.webhook.folder import LogFolder
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+DEATHS = [("before-commit", True), ("after-commit", False), ("before-checkpoint", True)]
+
+
+@pytest.mark.parametrize(("point", "arrow_native"), DEATHS)
+def test_killed_under_load(drivers: Drivers, point: str, arrow_native: bool, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    senders = Senders(port, connections=4)
+    senders.start()
+    drivers.die(f"{point}@1", job.receive, tmp_path, port, arrow_native)
+    running = drivers.start(job.receive, tmp_path, port, arrow_native)
+    senders.stop()
+    # At any moment: what is acknowledged is in the log.
+    running.kill()
+    drivers.wait(running)
+    assert senders.unexpected == []
+    job.drain(tmp_path, arrow_native)
+    job.check(tmp_path, senders.acknowledged)
+    log = LogFolder(str(job.log_folder(tmp_path)))
+    assert log.released == log.durable
+    assert log.durable.requests == len(senders.acknowledged)

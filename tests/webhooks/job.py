@@ -1,0 +1,49 @@
+"""The job that kill tests kill: webhooks into a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.recovery.runs import load
+from volley import Environment, HttpSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job
+
+__all__ = ["check", "drain", "log_folder", "receive"]
+
+_NAME = "hooks"
+
+
+def receive(folder: Path, port: int, arrow_native: bool = True) -> None:
+    """Receive requests until this process is stopped."""
+    _run(folder, arrow_native, port=port)
+
+
+def drain(folder: Path, arrow_native: bool = True) -> Job:
+    """Write the requests that are in the log."""
+    return _run(folder, arrow_native, bounded=True)
+
+
+def _run(folder: Path, arrow_native: bool, **settings: Any) -> Job:
+    source = HttpSource(
+        schema="id long, text string",
+        idempotency="header:Key",
+        include=["key"],
+        max_requests_per_epoch=2_000,
+        **settings,
+    )
+    config = IcebergSinkConfig(namespace=["db"], table="events", storage=IcebergStorage.Local(str(folder / "lake")))
+    environment = Environment(
+        "local[2]", checkpoint_dir=str(folder / "checkpoints"), checkpoint_interval="200ms", arrow_native=arrow_native
+    )
+    return environment.from_source(source).to_sink(IcebergSink(config)).execute(_NAME)
+
+
+def log_folder(folder: Path) -> Path:
+    """The folder of the job's log."""
+    return folder / "checkpoints" / _NAME / "volley" / "source-0" / "log"
+
+
+def check(folder: Path, sent: dict[int, str]) -> None:
+    """Compare the table, as plain pyiceberg reads it, with all requests that were sent and acknowledged."""
+    rows = load(folder).scan().to_arrow().sort_by("id").to_pylist()
+    assert rows == [{"id": id, "text": text, "http_key": f"key {id}"} for id, text in sorted(sent.items())]

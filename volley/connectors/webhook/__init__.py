@@ -1,0 +1,1 @@
+"""Webhooks as a source: HTTP requests, answered once they are on disk."""

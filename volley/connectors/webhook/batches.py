@@ -1,0 +1,157 @@
+"""Batches of requests: while one is forced to disk, the next one grows."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from volley.connectors.webhook.frames import Entry
+from volley.connectors.webhook.keys import KeyStore, digest
+from volley.connectors.webhook.log import Log
+
+__all__ = ["Batch", "BatchWriter", "Faults"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+# About 10 MB of memory.
+_KEYS_IN_MEMORY = 50_000
+
+Faults = Callable[[Sequence[bytes]], Mapping[int, str]]
+"""Takes bodies; returns the numbers of those that can't be decoded, with the reason."""
+
+
+class Batch:
+    """Requests that are written together.
+
+    Attributes:
+        entries: The requests.
+        done: Set when they are on disk, or the write has failed.
+        faults: The numbers of those that were refused, with the reason; known when it is done.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.entries: list[Entry] = []
+        self.keys: list[bytes] = []
+        self.done: asyncio.Future[None] = loop.create_future()
+        self.faults: Mapping[int, str] = {}
+
+
+class BatchWriter:
+    """Writes batches one after the other, in a thread, so that requests are received meanwhile.
+
+    Args:
+        log: The log.
+        keys: The keys of requests on disk; None = requests have no keys.
+        faults: Says which bodies to refuse.
+    """
+
+    def __init__(self, log: Log, keys: KeyStore | None, faults: Faults) -> None:
+        self.log = log
+        self._keys = keys
+        self._faults = faults
+        self._loop = asyncio.get_running_loop()
+        self._open = Batch(self._loop)
+        self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "volley-log")
+        # Key → the body's digest, the request's batch, its number there.
+        self._recent: dict[bytes, tuple[bytes, Batch, int]] = {}
+        self._stored = Batch(self._loop)
+        self._stored.done.set_result(None)
+        if keys is not None:
+            self._replay(keys)
+
+    def add(self, entry: Entry) -> tuple[Batch, int]:
+        """Add a request to the batch that grows; return the batch, and the request's number in it."""
+        batch = self._open
+        batch.entries.append(entry)
+        if len(batch.entries) == 1:
+            self._wake.set()
+        return batch, len(batch.entries) - 1
+
+    def add_once(self, entry: Entry) -> tuple[Batch, int, bool] | None:
+        """Add a request unless its key is known.
+
+        Returns:
+            The batch and the request's number in it, and whether an earlier request had the key; None if that one had
+            another body.
+        """
+        assert self._keys is not None
+        key, body = digest(entry.key), digest(entry.body)
+        known = self._recent.get(key)
+        if known is not None:
+            return (known[1], known[2], True) if known[0] == body else None
+        stored = self._keys.find(key)
+        if stored is not None:
+            return (self._stored, 0, True) if stored == body else None
+        batch, number = self.add(entry)
+        batch.keys.append(key)
+        self._recent[key] = (body, batch, number)
+        return batch, number, False
+
+    async def run(self) -> None:
+        """Write batches until this is cancelled.
+
+        Raises:
+            SourceError: If requests that were acknowledged are lost.
+        """
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            batch, self._open = self._open, Batch(self._loop)
+            try:
+                batch.faults = await self._call(self._write, batch.entries)
+            except BaseException as error:
+                self._forget(batch, range(len(batch.keys)))
+                batch.done.set_exception(error)
+                batch.done.exception()  # seen, even if no request waits any more
+                if not isinstance(error, OSError):
+                    raise
+            else:
+                self._forget(batch, batch.faults)
+                batch.done.set_result(None)
+                # Keys point to their batch: don't keep the bodies with them.
+                batch.entries, batch.keys = [], []
+                await self._tidy()
+
+    async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
+        return await self._loop.run_in_executor(self._thread, function, *arguments)
+
+    def _write(self, entries: Sequence[Entry]) -> Mapping[int, str]:
+        faults = self._faults([entry.body for entry in entries])
+        if faults:
+            entries = [entry for number, entry in enumerate(entries) if number not in faults]
+        if entries:
+            self.log.append(entries)
+        return faults
+
+    def _forget(self, batch: Batch, numbers: Iterable[int]) -> None:
+        """Forget the keys of requests that are not in the log: they may come again."""
+        if batch.keys:
+            for number in numbers:
+                self._recent.pop(batch.keys[number], None)
+
+    async def _tidy(self) -> None:
+        """Keep the keys in SQLite from time to time, and always before a segment ends: it may be deleted then."""
+        try:
+            if self._keys is not None and (self.log.is_full or len(self._recent) >= _KEYS_IN_MEMORY):
+                taken = {key: body for key, (body, batch, _) in self._recent.items() if batch.done.done()}
+                await self._call(self._keys.add, taken.items(), self.log.end.position)
+                for key in taken:
+                    del self._recent[key]
+            if self.log.is_full:
+                await self._call(self.log.rotate)
+        except (OSError, sqlite3.Error) as error:
+            # The disk is full, say: the next batch tries again.
+            _log.warning("the log's segment can't be ended: %s", error)
+
+    def _replay(self, keys: KeyStore) -> None:
+        """Remember the keys of requests that a dead receiver had not kept."""
+        for frame in self.log.frames_from(keys.indexed):
+            for entry in frame.entries:
+                self._recent[digest(entry.key)] = (digest(entry.body), self._stored, 0)

@@ -1,0 +1,173 @@
+"""Frames: the requests that one write put on disk, with a checksum; a log is a row of them."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+__all__ = ["Entry", "Frame", "FrameHead", "damaged_at", "encode", "frames", "heads"]
+
+_MAGIC = b"VWL1"
+# Magic, checksum of all that follows, bytes behind the head, requests, number of the first request, time.
+_HEAD = struct.Struct("<4sIIIQQ")
+_UNCHECKED = 8
+_LENGTHS = struct.Struct("<HHI")
+
+
+class Entry(NamedTuple):
+    """A request in the log.
+
+    Args:
+        key: Its idempotency key; empty = none.
+        headers: The kept headers as a JSON list; empty = none.
+        body: Its body.
+    """
+
+    key: bytes
+    headers: bytes
+    body: bytes
+
+
+class FrameHead(NamedTuple):
+    """The head of a frame.
+
+    Args:
+        position: Where the frame begins in its file.
+        end: Where it ends.
+        first: The number of its first request, counted from the log's beginning.
+        requests: The number of its requests.
+        time: When it was written, in microseconds since 1970.
+        checksum: The CRC-32 of the rest of its bytes.
+    """
+
+    position: int
+    end: int
+    first: int
+    requests: int
+    time: int
+    checksum: int
+
+
+class Frame(NamedTuple):
+    """A frame whose checksum is right.
+
+    Args:
+        head: Its head.
+        entries: Its requests.
+    """
+
+    head: FrameHead
+    entries: list[Entry]
+
+
+def encode(entries: Sequence[Entry], first: int, time: int) -> bytes:
+    """Return requests as one frame.
+
+    Args:
+        entries: The requests.
+        first: The number of the first one.
+        time: Microseconds since 1970.
+
+    Example:
+        >>> data = encode([Entry(b"key", b"", b"{}")], first=7, time=0)
+        >>> [frame.entries for frame in frames(io.BytesIO(data), 0, len(data))]
+        [[Entry(key=b'key', headers=b'', body=b'{}')]]
+    """
+    lengths = [_LENGTHS.pack(len(key), len(headers), len(body)) for key, headers, body in entries]
+    payload = b"".join([*lengths, *(part for entry in entries for part in entry)])
+    head = _HEAD.pack(_MAGIC, 0, len(payload), len(entries), first, time)[_UNCHECKED:]
+    checksum = zlib.crc32(payload, zlib.crc32(head))
+    return b"".join([_MAGIC, checksum.to_bytes(4, "little"), head, payload])
+
+
+def heads(file: io.BufferedIOBase, begin: int, end: int) -> Iterator[FrameHead]:
+    """Yield the heads of the frames between two borders of frames, without reading the rest.
+
+    Args:
+        file: The log's file.
+        begin: A position in it.
+        end: A later one.
+
+    Raises:
+        ValueError: If there is no frame at a border; the message has the position.
+    """
+    while begin < end:
+        file.seek(begin)
+        head = _head(file.read(_HEAD.size), begin)
+        yield head
+        begin = head.end
+
+
+def frames(file: io.BufferedIOBase, begin: int, end: int) -> Iterator[Frame]:
+    """Yield the frames between two borders of frames.
+
+    Args:
+        file: The log's file.
+        begin: A position in it.
+        end: A later one.
+
+    Raises:
+        ValueError: If a frame is damaged; `damaged_at` tells where.
+    """
+    file.seek(begin)
+    while begin < end:
+        data = file.read(_HEAD.size)
+        head = _head(data, begin)
+        payload = file.read(head.end - begin - _HEAD.size)
+        if head.end > end or zlib.crc32(payload, zlib.crc32(data[_UNCHECKED:])) != head.checksum:
+            raise _Damaged(begin)
+        yield Frame(head, _entries(payload, head.requests))
+        begin = head.end
+
+
+def damaged_at(file: io.BufferedIOBase, begin: int, end: int) -> tuple[int, bool] | None:
+    """Return where the first damaged frame begins, and whether an intact one follows it; None = all are intact.
+
+    One write is one frame, and each is forced to disk before the next one: a crash can damage the last frame only.
+    """
+    try:
+        for frame in frames(file, begin, end):
+            begin = frame.head.end
+    except _Damaged as error:
+        return error.position, _is_followed(file, error.position + 1, end)
+    return None
+
+
+class _Damaged(ValueError):
+    """A frame's head or checksum is wrong."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(f"damaged at byte {position}")
+        self.position = position
+
+
+def _head(data: bytes, position: int) -> FrameHead:
+    if len(data) < _HEAD.size or not data.startswith(_MAGIC):
+        raise _Damaged(position)
+    _, checksum, size, count, first, time = _HEAD.unpack(data)
+    return FrameHead(position, position + _HEAD.size + size, first, count, time, checksum)
+
+
+def _entries(payload: bytes, count: int) -> list[Entry]:
+    lengths = [length for each in _LENGTHS.iter_unpack(payload[: count * _LENGTHS.size]) for length in each]
+    ends = list(accumulate(lengths, initial=count * _LENGTHS.size))
+    parts = iter([payload[begin:end] for begin, end in pairwise(ends)])
+    return list(map(Entry, parts, parts, parts))
+
+
+def _is_followed(file: io.BufferedIOBase, begin: int, end: int) -> bool:
+    """Return True if an intact frame begins anywhere behind a position."""
+    file.seek(begin)
+    rest = file.read(end - begin)
+    at = rest.find(_MAGIC)
+    while at >= 0:
+        try:
+            next(frames(file, begin + at, end))
+            return True
+        except _Damaged:
+            at = rest.find(_MAGIC, at + 1)
+    return False

@@ -1,0 +1,143 @@
+"""Idempotency keys: the recent ones in memory, the others in SQLite, for as long as senders may repeat a request."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sqlite3
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from volley.errors import ConfigError
+
+__all__ = ["KeyStore", "digest", "json_key", "json_path"]
+
+_DIGEST_BYTES = 16
+# A bit says whether any key has it: with a million keys, 99 of 100 new ones need no look-up. 16 MB.
+_BITS = 1 << 27
+_TABLES = """
+create table if not exists young (key blob primary key, body blob) without rowid;
+create table if not exists old (key blob primary key, body blob) without rowid;
+create table if not exists state (name text primary key, value integer);
+insert or ignore into state values ('indexed', 0), ('began', 0);
+"""
+_FIND = "select body from young where key = ?1 union all select body from old where key = ?1"
+_EXPIRE = "drop table old; alter table young rename to old;"
+
+
+def digest(data: bytes) -> bytes:
+    """Return a digest of 16 bytes; two keys or bodies of one digest are taken for equal."""
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+
+
+class KeyStore:
+    """The keys of requests that are on disk, each with a digest of its body, in a SQLite file.
+
+    A key is remembered for one to two times the given time: the table of young keys becomes that of old ones, whose
+    keys are forgotten.
+
+    Args:
+        path: The file.
+        remember: Seconds to remember a key, at least.
+    """
+
+    def __init__(self, path: str, remember: float) -> None:
+        self._remember = remember
+        self._writer = _connect(path)
+        self._writer.executescript(_TABLES)
+        if not self._state("began"):
+            with self._writer:
+                self._set("began", int(time.time()))
+        # Look-ups come from the event loop, while another thread adds keys.
+        self._reader = _connect(path)
+        self._bits = bytearray(_BITS // 8)
+        self._set_bits(key for (key,) in self._writer.execute("select key from young union all select key from old"))
+
+    @property
+    def indexed(self) -> int:
+        """The position in the log up to which all keys are here."""
+        return self._state("indexed")
+
+    def find(self, key: bytes) -> bytes | None:
+        """Return the digest of the body that came with a key; None if the key is unknown."""
+        bit = int.from_bytes(key[:8], "little") % _BITS
+        if not self._bits[bit >> 3] >> (bit & 7) & 1:
+            return None
+        row = self._reader.execute(_FIND, (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def add(self, keys: Iterable[tuple[bytes, bytes]], indexed: int) -> None:
+        """Add keys with their bodies' digests, and force them to disk.
+
+        Args:
+            keys: The keys.
+            indexed: The position in the log up to which all keys are here then.
+        """
+        keys = sorted(keys)
+        self._set_bits(key for key, _ in keys)
+        with self._writer:
+            # In order of the keys, a page of the table is changed once for many.
+            self._writer.executemany("insert or replace into young values (?, ?)", keys)
+            self._set("indexed", indexed)
+        if time.time() - self._state("began") >= self._remember:
+            self._writer.executescript(f"begin; {_EXPIRE} {_TABLES} commit;")
+            with self._writer:
+                self._set("began", int(time.time()))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._reader.close()
+        self._writer.close()
+
+    def _set_bits(self, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            bit = int.from_bytes(key[:8], "little") % _BITS
+            self._bits[bit >> 3] |= 1 << (bit & 7)
+
+    def _state(self, name: str) -> int:
+        return int(self._writer.execute("select value from state where name = ?", (name,)).fetchone()[0])
+
+    def _set(self, name: str, value: int) -> None:
+        self._writer.execute("update state set value = ? where name = ?", (value, name))
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, check_same_thread=False, timeout=30)
+    connection.executescript("pragma journal_mode = wal; pragma synchronous = full")
+    return connection
+
+
+def json_path(path: str) -> tuple[str, ...]:
+    """Return the names in a path such as ``$.event.id``.
+
+    Raises:
+        ConfigError: If it is not such a path.
+
+    Example:
+        >>> json_path("$.event.id")
+        ('event', 'id')
+    """
+    if not re.fullmatch(r"\$(\.[^.\[\]\s]+)+", path):
+        raise ConfigError(f"{path!r} is not a path in JSON", hint='names with dots between them: "json:$.event.id"')
+    return tuple(path.split(".")[1:])
+
+
+def json_key(body: bytes, path: tuple[str, ...]) -> str | None:
+    """Return the text or number at a path in a JSON object; None if there is none.
+
+    Raises:
+        ValueError: If the body is not JSON.
+
+    Example:
+        >>> json_key(b'{"event": {"id": 7}}', ("event", "id"))
+        '7'
+    """
+    try:
+        value: Any = json.loads(body)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) and value != "" else None

@@ -1,0 +1,212 @@
+"""The log's writer: one write and one sync for all requests that wait; repairs what a crash has left."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
+
+from volley.connectors.webhook.folder import LogFolder, Mark, Segment
+from volley.connectors.webhook.frames import Entry, Frame, damaged_at, encode, frames, heads
+from volley.errors import SourceError
+from volley.task.failpoints import reach
+
+__all__ = ["Log", "lock"]
+
+_SEGMENT_BYTES = 64 << 20
+
+
+def lock(folder: LogFolder, seconds: float) -> int:
+    """Lock a log for this process, and return the lock's file descriptor; the process' end releases it.
+
+    Args:
+        folder: The log's folder.
+        seconds: How long to wait for the receiver of a driver that has just died.
+
+    Raises:
+        SourceError: If another process keeps it; names the process.
+    """
+    descriptor = os.open(f"{folder.path}/lock", os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + seconds
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            return descriptor
+        if time.monotonic() > deadline:
+            owner = os.pread(descriptor, 20, 0).decode() or "unknown"
+            os.close(descriptor)
+            raise SourceError(
+                f"another job receives requests into {folder.path} (process {owner})",
+                hint="stop that job first, or give this one a name or a folder of its own",
+            )
+        time.sleep(0.05)
+
+
+class Log:
+    """Appends requests to a log's last segment. The process has the log's lock.
+
+    Attributes:
+        end: The end of what is on disk.
+
+    Args:
+        folder: The log's folder.
+
+    Raises:
+        SourceError: If requests that were acknowledged are damaged or missing.
+    """
+
+    def __init__(self, folder: LogFolder) -> None:
+        self._folder = folder
+        self._segment, self.end = _repair(folder)
+        self._file = os.open(self._segment.path, os.O_RDWR)
+        self._mark = os.open(f"{folder.path}/durable", os.O_RDWR | os.O_CREAT, 0o600)
+        self._syncs = 0
+        # A frame that was written, but not synced, before a crash may be intact.
+        os.fdatasync(self._file)
+        self._publish()
+
+    @property
+    def is_full(self) -> bool:
+        """True if the segment is large enough: call `rotate`."""
+        return self.end.position - self._segment.start.position >= _SEGMENT_BYTES
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Write requests and force them to disk; then publish them to the job.
+
+        Raises:
+            OSError: If that fails; nothing is in the log then, and a later call may succeed.
+            SourceError: If the segment was deleted or replaced: its requests are lost.
+        """
+        data = encode(entries, self.end.requests, time.time_ns() // 1000)
+        at = self.end.position - self._segment.start.position
+        try:
+            _write(self._file, data, at)
+            reach("before-sync", self._syncs)
+            os.fdatasync(self._file)
+        except OSError:
+            # A part of a frame must not stand between two others.
+            os.ftruncate(self._file, at)
+            raise
+        self._check_place()
+        self.end = Mark(self.end.position + len(data), self.end.requests + len(entries))
+        self._publish()
+        reach("after-sync", self._syncs)
+        self._syncs += 1
+
+    def rotate(self) -> None:
+        """Go on in a new segment; the old one may be deleted once it is committed.
+
+        Raises:
+            OSError: If the file can't be created.
+        """
+        segment = _create(self._folder, self.end)
+        os.close(self._file)
+        self._segment, self._file = segment, os.open(segment.path, os.O_RDWR)
+
+    def frames_from(self, position: int) -> Iterator[Frame]:
+        """Yield the frames from a position on, or from the oldest segment that is left.
+
+        Raises:
+            SourceError: If one is damaged.
+        """
+        for segment in self._folder.segments():
+            begin = max(0, position - segment.start.position)
+            with open(segment.path, "rb") as file:
+                try:
+                    yield from frames(file, begin, os.fstat(file.fileno()).st_size)
+                except ValueError as error:
+                    raise _damaged(segment, str(error)) from error
+
+    def close(self) -> None:
+        """Close the files."""
+        os.close(self._file)
+        os.close(self._mark)
+
+    def _publish(self) -> None:
+        os.pwrite(self._mark, self.end.to_bytes(), 0)
+
+    def _check_place(self) -> None:
+        """Raise SourceError if the segment's name no longer leads to the file."""
+        with suppress(FileNotFoundError):
+            if os.stat(self._segment.path).st_ino == os.fstat(self._file).st_ino:
+                return
+        raise SourceError(
+            f"{self._segment.path} was deleted or replaced while requests were written to it",
+            hint="restore it from a backup; the requests in it that no sink has are lost, their senders have an answer",
+        )
+
+
+def _repair(folder: LogFolder) -> tuple[Segment, Mark]:
+    """Cut a torn end off the last segment, and return the segment with the end of the log; create the first one."""
+    segments, durable = folder.segments(), folder.durable
+    if not segments:
+        if durable.position:
+            raise _missing(folder, Mark(), durable)
+        return _create(folder, durable), durable
+    _check_sizes(folder, segments)
+    last = segments[-1]
+    with open(last.path, "r+b") as file:
+        size = os.fstat(file.fileno()).st_size
+        if damage := damaged_at(file, 0, size):
+            at, is_followed = damage
+            if is_followed or last.start.position + at < durable.position:
+                raise _damaged(last, f"damaged at byte {at}")
+            size = file.truncate(at)
+            os.fsync(file.fileno())
+        end = Mark(last.start.position + size, _requests(file, last, size))
+    if end.position < durable.position:
+        raise _missing(folder, end, durable)
+    return last, end
+
+
+def _check_sizes(folder: LogFolder, segments: Sequence[Segment]) -> None:
+    """Raise SourceError if a segment does not end where the next one begins."""
+    for segment, following in pairwise(segments):
+        with suppress(FileNotFoundError):  # released meanwhile
+            end = segment.start.position + os.stat(segment.path).st_size
+            if end != following.start.position:
+                raise _missing(folder, Mark(end), following.start)
+
+
+def _requests(file: io.BufferedIOBase, segment: Segment, size: int) -> int:
+    last = deque(heads(file, 0, size), maxlen=1)
+    return last[0].first + last[0].requests if last else segment.start.requests
+
+
+def _create(folder: LogFolder, start: Mark) -> Segment:
+    segment = Segment.named(folder.path, start)
+    os.close(os.open(segment.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    descriptor = os.open(folder.path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return segment
+
+
+def _write(file: int, data: bytes, at: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        count = os.pwrite(file, rest, at)
+        rest, at = rest[count:], at + count
+
+
+def _missing(folder: LogFolder, end: Mark, expected: Mark) -> SourceError:
+    return SourceError(
+        f"the log in {folder.path} lacks bytes {end.position} to {expected.position}, which were acknowledged",
+        hint="restore its segments from a backup; or start over with fresh=True if these requests may be lost",
+    )
+
+
+def _damaged(segment: Segment, fault: str) -> SourceError:
+    return SourceError(
+        f"{segment.path} is {fault}, in requests that were acknowledged",
+        hint="restore the file from a backup; or start over with fresh=True if these requests may be lost",
+    )

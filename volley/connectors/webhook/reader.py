@@ -1,0 +1,216 @@
+"""Runs a HttpSource: plans what the log has on disk as splits, reads them, and lets committed segments go."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from volley.bad_rows import BadRow, PositionedBatch
+from volley.connectors.webhook.folder import LogFolder, Mark, Segment
+from volley.connectors.webhook.frames import Frame, FrameHead, frames, heads
+from volley.connectors.webhook.rows import Requests
+from volley.connectors.webhook.supervisor import Supervisor
+from volley.errors import SourceError
+from volley.figures import Lag
+from volley.formats.message_rows import MessageRows
+from volley.source import Offset, Reader
+
+__all__ = ["HttpReader"]
+
+_SMALLEST_SPLIT = 4 << 20
+_CHUNK_BYTES = 4 << 20
+
+
+class Piece(NamedTuple):
+    """Frames of one segment.
+
+    Args:
+        segment: The segment.
+        begin: Where they begin in it.
+        end: Where they end.
+    """
+
+    segment: Segment
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class HttpReader(Reader):
+    """Reads a log of requests.
+
+    Args:
+        folder: The log's folder.
+        rows: Decodes requests.
+        schema: The columns.
+        initial: The offset where a new job starts.
+        parallelism: The number of splits that are read at the same time.
+        name: The source's name in metrics.
+        supervisor: Keeps the receiver running; None on executors, and for a source that only reads.
+        limit: The most requests of an epoch; None = all.
+    """
+
+    folder: LogFolder
+    rows: MessageRows
+    schema: pa.Schema
+    initial: Offset
+    parallelism: int
+    name: str
+    supervisor: Supervisor | None
+    limit: int | None
+
+    def initial_offset(self) -> Offset:
+        return self.initial
+
+    def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
+        if failure := self.folder.failure:
+            raise failure
+        begin = self._mark(start)
+        end = self.folder.durable if target is None else self._mark(target)
+        if end < begin:
+            raise SourceError(
+                f"the log in {self.folder.path} ends at request {end.requests}, the checkpoint at {begin.requests}",
+                hint="restore the log from a backup; or start over with fresh=True",
+            )
+        if limit is not None and end.requests - begin.requests > limit:
+            end = self._limited(begin, end, limit)
+        return self._offset(end)
+
+    def splits(self, start: Offset, end: Offset) -> list[list[Piece]]:
+        begin, last = self._mark(start).position, self._mark(end).position
+        size = max(_SMALLEST_SPLIT, (last - begin) / self.parallelism)
+        splits: list[list[Piece]] = []
+        room = 0.0
+        for piece in self._pieces(begin, last, size):
+            if room <= 0:
+                splits.append([])
+                room = size
+            splits[-1].append(piece)
+            room -= piece.end - piece.begin
+        return splits
+
+    def read(self, split: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
+        return self.rows.read(self._requests(split))
+
+    def read_tolerant(self, split: Sequence[Piece]) -> Iterator[PositionedBatch | BadRow]:
+        return self.rows.read_tolerant(self._requests(split))
+
+    def committed(self, offset: Offset) -> None:
+        self.folder.release(self._mark(offset))
+
+    def lag(self, offset: Offset) -> Lag | None:
+        begin, end = self._mark(offset), self.folder.durable
+        segment = self.folder.segment_of(begin.position)
+        if begin >= end or segment is None:
+            return Lag(self.name, rows=0, seconds=0.0)
+        first = next(_heads(segment, begin.position, end.position))
+        return Lag(self.name, rows=end.requests - begin.requests, seconds=max(0.0, time.time() - first.time / 1e6))
+
+    def start(self) -> None:
+        if self.supervisor is None:
+            self.folder.fail(None)
+        else:
+            self.supervisor.start()
+
+    def stop(self) -> None:
+        if self.supervisor is not None:
+            self.supervisor.stop()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The receiver is the driver's, and its settings have secrets.
+        values = {**vars(self), "supervisor": None}
+        return HttpReader, tuple(values[name] for name in self.__dataclass_fields__)
+
+    def _offset(self, mark: Mark) -> Offset:
+        return {"log": self.folder.id, "position": mark.position, "requests": mark.requests}
+
+    def _mark(self, offset: Offset) -> Mark:
+        if offset["log"] != self.folder.id:
+            raise SourceError(
+                f"the log in {self.folder.path} is another one than the checkpoint's",
+                hint="restore the log from a backup; or start over with fresh=True",
+            )
+        return Mark(offset["position"], offset["requests"])
+
+    def _limited(self, begin: Mark, end: Mark, limit: int) -> Mark:
+        """Return the last end of a frame within the limit, or that of the first frame."""
+        mark = begin
+        for segment, first, last in self._ranges(begin.position, end.position):
+            for head in _heads(segment, first, last):
+                requests = head.first + head.requests
+                if mark != begin and requests - begin.requests > limit:
+                    return mark
+                mark = Mark(segment.start.position + head.end, requests)
+        return mark
+
+    def _pieces(self, begin: int, end: int, size: float) -> Iterator[Piece]:
+        """Yield the frames between two positions in pieces of about this size."""
+        for segment, first, last in self._ranges(begin, end):
+            start = first - segment.start.position
+            stop = last - segment.start.position
+            if os.path.exists(segment.path) and stop - start > size:
+                for head in _heads(segment, first, last):
+                    if head.end - start >= size:
+                        yield Piece(segment, start, head.end)
+                        start = head.end
+            if start < stop:
+                yield Piece(segment, start, stop)
+
+    def _ranges(self, begin: int, end: int) -> Iterator[tuple[Segment, int, int]]:
+        """Yield each segment between two positions, and the positions in it."""
+        segments = self.folder.segments()
+        if begin < end and (not segments or segments[0].start.position > begin):
+            # Released: an epoch that all sinks have is planned again, but not read.
+            first = min(end, segments[0].start.position) if segments else end
+            yield Segment.named(self.folder.path, Mark(begin)), begin, first
+            begin = first
+        starts = [segment.start.position for segment in segments]
+        for segment, following in zip(segments, [*starts[1:], end], strict=True):
+            first, last = max(begin, segment.start.position), min(end, following)
+            if first < last:
+                yield segment, first, last
+
+    def _requests(self, split: Sequence[Piece]) -> Iterator[Requests]:
+        chunk: list[Frame] = []
+        size = 0
+        for frame in _frames(split):
+            chunk.append(frame)
+            size += frame.head.end - frame.head.position
+            if size >= _CHUNK_BYTES:
+                yield Requests.of(chunk)
+                chunk, size = [], 0
+        if chunk:
+            yield Requests.of(chunk)
+
+
+def _heads(segment: Segment, begin: int, end: int) -> Iterator[FrameHead]:
+    start = segment.start.position
+    try:
+        with open(segment.path, "rb") as file:
+            yield from heads(file, begin - start, end - start)
+    except ValueError as error:
+        raise _unreadable(segment, str(error)) from error
+
+
+def _frames(split: Sequence[Piece]) -> Iterator[Frame]:
+    for segment, begin, end in split:
+        try:
+            with open(segment.path, "rb") as file:
+                yield from frames(file, begin, end)
+        except ValueError as error:
+            raise _unreadable(segment, str(error)) from error
+        except FileNotFoundError as error:
+            raise _unreadable(segment, "gone") from error
+
+
+def _unreadable(segment: Segment, fault: str) -> SourceError:
+    return SourceError(
+        f"{segment.path} is {fault}",
+        hint="executors need the log's folder on a disk that they share with the driver; restore a file that was "
+        "damaged or deleted from a backup; segments of epochs that every sink has are deleted",
+    )

@@ -1,0 +1,235 @@
+"""Answers requests: checks who sent them, puts them into the log, and says so when they are on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+import zlib
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from volley.connectors.webhook.answers import Refused, answer, stored
+from volley.connectors.webhook.auth import BearerAuth, HmacAuth
+from volley.connectors.webhook.batches import BatchWriter
+from volley.connectors.webhook.folder import LogFolder
+from volley.connectors.webhook.frames import Entry
+from volley.connectors.webhook.keys import json_key, json_path
+from volley.connectors.webhook.limits import Connections, RateLimit
+from volley.connectors.webhook.settings import ReceiverSettings
+from volley.connectors.webhook.signatures import verifier
+from volley.errors import SourceError
+
+__all__ = ["Server"]
+
+_MOST_WAITING_BYTES = 64 << 20
+_LONGEST_KEY = 1024
+_GZIP = 16 + zlib.MAX_WBITS
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Server:
+    """Answers the requests of all connections.
+
+    Attributes:
+        connections: The server to run with aiohttp.
+
+    Args:
+        settings: The settings.
+        writer: Writes requests.
+    """
+
+    def __init__(self, settings: ReceiverSettings, writer: BatchWriter) -> None:
+        self._settings = settings
+        self._path = settings.path
+        self._writer = writer
+        self._folder = LogFolder(settings.folder)
+        self._verify = verifier(settings.auth)
+        self._is_early = isinstance(settings.auth, BearerAuth)
+        self._is_slack = isinstance(settings.auth, HmacAuth) and settings.auth.scheme == "slack"
+        place, _, rest = (settings.idempotency or "").partition(":")
+        self._key_header = rest if place == "header" else None
+        self._key_path = json_path(rest) if place == "json" else None
+        self._rate = None if settings.max_rate is None else RateLimit(settings.max_rate)
+        self._released = self._folder.released.position
+        self._waiting = self._waiting_bytes = 0
+        self._most_bytes = max(_MOST_WAITING_BYTES, 4 * settings.max_body)
+        self._stopping = False
+        self.connections = Connections(
+            self._handle,
+            settings.max_connections,
+            settings.timeout,
+            access_log=None,
+            auto_decompress=False,
+            keepalive_timeout=settings.timeout,
+        )
+
+    async def watch(self) -> None:
+        """Look every half second how much the job has committed, and close connections that wait too long."""
+        while True:
+            self._released = self._folder.released.position
+            self.connections.close_expired()
+            await asyncio.sleep(0.5)
+
+    def stop(self) -> None:
+        """Refuse further requests; those that wait for the disk get their answer."""
+        self._stopping = True
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = request.protocol
+        self.connections.busy(connection)
+        self._waiting += 1
+        try:
+            return await self._respond(request)
+        except Refused as refusal:
+            return refusal.answer()
+        finally:
+            self._waiting -= 1
+            self.connections.idle(connection)
+
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.raw_path
+        if path != self._path and path.partition("?")[0] != self._path:
+            return self._probe(request.path)
+        if request.method != "POST":
+            raise Refused(405, "send requests with POST", Allow="POST")
+        self._check_load(request)
+        headers = request.headers
+        if self._is_early:
+            self._check_sender(headers, b"")
+        sent = await self._body(request)
+        try:
+            if not self._is_early:
+                self._check_sender(headers, sent)
+            body = self._decompressed(headers, sent)
+            if self._is_slack and (challenge := _challenge(body)):
+                return answer(200, challenge=challenge)
+            return await self._store(request, Entry(self._key(headers, body), self._kept(headers), body))
+        finally:
+            self._waiting_bytes -= len(sent)
+
+    def _probe(self, path: str) -> web.Response:
+        if path not in ("/healthz", "/readyz"):
+            raise Refused(404, "no such path")
+        busy = self._busy() if path == "/readyz" else None
+        return answer(503, {"Retry-After": "5"}, error=busy) if busy else answer(200)
+
+    def _busy(self) -> str | None:
+        """Return why no request is taken; None if they are."""
+        if self._stopping:
+            return "the receiver stops"
+        if self._waiting > self._settings.max_waiting or self._waiting_bytes > self._most_bytes:
+            return "too many requests wait for the disk"
+        if self._writer.log.end.position - self._released >= self._settings.max_staged:
+            return "too many bytes wait for the job"
+        return None
+
+    def _check_load(self, request: web.BaseRequest) -> None:
+        if busy := self._busy():
+            raise Refused(503, busy, Retry_After="5")
+        if self._rate and (seconds := self._rate.wait(request.remote or "", time.monotonic())):
+            raise Refused(429, "too many requests of this address", Retry_After=str(math.ceil(seconds)))
+
+    def _check_sender(self, headers: Mapping[str, str], body: bytes) -> None:
+        if refusal := self._verify(headers, body, time.time()):
+            raise Refused(401, refusal)
+
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        """Return the body as it was sent; its bytes count as waiting."""
+        if (request.content_length or 0) > self._settings.max_body:
+            raise self._too_large()
+        if request.content.is_eof():
+            return await self._read(request)
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            request.transport.write(_CONTINUE)  # type: ignore[union-attr]
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                return await self._read(request)
+        except TimeoutError as error:
+            raise Refused(408, "the body did not come in time", Connection="close") from error
+
+    async def _read(self, request: web.BaseRequest) -> bytes:
+        content, chunks, size = request.content, [], 0
+        try:
+            while chunk := await content.readany():
+                chunks.append(chunk)
+                size += len(chunk)
+                self._waiting_bytes += len(chunk)
+                if size > self._settings.max_body:
+                    raise self._too_large()
+                if self._waiting_bytes > self._most_bytes:
+                    raise Refused(503, "too many requests wait for the disk", Retry_After="5", Connection="close")
+        except BaseException:
+            self._waiting_bytes -= size
+            raise
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def _decompressed(self, headers: Mapping[str, str], body: bytes) -> bytes:
+        encoding = headers.get("Content-Encoding", "identity").lower()
+        if encoding == "identity":
+            return body
+        if encoding != "gzip":
+            raise Refused(415, "the only Content-Encoding is gzip", Accept_Encoding="gzip")
+        try:
+            # Stops at the limit, whatever the body would grow to.
+            decompressor = zlib.decompressobj(_GZIP)
+            body = decompressor.decompress(body, self._settings.max_body + 1)
+        except zlib.error as error:
+            raise Refused(400, "the body is not gzip") from error
+        if len(body) > self._settings.max_body:
+            raise self._too_large()
+        if not decompressor.eof:
+            raise Refused(400, "the body's gzip is cut off")
+        return body
+
+    def _too_large(self) -> Refused:
+        return Refused(413, f"the body is larger than {self._settings.max_body} bytes", Connection="close")
+
+    def _key(self, headers: Mapping[str, str], body: bytes) -> bytes:
+        if self._key_header is not None:
+            key = headers.get(self._key_header)
+        elif self._key_path is not None:
+            try:
+                key = json_key(body, self._key_path)
+            except ValueError as error:
+                raise Refused(400, f"the body is not JSON: {error}") from error
+        else:
+            return b""
+        encoded = (key or "").encode(errors="surrogateescape")
+        if not 0 < len(encoded) <= _LONGEST_KEY:
+            raise Refused(400, f"no idempotency key of 1 to {_LONGEST_KEY} bytes in {self._settings.idempotency}")
+        return encoded
+
+    def _kept(self, headers: Mapping[str, str]) -> bytes:
+        names = self._settings.headers
+        return json.dumps([headers.get(name) for name in names]).encode() if names else b""
+
+    async def _store(self, request: web.BaseRequest, entry: Entry) -> web.StreamResponse:
+        if entry.key:
+            added = self._writer.add_once(entry)
+            if added is None:
+                raise Refused(409, "a request with this key had another body")
+            batch, number, is_duplicate = added
+        else:
+            (batch, number), is_duplicate = self._writer.add(entry), False
+        try:
+            await batch.done
+        except (OSError, SourceError) as error:
+            raise Refused(503, "the request can't be stored", Retry_After="10") from error
+        if batch.faults and number in batch.faults:
+            raise Refused(400, batch.faults[number])
+        return answer(200, status="duplicate") if is_duplicate else stored(request)
+
+
+def _challenge(body: bytes) -> str | None:
+    """Return what Slack wants back when it checks a URL; None if this is another request."""
+    if b'"url_verification"' not in body:
+        return None
+    try:
+        event = json.loads(body)
+    except ValueError:
+        return None
+    is_check = isinstance(event, dict) and event.get("type") == "url_verification"
+    return str(event.get("challenge")) if is_check else None

@@ -1,0 +1,188 @@
+"""HttpSource: receives webhooks, and answers them when they are on disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
+
+from volley.checks import Duration, count, duration, flag, keep, of_type, one_of, optional, path, seconds, size, text
+from volley.connectors.webhook import settings
+from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
+from volley.errors import ConfigError
+from volley.secrets import redacted_repr
+from volley.source import Reader, Source, SourceContext
+from volley.storage.paths import absolute
+from volley.storage.remembered import read_or_create
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from volley.formats.message_rows import MessageRows
+    from volley.types.names import SchemaLike
+
+__all__ = ["HttpSource"]
+
+_AUTH_HINT = 'for example HmacAuth("github", secret), or BearerAuth(token)'
+
+
+@dataclass(frozen=True, repr=False)
+class HttpSource(Source):
+    """Receives HTTP requests (POST), each of which is a row, and answers 202 once the request is on disk.
+
+    Requests are received by a process of its own, as long as the job runs; also while the catalog or Spark can't be
+    reached. They are kept in a log on the driver's disk until every sink has committed them.
+
+    Args:
+        port: The TCP port; 0 = a free one.
+        path: The path of requests. ``/healthz`` answers 200, ``/readyz`` 503 while requests are refused.
+        schema: For JSON, the columns: a text such as ``"id long, name string"``, a dict of names and types, a
+            dataclass, a pydantic model or a `pyarrow.Schema`; missing fields are null.
+        value_format: The format of bodies. ``"json"`` (the default): an object, its fields are the columns.
+            ``"string"``: text, in the column ``value``. ``"raw"``: bytes, in the column ``value``.
+        include: The parts of a request to add as columns: ``"key"`` (the idempotency key) as ``http_key``,
+            ``"received_at"`` as ``http_received_at``.
+        header_columns: Columns to add, with the headers that they have: ``{"event": "X-GitHub-Event"}``.
+        on_unknown: What to do with JSON fields that the schema lacks: ``"ignore"`` them (the default), ``"keep"`` them
+            as JSON in the column ``http_unknown``, or ``"fail"``: the body is bad.
+        on_bad: What to do with a body that does not fit the format and schema: ``"reject"`` it with status 400 (the
+            default), or store it and send it to the sink's ``"dead_letter"``.
+        auth: Who may send: `HmacAuth` or `BearerAuth`; others get 401. None = everyone who reaches the port.
+        idempotency: Where a request's key is: ``"header:Idempotency-Key"``, or ``"json:$.event.id"``. A repeated
+            request gets 200 and is stored once; another body under a known key gets 409; without a key 400. None = each
+            request is stored.
+        remember_keys: How long keys are known, at least: a timedelta, seconds or a text such as ``"7d"``.
+        host: The address to listen at; ``"0.0.0.0"`` = all of this machine.
+        tls: The files for HTTPS, also for client certificates; None = HTTP.
+        max_body: The largest body, also after decompression (gzip), in bytes or a text such as ``"1MB"``; a larger one
+            gets 413.
+        max_waiting: The most requests at a time; more get 503.
+        max_staged: The most bytes that wait for the job, in bytes or a text; then requests get 503.
+        max_connections: The most connections; more get 503.
+        max_rate: The most requests a second from one address; more get 429. None = no limit.
+        timeout: How long a connection may take for a request's headers, for its body, and between two requests.
+        max_requests_per_epoch: The most requests per epoch, or those of one write if they are more; None = all.
+        folder: The folder of the log, on a disk that the driver and all executors share; None = in the checkpoint,
+            which is on a local disk then.
+        bounded: True: receive nothing, read the requests that are in the log, then stop. False: keep receiving.
+
+    Raises:
+        ConfigError: If a setting is wrong.
+
+    Example:
+        >>> HttpSource(8080, "/github", schema="action string", auth=HmacAuth("github", "secret"))
+        HttpSource(path='/github', schema='action string', auth='***')
+    """
+
+    port: int = 8080
+    path: str = "/events"
+    schema: SchemaLike | None = None
+    value_format: Literal["json", "string", "raw"] = "json"
+    include: Sequence[str] = ()
+    header_columns: Mapping[str, str] = field(default_factory=dict, hash=False)
+    on_unknown: Literal["ignore", "keep", "fail"] = "ignore"
+    on_bad: Literal["reject", "dead_letter"] = "reject"
+    auth: HmacAuth | BearerAuth | None = None
+    idempotency: str | None = None
+    remember_keys: Duration = timedelta(days=7)
+    host: str = "127.0.0.1"
+    tls: ServerTls | None = None
+    max_body: int | str = 1 << 20
+    max_waiting: int = 10_000
+    max_staged: int | str = 10 << 30
+    max_connections: int = 10_000
+    max_rate: int | None = None
+    timeout: Duration = timedelta(seconds=30)
+    max_requests_per_epoch: int | None = None
+    folder: str | None = None
+    bounded: bool = False
+
+    def __post_init__(self) -> None:
+        keep(self, port=settings.check_port, path=settings.check_path, host=text, bounded=flag)
+        keep(self, value_format=one_of(("json", "string", "raw")), on_unknown=one_of(("ignore", "keep", "fail")))
+        keep(self, on_bad=one_of(("reject", "dead_letter")), include=settings.check_include)
+        keep(self, idempotency=settings.check_idempotency, remember_keys=duration, timeout=duration)
+        keep(self, max_body=size, max_staged=size, max_waiting=count, max_connections=count)
+        keep(self, max_rate=optional(count), max_requests_per_epoch=optional(count), folder=optional(path))
+        keep(self, tls=optional(of_type(ServerTls, 'ServerTls("server.pem", "server.key")')))
+        if not isinstance(self.auth, HmacAuth | BearerAuth | None):
+            raise ConfigError("auth is of another type", hint=_AUTH_HINT)
+        object.__setattr__(self, "schema", settings.value_schema(self.value_format, self.schema))
+        settings.check_columns(self.value_format, self.schema, self.on_unknown, self.include, self.header_columns)
+        if "key" in self.include and self.idempotency is None:
+            raise ConfigError("include has the key, and requests have none", hint='idempotency="header:…"')
+
+    @property
+    def identity(self) -> str:
+        return f"http:{self.path}"
+
+    def preview(self, context: SourceContext) -> pa.Schema:
+        return self._rows().schema
+
+    def open(self, context: SourceContext) -> Reader:
+        from volley.connectors.webhook.folder import LogFolder
+        from volley.connectors.webhook.reader import HttpReader
+        from volley.connectors.webhook.supervisor import Supervisor
+
+        folder = LogFolder(_local(self.folder or f"{context.state}/log"))
+        rows = self._rows()
+
+        def first() -> bytes:
+            return json.dumps({"log": folder.id, **asdict(folder.released)}).encode()
+
+        return HttpReader(
+            folder=folder,
+            rows=rows,
+            schema=rows.schema,
+            initial=read_or_create(f"{context.state}/initial-offset.json", first, json.loads),
+            parallelism=context.parallelism,
+            limit=self.max_requests_per_epoch,
+            name=self.path,
+            supervisor=None if self.bounded else Supervisor(self._receiver(folder.path, rows)),
+        )
+
+    def __repr__(self) -> str:
+        return redacted_repr(self)
+
+    def _rows(self) -> MessageRows:
+        from volley.connectors.webhook.rows import decoder_of, rows_of
+
+        decoder = decoder_of(self.value_format, self.schema, self.on_unknown)
+        return rows_of(decoder, self.include, list(self.header_columns))
+
+    def _receiver(self, folder: str, rows: MessageRows) -> settings.ReceiverSettings:
+        checks_bodies = self.on_bad == "reject" and self.value_format != "raw"
+        return settings.ReceiverSettings(
+            folder=folder,
+            host=self.host,
+            port=self.port,
+            path=self.path,
+            auth=self.auth,
+            tls=self.tls,
+            idempotency=self.idempotency,
+            headers=tuple(self.header_columns.values()),
+            remember_keys=seconds("remember_keys", self.remember_keys),
+            max_body=size("max_body", self.max_body),
+            max_waiting=self.max_waiting,
+            max_staged=size("max_staged", self.max_staged),
+            max_connections=self.max_connections,
+            max_rate=self.max_rate,
+            timeout=seconds("timeout", self.timeout),
+            decoder=rows.decoder if checks_bodies else None,
+        )
+
+
+def _local(folder: str) -> str:
+    """Return the folder's path.
+
+    Raises:
+        ConfigError: If it is not on a local disk, where a write can be forced to disk.
+    """
+    folder = absolute(folder)
+    if "://" in folder:
+        raise ConfigError(
+            f"requests can't be kept in {folder}, which is no local disk", hint='folder="/var/lib/volley/events"'
+        )
+    return folder
