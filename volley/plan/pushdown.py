@@ -57,9 +57,6 @@ def used_columns(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str
         match step:
             case nodes.Select():
                 return frozenset().union(*map(column_names, step.columns))
-            case nodes.Aggregate(windowing=None):
-                values = (aggregation.value for _, aggregation in step.aggregates if aggregation.value is not None)
-                return frozenset().union(*map(column_names, (*step.keys, *values)))
             case nodes.Filter() | nodes.Rest():
                 own = frozenset(column_names(step.predicate))
             case nodes.WithColumns():
