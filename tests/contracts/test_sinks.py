@@ -31,7 +31,7 @@ from volley import (
     concat_str,
 )
 from volley.epoch import WriteResult
-from volley.formats.files import FileFormat
+from volley.formats.files import WrittenFormat
 from volley.sink import Sink, SinkContext
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
@@ -63,7 +63,7 @@ class Case:
         return self.sink.open(SinkContext("job", SCHEMA, Metrics(), state=self.state))
 
 
-def files(format: FileFormat, folder: Path) -> Case:
+def files(format: WrittenFormat, folder: Path) -> Case:
     def visible() -> list[int]:
         context = SourceContext(str(folder.parent / uuid.uuid4().hex))
         source = FileSource(folder, format=format, schema=SCHEMA).open(context)

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow import orc
 from pyiceberg.table import Table
 from pyspark import cloudpickle
 
@@ -99,6 +101,21 @@ def webhook(folder: Path) -> Source:
     return source
 
 
+def orc_files(folder: Path) -> Source:
+    for number, piece in enumerate(PIECES):
+        orc.write_table(pa.Table.from_pylist(piece, SCHEMA), folder / f"{number}.orc")
+    return FileSource(folder, format="orc", schema=SCHEMA)
+
+
+def avro_files(folder: Path) -> Source:
+    fields = [{"name": name, "type": ["null", of]} for name, of in (("id", "long"), ("name", "string"))]
+    schema = fastavro.parse_schema({"type": "record", "name": "event", "fields": fields})
+    for number, piece in enumerate(PIECES):
+        with (folder / f"{number}.avro").open("wb") as file:
+            fastavro.writer(file, schema, piece)
+    return FileSource(f"{folder}/*.avro")
+
+
 def table(folder: Path) -> tuple[TableRef, Table]:
     """A table with a snapshot of one file for each piece, after one without rows."""
     ref = TableRef("db", "events", IcebergStorage.Local(str(folder)))
@@ -130,6 +147,8 @@ CASES = {
     "csv-in-parts": Case(csv_files_in_parts, len(PIECES)),
     "webhook": Case(webhook, len(ROWS)),
     "parquet": Case(parquet_files, len(PIECES)),
+    "orc": Case(orc_files, len(PIECES)),
+    "avro": Case(avro_files, len(PIECES)),
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from volley import ConfigError, Epoch, FileSink, FileSource, Metrics, SchemaMismatchError, SourceContext, StorageError
 from volley.formats import encoders
-from volley.formats.files import FileFormat
+from volley.formats.files import WrittenFormat
 from volley.sink import SinkContext
 
 EPOCH = Epoch("0123456789abcdef", 12)
@@ -46,7 +46,7 @@ def written(sink: FileSink, table: pa.Table) -> None:
     committer.commit(EPOCH, [task.close()])
 
 
-def read_back(folder: Path, format: FileFormat, schema: pa.Schema) -> list[dict[str, Any]]:
+def read_back(folder: Path, format: WrittenFormat, schema: pa.Schema) -> list[dict[str, Any]]:
     source = FileSource(folder, format=format, schema=schema).open(SourceContext(f"{folder}-state"))
     splits = source.splits({"files": 0}, source.latest_offset({"files": 0}, None, None))
     return [row for split in splits for batch in source.read(split) for row in batch.to_pylist()]
@@ -60,7 +60,7 @@ def read_back(folder: Path, format: FileFormat, schema: pa.Schema) -> list[dict[
         *(("parquet", table) for table in (MAP, BYTES)),
     ],
 )
-def test_what_is_written_is_read_back(tmp_path: Path, format: FileFormat, table: pa.Table) -> None:
+def test_what_is_written_is_read_back(tmp_path: Path, format: WrittenFormat, table: pa.Table) -> None:
     folder = tmp_path / "out"
     written(FileSink(folder, format=format), table)
     assert [path.name for path in folder.glob("0*")] == [f"01234567-epoch-000012-00003.{format}"]
@@ -78,7 +78,7 @@ def test_maps_are_json_objects(tmp_path: Path) -> None:
     [("csv", NESTED, ["'l'", "'p'"]), ("csv", BYTES, ["'raw'"]), ("json", BYTES, ["'raw'"]), ("csv", MAP, ["'m'"])],
 )
 def test_columns_that_a_format_can_not_hold(
-    tmp_path: Path, format: FileFormat, table: pa.Table, named: list[str]
+    tmp_path: Path, format: WrittenFormat, table: pa.Table, named: list[str]
 ) -> None:
     with pytest.raises(SchemaMismatchError, match=f"{format} files can't hold") as caught:
         written(FileSink(tmp_path / "out", format=format), table)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from volley import (
     ConfigError,
+    Environment,
     Epoch,
     FileSink,
     FileSource,
@@ -536,3 +537,28 @@ def test_file_systems_that_are_not_there(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(MissingDependencyError, match=r"abfs://") as missing:
         opened("abfs://b/in", tmp_path)
     assert missing.value.hint == 'pip install "volley-stream[azure]"'
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_text_in_another_encoding(compressed: bool, tmp_path: Path) -> None:
+    rows = [{"id": 1, "name": "Ärger"}, {"id": 2, "name": "5 €, „so“"}]
+    pack_bytes = gzip.compress if compressed else bytes
+    ending = ".gz" if compressed else ""
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (tmp_path / f"a.json{ending}").write_bytes(pack_bytes(lines.encode("cp1252")))
+    (tmp_path / f"a.csv{ending}").write_bytes(pack_bytes("id;name\n1;Ärger\n2;5 €, „so“\n".encode("utf-16")))
+    for name, options in (("json", {"encoding": "cp1252"}), ("csv", {"encoding": "utf-16", "delimiter": ";"})):
+        source = FileSource(tmp_path / f"a.{name}{ending}", options=options)
+        assert Environment().from_source(source).to_arrow().to_pylist() == rows
+    # In UTF-16 a line's end is two bytes: such a file is not cut.
+    assert not FORMATS["csv"].divides("a.csv", {"encoding": "utf-16", "newlines_in_values": False})
+    assert not FORMATS["json"].divides("a.json", {"encoding": "utf-16"})
+
+
+def test_bytes_of_no_encoding_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"id,name\n1,\x81\n")
+    with pytest.raises(SourceError, match=r"a\.csv is not in the encoding 'cp1252'") as caught:
+        Environment().from_source(FileSource(tmp_path / "a.csv", options={"encoding": "cp1252"})).to_arrow()
+    assert "encoding" in str(caught.value.hint)
+    with pytest.raises(ConfigError, match="encoding 'klingon' is unknown"):
+        FileSource(tmp_path / "a.csv", options={"encoding": "klingon"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -16,7 +16,7 @@ from volley.formats.messages import Values
 from volley.formats.schema_registry import Registry
 from volley.types.arrow import canonical_schema
 
-__all__ = ["AvroValues", "avro_columns"]
+__all__ = ["AvroValues", "avro_columns", "file_reader"]
 
 _PLAIN = {
     "null": "null",
@@ -102,6 +102,17 @@ def avro_columns(text: str) -> pa.Schema:
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise ConfigError("the Avro schema is not a record", hint="wrap it into one")
     return canonical_schema(pa.schema(_Types().record(schema)))
+
+
+def file_reader(stream: Any) -> tuple[str, Iterator[dict[str, Any]]]:
+    """Return the schema of an Avro file, as JSON, and its records.
+
+    Args:
+        stream: The open file.
+    """
+    text = _fastavro().reader(stream).metadata["avro.schema"]
+    stream.seek(0)
+    return text, _fastavro().reader(stream, _parsed(text))
 
 
 class _Types:

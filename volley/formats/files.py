@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
     Read: TypeAlias = Callable[[InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[pa.RecordBatch]]
 
-__all__ = ["FORMATS", "FileFormat", "Files", "Format", "FormatReader", "format_of"]
+__all__ = ["FORMATS", "FileFormat", "Files", "Format", "FormatReader", "WrittenFormat", "format_of"]
 
-FileFormat = Literal["json", "csv", "parquet"]
+FileFormat = Literal["json", "csv", "parquet", "orc", "avro"]
+WrittenFormat = Literal["json", "csv", "parquet"]
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
@@ -110,18 +111,32 @@ def format_of(path: str) -> str | None:
     return next((name for name, file_format in FORMATS.items() if path.endswith(file_format.extensions)), None)
 
 
+def _is_utf8(options: Mapping[str, Any]) -> bool:
+    """Return True if text can be cut at line ends: in UTF-8, no other character has the byte of one."""
+    return "encoding" not in options
+
+
 def _has_no_newlines_in_values(options: Mapping[str, Any]) -> bool:
     """Return True if CSV can be cut at any line end: only a read from the start shows which ones are quoted."""
-    return options.get("newlines_in_values", True) is False
+    return options.get("newlines_in_values", True) is False and _is_utf8(options)
 
 
 FORMATS = {
-    "json": Format(extensions=(".json", ".jsonl", ".ndjson"), module="volley.formats.json_lines"),
+    "json": Format(
+        extensions=(".json", ".jsonl", ".ndjson"),
+        module="volley.formats.json_lines",
+        options=("encoding",),
+        is_divisible=_is_utf8,
+    ),
     "csv": Format(
         extensions=(".csv",),
         module="volley.formats.csv_salvage",
-        options=("header", "delimiter", "null_values", "newlines_in_values"),
+        options=("header", "delimiter", "null_values", "newlines_in_values", "encoding"),
         is_divisible=_has_no_newlines_in_values,
     ),
     "parquet": Format(extensions=(".parquet",), module="volley.formats.parquet", is_text=False),
+    "orc": Format(extensions=(".orc",), module="volley.formats.orc", is_text=False),
+    "avro": Format(
+        extensions=(".avro",), module="volley.formats.avro_files", is_divisible=lambda options: False, is_text=False
+    ),
 }

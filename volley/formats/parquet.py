@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from volley.arrow.batches import conform
-from volley.arrow.bisect import process_or_bisect
-from volley.arrow.python_values import bad_row
 from volley.bad_rows import BadRow, PositionedBatch
 from volley.errors import SourceError
 from volley.formats.files import FormatReader
+from volley.formats.fitting import fitting, strict
 from volley.formats.input_file import LARGEST_VALUE, InputFile
 from volley.formats.parquet_footer import (
     BYTE_ARRAY,
@@ -67,22 +66,14 @@ def read(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the row groups of a part; only the schema's columns are read."""
-    return _strict(_rows(file, schema, part, dictionaries=False))
+    return strict(_rows(file, schema, part, dictionaries=False))
 
 
 def read_encoded(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the same rows; a column with a small dictionary stays dictionary-encoded."""
-    return _strict(_rows(file, schema, part, dictionaries=True))
-
-
-def _strict(rows: Iterator[PositionedBatch | BadRow]) -> Iterator[pa.RecordBatch]:
-    for item in rows:
-        if isinstance(item, BadRow):
-            hint = "mend the file, or declare a schema that fits it"
-            raise SourceError(f"{item.position}: {item.error}", hint=hint)
-        yield item.batch
+    return strict(_rows(file, schema, part, dictionaries=True))
 
 
 def read_tolerant(
@@ -96,26 +87,11 @@ def _rows(
     file: InputFile, schema: pa.Schema, part: tuple[int, int], dictionaries: bool
 ) -> Iterator[PositionedBatch | BadRow]:
     for batch, before in _batches(file, schema, part, dictionaries):
-        # A type that no value of fits is an error of the file, not of a row.
-        file.conform(batch.slice(0, 0), schema)
-        yield from _fitting(file, batch, schema, before, dictionaries)
+        yield from fitting(file, batch, schema, partial(_position, file, before), dictionaries)
 
 
-def _fitting(
-    file: InputFile, batch: pa.RecordBatch, schema: pa.Schema, before: int, dictionaries: bool
-) -> Iterator[PositionedBatch | BadRow]:
-    def attempt(start: int, end: int) -> PositionedBatch | BadRow:
-        rows = conform(batch.slice(start, end - start), schema, dictionaries)
-        return PositionedBatch(rows, lambda row: position(start + row))
-
-    def single(row: int, error: Exception) -> BadRow:
-        assert isinstance(error, SourceError)
-        return bad_row(batch, row, error.message, position(row))
-
-    def position(row: int) -> str:
-        return f"{file.name}, row {before + row + 1}"
-
-    return process_or_bisect(batch.num_rows, attempt, single, (SourceError,))
+def _position(file: InputFile, before: int, row: int) -> str:
+    return f"{file.name}, row {before + row + 1}"
 
 
 def _batches(

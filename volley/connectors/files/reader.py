@@ -91,6 +91,8 @@ class FileReader(Reader):
                 yield from read(_input_file(self.files, logged), self.schema, part, self.files.options)
             except OSError as error:
                 raise _unreadable(logged.path, error) from redacted(error)
+            except UnicodeDecodeError as error:
+                raise _misencoded(self.files, logged.path, error) from error
 
 
 def preview(files: Files, context: SourceContext) -> pa.Schema | None:
@@ -180,6 +182,8 @@ def _schema_of(files: Files, logged: LoggedFile) -> pa.Schema | None:
         return canonical_schema(schema) if schema else None
     except OSError as error:
         raise _unreadable(logged.path, error) from redacted(error)
+    except UnicodeDecodeError as error:
+        raise _misencoded(files, logged.path, error) from error
     except VolleyError as error:
         if logged.path in error.message:
             raise
@@ -203,9 +207,18 @@ def _input_file(files: Files, logged: LoggedFile) -> InputFile:
     def opened() -> Iterator[Any]:
         with storage.open(logged.path, "rb") as file:
             compression = FORMATS[files.format].compression(logged.path)
-            yield file if compression is None else pa.input_stream(file, compression=compression)
+            text = file if compression is None else pa.input_stream(file, compression=compression)
+            encoding = files.options.get("encoding")
+            yield text if encoding is None else pa.transcoding_input_stream(pa.input_stream(text), encoding, "utf8")
 
     return InputFile(logged.path, size, opened)
+
+
+def _misencoded(files: Files, path: str, error: UnicodeDecodeError) -> SourceError:
+    encoding = files.options.get("encoding", error.encoding)
+    return SourceError(
+        f"{redact_uri(path)} is not in the encoding {encoding!r}: {error.reason}", hint='options={"encoding": …}'
+    )
 
 
 def _unreadable(path: str, error: Exception) -> SourceError:

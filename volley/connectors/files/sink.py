@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from volley.checks import keep, mapping, one_of, path
 from volley.connectors.files.committer import FileCommitter
 from volley.formats.encoders import ENCODERS, check_columns
-from volley.formats.files import FileFormat
+from volley.formats.files import WrittenFormat
 from volley.secrets import redact_uri, redacted_repr
 from volley.sink import Committer, Sink, SinkContext
 from volley.storage.paths import absolute
@@ -43,7 +43,7 @@ class FileSink(Sink):
     worker_modules: ClassVar[tuple[str, ...]] = ("volley.connectors.files.committer",)
 
     path: str | os.PathLike[str]
-    format: FileFormat = "parquet"
+    format: WrittenFormat = "parquet"
     storage_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:

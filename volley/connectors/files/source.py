@@ -1,7 +1,8 @@
-"""FileSource: reads JSON lines, CSV or Parquet files on any fsspec storage, and new files as they arrive."""
+"""FileSource: reads JSON lines, CSV, Parquet, ORC or Avro files on any fsspec storage, and new files as they arrive."""
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Mapping
@@ -36,8 +37,8 @@ class FileSource(Source):
             (``s3://bucket/in/*.json``). Links and names that start with ``.`` or ``_`` or end in ``.tmp`` or ``.crc``
             are left out. A missing path is an error, and in a bounded source a path that matches no file; an empty
             folder is not.
-        format: ``"json"`` (one object per line), ``"csv"`` or ``"parquet"``; None = by the path's extension. JSON and
-            CSV files may be compressed: .gz, .bz2, .zst.
+        format: ``"json"`` (one object per line), ``"csv"``, ``"parquet"``, ``"orc"`` or ``"avro"`` (needs fastavro, of
+            the extra `kafka`); None = by the path's extension. JSON and CSV files may be compressed: .gz, .bz2, .zst.
         schema: The columns: a text such as ``"id long, name string"``, a dict of names and types, a dataclass, a
             pydantic model or a `pyarrow.Schema`. Missing columns are null, others are ignored. None = infer it from
             the first file with rows, once for a checkpoint's life; declaring it is safer.
@@ -49,6 +50,7 @@ class FileSource(Source):
         options: Options of CSV: ``{"header": False, "delimiter": ";", "null_values": ["NA"]}``. A field is null if
             it is empty without quotes, or one of `null_values` (default: none), in columns of any type.
             ``{"newlines_in_values": False}`` declares that no value has a newline: large files are read in parts.
+            Of JSON and CSV: ``{"encoding": "latin-1"}``, one of Python's encodings; without it files are in UTF-8.
         storage_options: Options of the fsspec file system; secrets in them are never shown.
 
     Raises:
@@ -123,6 +125,8 @@ def _check_options(format: str, options: Mapping[str, Any]) -> None:
     for option in options:
         if option not in known:
             raise ConfigError(f"{format} files have no option {option!r}", hint=near(option, known))
+    if "encoding" in options:
+        _check_encoding(options["encoding"])
     delimiter = options.get("delimiter", ",")
     if not isinstance(delimiter, str) or len(delimiter) != 1:
         raise ConfigError(f"delimiter {delimiter!r} is not one character", hint='for example ";" or "\\t"')
@@ -131,3 +135,10 @@ def _check_options(format: str, options: Mapping[str, Any]) -> None:
     nulls = options.get("null_values", [])
     if not isinstance(nulls, list | tuple) or not all(isinstance(text, str) for text in nulls):
         raise ConfigError(f"null_values {nulls!r} is not a list of texts", hint='for example ["NA", "NULL"]')
+
+
+def _check_encoding(encoding: object) -> None:
+    try:
+        codecs.lookup(str(encoding))
+    except LookupError as error:
+        raise ConfigError(f"encoding {encoding!r} is unknown", hint='one of Python\'s, such as "latin-1"') from error

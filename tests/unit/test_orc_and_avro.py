@@ -1,0 +1,140 @@
+"""ORC and Avro files as a source: all types with nulls at every level, parts, bad rows, damaged files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from pyarrow import orc
+
+from volley import Environment, FileSource, SourceContext, SourceError
+from volley.bad_rows import BadRow
+
+ROWS: list[dict[str, Any]] = [
+    {
+        "id": 1,
+        "small": 7,
+        "real": 0.5,
+        "money": Decimal("12.34"),
+        "day": date(2024, 2, 29),
+        "at": datetime(2024, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC),
+        "data": b"\x00\xff",
+        "tags": ["a", None, "ß"],
+        "place": {"city": "Oslo", "code": None},
+        "by": [("k", 1)],
+    },
+    dict.fromkeys(("id", "small", "real", "money", "day", "at", "data", "tags", "place", "by")),
+    {"id": 3, "tags": [], "place": {"city": None, "code": 5}, "by": []},
+]
+SCHEMA = pa.schema(
+    {
+        **{"id": pa.int64(), "small": pa.int32(), "real": pa.float64(), "money": pa.decimal128(9, 2)},
+        **{"day": pa.date32(), "at": pa.timestamp("us", "UTC"), "data": pa.binary(), "tags": pa.list_(pa.string())},
+        "place": pa.struct({"city": pa.string(), "code": pa.int32()}),
+        "by": pa.map_(pa.string(), pa.int64()),
+    }
+)
+AVRO = {
+    "type": "record",
+    "name": "row",
+    "fields": [
+        {"name": "id", "type": ["null", "long"]},
+        {"name": "small", "type": ["null", "int"]},
+        {"name": "real", "type": ["null", "double"]},
+        {"name": "money", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}]},
+        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
+        {"name": "data", "type": ["null", "bytes"]},
+        {"name": "tags", "type": ["null", {"type": "array", "items": ["null", "string"]}]},
+        {
+            "name": "place",
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "place",
+                    "fields": [
+                        {"name": "city", "type": ["null", "string"]},
+                        {"name": "code", "type": ["null", "int"]},
+                    ],
+                },
+            ],
+        },
+        {"name": "by", "type": ["null", {"type": "map", "values": ["null", "long"]}]},
+    ],
+}
+
+
+def write_orc(path: Path) -> None:
+    orc.write_table(pa.Table.from_pylist(ROWS, SCHEMA), path)
+
+
+def write_avro(path: Path) -> None:
+    records = [{**row, "by": None if row["by"] is None else dict(row["by"])} for row in ROWS]
+    with path.open("wb") as file:
+        fastavro.writer(file, fastavro.parse_schema(AVRO), records, codec="deflate")
+
+
+FORMATS = pytest.mark.parametrize(("format", "write"), [("orc", write_orc), ("avro", write_avro)])
+
+
+@FORMATS
+def test_all_types_and_nulls_at_every_level(format: str, write: Callable[[Path], None], tmp_path: Path) -> None:
+    write(tmp_path / f"rows.{format}")
+    table = Environment().from_source(FileSource(tmp_path / f"rows.{format}")).to_arrow()
+    assert table.schema.equals(SCHEMA)
+    assert table.to_pylist() == [{name: row.get(name) for name in SCHEMA.names} for row in ROWS]
+
+
+@FORMATS
+def test_a_declared_schema_is_read_into(format: str, write: Callable[[Path], None], tmp_path: Path) -> None:
+    write(tmp_path / f"rows.{format}")
+    source = FileSource(tmp_path, format=format, schema="small long, id long, missing string")  # type: ignore[arg-type]
+    assert Environment().from_source(source).to_arrow().to_pylist() == [
+        {"small": 7, "id": 1, "missing": None},
+        {"small": None, "id": None, "missing": None},
+        {"small": None, "id": 3, "missing": None},
+    ]
+
+
+@FORMATS
+def test_rows_that_do_not_fit_are_bad_rows(format: str, write: Callable[[Path], None], tmp_path: Path) -> None:
+    write(tmp_path / f"rows.{format}")
+    source = FileSource(tmp_path / f"rows.{format}", schema="real long")
+    reader = source.open(SourceContext(str(tmp_path / "state")))
+    (split,) = reader.splits(reader.initial_offset(), reader.latest_offset(reader.initial_offset(), None, None))
+    rows = list(reader.read_tolerant(split))
+    (bad,) = [row for row in rows if isinstance(row, BadRow)]
+    assert bad.position.endswith("row 1")
+    assert sum(row.batch.num_rows for row in rows if not isinstance(row, BadRow)) == 2
+    with pytest.raises(SourceError, match="row 1"):
+        list(reader.read(split))
+
+
+@FORMATS
+@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"none of it"])
+def test_a_damaged_file_is_named(
+    format: str, write: Callable[[Path], None], damage: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    path = tmp_path / f"rows.{format}"
+    write(path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(SourceError, match=f"rows.{format} is not a whole") as caught:
+        Environment().from_source(FileSource(path, schema="id long")).to_arrow()
+    assert caught.value.hint
+
+
+def test_a_large_orc_file_is_read_in_parts_by_stripes(tmp_path: Path) -> None:
+    rows = pa.table({"id": range(200_000), "text": [f"value {number}" for number in range(200_000)]})
+    orc.write_table(rows, tmp_path / "big.orc", stripe_size=1 << 16, compression="uncompressed")
+    assert orc.ORCFile(tmp_path / "big.orc").nstripes > 2
+    reader = FileSource(tmp_path / "big.orc").open(SourceContext(str(tmp_path / "state"), parallelism=3))
+    splits = reader.splits(reader.initial_offset(), reader.latest_offset(reader.initial_offset(), None, None))
+    read = [[row for batch in reader.read(split) for row in batch["id"].to_pylist()] for split in splits]
+    assert sorted(number for part in read for number in part) == list(range(200_000))
