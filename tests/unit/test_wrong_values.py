@@ -15,12 +15,15 @@ from pyiceberg.types import LongType
 import volley
 import volley.iceberg
 from volley import (
+    BearerAuth,
     ConsoleSink,
     DataStream,
     Environment,
     FileSink,
     FileSource,
     FunctionSink,
+    HmacAuth,
+    HttpSource,
     IcebergSink,
     IcebergSinkConfig,
     IcebergSource,
@@ -34,6 +37,7 @@ from volley import (
     Pipeline,
     PostgresSource,
     RateSource,
+    ServerTls,
     VolleyError,
     approx_distinct,
     avg,
@@ -333,8 +337,23 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (
         Upsert,
         {"key_fields": "id"},
-        {"key_fields": "x", "order_by": "None x", "op_field": "None x", "strategy": "", "write_order": FLAG},
+        {"key_fields": "x", "order_by": "None x", "op_field": "None x", "strategy": "", "write_order": FLAG}
+        | {"unchanged_field": "None x"},
     ),
+    (
+        HttpSource,
+        {"schema": "id long"},
+        {
+            **{"port": "5", "path": "", "schema": "", "value_format": "", "include": "list", "header_columns": "dict"},
+            **{"on_unknown": "", "on_bad": "", "auth": "None", "idempotency": "None", "remember_keys": DURATION},
+            **{"host": "x", "tls": "None", "max_body": "5", "max_waiting": "5", "max_staged": "5"},
+            **{"max_connections": "5", "max_rate": "None 5", "timeout": DURATION, "folder": "None x"},
+            **{"max_requests_per_epoch": "None 5", "bounded": FLAG},
+        },
+    ),
+    (BearerAuth, {"token": "t"}, {"token": "x"}),
+    (HmacAuth, {"scheme": "github", "secret": "s"}, {"scheme": "x", "secret": "x", "tolerance": DURATION}),
+    (ServerTls, {"certificate": "c", "key": "k"}, {"certificate": "x", "key": "x", "client_ca": "None x"}),
     (
         PostgresSource,
         POSTGRES,
@@ -548,6 +567,7 @@ TAKE_NOTHING = {
     "least",
     "murmur3",
     "xxhash64",
+    "Aggregation",
     "KeyedStream",
     "RoutedSink",
     "ViewFollower",
