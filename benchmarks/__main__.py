@@ -17,7 +17,7 @@ _MODULES = (
     *("expressions", "functions", "compressions", "rolling", "partitioned_write", "planning", "expiry", "commits"),
     *("catalog_load", "upsert", "upsert_strategy", "table_to_table", "table_changes", "compaction", "presets"),
     *("view_refresh", "windows"),
-    *("maintained", "scale", "cluster", "webhook"),
+    *("maintained", "scale", "routed", "cluster", "webhook"),
 )
 """The modules with benchmarks, in the order of the page."""
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         TableReplacedError,
         VolleyError,
     )
-    from volley.figures import EpochProgress, FinishedEpoch, Lag
+    from volley.figures import EpochProgress, FinishedEpoch, Lag, TableFigures
     from volley.formats.packed_rows import pack_rows
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
     from volley.iceberg.views.following import ViewFollower
@@ -147,6 +147,7 @@ __all__ = [
     "State",
     "StorageAccessError",
     "StorageError",
+    "TableFigures",
     "TableNotFoundError",
     "TableReplacedError",
     "TaskWriter",
@@ -212,7 +213,7 @@ _MODULES = {
     "environment": ["Environment"],
     "epoch": ["Epoch", "WriteResult"],
     "errors": _ERRORS,
-    "figures": ["EpochProgress", "FinishedEpoch", "Lag"],
+    "figures": ["EpochProgress", "FinishedEpoch", "Lag", "TableFigures"],
     "formats.packed_rows": ["pack_rows"],
     "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergSource", "IcebergSourceConfig", "IcebergStorage"],
     "iceberg.views.following": ["ViewFollower"],

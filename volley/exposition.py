@@ -71,6 +71,13 @@ _RUNNING = {
 
 _WATERMARK = "Watermark of the job's windows, in seconds since 1970"
 
+_TABLES = {
+    "records_written": "Rows written to one of the tables of a sink with many",
+    "commits": "Commits to one of the tables of a sink with many",
+}
+
+_PARKED = "Rows that wait until one of the tables of a sink with many can take them"
+
 _LAGS = {
     "snapshots": "Snapshots of a source that are not read yet, after the last epoch",
     "rows": "Rows of a source that are not read yet, after the last epoch",
@@ -105,6 +112,7 @@ class Exposed:
         lags: How far the job is behind each source: ``source``, and figures of which some may be None.
         last_epoch: The number of the last epoch that is in every sink; None before the first.
         watermark: The watermark of the job's windows; None without one.
+        tables: The tables of sinks with many: labels, and figures by name.
     """
 
     series: Sequence[Series]
@@ -112,6 +120,7 @@ class Exposed:
     lags: Sequence[Mapping[str, Any]] = ()
     last_epoch: int | None = None
     watermark: datetime | None = None
+    tables: Sequence[tuple[Mapping[str, str], Mapping[str, float]]] = ()
 
 
 def exposition(exposed: Exposed, prefix: str) -> str:
@@ -161,6 +170,7 @@ def _families(exposed: Exposed, prefix: str) -> Iterator[Metric]:
         yield histogram
     yield from _job(exposed, prefix)
     yield from _lag(exposed, prefix)
+    yield from _of_tables(exposed, prefix)
     if exposed.running is not None:
         yield from _running(exposed.running, prefix, _of_job(exposed))
 
@@ -210,6 +220,23 @@ def _lag(exposed: Exposed, prefix: str) -> Iterator[Metric]:
             if lag[name] is not None:
                 family.add_metric([*of_job.values(), lag["source"]], lag[name])
         yield family
+
+
+def _of_tables(exposed: Exposed, prefix: str) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    if not exposed.tables:
+        return
+    labels = list(exposed.tables[0][0])
+    parked = GaugeMetricFamily(f"{prefix}_table_records_parked", _PARKED, labels=labels)
+    counters = {
+        name: CounterMetricFamily(f"{prefix}_table_{name}", text, labels=labels) for name, text in _TABLES.items()
+    }
+    for values, figures in exposed.tables:
+        parked.add_metric([*values.values()], figures["records_parked"])
+        for name, family in counters.items():
+            family.add_metric([*values.values()], figures[name])
+    yield from (*counters.values(), parked)
 
 
 def _running(epoch: Mapping[str, float], prefix: str, of_job: Mapping[str, str]) -> Iterator[Metric]:

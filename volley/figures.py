@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 
-__all__ = ["EpochProgress", "FinishedEpoch", "Histogram", "Lag"]
+__all__ = ["EpochProgress", "FinishedEpoch", "Histogram", "Lag", "TableFigures"]
 
 
 @dataclass(frozen=True)
@@ -117,3 +117,26 @@ class Lag:
     snapshots: int | None = None
     staged_bytes: int | None = None
     retained_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class TableFigures:
+    """What a sink with many tables has done to one of them.
+
+    Args:
+        records_written: Rows committed.
+        commits: Commits that landed.
+        records_parked: Rows that wait until the table can take them.
+
+    Example:
+        >>> TableFigures(commits=2).with_commit(rows=5)
+        TableFigures(records_written=5, commits=3, records_parked=0)
+    """
+
+    records_written: int = 0
+    commits: int = 0
+    records_parked: int = 0
+
+    def with_commit(self, rows: int) -> TableFigures:
+        """Return the figures after one more commit."""
+        return replace(self, records_written=self.records_written + rows, commits=self.commits + 1)

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from volley.exposition import Exposed, Series, exposition
-from volley.figures import EpochProgress, Histogram, Lag
+from volley.figures import EpochProgress, Histogram, Lag, TableFigures
 from volley.html_table import html_table
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["Metrics", "MetricsSnapshot"]
 
 _COMMIT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+# More series are too many for Prometheus.
+_TABLES = 100
+_OTHER_TABLES = "other"
 _BATCH_RECORDS = (10.0, 100.0, 1_000.0, 5_000.0, 10_000.0, 50_000.0, 100_000.0, 1_000_000.0)
 
 
@@ -97,10 +100,15 @@ class Figures(ABC):
         running = self.running
         series = [now.series(labels) for labels, now in self._labelled()]
         lags = [asdict(lag) for lag in self.lags.values()]
-        return Exposed(series, asdict(running) if running else None, lags, self.last_epoch, self.watermark)
+        tables = [({**labels, "table": name}, asdict(now)) for labels, name, now in self._tabled()]
+        return Exposed(series, asdict(running) if running else None, lags, self.last_epoch, self.watermark, tables)
 
     def _labelled(self) -> list[_Labelled]:
         return [({}, self.snapshot())]
+
+    def _tabled(self) -> list[tuple[dict[str, str], str, TableFigures]]:
+        """Return the labels of each sink with many tables, with the name and the figures of each table."""
+        return []
 
     @property
     def running(self) -> EpochProgress | None:
@@ -234,6 +242,7 @@ class Metrics(Figures):
         self._sinks: dict[str, Metrics] = {}
         self._running: Callable[[], EpochProgress | None] = lambda: None
         self._lags: dict[str, Lag] = {}
+        self._tables: dict[str, TableFigures] = {}
         self._last_epoch: int | None = None
         self._watermark: datetime | None = None
 
@@ -261,6 +270,12 @@ class Metrics(Figures):
     def by_sink(self) -> Mapping[str, Metrics]:
         """The counters of each sink and dead letter, by its label."""
         return dict(self._sinks)
+
+    @property
+    def by_table(self) -> Mapping[str, TableFigures]:
+        """The figures of each table of a sink with many, by its name; those after the first hundred under ``other``."""
+        with self._lock:
+            return dict(self._tables)
 
     def of_sink(self, label: str) -> Metrics:
         """Add counters for one sink and return them; what they count also counts here.
@@ -323,6 +338,30 @@ class Metrics(Figures):
         """Keep the number of an epoch that is in every sink."""
         self._last_epoch = number
 
+    def record_table(self, name: str, rows: int) -> None:
+        """Count a commit to one of the tables of a sink.
+
+        Args:
+            name: The table's name.
+            rows: The rows committed.
+        """
+        with self._lock:
+            label = self._label_of(name)
+            self._tables[label] = self._tables.get(label, TableFigures()).with_commit(rows)
+
+    def record_parked(self, rows: Mapping[str, int]) -> None:
+        """Keep how many rows wait for tables of a sink, by the tables' names; none wait for any other."""
+        with self._lock:
+            parked = dict.fromkeys(self._tables, 0)
+            for name, count in rows.items():
+                label = self._label_of(name)
+                parked[label] = parked.get(label, 0) + count
+            for label, count in parked.items():
+                self._tables[label] = replace(self._tables.get(label, TableFigures()), records_parked=count)
+
+    def _label_of(self, table: str) -> str:
+        return table if table in self._tables or len(self._tables) < _TABLES else _OTHER_TABLES
+
     def record_lag(self, lag: Lag) -> None:
         """Keep how far a source has been read."""
         with self._lock:
@@ -368,6 +407,10 @@ class Metrics(Figures):
     def _labelled(self) -> list[_Labelled]:
         with self._lock:
             return [(metrics._labels, metrics._current()) for metrics in self._sinks.values() or (self,)]
+
+    def _tabled(self) -> list[tuple[dict[str, str], str, TableFigures]]:
+        sinks = (self, *self._sinks.values())
+        return [(sink._labels, name, now) for sink in sinks for name, now in sink.by_table.items()]
 
     def _count(self, change: Callable[[MetricsSnapshot], MetricsSnapshot], committed: bool = False) -> None:
         with self._lock:

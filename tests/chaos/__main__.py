@@ -13,12 +13,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.chaos import captured, maintained, mirror, viewed
+from tests.chaos import captured, maintained, mirror, routed, viewed
 from tests.chaos.campaign import Verdict, chaos
 from tests.chaos.kinds import KINDS
 from tests.drivers import Drivers, start_jvm
 
-_MIRROR, _MAINTENANCE, _VIEW, _CAPTURE = "mirror", "maintenance", "view", "capture"
+_MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _ROUTED = "mirror", "maintenance", "view", "capture", "routed"
 
 
 def main(arguments: list[str]) -> None:
@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=None, help="repeats a schedule; by default another one each time")
-    every = (*KINDS, _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE)
+    every = (*KINDS, _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _ROUTED)
     parser.add_argument("--kinds", nargs="+", choices=every, default=every, help="of jobs; by default all")
     options = parser.parse_args(arguments)
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
@@ -54,6 +54,11 @@ def main(arguments: list[str]) -> None:
         with start_jvm() as jvm:
             deaths, changes = captured.run(Drivers(jvm), folder / _CAPTURE, kills, seed)
         print(f"chaos: a table of PostgreSQL and its mirror are equal after {changes:,} changes and {dict(deaths)}")
+    if _ROUTED in options.kinds:
+        kills = options.kills // 3 if kinds else options.kills
+        with start_jvm() as jvm:
+            died = routed.run(Drivers(jvm), folder / _ROUTED, kills, seed)
+        print(f"chaos: many tables, made, widened, dropped and put back, no table differs after {dict(died)}")
     print(f"chaos: {time.monotonic() - began:,.0f} seconds")
     if not all(verdict.clean for verdict in verdicts):
         sys.exit("chaos: failed")

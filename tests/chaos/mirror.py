@@ -23,7 +23,7 @@ from volley.iceberg import TableRef, Upsert
 from volley.spark.log import SparkLog
 from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, TASK_POINTS
 
-__all__ = ["check", "feed", "follow", "run", "write"]
+__all__ = ["check", "feed", "follow", "next_epoch", "run", "write"]
 
 _SCHEMA = "id long, name string, tags array<string>, op string"
 _IDS = 400
@@ -106,7 +106,7 @@ def run(drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int 
         if job is follow:
             # New snapshots to follow.
             assert drivers.run(write, folder) == 0
-        epoch = _next_epoch(folder, job.__name__)
+        epoch = next_epoch(folder, job.__name__)
         # The next epoch may be in the table already, if the driver died after the commit: it passes few points then.
         armed = f"{point}@{epoch},{point}@{epoch + 1}"
         drivers.die(armed, job, folder, kill_driver=point in _TASK_POINTS)
@@ -118,7 +118,7 @@ def run(drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int 
     return checks
 
 
-def _next_epoch(folder: Path, job: str) -> int:
+def next_epoch(folder: Path, job: str) -> int:
     """Return the epoch that the next run of a job begins with."""
     log = SparkLog(str(folder / "checkpoints" / job))
     if log.unfinished is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import maintained, mirror
+from tests.chaos import maintained, mirror, routed
 from tests.chaos.campaign import chaos
 from tests.drivers import Drivers
 
@@ -30,3 +30,8 @@ def test_a_table_and_its_copy(drivers: Drivers, tmp_path: Path) -> None:
 
 def test_a_table_that_is_maintained(tmp_path: Path) -> None:
     assert maintained.run(tmp_path, kills=4, seed=2026, check_every=2).total() == 4
+
+
+@pytest.mark.usefixtures("spark")
+def test_many_tables(drivers: Drivers, tmp_path: Path) -> None:
+    assert routed.run(drivers, tmp_path, kills=3, seed=2026, check_every=3, tables=4, made=2, columns=3).total() == 3

@@ -61,6 +61,10 @@ class Routed:
         catalog: Catalog = self._catalogs[0]
         return catalog
 
+    def tables(self) -> list[tuple[str, ...]]:
+        """The names of all tables."""
+        return [name for namespace in self.catalog.list_namespaces() for name in self.catalog.list_tables(namespace)]
+
     def table(self, name: str) -> Table:
         return self.catalog.load_table(f"db.{name}")
 

@@ -21,6 +21,7 @@ from volley import (
     PlanError,
     SchemaMismatchError,
     StorageError,
+    TableFigures,
     TableNotFoundError,
     WriteResult,
     col,
@@ -158,6 +159,21 @@ def test_a_table_that_was_made_again_is_not_filled(lake: Routed) -> None:
         write(lake.driver(), 2, rows("bergen", 3))
 
 
+def test_a_table_that_was_put_back_from_an_old_copy_is_noticed(lake: Routed) -> None:
+    driver = lake.driver()
+    run(driver, 0, rows("oslo", 1))
+    old = lake.table("oslo").metadata_location
+    run(driver, 1, rows("oslo", 2))
+    driver.stop()
+    lake.catalog.drop_table("db.oslo")
+    lake.catalog.register_table("db.oslo", old)
+    with pytest.raises(StorageError, match=r"db\.oslo had epoch 1 of this job and now has none after 0"):
+        write(lake.driver(), 2, rows("oslo", 3))
+    parks = lake.driver(IcebergSink(lake.config).routed(on_error="park"))
+    run(parks, 2, rows("oslo", 3) + rows("bergen", 3))
+    assert (lake.ids("oslo"), lake.ids("bergen")) == ([1], [3])
+
+
 def test_a_table_that_does_not_fit_is_parked_until_it_does(lake: Routed) -> None:
     strict = IcebergSink(lake.config.with_schema_evolution("strict")).routed(on_error="park")
     run(lake.driver(strict), 0, rows("oslo", 1) + rows("bergen", 1))
@@ -240,7 +256,8 @@ def test_upserts_by_the_keys_of_each_table(lake: Routed) -> None:
     assert lake.ids("bergen") == [1, 1, 1]
     # A key is checked before its table is there, too.
     for other in (sink, IcebergSink(lake.config).routed("new_{shop}", key_fields=["id"])):
-        task = lake.driver(other).writer(write(driver, 3)[0]).open(0)
+        task = lake.driver(other).writer(Epoch(QUERY, 3)).open(0)
+        shutil.rmtree(lake.folder / "state", ignore_errors=True)
         with pytest.raises(SchemaMismatchError, match="'id' has"):
             task.check(pa.RecordBatch.from_pylist([{"id": None, "shop": "oslo", "price": 1.0}], SCHEMA))
 
@@ -327,3 +344,16 @@ def test_what_it_refuses(lake: Routed) -> None:
     with pytest.raises(ConfigError, match="type double"):
         routed(col("price")).check(SCHEMA)
     assert routed(key_fields=["id"]).key_fields.modes == [Upsert(["id"])]
+
+
+def test_each_table_has_figures_of_its_own(lake: Routed) -> None:
+    driver = lake.driver(IcebergSink(lake.config).routed(on_error="park"))
+    run(driver, 0, rows("oslo", 1, 2) + rows("bergen", 3))
+    lake.catalog.drop_table("db.oslo")
+    run(driver, 1, rows("oslo", 4, 5, 6) + rows("bergen", 7))
+    metrics = driver._settings.context.metrics
+    assert metrics.by_table == {"db.oslo": TableFigures(2, 1, 3), "db.bergen": TableFigures(2, 2, 0)}
+    assert 'volley_iceberg_table_records_parked{table="db.oslo"} 3.0' in metrics.to_prometheus_format()
+    for number in range(200):
+        metrics.record_table(f"t{number}", rows=1)
+    assert (len(metrics.by_table), metrics.by_table["other"].records_written) == (101, 102)

@@ -15,7 +15,8 @@ __all__ = ["exposed", "page"]
 _HEAD = """# Metrics
 
 What `/metrics` serves ([Watch a job](../how-to/monitoring.md)), made from the metrics of a job with one sink, in an
-epoch, behind its source. Each has the label `job_name`, those of a sink also `sink`. `job.metrics` has the counters
+epoch, behind its source. Each has the label `job_name`, those of a sink also `sink`, those of its tables `table`: a
+hundred of them, and `other`. `job.metrics` has the counters
 under the names between `volley_iceberg_` and `_total`, and averages and rates as methods:
 [`Metrics`](api.md#volley.Metrics).
 
@@ -27,7 +28,9 @@ under the names between `volley_iceberg_` and `_total`, and averages and rates a
 def exposed() -> list[Metric]:
     """The metrics of a job with a sink, in an epoch, behind its source."""
     metrics = Metrics({"job_name": "orders"})
-    metrics.of_sink("db.orders").record_commit(0.1, succeeded=True)
+    sink = metrics.of_sink("db.orders")
+    sink.record_commit(0.1, succeeded=True)
+    sink.record_table("db.orders", rows=1)
     metrics.record_lag(Lag("db.events", rows=1, seconds=1.0, snapshots=1))
     metrics.record_epoch(3)
     metrics.record_watermark(datetime(2026, 1, 1, tzinfo=UTC))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import posixpath
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -150,7 +151,17 @@ class RoutedCommitter(Committer):
             if isinstance(outcome, Exception) and not isinstance(outcome, CommitStateUnknownError):
                 self._abort(own, {key: files[key]})
         self._settled = set(files)
+        self._count(outcomes, results)
         _raise_first(outcomes.values())
+
+    def _count(self, outcomes: Mapping[str, object], results: Sequence[WriteResult]) -> None:
+        rows = Counter[str]()
+        for route in (route for result in results for route in result.committables):
+            rows[route.key] += route.result.rows
+        metrics = self._settings.context.metrics
+        for key in (key for key, outcome in outcomes.items() if outcome is True):
+            metrics.record_table(self._routes[key].known.name, rows[key])
+        metrics.record_parked({name: parked for name, (parked, _) in self.parked.items()})
 
     def abort(self, epoch: Epoch, results: Sequence[WriteResult]) -> None:
         """Delete the files of tables that lack the epoch."""
@@ -170,7 +181,12 @@ class RoutedCommitter(Committer):
         return [path for paths in found.values() if not isinstance(paths, Exception) for path in paths]
 
     def stop(self) -> None:
-        """Close the catalog clients."""
+        """Write down the last epoch of each table, and close the catalog clients."""
+        try:
+            self._known.save()
+        except Exception as error:
+            # The next run checks against the older record.
+            _log.warning("%s: the last epochs of the tables were not recorded: %s", self, error)
         self._lanes.close()
 
     def _own(self, epoch: Epoch) -> Epoch:
@@ -216,9 +232,10 @@ class RoutedCommitter(Committer):
                     files.rm_file(path)
 
 
-def _land(route: Route, epoch: Epoch, files: Sequence[Any], landings: count[int]) -> None:
-    route.land(epoch, files)
+def _land(route: Route, epoch: Epoch, files: Sequence[Any], landings: count[int]) -> bool:
+    landed = route.land(epoch, files)
     reach(f"after-route-{next(landings)}", epoch.number)
+    return landed
 
 
 def _by_key(results: Sequence[WriteResult]) -> dict[str, list[Any]]:

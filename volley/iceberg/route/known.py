@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -29,6 +30,8 @@ class KnownTable:
         identifier: Its namespace and name.
         uuid: Its uuid; None = no row has been written to it yet.
         key_fields: The primary key that its packed rows have told.
+        schema: The columns of its packed rows so far, in Arrow's IPC format; None = none yet, or rows are not packed.
+        epoch: The last epoch that it had when a run ended, to notice a table that was put back from an old copy.
     """
 
     number: int
@@ -36,6 +39,8 @@ class KnownTable:
     identifier: tuple[str, ...]
     uuid: str | None = None
     key_fields: tuple[str, ...] = ()
+    schema: bytes | None = None
+    epoch: int | None = None
 
     @property
     def name(self) -> str:
@@ -85,6 +90,7 @@ class KnownTables:
         tables = [asdict(table) for table in self.tables.values()]
         for table in tables:
             del table["number"]
+            table["schema"] = table["schema"] and base64.b64encode(table["schema"]).decode()
         record = json.dumps({"earlier_rows": self.earlier_rows, "tables": tables}).encode()
         if record != self._written:
             write_durably(*filesystem(self.url, {}), record)
@@ -118,8 +124,9 @@ class KnownTables:
         return new
 
 
-def _table(number: int, identifier: list[str], key_fields: list[str], **values: Any) -> KnownTable:
-    return KnownTable(number, identifier=tuple(identifier), key_fields=tuple(key_fields), **values)
+def _table(number: int, identifier: list[str], key_fields: list[str], schema: str | None, **values: Any) -> KnownTable:
+    columns = None if schema is None else base64.b64decode(schema)
+    return KnownTable(number, identifier=tuple(identifier), key_fields=tuple(key_fields), schema=columns, **values)
 
 
 def _shown(key: str) -> str:

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
-from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.table import Table
 
 from volley.epoch import Epoch, WriteResult
 from volley.errors import (
@@ -37,7 +35,6 @@ from volley.iceberg.route.keys import KeyFields
 from volley.iceberg.route.known import EarlierRows, KnownTable
 from volley.iceberg.route.lanes import Lane
 from volley.iceberg.route.parking import ParkedRows, Unpark, delete_parked
-from volley.iceberg.schema.types import arrow_schema
 from volley.sink import ExecutorTask, SinkContext
 from volley.task.failpoints import reach
 
@@ -98,7 +95,7 @@ class Route:
         self._lane = lane
         self._backlog = backlog
         self._earlier_rows = earlier_rows
-        self._schema = settings.schema
+        self._schema = settings.schema if known.schema is None else pa.ipc.read_schema(pa.py_buffer(known.schema))
         self._committer: IcebergCommitter | None = None
         self._last: int | None = None
         self._loaded = 0.0
@@ -148,8 +145,8 @@ class Route:
         if self._committer is not before and len(parked) < len(files):
             raise LayoutChangedError(f"table {self.known.name} gets columns in the midst of epoch {epoch.number}")
 
-    def land(self, epoch: Epoch, files: Sequence[Any]) -> None:
-        """Commit the rows of an epoch in one snapshot, or add them to the backlog.
+    def land(self, epoch: Epoch, files: Sequence[Any]) -> bool:
+        """Commit the rows of an epoch in one snapshot, or park them; return True if they are in the table.
 
         Args:
             epoch: The epoch.
@@ -162,13 +159,14 @@ class Route:
         if self._settings.on_error == "park" and all(isinstance(file, ParkedRows) for file in files):
             if self.fault is not None or self._backlog.epochs or not self._attempt(lambda: self._commit(epoch, files)):
                 self._backlog.add(epoch, files)
-            return
+            return not self._backlog.epochs
         try:
             self._commit(epoch, files)
         except VolleyError as error:
             if not self._parks(error):
                 raise
             raise LayoutChangedError(f"rows for table {self.known.name} are to be parked", hint=None) from error
+        return True
 
     def abort(self, epoch: Epoch, files: Sequence[Any]) -> None:
         """Delete the files of an epoch that has not landed; must not raise."""
@@ -224,7 +222,7 @@ class Route:
             except VolleyError as error:
                 self._after(error, epoch, results if parked else [])
                 raise
-            self._last = epoch.number
+            self._last = self.known.epoch = epoch.number
         delete_parked(parked)
 
     def _after(self, error: VolleyError, epoch: Epoch, results: Sequence[WriteResult]) -> None:
@@ -253,19 +251,18 @@ class Route:
         for schema in schemas:
             self.known.key_fields = key_fields_of(schema) or self.known.key_fields
         grown = self._schema
-        if self._settings.schema is None:
-            if grown is None and self.known.uuid is not None:
-                grown = self._schema_of_table()
+        if self._settings.schema is None and schemas:
             grown = _joined([*([] if grown is None else [grown]), *schemas])
         if self._committer is None or self.fault or grown != self._schema or known != self.known.key_fields:
             self._schema = grown
             self._open(query_id)
+            if self._settings.schema is None and grown is not None:
+                self.known.schema = grown.serialize().to_pybytes()
 
     def _open(self, query_id: str) -> None:
         """Open the table, and make it if it has no uuid yet."""
         known = self.known
-        if self._schema is None:
-            self._schema = self._schema_of_table()
+        assert self._schema is not None
         config = self._config
         catalog, table = open_table(config, self._schema, create=known.uuid is None, catalog=self._lane.catalog)
         context = replace(self._settings.context, schema=self._schema)
@@ -279,13 +276,26 @@ class Route:
                 hint="put the old table back; or start over with fresh=True",
             )
         self._last = committer.last_epoch(query_id)
+        self._check_last()
         known.uuid = committer.identity
         self._committer, self._loaded, self.writer = committer, time.monotonic(), None
+
+    def _check_last(self) -> None:
+        """Check that the table has the last epoch that it is known to have had."""
+        before = self.known.epoch
+        if before is not None and (self._last is None or self._last < before):
+            raise StorageError(
+                f"table {self.known.name} had epoch {before} of this job and now has "
+                f"{'none' if self._last is None else f'none after {self._last}'}: it is an old copy, or has lost its "
+                "marks, and the rows of the epochs between may be missing",
+                hint='restore its newest copy; or start over: fresh=True, into="replace"',
+            )
 
     def _reload(self, query_id: str) -> None:
         """Load the table's metadata and credentials again; its writer is made anew."""
         assert self._committer is not None
         self._last = self._committer.last_epoch(query_id)
+        self._check_last()
         self._loaded, self.writer = time.monotonic(), None
 
     def _settle_earlier_rows(self, committer: IcebergCommitter, query_id: str) -> None:
@@ -302,20 +312,6 @@ class Route:
         known, settings = self.known, self._settings
         mode = settings.key_fields.mode_of(known.identifier, known.key_fields)
         return replace(settings.config, namespace=known.identifier[:-1], table=known.identifier[-1], commit_mode=mode)
-
-    def _schema_of_table(self) -> pa.Schema:
-        with self._config.ref.errors():
-            try:
-                return _plain(self._lane.catalog.load_table(self.known.identifier))
-            except NoSuchTableError as error:
-                raise TableNotFoundError(
-                    f"table {self.known.name} is gone, which this job has filled so far", hint="restore it"
-                ) from error
-
-
-def _plain(table: Table) -> pa.Schema:
-    """Return the schema of a table's rows without field ids."""
-    return pa.schema([field.remove_metadata() for field in arrow_schema(table.schema())])
 
 
 def _joined(schemas: Sequence[pa.Schema]) -> pa.Schema:
