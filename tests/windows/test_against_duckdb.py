@@ -137,7 +137,8 @@ def rounded(table: pa.Table) -> list[str]:
 
 
 def _text(value: Any) -> Any:
-    return f"{value:.9g}" if isinstance(value, float) else value
+    # -0.0 and 0.0 are equal: either is the larger one.
+    return f"{value + 0.0:.9g}" if isinstance(value, float) else value
 
 
 @pytest.mark.parametrize("window", [*SPANS, session("20s")], ids=repr)

@@ -175,8 +175,11 @@ class _Sessions:
         begins = np.ones(len(groups), bool)
         begins[1:] = (groups[1:] != groups[:-1]) | (firsts[1:] >= latest[:-1] + self.gap)
         starts = np.flatnonzero(begins)
-        numbered = rows.select(grouping.state_names).append_column(_GROUP, pa.array(np.cumsum(begins)))
-        merged = combine(numbered, [_GROUP], grouping.states)
+        # Merge the rows of a session in the order in which they came, not in that of their times.
+        numbers = np.empty(len(order), np.int64)
+        numbers[order] = np.cumsum(begins)
+        numbered = ordered.select(grouping.state_names).append_column(_GROUP, pa.array(numbers))
+        merged = combine(numbered, [_GROUP], grouping.states).sort_by(_GROUP)
         columns = {name: rows[name].take(pa.array(starts)) for name in grouping.keys}
         columns |= {"first": pa.array(firsts[starts]), "last": pa.array(np.maximum.reduceat(lasts, starts))}
         columns |= {name: merged[name] for name in grouping.state_names}
