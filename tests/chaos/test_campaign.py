@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import maintained, mirror, routed
+from tests.chaos import maintained, mirror, routed, webhooks
 from tests.chaos.campaign import chaos
 from tests.drivers import Drivers
 
@@ -35,3 +35,11 @@ def test_a_table_that_is_maintained(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("spark")
 def test_many_tables(drivers: Drivers, tmp_path: Path) -> None:
     assert routed.run(drivers, tmp_path, kills=3, seed=2026, check_every=3, tables=4, made=2, columns=3).total() == 3
+
+
+@pytest.mark.usefixtures("spark")
+def test_webhooks(drivers: Drivers, tmp_path: Path) -> None:
+    died, requests, repeated = webhooks.run(drivers, tmp_path, kills=4, seed=2026)
+    assert died.total() >= 4
+    assert requests > 0
+    assert repeated > 0

@@ -46,6 +46,8 @@ def main() -> None:
     except VolleyError as error:
         print(error.to_json(), flush=True)
         sys.exit(1)
+    except BrokenPipeError:
+        sys.exit(1)  # the driver has died meanwhile
 
 
 async def _receive(settings: ReceiverSettings) -> None:
