@@ -19,7 +19,7 @@ errors html_table
 secrets
 checks
 types
-epoch bad_rows registry exposition figures storage maintenance
+epoch bad_rows registry exposition figures storage maintenance documents probes
 metrics endpoint plan.functions plan.json_paths
 plan.expression_nodes plan.namespaces plan.windows
 plan.aggregates
@@ -36,6 +36,7 @@ iceberg.layout
 iceberg.pyiceberg_private
 iceberg.catalogs
 iceberg.table
+iceberg.documents
 iceberg.config
 iceberg.source_config
 iceberg.write iceberg.read
@@ -56,6 +57,9 @@ pipeline
 stream
 materialized_view
 environment testing
+config
+cli
+__main__
 volley
 """
 LEVELS = {room: level for level, line in enumerate(ORDER.split("\n")) for room in line.split()}
@@ -80,6 +84,8 @@ VALUES = [
         "iceberg.maintenance",
         "iceberg.table",
         "iceberg.layout.partitioning",
+        "iceberg.documents.*",
+        "documents.*",
     ),
 ]
 

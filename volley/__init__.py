@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from volley.config.load import load_config
+    from volley.config.values import Config, ConfiguredPipeline
     from volley.connectors.console.sink import ConsoleSink
     from volley.connectors.files.sink import FileSink
     from volley.connectors.files.source import FileSource
@@ -93,7 +95,9 @@ __all__ = [
     "CommitError",
     "CommitStateUnknownError",
     "Committer",
+    "Config",
     "ConfigError",
+    "ConfiguredPipeline",
     "ConsoleSink",
     "DataStream",
     "Environment",
@@ -175,6 +179,7 @@ __all__ = [
     "least",
     "list_",
     "lit",
+    "load_config",
     "max_",
     "min_",
     "murmur3",
@@ -194,6 +199,8 @@ __all__ = [
 
 _ERRORS = [name for name in __all__ if name.endswith("Error")]
 _MODULES = {
+    "config.load": ["load_config"],
+    "config.values": ["Config", "ConfiguredPipeline"],
     "connectors.console.sink": ["ConsoleSink"],
     "connectors.files.sink": ["FileSink"],
     "connectors.files.source": ["FileSource"],

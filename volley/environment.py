@@ -119,6 +119,8 @@ class Environment:
                 `on_error`: A function that is called with the VolleyError that the job fails with. What a callback
                 raises is logged, and changes nothing.
 
+                `once`: True reads what the sources have when the job starts, then stops, also if they have no end.
+
         Raises:
             ConfigError: If there is no pipeline, or an option is wrong.
             PlanError: If the job already runs in this process, or its checkpoint belongs to another pipeline.
@@ -281,7 +283,7 @@ class Environment:
         history = History(start.name, start.on_epoch, start.on_error)
         job = Job(epochs, endpoint, start.healthy_within, history, [write.sink for write in writes])
         sources = [read.source for read in nodes.reads(writes, path)]
-        job._start(self._interval(writes), all(source.bounded for source in sources))
+        job._start(self._interval(writes), start.once or all(source.bounded for source in sources))
         checkpoint.forget()
         return job
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from volley.epoch import Epoch, WriteResult
 from volley.errors import ConfigError, PlanError, StorageError
+from volley.probes import Probe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -317,6 +318,21 @@ class Sink(ABC):
             VolleyError: If `open` would fail.
         """
         return
+
+    def probes(self, schema: pa.Schema | None) -> Sequence[Probe]:
+        """Return what `volley check` does to see whether rows can be written; it must leave nothing behind.
+
+        The default calls `check`.
+
+        Args:
+            schema: The Arrow schema of the rows; None = not known yet.
+        """
+
+        def run() -> str:
+            self.check(schema)
+            return self.target or "nothing to reach"
+
+        return [Probe("sink", run)]
 
     @abstractmethod
     def open(self, context: SinkContext) -> Committer:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.bad_rows import BadRow, PositionedBatch, numbered
 from volley.errors import PlanError
+from volley.probes import Probe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,6 +102,22 @@ class Source(ABC):
             SourceError: If the source can't be read.
         """
         return None
+
+    def probes(self) -> Sequence[Probe]:
+        """Return what `volley check` does to see whether the source can be read; it must change nothing.
+
+        The default opens the source in a temporary folder and asks it for its first epoch, as a job does. Override it
+        if opening changes something, or takes longer than a few seconds to fail.
+        """
+        return [Probe("source", self._reach)]
+
+    def _reach(self) -> str:
+        with TemporaryDirectory(prefix="volley-") as state:
+            context = SourceContext(state)
+            self.preview(context)
+            reader = self.open(context)
+            start = reader.initial_offset()
+            return "no rows yet" if reader.latest_offset(start, reader.limit, None) == start else "has rows"
 
     def explain(self, context: SourceContext) -> str | None:
         """Return one line about what a job would read, such as what is left out of it, for `DataStream.explain`.
@@ -271,6 +289,10 @@ class SparkSource(Source):
         Args:
             spark: The job's session.
         """
+
+    def probes(self) -> Sequence[Probe]:
+        # Only Spark can look.
+        return []
 
     def open(self, context: SourceContext) -> Reader:
         raise PlanError(f"{type(self).__name__} is read by Spark itself and has no reader", hint="load(spark)")

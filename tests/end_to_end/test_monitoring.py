@@ -30,7 +30,7 @@ from volley import (
     RateSource,
     col,
 )
-from volley.engine.terminal import _line
+from volley.engine.terminal import progress_line
 
 # Three splits, the last of one row.
 ROWS = 20_001
@@ -72,7 +72,7 @@ def test_a_running_epoch_shows_what_its_ended_tasks_wrote(
     assert now.running
     assert (now.running.number, now.running.rows, now.running.files) == (0, ROWS - 1, 2)
     assert now.running.seconds > 0
-    assert f"epoch 0 so far: {ROWS - 1:,} rows · 2 files" in _line(job.name, now)
+    assert f"epoch 0 so far: {ROWS - 1:,} rows · 2 files" in progress_line(job.name, now)
     assert json.loads(now.to_json())["running"]["bytes"] == now.running.bytes > 0
     shown = scraped(job)
     assert shown["volley_iceberg_running_epoch_rows", ""] == ROWS - 1

@@ -34,6 +34,7 @@ class StartOptions(TypedDict, total=False):
     healthy_within: checks.Duration | None
     on_epoch: OnEpoch | None
     on_error: OnError | None
+    once: bool
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,14 @@ class Start:
     healthy_within: checks.Duration | None = None
     on_epoch: OnEpoch | None = None
     on_error: OnError | None = None
+    once: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise ConfigError("a job needs a name", hint='its checkpoint is kept under it: execute("orders-to-lake")')
         checks.flag("fresh", self.fresh)
         checks.flag("backfill", self.backfill)
+        checks.flag("once", self.once)
         checks.optional(checks.one_of(("append", "replace")))("into", self.into)
         checks.optional(_port)("metrics_port", self.metrics_port)
         checks.text("metrics_host", self.metrics_host)

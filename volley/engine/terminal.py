@@ -15,7 +15,7 @@ from volley.engine.job import Job
 from volley.engine.progress import Progress, State
 from volley.figures import EpochProgress
 
-__all__ = ["follow"]
+__all__ = ["follow", "progress_line"]
 
 _QUIET_SECONDS = 30.0
 
@@ -38,19 +38,20 @@ def _live(job: Job) -> None:
     from rich.console import Console
 
     console = Console(stderr=True)
-    with console.status(_line(job.name, job.progress)) as status:
+    with console.status(progress_line(job.name, job.progress)) as status:
         while not job.wait(0.2):
-            status.update(_line(job.name, job.progress))
-    console.print(_line(job.name, job.progress))
+            status.update(progress_line(job.name, job.progress))
+    console.print(progress_line(job.name, job.progress))
 
 
 def _quiet(job: Job) -> None:
     while not job.wait(_QUIET_SECONDS):
-        print(_line(job.name, job.progress), file=sys.stderr)
-    print(_line(job.name, job.progress), file=sys.stderr)
+        print(progress_line(job.name, job.progress), file=sys.stderr)
+    print(progress_line(job.name, job.progress), file=sys.stderr)
 
 
-def _line(name: str, progress: Progress) -> str:
+def progress_line(name: str, progress: Progress) -> str:
+    """Return a job's progress in a line, for people."""
     waits = progress.state is State.RUNNING and not (progress.running and progress.running.tasks)
     none_yet = "waiting for rows" if waits else "no epoch yet"
     epoch = none_yet if progress.epoch is None else f"epoch {progress.epoch}"

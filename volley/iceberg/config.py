@@ -7,18 +7,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from volley.checks import Duration, duration, flag, keep, mapping, names, of_type, one_of, optional
 from volley.errors import ConfigError
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.values import RestCatalog, catalog_from_uri
+from volley.iceberg.documents.reading import FromDocuments
 from volley.iceberg.layout.partitioning import Partitioning, partitioning
 from volley.iceberg.maintenance import Maintenance
 from volley.iceberg.modes import Append, CommitMode, EvolutionMode, check_evolution, commit_mode
 from volley.iceberg.storage.values import IcebergStorage
 from volley.iceberg.table import TableRef
 from volley.secrets import redacted_html, redacted_repr
+
+if TYPE_CHECKING:
+    from volley.documents.collector import Collector
+    from volley.documents.mistakes import Path
 
 __all__ = [
     "COMPRESSIONS",
@@ -59,7 +64,7 @@ _APPEND = Append()
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class IcebergSinkConfig:
+class IcebergSinkConfig(FromDocuments):
     """The table that the sink writes to, and all settings. A frozen value: each ``with_…`` returns a changed copy.
 
     Args:
@@ -147,6 +152,12 @@ class IcebergSinkConfig:
             properties=ref.properties,
             branch=ref.branch,
         )
+
+    @classmethod
+    def from_document(cls, values: dict[str, Any], collector: Collector, path: Path) -> Self | None:
+        from volley.iceberg.documents.sinks import sink_config
+
+        return sink_config(cls, values, collector, path)
 
     @cached_property
     def ref(self) -> TableRef:

@@ -14,6 +14,7 @@ from volley.iceberg.route.keys import KeyFieldsLike
 from volley.iceberg.routed import RoutedSink
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.plan.expressions import Expr
+from volley.probes import Probe
 from volley.registry import SINKS, load
 from volley.rows import Rows
 from volley.sink import Committer, Sink, SinkContext
@@ -186,6 +187,11 @@ class IcebergSink(Sink, Rows):
         from volley.iceberg.commit.tables import check_table
 
         check_table(self.config, schema)
+
+    def probes(self, schema: pa.Schema | None) -> Sequence[Probe]:
+        from volley.iceberg.commit.probes import table_probes
+
+        return table_probes(self.config, schema)
 
     def open(self, context: SinkContext) -> Committer:
         """Connect to the catalog; create the table, or check that the stream's schema fits it.

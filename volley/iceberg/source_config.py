@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from volley.checks import Duration, Instant, count, duration, instant, keep, mapping, names, one_of, optional
 from volley.errors import ConfigError
 from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.documents.reading import FromDocuments
 from volley.iceberg.storage.values import IcebergStorage
 from volley.iceberg.table import TableRef
 from volley.plan.expression_nodes import ExprNode
 from volley.plan.expressions import Expr
 from volley.secrets import redacted_html, redacted_repr
+
+if TYPE_CHECKING:
+    from volley.documents.collector import Collector
+    from volley.documents.mistakes import Path
 
 __all__ = ["Batch", "IcebergSourceConfig", "Incremental", "OnChanges", "OnExpired", "ReadMode", "Snapshot"]
 
@@ -89,10 +94,11 @@ class Incremental:
 
 
 ReadMode = Batch | Snapshot | Incremental
+_MODES = {"batch": Batch, "snapshot": Snapshot, "incremental": Incremental}
 
 
 @dataclass(frozen=True, repr=False)
-class IcebergSourceConfig:
+class IcebergSourceConfig(FromDocuments):
     """The table that the source reads, and all settings. A frozen value: each ``with_…`` returns a changed copy.
 
     Args:
@@ -151,6 +157,12 @@ class IcebergSourceConfig:
         keep(self, max_files_per_epoch=optional(count), max_rows_per_epoch=optional(count))
         keep(self, hold=optional(duration))
         self._check()
+
+    @classmethod
+    def from_document(cls, values: dict[str, Any], collector: Collector, path: Path) -> Self | None:
+        from volley.iceberg.documents.sources import source_config
+
+        return source_config(cls, _MODES, values, collector, path)
 
     @property
     def ref(self) -> TableRef:

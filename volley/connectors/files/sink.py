@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,6 +11,7 @@ from volley.checks import keep, mapping, one_of, path
 from volley.connectors.files.committer import FileCommitter
 from volley.formats.encoders import ENCODERS, check_columns
 from volley.formats.files import WrittenFormat
+from volley.probes import Probe
 from volley.secrets import redact_uri, redacted_repr
 from volley.sink import Committer, Sink, SinkContext
 from volley.storage.paths import absolute
@@ -57,6 +58,15 @@ class FileSink(Sink):
     def check(self, schema: pa.Schema | None) -> None:
         if schema is not None:
             check_columns(self.format, schema)
+
+    def probes(self, schema: pa.Schema | None) -> Sequence[Probe]:
+        from volley.storage.probe import write_and_delete
+
+        def run() -> str:
+            self.check(schema)
+            return write_and_delete(absolute(os.fspath(self.path)), self.storage_options)
+
+        return [Probe("folder", run)]
 
     def open(self, context: SinkContext) -> Committer:
         self.check(context.schema)

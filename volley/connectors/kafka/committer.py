@@ -61,9 +61,10 @@ class Destination:
         else:
             for field in schema:
                 _require("a field of JSON", field.name, field.type, holds("json", field.type))
-        self._check_topic()
+        self.check_topic()
 
-    def _check_topic(self) -> None:
+    def check_topic(self) -> None:
+        """Raise ConfigError if the topic does not exist, StorageError if the broker does not respond."""
         errors = ConnectionErrors()
         admin = self.client.admin(errors)
         topics = self.client.call(lambda seconds: admin.list_topics(timeout=seconds).topics, errors)

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from volley.checks import Duration, duration, keep, mapping, one_of, optional, seconds, text
 from volley.connectors.kafka.client import Client, check_properties
 from volley.connectors.kafka.committer import Destination, KafkaCommitter
 from volley.connectors.kafka.settings import brokers
 from volley.errors import ConfigError, StorageError
+from volley.probes import PROBE_SECONDS, Probe
 from volley.secrets import redacted_repr
 from volley.sink import Committer, Sink, SinkContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["KafkaSink"]
 
@@ -69,12 +73,25 @@ class KafkaSink(Sink):
         # Without the brokers: they may move.
         return f"kafka:{self.topic}"
 
+    def probes(self, schema: pa.Schema | None) -> Sequence[Probe]:
+        def run() -> str:
+            destination = self._destination(min(seconds("timeout", self.timeout), PROBE_SECONDS))
+            if schema is None:
+                destination.check_topic()
+            else:
+                destination.check(schema)
+            return f"topic {self.topic}"
+
+        return [Probe("topic", run)]
+
     def open(self, context: SinkContext) -> Committer:
-        timeout = seconds("timeout", self.timeout)
-        client = Client(str(self.bootstrap_servers), dict(self.properties), timeout, StorageError)
-        destination = Destination(client, self.topic, self.value_format, self.key, self.value)
+        destination = self._destination(seconds("timeout", self.timeout))
         destination.check(context.schema)
         return KafkaCommitter(destination)
+
+    def _destination(self, timeout: float) -> Destination:
+        client = Client(str(self.bootstrap_servers), dict(self.properties), timeout, StorageError)
+        return Destination(client, self.topic, self.value_format, self.key, self.value)
 
     def __repr__(self) -> str:
         # `key` is a column's name here, not a secret.

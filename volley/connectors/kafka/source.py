@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -13,6 +13,7 @@ from volley.connectors.kafka import settings
 from volley.connectors.kafka.client import Client, check_properties
 from volley.connectors.kafka.cluster import Cluster
 from volley.formats.schema_registry import Registry
+from volley.probes import PROBE_SECONDS, Probe
 from volley.secrets import redacted_repr
 from volley.source import Reader, Source, SourceContext
 from volley.storage.remembered import read_or_create
@@ -120,6 +121,10 @@ include=('key', 'offset'))
     def identity(self) -> str:
         # Without the brokers: they may move. Another cluster is recognised by its topics' ids.
         return f"kafka:{','.join(self.topics)}" if self.topics else f"kafka:pattern:{self.pattern}"
+
+    def probes(self) -> Sequence[Probe]:
+        timeout = min(seconds("timeout", self.timeout), PROBE_SECONDS)
+        return super(KafkaSource, replace(self, timeout=timeout)).probes()
 
     def preview(self, context: SourceContext) -> pa.Schema | None:
         from volley.connectors.kafka.reader import columns

@@ -1,0 +1,76 @@
+"""The connectors that YAML knows: the model of each one's settings, and how they become a source or a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from volley.documents.collector import Collector
+from volley.documents.mistakes import Path
+from volley.documents.models import Model, given, model_of
+from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.documents.sinks import sink_model
+from volley.iceberg.documents.sources import source_model
+from volley.iceberg.sink import IcebergSink
+from volley.iceberg.source import IcebergSource
+from volley.iceberg.source_config import IcebergSourceConfig
+from volley.registry import SINKS, SOURCES, load
+
+__all__ = ["SINK_CONNECTORS", "SOURCE_CONNECTORS", "Connector"]
+
+
+@dataclass(frozen=True)
+class Connector:
+    """How settings under ``config`` become a source or a sink.
+
+    Args:
+        model: Returns the model of the settings; called when the first one is read.
+        build: Returns the source or sink of a document's values at a path; None after mistakes.
+        takes_streams: True if ``streams`` may stand beside ``config``; they are one more setting.
+    """
+
+    model: Callable[[], type[Model]]
+    build: Callable[[Any, Collector, Path], Any]
+    takes_streams: bool = False
+
+
+def _of_class(table: dict[str, str], name: str) -> Connector:
+    """Return the connector of a registered class: documents have the arguments of its constructor."""
+
+    def model() -> type[Model]:
+        return model_of(load(table, name))
+
+    def build(values: Any, collector: Collector, path: Path) -> Any:
+        settings = collector.check(model(), values, path)
+        value = None if settings is None else collector.make(load(table, name), given(settings), path)
+        return None if collector.has_mistakes(path) else value
+
+    return Connector(model, build)
+
+
+def _iceberg_source(values: Any, collector: Collector, path: Path) -> IcebergSource | None:
+    config = IcebergSourceConfig.from_document(values, collector, path)
+    return None if config is None else IcebergSource(config)
+
+
+def _iceberg_sink(values: Any, collector: Collector, path: Path) -> IcebergSink | None:
+    config = IcebergSinkConfig.from_document(values, collector, path)
+    return None if config is None else IcebergSink(config)
+
+
+SOURCE_CONNECTORS = {
+    "files": _of_class(SOURCES, "files"),
+    "iceberg": Connector(lambda: source_model(IcebergSourceConfig), _iceberg_source),
+    "kafka": _of_class(SOURCES, "kafka"),
+    "rate": _of_class(SOURCES, "rate"),
+}
+"""The sources, by the name that stands under ``connector``."""
+
+SINK_CONNECTORS = {
+    "console": _of_class(SINKS, "console"),
+    "files": _of_class(SINKS, "files"),
+    "iceberg": Connector(lambda: sink_model(IcebergSinkConfig), _iceberg_sink),
+    "kafka": _of_class(SINKS, "kafka"),
+}
+"""The sinks, by the name that stands under ``connector``."""

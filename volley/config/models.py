@@ -1,0 +1,91 @@
+"""Models of what stands around the connectors: the document, its pipelines, and how they run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, create_model
+
+from volley.config.steps import Step
+from volley.documents.models import Model, Names, Span, Whole, model_of
+from volley.environment import Environment
+
+__all__ = ["DocumentModel", "EndpointModel", "PartModel", "PipelineModel", "RestartModel", "RuntimeModel"]
+
+_Count = Annotated[Whole, Field(ge=0)]
+
+
+class PartModel(Model):
+    """A source or a sink."""
+
+    connector: str = Field(description="The connector's name.")
+    config: dict[str, Any] | None = Field(None, description="The connector's settings.")
+    streams: list[Any] | None = Field(None, description="The tables of a database.")
+
+
+class RestartModel(Model):
+    """What happens when a pipeline fails."""
+
+    restart: Literal["on_failure", "never"] | None = Field(
+        None, description="Start a pipeline again that has failed, or not; on_failure by default."
+    )
+    max_restarts: _Count | None = Field(
+        None, description="How often in a row, without an epoch in between, a pipeline is started again; 5 by default."
+    )
+    backoff: Span | None = Field(
+        None, description="The wait before the first restart; it doubles each time, up to five minutes. 5s by default."
+    )
+
+
+class EndpointModel(Model):
+    """The HTTP endpoint of a pipeline."""
+
+    metrics_port: Annotated[Whole, Field(ge=0, lt=1 << 16)] | None = Field(
+        None, description="Serve /metrics, /healthz and /readyz at this port while the pipeline runs; 0 = a free one."
+    )
+    metrics_host: str | None = Field(None, description="The address to listen at; 127.0.0.1 by default.")
+    healthy_within: Span | None = Field(
+        None, description="/healthz answers 503 once nothing was committed for this long."
+    )
+
+
+class PipelineModel(RestartModel, EndpointModel):
+    """A pipeline: a source, steps, and one or more sinks. Its name is that of its checkpoint."""
+
+    source: str = Field(description="The name of a source.")
+    sink: str | None = Field(None, description="The name of a sink.")
+    sinks: Names | None = Field(None, description="The names of several sinks; each gets all rows.")
+    enabled: bool = Field(True, description="False: volley run leaves it out.")
+    filter: str | None = Field(None, description="SQL: keep the rows for which it is true, before all steps.")
+    if TYPE_CHECKING:
+        steps: list[Any] | None
+    else:
+        steps: list[Step] | None = Field(None, description="The steps, in order.")
+    dead_letter: str | None = Field(
+        None,
+        description="Where rows go that can't be used: a sink's name, a table's beside the sink's, or a folder.",
+    )
+
+
+if TYPE_CHECKING:
+
+    class RuntimeModel(RestartModel):
+        """How pipelines run."""
+else:
+    _environment = model_of(Environment, frozenset({"spark"})).model_fields
+    RuntimeModel = create_model(
+        "Runtime",
+        __base__=RestartModel,
+        __doc__="How pipelines run: Spark, checkpoints, restarts.",
+        **{name: (field.annotation, field) for name, field in _environment.items()},
+    )
+
+
+class DocumentModel(Model):
+    """A file of pipelines. Its parts are looked at one by one, so that the mistakes of all are found."""
+
+    version: str | float | int | None = Field(None, description='The version of the format: "1.0".')
+    sources: dict[str, Any] | None = Field(None, description="The sources, by name.")
+    sinks: dict[str, Any] | None = Field(None, description="The sinks, by name.")
+    pipelines: dict[str, Any] | None = Field(None, description="The pipelines, by name.")
+    runtime: dict[str, Any] | None = Field(None, description="How pipelines run.")

@@ -1,0 +1,192 @@
+"""The steps of a pipeline in YAML: one row of a table for each verb of a stream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ConfigDict, Field, create_model
+
+from volley.documents.collector import Collector
+from volley.documents.mistakes import Path
+from volley.documents.models import Model, Names, Span, given
+from volley.errors import ExpressionError, VolleyError
+from volley.plan.expressions import Expr, lit
+from volley.plan.sql import sql
+from volley.stream import DataStream
+
+__all__ = ["VERBS", "Scope", "Step", "Verb", "apply_steps"]
+
+Expression = str | bool | int | float
+"""An expression as SQL text, or a constant."""
+
+_PLACE = re.compile(r" in line (\d+), column (\d+)\n.*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a step can refer to.
+
+    Args:
+        collector: Takes the mistakes.
+        streams: The streams of the other sources, by name.
+    """
+
+    collector: Collector
+    streams: Mapping[str, DataStream]
+
+    def expression(self, value: Expression, path: Path) -> Expr | None:
+        """Return the expression of a SQL text, or a constant; None if the text is wrong.
+
+        Args:
+            value: The text or the constant.
+            path: Where it stands.
+        """
+        if not isinstance(value, str):
+            return lit(value)
+        try:
+            return sql(value)
+        except ExpressionError as error:
+            place = _PLACE.search(error.message)
+            shift = int(place[2]) - 1 if place and place[1] == "1" and "\n" not in value else 0
+            document = self.collector.document
+            if document is not None and shift and document.place(path).text[document.place(path).column - 1] in "'\"":
+                shift += 1
+            self.collector.add(path, _PLACE.sub("", error.message), error.hint, shift=shift)
+            return None
+
+    def expressions(self, values: Mapping[str, Expression], path: Path) -> dict[str, Expr]:
+        """Return the expressions of several columns, without those whose text is wrong."""
+        columns = {name: self.expression(value, (*path, name)) for name, value in values.items()}
+        return {name: column for name, column in columns.items() if column is not None}
+
+
+class Deduplication(Model):
+    """Which rows count as the same."""
+
+    keys: Names = Field(description="The key columns.")
+    event_time: str | None = Field(None, description="A timestamp column, with within.")
+    within: Span | None = Field(None, description="How far two rows of one key are apart at most.")
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb of a stream in YAML.
+
+    Args:
+        argument: The type of what stands behind it.
+        apply: Returns the stream with the step: from the stream, the argument, the scope and the argument's path.
+        description: What it does.
+    """
+
+    argument: Any
+    apply: Callable[[DataStream, Any, Scope, Path], DataStream]
+    description: str
+
+
+def _filter(stream: DataStream, text: str, scope: Scope, path: Path) -> DataStream:
+    predicate = scope.expression(text, path)
+    return stream if predicate is None else stream.filter(predicate)
+
+
+def _select(stream: DataStream, columns: list[str | dict[str, Expression]], scope: Scope, path: Path) -> DataStream:
+    selected: list[str | Expr] = []
+    for number, column in enumerate(columns):
+        if isinstance(column, str):
+            selected.append(column)
+        else:
+            computed = scope.expressions(column, (*path, number))
+            selected += [expression.alias(name) for name, expression in computed.items()]
+    return stream.select(*selected)
+
+
+def _with_columns(stream: DataStream, columns: dict[str, Expression], scope: Scope, path: Path) -> DataStream:
+    computed = scope.expressions(columns, path)
+    return stream.with_columns(**computed) if computed or not columns else stream
+
+
+def _with_column(stream: DataStream, columns: dict[str, Expression], scope: Scope, path: Path) -> DataStream:
+    if len(columns) != 1:
+        raise ExpressionError(f"with_column has {len(columns)} columns", hint="one; for several: with_columns")
+    for name, expression in scope.expressions(columns, path).items():
+        return stream.with_column(name, expression)
+    return stream
+
+
+def _deduplicate(stream: DataStream, by: list[str] | Deduplication, scope: Scope, path: Path) -> DataStream:
+    if isinstance(by, list):
+        return stream.deduplicate(*by)
+    return stream.deduplicate(*by.keys, event_time=by.event_time, within=by.within)
+
+
+def _union(stream: DataStream, names: list[str], scope: Scope, path: Path) -> DataStream:
+    for number, name in enumerate(names):
+        if name not in scope.streams:
+            from volley.documents.mistakes import nearest
+
+            scope.collector.add((*path, number), f"there is no source {name!r}", nearest(name, scope.streams))
+    return stream.union(*(scope.streams[name] for name in names if name in scope.streams))
+
+
+VERBS = {
+    "filter": Verb(str, _filter, "Keep the rows for which a SQL condition is true."),
+    "select": Verb(
+        list[str | dict[str, Expression]],
+        _select,
+        "Keep these columns: names, or {name: SQL} for computed ones.",
+    ),
+    "with_columns": Verb(
+        dict[str, Expression], _with_columns, "Add or replace columns, all computed from the rows as they were."
+    ),
+    "with_column": Verb(dict[str, Expression], _with_column, "Add or replace one column: {name: SQL}."),
+    "drop": Verb(Names, lambda stream, names, scope, path: stream.drop(*names), "Drop these columns."),
+    "rename": Verb(
+        dict[str, str], lambda stream, names, scope, path: stream.rename(names), "Rename columns: {old: new}."
+    ),
+    "deduplicate": Verb(
+        Names | Deduplication,
+        _deduplicate,
+        "Keep the first row of each key: columns, or {keys, event_time, within}.",
+    ),
+    "union": Verb(Names, _union, "Add the rows of other sources, by their names."),
+}
+"""The verbs, by name."""
+
+_definitions: dict[str, Any] = {
+    name: (verb.argument | None, Field(None, description=verb.description)) for name, verb in VERBS.items()
+}
+Step: type[Model] = create_model(
+    "Step",
+    __base__=Model,
+    __doc__="One step: one verb, with what it needs.",
+    **_definitions,
+)
+Step.model_config = ConfigDict(**Step.model_config, json_schema_extra={"minProperties": 1, "maxProperties": 1})
+Step.model_rebuild(force=True)
+
+
+def apply_steps(stream: DataStream, steps: list[Any], scope: Scope, path: Path) -> DataStream:
+    """Return the stream with the steps; those with mistakes are left out.
+
+    Args:
+        stream: The stream.
+        steps: The document's values: one mapping for each step.
+        scope: What they can refer to.
+        path: Where they stand.
+    """
+    for number, values in enumerate(steps):
+        place = (*path, number)
+        step = scope.collector.check(Step, values, place)
+        verbs = {} if step is None else given(step)
+        if len(verbs) > 1:
+            scope.collector.add(
+                place, f"a step has the verbs {', '.join(verbs)}", "one step for each: begin each with -"
+            )
+        for name, argument in verbs.items():
+            try:
+                stream = VERBS[name].apply(stream, argument, scope, (*place, name))
+            except VolleyError as error:
+                scope.collector.add((*place, name), error.message, error.hint)
+    return stream

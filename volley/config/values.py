@@ -1,0 +1,107 @@
+"""What a file of pipelines becomes: sources, sinks, pipelines and how they run, as frozen values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Literal
+
+from volley.checks import Duration, duration, keep, one_of
+from volley.engine.options import StartOptions
+from volley.environment import Environment
+from volley.pipeline import Pipeline
+from volley.secrets import redact
+from volley.sink import Sink
+from volley.source import Source
+from volley.stream import DataStream
+
+__all__ = ["Config", "ConfiguredPipeline", "Restart"]
+
+
+@dataclass(frozen=True)
+class Restart:
+    """What happens when a pipeline fails.
+
+    Args:
+        policy: ``"on_failure"``: it is started again. ``"never"``: it stays down.
+        limit: How often in a row, without an epoch in between.
+        backoff: The wait before the first restart; it doubles each time, up to five minutes.
+
+    Example:
+        >>> Restart(backoff="2s").backoff
+        datetime.timedelta(seconds=2)
+    """
+
+    policy: Literal["on_failure", "never"] = "on_failure"
+    limit: int = 5
+    backoff: Duration = timedelta(seconds=5)
+
+    def __post_init__(self) -> None:
+        keep(self, policy=one_of(("on_failure", "never")), backoff=duration)
+
+
+@dataclass(frozen=True)
+class ConfiguredPipeline:
+    """A pipeline of a file.
+
+    Args:
+        name: Its name, and that of its job and checkpoint.
+        stream: Its rows.
+        pipeline: The same with its sinks.
+        source: The name of its source.
+        sinks: The names of its sinks.
+        enabled: False if `volley run` leaves it out.
+        restart: What happens when it fails.
+        options: The options of its start.
+    """
+
+    name: str
+    stream: DataStream
+    pipeline: Pipeline
+    source: str
+    sinks: tuple[str, ...]
+    enabled: bool = True
+    restart: Restart = Restart()
+    options: StartOptions = field(default_factory=StartOptions, hash=False)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A file of pipelines; `load_config` makes it.
+
+    Args:
+        file: The file's name.
+        environment: Where the pipelines run.
+        sources: The sources, by name.
+        sinks: The sinks, by name.
+        pipelines: The pipelines, by name.
+        warnings: What is odd in the file, but no mistake.
+        text: The file as YAML, with secrets masked and references instead of their values.
+    """
+
+    file: str
+    environment: Environment
+    sources: Mapping[str, Source]
+    sinks: Mapping[str, Sink]
+    pipelines: Mapping[str, ConfiguredPipeline]
+    warnings: tuple[str, ...] = ()
+    text: str = field(default="", repr=False)
+    _secrets: Collection[str] = field(default=frozenset(), repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("sources", "sinks", "pipelines"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    def checkpoint(self, pipeline: str) -> str:
+        """Return the folder of a pipeline's checkpoint."""
+        from volley.engine.checkpoint import locate
+
+        folder = self.environment.checkpoint_dir
+        return locate(None if folder is None else os.fspath(folder), pipeline)
+
+    def redact(self, text: str) -> str:
+        """Return a text without the values that came from the environment or from files."""
+        return redact(text, self._secrets)

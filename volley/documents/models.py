@@ -1,0 +1,187 @@
+"""Pydantic models of settings: types for fields, and models made from the frozen classes that settings become."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import types
+import warnings
+from collections.abc import Collection, Sequence
+from dataclasses import MISSING, fields
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    create_model,
+)
+
+from volley import checks
+from volley.errors import ConfigError
+
+__all__ = ["Flag", "Model", "Names", "Number", "SchemaText", "Size", "Span", "Time", "Whole", "given", "model_of"]
+
+
+class Model(BaseModel):
+    """Settings with known names; others are mistakes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def given(model: Model) -> dict[str, Any]:
+    """Return the settings that a document gives, by their names.
+
+    Example:
+        >>> class Point(Model):
+        ...     x: int = 0
+        ...     y: int = 0
+        >>> given(Point(y=0))
+        {'y': 0}
+    """
+    return {name: getattr(model, name) for name in type(model).model_fields if name in model.model_fields_set}
+
+
+def _no_flag(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ConfigError(f"{value} is no number")
+    return value
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _number_of(value: Any) -> Any:
+    """Return a number that an environment variable gives as text."""
+    return float(value) if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value) else value
+
+
+def _span(value: Any, info: ValidationInfo) -> Any:
+    checks.duration_or_zero(str(info.field_name), value)
+    return value
+
+
+def _size(value: Any, info: ValidationInfo) -> int:
+    return checks.size(str(info.field_name), int(value) if isinstance(value, str) and value.isdecimal() else value)
+
+
+def _time(value: Any, info: ValidationInfo) -> datetime:
+    return checks.instant(str(info.field_name), value)
+
+
+def _schema(value: Any) -> Any:
+    if not isinstance(value, str | dict):
+        raise ConfigError("a schema is a text or a mapping", hint='"id long, name string", or {id: long, name: string}')
+    return value
+
+
+def _texts_or_numbers(description: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": ["string", "number"], "description": description})
+
+
+Whole = Annotated[int, BeforeValidator(_no_flag)]
+"""A whole number."""
+Number = Annotated[float, BeforeValidator(_no_flag)]
+"""A number."""
+Flag = bool
+"""True or false."""
+Names = Annotated[
+    list[str],
+    BeforeValidator(_listed),
+    WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}}),
+]
+"""A name, or a list of names."""
+Span = Annotated[
+    Any,
+    BeforeValidator(_number_of),
+    AfterValidator(_span),
+    _texts_or_numbers('A time span: seconds, or a text such as "500ms", "5s", "2m", "1h".'),
+]
+"""A time span."""
+Size = Annotated[Any, AfterValidator(_size), _texts_or_numbers('Bytes, or a text such as "32MB".')]
+"""A number of bytes."""
+Time = Annotated[Any, AfterValidator(_time), WithJsonSchema({"type": "string", "format": "date-time"})]
+"""A point in time; without a zone, in UTC."""
+SchemaText = Annotated[Any, AfterValidator(_schema), WithJsonSchema({"type": ["string", "object"]})]
+"""Columns and their types."""
+
+# What the fields of frozen classes may be, and how a document says it.
+_TYPES: dict[Any, Any] = {
+    timedelta: Span,
+    datetime: Time,
+    os.PathLike[str]: str,
+    Sequence[str]: Names,
+    SchemaText: SchemaText,
+    int: Whole,
+    float: Number,
+}
+
+
+@cache
+def model_of(settings: Any, leave_out: Collection[str] = frozenset()) -> type[Model]:
+    """Return the model of a frozen class' settings, by the names, types and descriptions that it has itself.
+
+    Args:
+        settings: A dataclass. Its constructor checks the values; the model checks their types.
+        leave_out: Fields that documents don't have.
+
+    Example:
+        >>> from volley.connectors.console.sink import ConsoleSink
+        >>> model_of(ConsoleSink).model_fields["rows"].description
+        'The maximum number of rows to print per epoch. Each task sends at most as many to the driver.'
+    """
+    hints = get_type_hints(settings, localns={"SchemaLike": SchemaText, "SparkSession": Any}, include_extras=True)
+    described = descriptions(settings)
+    definitions: dict[str, Any] = {
+        field.name: (
+            _type_of(hints[field.name]),
+            Field(
+                default=... if field.default is field.default_factory is MISSING else None,
+                description=described.get(field.name),
+            ),
+        )
+        for field in fields(settings)
+        if field.name not in leave_out and not field.name.startswith("_")
+    }
+    summary = (inspect.getdoc(settings) or "").partition("\n\n")[0]
+    with warnings.catch_warnings():
+        # A deprecated method of pydantic's models has this name.
+        warnings.filterwarnings("ignore", 'Field name "schema"')
+        return create_model(settings.__name__, __base__=Model, __doc__=summary, **definitions)
+
+
+def _type_of(hint: Any) -> Any:
+    """Return the type of a document's field for the annotation of a dataclass' field."""
+    parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    ours = Size if {int, str} <= set(parts) else next((_TYPES[part] for part in _TYPES if part in parts), None)
+    if ours is None:
+        return hint
+    return ours | None if types.NoneType in parts else ours
+
+
+def descriptions(settings: type[Any]) -> dict[str, str]:
+    """Return what the docstring of a class, or of its ``with_…`` methods, says about each setting.
+
+    Example:
+        >>> from volley.iceberg.config import IcebergSinkConfig
+        >>> descriptions(IcebergSinkConfig)["max_records"]
+        'Set the maximum number of rows per data file; None (the default) = only the size limits a file.'
+    """
+    found = {
+        name.removeprefix("with_"): (inspect.getdoc(method) or "").partition("\n\n")[0].replace("\n", " ")
+        for name, method in vars(settings).items()
+        if name.startswith("with_")
+    }
+    for base in reversed(settings.__mro__):
+        text = (inspect.getdoc(base) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
+        for name, description in re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", text, re.MULTILINE):
+            found[name] = re.sub(r"\s+", " ", description)
+    return found

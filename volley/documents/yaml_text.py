@@ -1,0 +1,247 @@
+"""YAML 1.2 as Python values, with the place of each key and value; all mistakes are collected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from volley.documents.mistakes import SECRET_NAME, Mistake, Path, Place
+from volley.documents.references import References, UnresolvedReference
+from volley.secrets import MASK, redact_uri
+
+__all__ = ["Document", "parse"]
+
+# An alias stands for all that it names: a few lines can stand for billions of values.
+_MOST_VALUES = 100_000
+# A secret that stands in the file itself; one that a reference names does not stand there.
+_SECRET = re.compile(rf"((?:{SECRET_NAME})\w*[\"']?\s*:\s*)(?![\"']?\$)[^\s,}}]+", re.IGNORECASE)
+_TAG = "tag:yaml.org,2002:"
+_SCALARS = {
+    "null": (r"~|null|Null|NULL|", "~nN"),
+    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    "float": (
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+    "merge": (r"<<", "<"),
+}
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """PyYAML follows YAML 1.1, where ``no`` is false and ``010`` is 8; with these scalars it follows YAML 1.2."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+
+
+for _name, (_pattern, _first) in _SCALARS.items():
+    _Loader.add_implicit_resolver(
+        f"{_TAG}{_name}", re.compile(rf"(?:{_pattern})\Z"), ["", *_first] if _name == "null" else _first
+    )
+
+
+@dataclass
+class Document:
+    """A YAML file as Python values.
+
+    Args:
+        file: Its name, for messages.
+        lines: Its lines.
+        value: Its content: dicts, lists, texts, numbers, booleans, None.
+        keys: The place of each key, by its path.
+        values: The place of each value, by its path.
+        references: The text of each value that has references in it, by its path.
+        mistakes: What is wrong with it.
+    """
+
+    file: str
+    lines: list[str]
+    value: Any = None
+    keys: dict[Path, Place] = field(default_factory=dict)
+    values: dict[Path, Place] = field(default_factory=dict)
+    references: dict[Path, str] = field(default_factory=dict)
+    mistakes: list[Mistake] = field(default_factory=list)
+
+    def place(self, path: Path, of_key: bool = False) -> Place:
+        """Return the place of a value or a key; of one that is missing, that of what it is missing in."""
+        if of_key and path in self.keys:
+            return self.keys[path]
+        if path in self.values:
+            return self.values[path]
+        if not path:
+            return self.at(0, 0)
+        return self.keys.get(path[:-1]) or self.place(path[:-1])
+
+    def at(self, line: int, column: int) -> Place:
+        """Return a place, line and column from 0."""
+        text = self.lines[line] if line < len(self.lines) else ""
+        return Place(line + 1, column + 1, redact_uri(_SECRET.sub(rf"\1{MASK}", text)))
+
+
+def parse(text: str, file: str, references: References) -> Document:
+    """Parse YAML, and put values of the environment and of files in.
+
+    Args:
+        text: The YAML.
+        file: The file's name, for messages.
+        references: Where the values of references come from.
+
+    Returns:
+        The document; look at its `mistakes` first.
+
+    Example:
+        >>> document = parse("a: {b: no, c: 010, d: 1e3}", "a.yaml", References({}))
+        >>> document.value, document.values["a", "c"].column
+        ({'a': {'b': 'no', 'c': 10, 'd': 1000.0}}, 15)
+    """
+    document = Document(file, text.splitlines())
+    try:
+        root = _only_node(_Loader(text), document)
+    except yaml.MarkedYAMLError as error:
+        _add_syntax_error(document, error)
+        return document
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        place = document.at(before.count("\n"), len(before) - before.rfind("\n") - 1)
+        document.mistakes.append(
+            Mistake(f"character {chr(error.character)!r} is not allowed", (), "leave it out", place)
+        )
+        return document
+    if root is not None:
+        document.value = _Values(document, references).of(root, (), ())
+    return document
+
+
+def _only_node(loader: _Loader, document: Document) -> yaml.Node | None:
+    """Return the root of the file's only document; None if it is empty."""
+    if not loader.check_node():
+        return None
+    root: yaml.Node = loader.get_node()
+    if loader.check_node():
+        mark = loader.get_node().start_mark
+        place = document.at(mark.line, mark.column)
+        document.mistakes.append(
+            Mistake("a second document begins here", (), "one file, one document: leave --- out", place)
+        )
+    return root
+
+
+def _add_syntax_error(document: Document, error: yaml.MarkedYAMLError) -> None:
+    mark = error.problem_mark or error.context_mark
+    place = document.at(mark.line, mark.column) if mark else document.at(0, 0)
+    problem = str(error.problem or error)
+    message, hint = f"this is not YAML: {problem}", "look at the indentation, and at quotes and brackets"
+    if "\\t" in problem or place.text[: place.column].strip(" ").startswith("\t"):
+        message, hint = "a tab, where YAML takes spaces only", "indent by spaces"
+    elif place.text[place.column - 2 : place.column] == "${":
+        message, hint = "a reference inside {…} or […] needs quotes", '"${NAME}"'
+    document.mistakes.append(Mistake(message, (), hint, place))
+
+
+class _Values:
+    """Turns PyYAML's nodes into Python values."""
+
+    def __init__(self, document: Document, references: References) -> None:
+        self._document = document
+        self._references = references
+        self._count = 0
+
+    def of(self, node: yaml.Node, path: Path, outer: tuple[yaml.Node, ...]) -> Any:
+        """Return the value of a node.
+
+        Args:
+            node: The node.
+            path: Where it stands.
+            outer: The nodes that it stands in.
+        """
+        self._document.values[path] = self._at(node)
+        self._count += 1
+        if node in outer or self._count == _MOST_VALUES:
+            self._add(
+                path, "this alias stands for itself" if node in outer else "aliases stand for too many values", node
+            )
+        if node in outer or self._count >= _MOST_VALUES:
+            return None
+        if isinstance(node, yaml.MappingNode):
+            pairs = dict(self._pairs(node, path, (*outer, node)))
+            return {key: self.of(value, (*path, key), (*outer, node)) for key, value in pairs.items()}
+        if isinstance(node, yaml.SequenceNode):
+            return [self.of(item, (*path, number), (*outer, node)) for number, item in enumerate(node.value)]
+        return self._scalar(node, path)
+
+    def _pairs(
+        self, node: yaml.MappingNode, path: Path, outer: tuple[yaml.Node, ...]
+    ) -> Iterator[tuple[Hashable, yaml.Node]]:
+        """Yield the keys and values of a mapping, merged ones (``<<: *name``) first: its own replace them."""
+        for key, value in node.value:
+            if key.tag == f"{_TAG}merge":
+                for merged in reversed(value.value if isinstance(value, yaml.SequenceNode) else [value]):
+                    if isinstance(merged, yaml.MappingNode) and merged not in outer:
+                        yield from self._pairs(merged, path, (*outer, merged))
+                    else:
+                        self._add(path, "<< takes a mapping", key)
+        lines: dict[Hashable, int] = {}
+        for key, value in node.value:
+            if key.tag == f"{_TAG}merge":
+                continue
+            if not isinstance(key, yaml.ScalarNode):
+                self._add(path, "a key is a list or a mapping", key)
+                continue
+            name = self._constant(key, path)
+            if name in lines:
+                self._add((*path, name), f"key {name!r} is there already, in line {lines[name]}", key)
+                continue
+            self._document.keys[(*path, name)] = self._at(key)
+            lines[name] = key.start_mark.line + 1
+            yield name, value
+
+    def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
+        value = self._constant(node, path)
+        if not isinstance(value, str) or "$" not in value:
+            return value
+        self._document.references[path] = value
+        try:
+            return self._references.resolve(value)
+        except UnresolvedReference as error:
+            self._add(path, error.message, node, error.hint)
+            # The text stands for the value, so that the rest can be looked at.
+            return value
+
+    def _constant(self, node: yaml.ScalarNode, path: Path) -> Any:
+        text: str = node.value
+        kind = node.tag.removeprefix(_TAG)
+        if kind not in ("str", "null", "bool", "int", "float"):
+            self._add(path, f"tag {node.tag.replace(_TAG, '!!')!r} is not allowed", node, "leave it out")
+            return text
+        try:
+            return _CONSTANTS[kind](text)
+        except ValueError:
+            self._add(path, f"{text!r} is no {kind}", node)
+            return None
+
+    def _at(self, node: yaml.Node) -> Place:
+        return self._document.at(node.start_mark.line, node.start_mark.column)
+
+    def _add(self, path: Path, message: str, node: yaml.Node, hint: str | None = None) -> None:
+        self._document.mistakes.append(Mistake(message, path, hint, self._at(node)))
+
+
+def _int(text: str) -> int:
+    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+
+
+def _float(text: str) -> float:
+    return float(re.sub(r"\.(inf|nan)$", r"\1", text.lower()))
+
+
+_CONSTANTS: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "null": lambda text: None,
+    "bool": lambda text: text.lower() == "true",
+    "int": _int,
+    "float": _float,
+}

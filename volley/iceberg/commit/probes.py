@@ -1,0 +1,141 @@
+"""Looks at the table of a sink: catalog, namespace, table, schema, and storage, where a file is written and deleted."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.table import Table
+
+from volley.errors import StorageError, TableNotFoundError
+from volley.iceberg.catalogs.values import RestCatalog
+from volley.iceberg.commit.tables import check_table
+from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.storage.errors import storage_errors
+from volley.iceberg.storage.values import LocalStorage
+from volley.probes import Probe
+from volley.storage.probe import write_and_delete
+
+__all__ = ["table_probes"]
+
+_CONTENT = b"volley check writes this file and deletes it"
+
+
+def table_probes(config: IcebergSinkConfig, stream: pa.Schema | None) -> Sequence[Probe]:
+    """Return the probes of a table, in order: each needs what the ones before it have reached.
+
+    Args:
+        config: The sink's settings.
+        stream: The rows' schema; None if it is not known yet.
+    """
+    looks = _Looks(config, stream)
+    return [
+        Probe("catalog", looks.catalog),
+        Probe("namespace", looks.namespace),
+        Probe("table", looks.table),
+        Probe("schema", looks.schema),
+        Probe("storage", looks.storage),
+    ]
+
+
+class _Looks:
+    def __init__(self, config: IcebergSinkConfig, stream: pa.Schema | None) -> None:
+        self._config = config
+        self._stream = stream
+        self._namespace = ".".join(config.identifier[:-1])
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        return self._config.ref.load_catalog()
+
+    @cached_property
+    def _table(self) -> Table | None:
+        if not self._has_catalog:
+            return None
+        with self._config.ref.errors():
+            try:
+                return self._catalog.load_table(self._config.identifier)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+
+    @property
+    def _has_catalog(self) -> bool:
+        """False if the catalog is a SQLite file that the first job makes: opening it would make it now."""
+        file = self._config.ref.file
+        return file is None or Path(file).exists()
+
+    def catalog(self) -> str:
+        if not self._has_catalog:
+            return f"{self._config.ref.address} does not exist yet: it will be created"
+        with self._config.ref.errors():
+            # Only a request shows that the catalog answers, and takes the credentials.
+            self._catalog.list_namespaces()
+        return self._config.ref.address
+
+    def namespace(self) -> str:
+        with self._config.ref.errors():
+            try:
+                if not self._has_catalog:
+                    raise NoSuchNamespaceError
+                self._catalog.load_namespace_properties(self._config.identifier[:-1])
+            except NoSuchNamespaceError:
+                return self._absent(f"namespace {self._namespace}")
+        return self._namespace
+
+    def table(self) -> str:
+        if self._table is None:
+            return self._absent(f"table {self._config.table_name}")
+        snapshot = self._table.snapshot_by_name(self._config.branch)
+        records = snapshot and snapshot.summary and snapshot.summary["total-records"]
+        return f"{self._config.table_name}, {'no snapshot yet' if snapshot is None else f'{int(records or 0):,} rows'}"
+
+    def schema(self) -> str:
+        if self._stream is None:
+            return "not known before the job runs"
+        check_table(self._config, self._stream)
+        return f"{len(self._stream)} columns fit"
+
+    def storage(self) -> str:
+        """Write, read and delete a file where the table's files are."""
+        folder = self._folder()
+        if folder is None:
+            return "not known before the catalog has made the table"
+        if self._table is None and isinstance(self._config.storage, LocalStorage):
+            # It deletes the folders too that had to be made.
+            return write_and_delete(folder, {})
+        path = f"{folder}/volley-check-{uuid.uuid4().hex}"
+        with storage_errors(path, "writing"), self._io().new_output(path).create() as file:
+            file.write(_CONTENT)
+        try:
+            with storage_errors(path, "reading"), self._io().new_input(path).open() as written:
+                content = written.read()
+        finally:
+            with storage_errors(path, "deleting"):
+                self._io().delete(path)
+        if content != _CONTENT:
+            raise StorageError(f"{path} was read otherwise than it was written", hint="check what stands in between")
+        return f"{folder}: written, read and deleted"
+
+    def _io(self) -> FileIO:
+        if self._table is not None:
+            return self._table.io
+        return load_file_io(self._config.ref.to_properties(), self._folder())
+
+    def _folder(self) -> str | None:
+        if self._table is not None:
+            return f"{self._table.location().rstrip('/')}/data"
+        if isinstance(self._config.ref.catalog, RestCatalog):
+            # The server decides where the table will be.
+            return None
+        return self._config.storage.location(self._config.warehouse)
+
+    def _absent(self, what: str) -> str:
+        if not self._config.create_table:
+            raise TableNotFoundError(f"{what} does not exist", hint="create it, or set create_table: true")
+        return f"{what} does not exist yet: it will be created"

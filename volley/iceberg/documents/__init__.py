@@ -1,0 +1,1 @@
+"""Settings of tables, sinks and sources as YAML, JSON and environment variables have them."""

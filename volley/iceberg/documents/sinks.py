@@ -1,0 +1,206 @@
+"""The Iceberg sink's settings in documents."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from pydantic import Field, create_model
+
+from volley.documents.collector import Collector
+from volley.documents.mistakes import Path, nearest
+from volley.documents.models import Model, Names, Whole, given, model_of
+from volley.iceberg.documents.tables import TableDocument, table_arguments
+from volley.iceberg.layout.partitioning import Granularity, Partitioning, Transform
+from volley.iceberg.maintenance import Maintenance
+from volley.iceberg.modes import Append, CommitMode, Overwrite, Strategy, Upsert
+from volley.iceberg.storage.values import LocalStorage
+
+__all__ = ["sink_config", "sink_model"]
+
+C = TypeVar("C")
+
+if TYPE_CHECKING:
+    _Maintenance = Model
+else:
+    _Maintenance = model_of(Maintenance)
+
+# Fields of IcebergSinkConfig that documents write in another way.
+_OTHERWISE = frozenset(
+    {"catalog_uri", "credential", "token", "storage", "warehouse", "partitioning", "commit_mode", "maintenance"}
+    | set(TableDocument.model_fields)
+)
+_ANY_TABLE = {"namespace": "any", "table": "any", "storage": LocalStorage("any")}
+_TRANSFORM = re.compile(r"(\w+)(?:\[(\d+)\])?\((.+)\)")
+
+
+class _SinkDocument(TableDocument):
+    """What the sink's settings look like in a document, where that is not as in Python."""
+
+    flush_interval_secs: Whole | None = Field(None, description="The same as flush_interval, in seconds.")
+    tuning: Literal["low_latency", "balanced", "high_throughput"] | None = Field(
+        None,
+        description="Sets batch_size, flush_interval and target_file_size_mb at once; each may be given beside it.",
+    )
+    partitioning: Names | None = Field(
+        None,
+        description="The partitioning of a new table: none, table_default (the default), identity, bucket, truncate or"
+        ' time of partition_fields; or a list such as ["day(at)", "bucket[16](user_id)"].',
+    )
+    partition_fields: Names | None = Field(None, description="The columns to partition by.")
+    num_buckets: Whole | None = Field(None, description="The number of buckets, for bucket; 16 by default.")
+    truncate_width: Whole | None = Field(None, description="The length to truncate to, for truncate.")
+    time_granularity: Granularity | None = Field(None, description="For time; day by default.")
+    commit_mode: Literal["append", "overwrite", "upsert"] = Field(
+        "append", description="How the rows of an epoch change the table."
+    )
+    overwrite_partitions: Literal["touched"] | list[dict[str, Any]] | None = Field(
+        None,
+        description="What overwrite replaces: the partitions that the epoch has rows for (touched), or a list of named"
+        " ones ([{country: NO}]). Without it, the whole table.",
+    )
+    key_fields: Names | None = Field(None, description="For upsert: the columns that identify a row.")
+    order_by: str | None = Field(
+        None, description="For upsert: of rows with the same keys, the one with the highest wins."
+    )
+    op_field: str | None = Field(None, description="For upsert: the column that says what to do: d or delete deletes.")
+    write_order: bool | None = Field(None, description="For upsert: false = the column of order_by is not written.")
+    strategy: Strategy | None = Field(None, description="For upsert: merge_on_read, copy_on_write or auto.")
+    maintenance: bool | _Maintenance | None = Field(
+        None, description="How the job keeps the table in shape while it writes it: true, or settings."
+    )
+
+
+_UPSERT = ("key_fields", "order_by", "op_field", "strategy", "write_order")
+
+
+@cache
+def sink_model(settings: Any) -> type[Model]:
+    """Return the model of the sink's settings in a document.
+
+    Args:
+        settings: `IcebergSinkConfig`.
+    """
+    same = model_of(settings, _OTHERWISE)
+    definitions: dict[str, Any] = {name: (field.annotation, field) for name, field in same.model_fields.items()}
+    return create_model(
+        settings.__name__, __base__=_SinkDocument, __doc__="The settings of the Iceberg sink.", **definitions
+    )
+
+
+def sink_config(settings: type[C], values: Any, collector: Collector, path: Path = ()) -> C | None:
+    """Return the settings of a sink; None if the document has mistakes.
+
+    Args:
+        settings: `IcebergSinkConfig`.
+        values: The document's values.
+        collector: Takes the mistakes.
+        path: Where they stand.
+    """
+    any_settings: Any = settings
+    document: Any = collector.check(sink_model(any_settings), values, path)
+    if document is None:
+        return None
+    same = {name: value for name, value in given(document).items() if name not in _SinkDocument.model_fields}
+    arguments = {
+        **same,
+        **_flush_interval(document, collector, path),
+        **_partitioning(document, collector, path),
+        **_commit_mode(document, collector, path),
+        **_maintenance(document, collector, path),
+    }
+    # With another table in its place the rest can be checked.
+    table = table_arguments(document, collector, path) or _ANY_TABLE
+    names = {"flush_interval": "flush_interval_secs"} if document.flush_interval_secs is not None else {}
+    config: Any = collector.make(settings, {**table, **arguments}, path, names, _ANY_TABLE)
+    if config is None or collector.has_mistakes(path):
+        return None
+    if document.tuning is not None:
+        beside = {name: value for name, value in arguments.items() if name in same or name == "flush_interval"}
+        config = replace(config.with_tuning(document.tuning), **beside)
+    result: C = config
+    return result
+
+
+def _flush_interval(document: Any, collector: Collector, path: Path) -> dict[str, Any]:
+    if document.flush_interval_secs is None:
+        return {}
+    if document.flush_interval is not None:
+        collector.add(
+            (*path, "flush_interval"),
+            "flush_interval and flush_interval_secs are both given",
+            "leave one out",
+            of_key=True,
+        )
+    return {"flush_interval": document.flush_interval_secs}
+
+
+def _partitioning(document: Any, collector: Collector, path: Path) -> dict[str, Any]:
+    listed = document.partitioning or ["table_default"]
+    fields, path = document.partition_fields or [], (*path, "partitioning")
+    options = {"bucket": document.num_buckets, "truncate": document.truncate_width, "time": document.time_granularity}
+    names = {"bucket": "n", "truncate": "width", "time": "granularity"}
+    if len(listed) == 1 and "(" not in listed[0]:
+        strategy = listed[0]
+        known = ("none", "table_default", "identity", "bucket", "truncate", "time")
+        if strategy not in known:
+            collector.add(path, f"partitioning {strategy!r} is unknown", nearest(strategy, known))
+            return {}
+        options = {names[name]: value for name, value in options.items() if name == strategy and value is not None}
+        build: Any = getattr(Partitioning, strategy)
+        return _without_none(partitioning=collector.make(lambda **rest: build(*fields, **rest), options, path))
+    matches = [_TRANSFORM.fullmatch(text.strip()) for text in listed]
+    if not all(matches):
+        collector.add(path, f"partitioning {listed!r} is no list of transforms", '["day(at)", "bucket[16](user_id)"]')
+        return {}
+    transforms = [match.groups() for match in matches if match]
+
+    def combine() -> Partitioning:
+        return Partitioning(
+            tuple(Transform(kind, field, None if width is None else int(width)) for kind, width, field in transforms)
+        )
+
+    return _without_none(partitioning=collector.make(combine, {}, path))
+
+
+def _commit_mode(document: Any, collector: Collector, path: Path) -> dict[str, Any]:
+    settings = {name: getattr(document, name) for name in _UPSERT if getattr(document, name) is not None}
+    if document.commit_mode != "upsert":
+        for name in settings:
+            collector.add(
+                (*path, name), f"{name} is for commit_mode upsert, not {document.commit_mode}", "leave it out", True
+            )
+    if document.overwrite_partitions is not None and document.commit_mode != "overwrite":
+        collector.add((*path, "overwrite_partitions"), "overwrite_partitions is for commit_mode overwrite", None, True)
+    if document.commit_mode == "upsert":
+        if "key_fields" not in settings:
+            collector.add(
+                (*path, "key_fields"), "key_fields are missing: commit_mode upsert needs them", "key_fields: [id]"
+            )
+            return {}
+        return _without_none(commit_mode=collector.make(Upsert, settings, path))
+    mode: CommitMode | None = Append()
+    if document.commit_mode == "overwrite":
+        mode = _overwrite(document.overwrite_partitions, collector, (*path, "overwrite_partitions"))
+    return _without_none(commit_mode=mode)
+
+
+def _overwrite(partitions: Any, collector: Collector, path: Path) -> CommitMode | None:
+    if partitions is None:
+        return Overwrite()
+    if partitions == "touched":
+        return Overwrite.dynamic()
+    return collector.make(lambda: Overwrite.partitions(*partitions), {}, path)
+
+
+def _maintenance(document: Any, collector: Collector, path: Path) -> dict[str, Any]:
+    settings = document.maintenance
+    if isinstance(settings, Model):
+        return _without_none(maintenance=collector.make(Maintenance, given(settings), (*path, "maintenance")))
+    return {"maintenance": Maintenance() if settings else None}
+
+
+def _without_none(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
