@@ -1,0 +1,1 @@
+"""The command line: run, check and look at pipelines that stand in YAML."""

@@ -1,0 +1,212 @@
+"""The command check: looks at a file, and really reaches what its pipelines need."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from volley.cli.output import DEFAULT, UNREACHABLE, WRONG_FILE, AsJson, File, choose, error, print_json, print_rows
+from volley.config.load import check_file
+from volley.config.values import Config, ConfiguredPipeline
+from volley.documents.mistakes import Mistake, dotted, error_of
+from volley.errors import PlanError, VolleyError
+from volley.probes import Probe
+from volley.secrets import redact
+from volley.storage.probe import write_and_delete
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["check"]
+
+# Sources first, then sinks, which need the columns: both together end within half a minute.
+_SOURCE_SECONDS = 13.0
+_SINK_SECONDS = 14.0
+_LATE = "check the address, and the network between"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a probe found.
+
+    Args:
+        part: The source, sink or pipeline.
+        probe: What was looked at.
+        status: ``"ok"``, ``"failed"`` or ``"skipped"``.
+        detail: What was found.
+        hint: What to do about it.
+        seconds: How long it took.
+    """
+
+    part: str
+    probe: str
+    status: str
+    detail: str
+    hint: str | None = None
+    seconds: float = 0.0
+
+
+def check(
+    file: File = DEFAULT,
+    sink: Annotated[str | None, typer.Option(metavar="NAME", help="Only this sink, and what leads to it.")] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Look at the file only; reach nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check a file and whether everything that it needs can be used.
+
+    Reads from each source, computes the columns of each pipeline, and looks at each sink: of a table, at catalog,
+    namespace, table and schema, and at the storage by a file that is written, read and deleted. Nothing is left
+    behind. Takes half a minute at most.
+
+    Exit codes: 0 all is fine, 69 something can't be reached or used, 78 the file is wrong.
+
+    Examples:
+
+      volley check
+
+      volley check -c orders.yaml --sink lake
+
+      volley check --offline --json
+    """
+    config, mistakes, secrets = check_file(file)
+    if config is None:
+        _print_mistakes(str(file), mistakes, secrets, as_json)
+        raise typer.Exit(WRONG_FILE)
+    if sink is not None:
+        choose("sink", sink, list(config.sinks))
+    findings = [] if offline else _findings(config, sink)
+    failed = any(finding.status == "failed" for finding in findings)
+    if as_json:
+        values = [asdict(finding) for finding in findings]
+        print_json({"ok": not failed, "mistakes": [], "warnings": config.warnings, "checks": values}, config)
+    else:
+        _print(config, findings)
+    if failed:
+        raise typer.Exit(UNREACHABLE)
+
+
+def _print_mistakes(file: str, mistakes: Sequence[Mistake], secrets: set[str], as_json: bool) -> None:
+    if not as_json:
+        error(redact(str(error_of(file, mistakes)), secrets))
+        return
+    listed = [
+        {
+            "line": mistake.place and mistake.place.line,
+            "column": mistake.place and mistake.place.column,
+            "path": dotted(mistake.path),
+            "message": redact(mistake.message, secrets),
+            "hint": mistake.hint and redact(mistake.hint, secrets),
+        }
+        for mistake in mistakes
+    ]
+    print_json({"ok": False, "mistakes": listed, "warnings": [], "checks": []})
+
+
+def _print(config: Config, findings: Sequence[Finding]) -> None:
+    for warning in config.warnings:
+        error(f"{config.file}: warning: {warning}")
+    count = len(config.pipelines)
+    print(f"{config.file}: no mistakes, {count} {'pipeline' if count == 1 else 'pipelines'}\n")
+    rows = [(each.part, each.probe, each.status, each.detail, f"{each.seconds:.1f} s") for each in findings]
+    if rows:
+        print_rows(["part", "check", "status", "found", "time"], rows, config)
+    for each in findings:
+        if each.hint:
+            print(config.redact(f"\n{each.part}, {each.probe}: {each.detail}\n  hint: {each.hint}"))
+
+
+def _findings(config: Config, sink: str | None) -> list[Finding]:
+    """Look at everything, or at one sink and what leads to it."""
+    pipelines = [each for each in config.pipelines.values() if (each.enabled if sink is None else sink in each.sinks)]
+    sources = dict.fromkeys(each.source for each in pipelines) if sink is not None else config.sources
+    schemas: dict[str, pa.Schema] = {}
+    parts = {f"source {name}": config.sources[name].probes() for name in sources}
+    parts |= {f"pipeline {each.name}": [_columns(each, schemas)] for each in pipelines}
+    parts["checkpoints"] = [_checkpoints(config)]
+    findings = list(_probe_all(parts, _SOURCE_SECONDS))
+    names = config.sinks if sink is None else [sink]
+    looks = {f"sink {name}": config.sinks[name].probes(_schema_for(name, pipelines, schemas)) for name in names}
+    return [*findings, *_probe_all(looks, _SINK_SECONDS)]
+
+
+def _columns(pipeline: ConfiguredPipeline, schemas: dict[str, pa.Schema]) -> Probe:
+    """Return the probe that computes the columns of a pipeline, and keeps them for its sinks."""
+
+    def run() -> str:
+        try:
+            schema = schemas[pipeline.name] = pipeline.stream.schema
+        except PlanError as problem:
+            return f"not known before the job runs: {problem.message}"
+        return ", ".join(schema.names)
+
+    return Probe("columns", run)
+
+
+def _checkpoints(config: Config) -> Probe:
+    folder = config.checkpoint("any").rpartition("/")[0]
+    return Probe("storage", lambda: write_and_delete(folder, {}))
+
+
+def _schema_for(sink: str, pipelines: Iterable[ConfiguredPipeline], schemas: dict[str, pa.Schema]) -> Any:
+    return next((schemas[each.name] for each in pipelines if sink in each.sinks and each.name in schemas), None)
+
+
+def _probe_all(parts: dict[str, Sequence[Probe]], seconds: float) -> Iterator[Finding]:
+    """Yield the findings of all parts, which are looked at at the same time; each has so many seconds."""
+    began = time.monotonic()
+    runs = [_PartRun(part, probes) for part, probes in parts.items()]
+    for run in runs:
+        yield from run.findings(began + seconds)
+
+
+class _PartRun:
+    """Looks at one part, in a thread that nothing waits for when it hangs.
+
+    Args:
+        part: The part.
+        probes: Its probes; after the first that fails, the others are skipped.
+    """
+
+    def __init__(self, part: str, probes: Sequence[Probe]) -> None:
+        self._part = part
+        self._probes = probes
+        self._results: list[Future[Finding]] = [Future() for _ in probes]
+        threading.Thread(target=self._run, name=f"check-{part}", daemon=True).start()
+
+    def findings(self, deadline: float) -> Iterator[Finding]:
+        """Yield a finding for each probe, at this time at the latest."""
+        began = time.monotonic()
+        failed = False
+        for probe, result in zip(self._probes, self._results, strict=True):
+            try:
+                finding = result.result(max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                waited = time.monotonic() - began
+                late = Finding(self._part, probe.name, "failed", "no answer in time", _LATE, waited)
+                finding = Finding(self._part, probe.name, "skipped", "") if failed else late
+            failed = failed or finding.status == "failed"
+            yield finding
+
+    def _run(self) -> None:
+        failed = False
+        for probe, result in zip(self._probes, self._results, strict=True):
+            finding = Finding(self._part, probe.name, "skipped", "") if failed else self._look(probe)
+            failed = failed or finding.status == "failed"
+            result.set_result(finding)
+
+    def _look(self, probe: Probe) -> Finding:
+        began = time.monotonic()
+        status, hint = "ok", None
+        try:
+            detail = probe.run()
+        except VolleyError as problem:
+            status, detail, hint = "failed", problem.message, problem.hint
+        except Exception as problem:
+            status, detail = "failed", f"{type(problem).__name__}: {problem}"
+        return Finding(self._part, probe.name, status, detail, hint, time.monotonic() - began)

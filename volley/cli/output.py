@@ -1,0 +1,147 @@
+"""What commands print, and how they end: exit codes, errors, secrets masked."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from volley.config.load import load_config
+from volley.config.values import Config
+from volley.documents.mistakes import nearest
+from volley.errors import (
+    CatalogAuthError,
+    CatalogUnreachableError,
+    SourceError,
+    StorageError,
+    VolleyError,
+)
+
+__all__ = [
+    "DEFAULT",
+    "FAILED",
+    "UNREACHABLE",
+    "USAGE",
+    "WRONG_FILE",
+    "AsJson",
+    "File",
+    "choose",
+    "code_of",
+    "error",
+    "loaded",
+    "log_to_stderr",
+    "print_json",
+    "print_rows",
+    "reported",
+    "say",
+]
+
+FAILED, USAGE, UNREACHABLE, WRONG_FILE = 1, 2, 69, 78
+"""The exit codes: a pipeline or a command failed; wrong arguments; something can't be reached; the file is wrong."""
+
+File = Annotated[
+    Path, typer.Option("--config", "-c", envvar="VOLLEY_CONFIG", metavar="FILE", help="The file with the pipelines.")
+]
+DEFAULT = Path("volley.yaml")
+"""The file without --config."""
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_CANT_REACH = (CatalogAuthError, CatalogUnreachableError, SourceError, StorageError)
+
+
+class _Masked(logging.Filter):
+    """Masks secrets in log lines."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self._config = config
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = self._config.redact(record.getMessage()), ()
+        return True
+
+
+def loaded(file: Path) -> Config:
+    """Return what a file says; print its mistakes and exit with 78 if it has any."""
+    try:
+        config = load_config(file)
+    except VolleyError as problem:
+        error(str(problem))
+        raise typer.Exit(WRONG_FILE) from None
+    for warning in config.warnings:
+        error(f"{config.file}: warning: {warning}")
+    return config
+
+
+@contextmanager
+def reported(config: Config) -> Iterator[None]:
+    """Print an error of the block without its traceback and exit: 69 if something can't be reached, else 1."""
+    try:
+        yield
+    except VolleyError as problem:
+        error(config.redact(str(problem)))
+        raise typer.Exit(code_of([problem])) from None
+
+
+def code_of(problems: Sequence[BaseException]) -> int:
+    """Return the exit code for errors: 69 if all of them are about what can't be reached, else 1."""
+    return UNREACHABLE if all(isinstance(problem, _CANT_REACH) for problem in problems) else FAILED
+
+
+def choose(kind: str, name: str, known: Sequence[str]) -> str:
+    """Return the name of a part of the file; exit with 2 if there is none of that name."""
+    if name not in known:
+        error(f"there is no {kind} {name!r}\n  hint: {nearest(name, known)}")
+        raise typer.Exit(USAGE)
+    return name
+
+
+def say(text: str, config: Config) -> None:
+    """Print a text to stdout, secrets masked."""
+    print(config.redact(text), flush=True)
+
+
+def error(text: str) -> None:
+    """Print a text to stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_json(values: Any, config: Config | None = None) -> None:
+    """Print values as JSON, secrets masked."""
+    text = json.dumps(values, indent=2, default=str, ensure_ascii=False)
+    print(text if config is None else config.redact(text))
+
+
+def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]], config: Config) -> None:
+    """Print rows as a table, secrets masked; a cell's last line break counts."""
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for row in rows:
+        table.add_row(*(_cell(value, config) for value in row))
+    Console().print(table)
+
+
+_COLORS = {"ok": "green", "failed": "red", "skipped": "dim", "yes": "green", "no": "dim"}
+
+
+def _cell(value: object, config: Config) -> Text:
+    text = "" if value is None else str(value)
+    return Text(config.redact(text), style=_COLORS.get(text, ""), overflow="fold")
+
+
+def log_to_stderr(config: Config) -> None:
+    """Write log lines to stderr, those of Volley from INFO on, secrets masked."""
+    handler = logging.StreamHandler()
+    handler.addFilter(_Masked(config))
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler])
+    logging.getLogger("volley").setLevel(logging.INFO)

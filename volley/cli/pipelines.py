@@ -1,0 +1,127 @@
+"""The commands that run pipelines and look at them: run, show, explain, preview."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from volley.cli.output import DEFAULT, File, choose, code_of, error, loaded, log_to_stderr, reported, say
+from volley.config.values import Config, ConfiguredPipeline
+from volley.errors import VolleyError
+
+__all__ = ["explain", "preview", "run", "show"]
+
+Names = Annotated[list[str] | None, typer.Option("--pipeline", "-p", metavar="NAME", help="Only this one; repeatable.")]
+
+
+def run(
+    file: File = DEFAULT,
+    pipeline: Names = None,
+    once: Annotated[bool, typer.Option("--once", help="Read what the sources have now, then stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print plans, paths and columns; run nothing.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over: read the sources from the beginning.")] = False,
+    into: Annotated[
+        str | None, typer.Option(help="With --fresh: append to the rows that sinks have, or replace them.")
+    ] = None,
+    backfill: Annotated[bool, typer.Option("--backfill", help="Fill new sinks with all rows so far.")] = False,
+) -> None:
+    """Run the pipelines of a file, in one Spark session.
+
+    Each pipeline is a job with its own checkpoint, restarts and metrics: one that fails is started again while the
+    others go on. Ctrl-C or SIGTERM stops all of them after their running epochs; a second one ends the process.
+
+    Exit codes: 0 all ended or were stopped, 1 a pipeline failed, 69 something can't be reached, 78 the file is wrong,
+    130 or 143 after a second signal.
+
+    Examples:
+
+      volley run
+
+      volley run -c orders.yaml --pipeline orders --once
+
+      volley run --dry-run
+    """
+    config = loaded(file)
+    chosen = _chosen(config, pipeline)
+    if dry_run:
+        _dry_run(config, chosen)
+        return
+    from volley.cli.supervisor import Supervisor
+
+    log_to_stderr(config)
+    given: dict[str, Any] = {"once": once, "fresh": fresh, "into": into, "backfill": backfill}
+    supervisor = Supervisor(chosen, {name: value for name, value in given.items() if value})
+    for line in supervisor.run():
+        say(line, config)
+    for name, failure in supervisor.failures.items():
+        error(config.redact(f"{name}: {failure}"))
+    if supervisor.failures:
+        raise typer.Exit(code_of(list(supervisor.failures.values())))
+
+
+def show(file: File = DEFAULT) -> None:
+    """Print a file as it is understood: anchors merged, references by name, secrets masked.
+
+    Examples:
+
+      volley show -c orders.yaml
+    """
+    config = loaded(file)
+    say(config.text, config)
+
+
+def explain(file: File = DEFAULT, pipeline: Names = None) -> None:
+    """Print the plan of each pipeline, the execution path and why, and what sources leave out.
+
+    Examples:
+
+      volley explain -c orders.yaml --pipeline orders
+    """
+    from volley.explain import explained
+
+    config = loaded(file)
+    for each in _chosen(config, pipeline):
+        say(f"{each.name}\n{explained(each.pipeline._writes, config.environment.arrow_native)}\n", config)
+
+
+def preview(
+    pipeline: Annotated[str, typer.Argument(help="The name of a pipeline.")],
+    file: File = DEFAULT,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="The most rows.")] = 10,
+) -> None:
+    """Print the first rows of a pipeline: computed in this process, without Spark; no sink gets a row.
+
+    Examples:
+
+      volley preview orders
+
+      volley preview -c orders.yaml orders -n 100
+    """
+    config = loaded(file)
+    choose("pipeline", pipeline, list(config.pipelines))
+    with reported(config):
+        config.pipelines[pipeline].stream.show(rows)
+
+
+def _chosen(config: Config, names: list[str] | None) -> list[ConfiguredPipeline]:
+    """Return the pipelines of these names, or all that are enabled."""
+    for name in names or []:
+        choose("pipeline", name, list(config.pipelines))
+    chosen = [each for each in config.pipelines.values() if (each.name in names if names else each.enabled)]
+    if not chosen:
+        error(f"{config.file} has no pipeline to run\n  hint: add one under pipelines, or set enabled: true")
+        raise typer.Exit(2)
+    return chosen
+
+
+def _dry_run(config: Config, pipelines: list[ConfiguredPipeline]) -> None:
+    from volley.explain import explained
+
+    for each in pipelines:
+        lines = [f"{each.name}", explained(each.pipeline._writes, config.environment.arrow_native)]
+        try:
+            lines += [f"  {field.name}: {field.type}" for field in each.stream.schema]
+        except VolleyError as problem:
+            lines.append(f"columns are not known: {problem.message}")
+        say("\n".join([*lines, ""]), config)

@@ -1,0 +1,167 @@
+"""The commands for tables: snapshots, changes, compact, expire, orphans."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from volley.cli.output import DEFAULT, USAGE, AsJson, File, choose, error, loaded, print_json, reported, say
+from volley.config.values import Config
+from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.sink import IcebergSink
+
+__all__ = ["changes", "compact", "expire", "orphans", "snapshots"]
+
+SinkName = Annotated[
+    str | None, typer.Option("--sink", metavar="NAME", help="The sink whose table it is; needed if there are several.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, and say what would be done.")]
+
+
+def snapshots(file: File = DEFAULT, sink: SinkName = None, as_json: AsJson = False) -> None:
+    """List the snapshots of a table, oldest first.
+
+    Examples:
+
+      volley snapshots
+
+      volley snapshots -c orders.yaml --sink lake --json
+    """
+    from volley.iceberg.maintain.snapshots import SnapshotManager
+
+    config = loaded(file)
+    with reported(config):
+        listed = SnapshotManager(_table(config, sink)).list_snapshots()
+    if not as_json:
+        say(repr(listed), config)
+        return
+    rows = [
+        {
+            "id": each.id,
+            "parent_id": each.parent_id,
+            "committed_at": each.committed_at.isoformat(),
+            "operation": each.operation,
+            "refs": each.refs,
+            "summary": dict(each.summary),
+        }
+        for each in listed
+    ]
+    print_json(rows, config)
+
+
+def changes(
+    file: File = DEFAULT,
+    sink: SinkName = None,
+    start: Annotated[
+        int | None, typer.Option("--from", metavar="ID", help="The snapshot before; default: the one before the last.")
+    ] = None,
+    end: Annotated[
+        int | None, typer.Option("--to", metavar="ID", help="The last snapshot; default: the current.")
+    ] = None,
+    key: Annotated[list[str] | None, typer.Option(help="A column that identifies a row; repeatable.")] = None,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="The most changes to print.")] = 20,
+) -> None:
+    """Print what changed in a table between two snapshots: inserts, updates and deletes.
+
+    Examples:
+
+      volley changes --key id
+
+      volley changes --from 6301935263872612342 --to 8823719461930124567
+    """
+    from volley.arrow.show import show
+    from volley.iceberg.changes import changes_between
+    from volley.iceberg.maintain.snapshots import SnapshotManager
+
+    config = loaded(file)
+    table = _table(config, sink)
+    with reported(config):
+        if start is None:
+            manager = SnapshotManager(table)
+            last = manager.current_snapshot() if end is None else manager.snapshot_by_id(end)
+            start = last.parent_id
+        found = changes_between(table.ref, start, end, key or ()).to_arrow()
+        show(found.slice(0, rows))
+        if found.num_rows > rows:
+            say(f"… and {found.num_rows - rows:,} more", config)
+
+
+def compact(
+    file: File = DEFAULT,
+    sink: SinkName = None,
+    where: Annotated[str | None, typer.Option(metavar="SQL", help="Only files that may have such rows.")] = None,
+    sort_by: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Sort rows; repeatable.")] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Compact a table: small data files, and those with deleted rows, become few large ones. Jobs may write meanwhile.
+
+    Examples:
+
+      volley compact --dry-run
+
+      volley compact --sink lake --where "day >= date '2026-11-01'"
+    """
+    from volley.iceberg.time_travel import IcebergTable
+
+    config = loaded(file)
+    with reported(config):
+        say(str(IcebergTable(_table(config, sink)).compact(where, sort_by=sort_by or False, dry_run=dry_run)), config)
+
+
+def expire(
+    file: File = DEFAULT,
+    sink: SinkName = None,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help='An age such as "7d", or a time; default: the table\'s setting.')
+    ] = None,
+    retain_last: Annotated[int | None, typer.Option(min=1, help="Keep at least so many of each branch.")] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Remove old snapshots of a table, and the files that no other snapshot needs.
+
+    Examples:
+
+      volley expire --older-than 7d --dry-run
+
+      volley expire --sink lake --older-than 2026-11-01 --retain-last 10
+    """
+    from volley.iceberg.maintain.snapshots import SnapshotManager
+
+    config = loaded(file)
+    with reported(config):
+        manager = SnapshotManager(_table(config, sink))
+        say(str(manager.expire_snapshots(older_than, retain_last, dry_run=dry_run)), config)
+
+
+def orphans(
+    file: File = DEFAULT,
+    sink: SinkName = None,
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="The least age of a file.")] = "3d",
+    remove: Annotated[bool, typer.Option("--remove", help="Delete them.")] = False,
+) -> None:
+    """List the files in a table's folders that belong to no snapshot, such as those of killed tasks.
+
+    Examples:
+
+      volley orphans
+
+      volley orphans --sink lake --older-than 7d --remove
+    """
+    from volley.iceberg.maintain.orphans import orphan_files, remove_orphan_files
+
+    config = loaded(file)
+    table = _table(config, sink)
+    with reported(config):
+        found = remove_orphan_files(table, older_than) if remove else orphan_files(table, older_than)
+        say("\n".join([*found, str(found)]), config)
+
+
+def _table(config: Config, name: str | None) -> IcebergSinkConfig:
+    """Return the table of a sink; exit with 2 if the sink is none of Iceberg, or it is not clear which one."""
+    tables = {name: sink.config for name, sink in config.sinks.items() if isinstance(sink, IcebergSink)}
+    if name is None and len(tables) != 1:
+        known = ", ".join(tables) or "none"
+        error(f"{config.file} has {len(tables)} Iceberg sinks\n  hint: name one by --sink: {known}")
+        raise typer.Exit(USAGE)
+    return tables[next(iter(tables)) if name is None else choose("Iceberg sink", name, list(tables))]
