@@ -270,6 +270,7 @@ def test_what_a_view_can_not_have(orders: Known) -> None:
     refused: list[tuple[Callable[[], Any], type[VolleyError], str]] = [
         (lambda: Environment().from_source(MemorySource([order(1)])), PlanError, "only an Iceberg table"),
         (lambda: orders.stream.key_by("id").aggregate(n=count_distinct("price")), PlanError, "count_distinct"),
+        (lambda: orders.stream.limit(3), PlanError, "limit 3"),
         (
             lambda: orders.stream.key_by("id").window(tumbling("1m"), on="at").aggregate(n=count()),
             PlanError,

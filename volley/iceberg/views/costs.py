@@ -24,8 +24,8 @@ class Cost:
 
     Args:
         changed_rows: Rows to read for the changes of the sources.
-        again_rows: Rows to read again at most, for groups that are computed anew and rows that are joined again. How
-            many, depends on how the sources are clustered.
+        again_rows: Rows to read again at most, for groups that are computed anew. How many, depends on how the
+            sources are clustered.
         all_rows: All rows of the sources.
         view_rows: Rows of the view.
     """

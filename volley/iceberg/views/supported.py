@@ -12,6 +12,10 @@ FUNCTIONS = ("count", "sum", "avg", "min", "max")
 """The aggregate functions that a view can have."""
 
 _BY_PYTHON = (nodes.Map, nodes.FlatMap, nodes.MapBatches)
+_STEPS = (
+    *(nodes.Filter, nodes.Rest, nodes.Select, nodes.WithColumns, nodes.Drop, nodes.Rename, nodes.Explode),
+    *(nodes.Union, nodes.Deduplicate, *_BY_PYTHON),
+)
 
 
 def check_query(query: nodes.Node) -> None:
@@ -25,7 +29,7 @@ def check_query(query: nodes.Node) -> None:
             _check_source(node)
         elif isinstance(node, nodes.Aggregate):
             _check_aggregate(node)
-        elif not (node.narrow or isinstance(node, nodes.Deduplicate)) or isinstance(node, nodes.Write):
+        elif not isinstance(node, _STEPS):
             raise PlanError(f"a view can't have the step {node.label()}", hint="do it in a job that writes a table")
 
 
