@@ -29,7 +29,7 @@ _PEERS = {
     "spark": "Spark's own windows, without a sink",
     "duckdb": "DuckDB, one thread, a batch query",
 }
-_CASES = ("10,000 keys, Parquet", "1,000,000 keys, Parquet", "10,000 keys, JSON")
+_CASES = ("10000 keys in Parquet", "1000000 keys in Parquet", "10000 keys in JSON")
 _AT_LEAST = {_CASES[0]: 5.0, _CASES[1]: 3.0, _CASES[2]: 2.0}
 _SHARE_OF_DUCKDB = 0.25
 _FILES = 16
@@ -50,20 +50,20 @@ def _folders(asked: Benchmark) -> Iterator[dict[str, Any]]:
 
 
 def _parsed(case: str) -> tuple[int, str]:
-    keys, _, form = case.partition(" keys, ")
-    return int(keys.replace(",", "")), form.lower()
+    keys, _, form = case.partition(" keys in ")
+    return int(keys), form.lower()
 
 
 def _write(folder: Path, rows: int, keys: int, form: str) -> None:
     folder.mkdir()
     each = rows // _FILES
     for number in range(_FILES):
-        table = _events(np.random.default_rng(number), number * each, each, keys)
+        events = _events(np.random.default_rng(number), number * each, each, keys)
         if form == "parquet":
-            pq.write_table(table, folder / f"{number:04}.parquet")
+            pq.write_table(events, folder / f"{number:04}.parquet")
         else:
             path = folder / f"{number:04}.json"
-            duckdb.sql(f"copy (select * from table) to '{path}' (format json)")
+            duckdb.sql(f"copy (from events) to '{path}' (format json)")
 
 
 def _events(dice: np.random.Generator, start: int, rows: int, keys: int) -> pa.Table:
