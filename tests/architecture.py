@@ -24,7 +24,7 @@ metrics endpoint plan.functions plan.json_paths
 plan.expression_nodes plan.namespaces plan.windows
 plan.aggregates
 plan.expressions
-source sink
+dimension source sink
 plan
 arrow
 task formats rows
@@ -51,7 +51,7 @@ iceberg.time_travel
 iceberg.views
 iceberg
 engine
-verbs explain
+joining verbs explain
 keyed
 pipeline
 stream
@@ -74,7 +74,7 @@ PACKAGES = {
 VALUES = [
     *("*.source", "*.sink", "source", "sink", "epoch", "bad_rows", "rows", "pipeline", "stream", "keyed", "plan.*"),
     *("materialized_view", "iceberg.views.supported"),
-    *("types.names", "types.schemas"),
+    *("types.names", "types.schemas", "dimension", "joining", "iceberg.dimension", "*.memory.dimension"),
     *(
         "*.values",
         "*.settings",

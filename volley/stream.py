@@ -10,11 +10,13 @@ from volley import checks
 from volley.checks import Duration, count, duration, optional
 from volley.errors import ConfigError, ExpressionError
 from volley.explain import as_html, explained
+from volley.joining import MAX_BYTES, table_join
 from volley.keyed import KeyedStream, key_node
 from volley.pipeline import Pipeline, Runner
 from volley.plan import nodes
 from volley.plan.expression_nodes import Column, output_name
 from volley.plan.expressions import Expr, as_node, col
+from volley.plan.joins import How
 from volley.rows import Rows
 from volley.sink import Sink
 from volley.types.schemas import check_schema
@@ -212,6 +214,53 @@ class DataStream(Rows):
             check_text(name, "deduplicate")
         span = None if within is None else duration("within", within)
         return self._then(nodes.Deduplicate(self._node, keys, event_time, span))
+
+    def join(
+        self,
+        table: Any,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: How = "inner",
+        *,
+        as_of: tuple[str, str] | None = None,
+        columns: Sequence[str] | None = None,
+        suffix: str = "",
+        max_bytes: int = MAX_BYTES,
+    ) -> DataStream:
+        """Add the columns of a table's rows with the same key; a row with several matches comes several times.
+
+        Each epoch is joined with one version of the table, its newest one; an Iceberg table is looked up in every
+        epoch, and read again if it has another snapshot. The rows of that version are kept in the checkpoint before the
+        epoch's tasks start: an epoch that is repeated after a crash, and each of several sinks, gets the same rows,
+        whatever became of the table. All tasks map the same file; its folder must be one that executors reach.
+
+        Null matches nothing; NaN matches NaN, and -0.0 matches 0.0. Keys have the same type, int counts as long and
+        float as double.
+
+        Args:
+            table: An `IcebergTable`, rows of one (``IcebergTable(…).rows.filter("…")``), a `TableRef`, or an
+                `IcebergSource`; a `MemorySource` for rows of this program.
+            on: The key: a column, or several, that both sides have; or a dict of the stream's columns and the table's.
+            how: ``"inner"``: drop rows without a match; ``"left"``: keep them, with nulls in the table's columns.
+            as_of: For a table with several versions of a key's row: the stream's time column, and the table's column
+                that says since when a row is valid. Only the last row that is valid by then matches. Of two rows that
+                are valid since the same time, the greater one counts: by its first added column, then the next ones;
+                null is the least. Rows with a null time match nothing.
+            columns: The table's columns to add, in this order; None = all but its keys.
+            suffix: The end of the added columns' names, of each of them.
+            max_bytes: The most bytes that the table's rows may take in memory, at most 2 GiB; by default 256 MiB. The
+                file of the rows has at most twice as many.
+
+        Raises:
+            ConfigError: If an argument is wrong.
+
+        Example:
+            >>> from volley import Environment, MemorySource
+            >>> orders = Environment().from_source(MemorySource([{"id": 1, "item": "a"}, {"id": 2, "item": "b"}]))
+            >>> prices = MemorySource([{"item": "a", "price": 5}])
+            >>> orders.join(prices, on="item", how="left").to_arrow().to_pylist()
+            [{'id': 1, 'item': 'a', 'price': 5}, {'id': 2, 'item': 'b', 'price': None}]
+        """
+        return self._then(nodes.Join(self._node, table_join(table, on, how, as_of, columns, suffix, max_bytes)))
 
     def key_by(self, *keys: str | Expr, **named: str | Expr) -> KeyedStream[DataStream]:
         """Group the rows by key, for aggregates: of each window of time, or of each key for a materialised view.

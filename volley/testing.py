@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from volley.connectors.memory.dimension import MemoryDimension
 from volley.connectors.memory.source import MemorySource
 from volley.errors import ConfigError, PlanError
 from volley.pipeline import Pipeline
@@ -23,14 +24,14 @@ def run(pipeline: DataStream | Pipeline, *rows: Any) -> list[dict[str, Any]]:
         pipeline: The pipeline, or a stream.
         rows: For each of its sources, the one of the stream first and then those of the streams that it unites: rows as
             dicts, or anything else that `MemorySource` takes. Dicts get the types of the source's own schema, if it has
-            one with all of their columns.
+            one with all of their columns. Then, in the same way, for each table that it joins.
 
     Returns:
         The rows, as dicts.
 
     Raises:
         ConfigError: If `pipeline` is neither a pipeline nor a stream.
-        PlanError: If the number of sources differs from that of `rows`, or a step needs Spark.
+        PlanError: If the number of sources and joined tables differs from that of `rows`, or a step needs Spark.
         VolleyError: If a step does not fit the rows, or fails at one.
 
     Example:
@@ -41,7 +42,7 @@ def run(pipeline: DataStream | Pipeline, *rows: Any) -> list[dict[str, Any]]:
         >>> testing.run(orders, [{"id": 1, "price": 2.0}, {"id": 2, "price": None}])
         [{'id': 1, 'gross': 3.0}]
     """
-    from volley.engine.collect import collect, sources, with_sources
+    from volley.engine.collect import collect, sources, tables, with_sources
 
     if isinstance(pipeline, Pipeline):
         node = pipeline._writes[0].input
@@ -49,11 +50,13 @@ def run(pipeline: DataStream | Pipeline, *rows: Any) -> list[dict[str, Any]]:
         node = pipeline._node
     else:
         raise ConfigError(f"run takes a pipeline, not {type(pipeline).__name__}", hint="or a stream")
-    read = sources(node)
-    if len(rows) != len(read):
-        raise PlanError(f"the pipeline has {len(read)} sources, and rows for {len(rows)}", hint="give rows for each")
-    given = [_source(source, each) for source, each in zip(read, rows, strict=True)]
-    found: list[dict[str, Any]] = collect(with_sources(node, given), None).to_pylist()
+    read, joined = sources(node), tables(node)
+    if len(rows) != len(read) + len(joined):
+        counted = f"{len(read)} sources" + (f" and {len(joined)} joined tables" if joined else "")
+        raise PlanError(f"the pipeline has {counted}, and rows for {len(rows)}", hint="give rows for each")
+    given = [_source(source, each) for source, each in zip(read, rows, strict=False)]
+    given_tables = [MemoryDimension(MemorySource(each)) for each in rows[len(read) :]]
+    found: list[dict[str, Any]] = collect(with_sources(node, given, given_tables), None).to_pylist()
     return found
 
 

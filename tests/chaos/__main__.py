@@ -13,13 +13,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.chaos import captured, maintained, mirror, routed, viewed, webhooks
+from tests.chaos import captured, joined, maintained, mirror, routed, viewed, webhooks
 from tests.chaos.campaign import Verdict, chaos
 from tests.chaos.kinds import KINDS
 from tests.drivers import Drivers, start_jvm
 
 _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _ROUTED = "mirror", "maintenance", "view", "capture", "routed"
-_WEBHOOKS = "webhooks"
+_WEBHOOKS, _JOIN = "webhooks", "join"
 
 
 def main(arguments: list[str]) -> None:
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=None, help="repeats a schedule; by default another one each time")
-    every = (*KINDS, _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _ROUTED, _WEBHOOKS)
+    every = (*KINDS, _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _ROUTED, _WEBHOOKS, _JOIN)
     parser.add_argument("--kinds", nargs="+", choices=every, default=every, help="of jobs; by default all")
     options = parser.parse_args(arguments)
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
@@ -68,6 +68,10 @@ def main(arguments: list[str]) -> None:
             f"chaos: webhooks, {requests:,} requests acknowledged ({repeated:,} times sent again), "
             f"none lost, doubled or changed after {dict(deaths)}"
         )
+    if _JOIN in options.kinds:
+        with start_jvm() as jvm:
+            died = joined.run(Drivers(jvm), folder / _JOIN, options.kills // 3 if kinds else options.kills, seed)
+        print(f"chaos: a table that is joined and changes, both sinks as the epochs' snapshots say after {dict(died)}")
     print(f"chaos: {time.monotonic() - began:,.0f} seconds")
     if not all(verdict.clean for verdict in verdicts):
         sys.exit("chaos: failed")

@@ -9,6 +9,7 @@ import pytest
 from examples import (
     branch_and_publish,
     csv_to_partitions,
+    orders_with_prices,
     own_sink,
     own_source,
     schema_change,
@@ -52,6 +53,10 @@ def test_a_source_of_ones_own(tmp_path: Path) -> None:
 
 def test_a_sink_of_ones_own(tmp_path: Path) -> None:
     assert own_sink.main(tmp_path) == list(range(30))
+
+
+def test_orders_get_the_prices_of_their_time(tmp_path: Path) -> None:
+    assert orders_with_prices.main(tmp_path) == {1: 15, 2: 15, 3: 21}
 
 
 def test_each_example_says_how_to_run_it() -> None:

@@ -28,6 +28,7 @@ from pyiceberg.types import (
 
 from volley import ConfigError, DataStream, Environment, Expr, MemorySink, MemorySource, Pipeline, col, lit
 from volley.arrow.expressions import compile_expression
+from volley.engine.joins import with_schemas
 from volley.iceberg.read.predicates import parse_predicate, pruning
 from volley.plan import nodes
 from volley.plan.namespaces import Unit
@@ -88,6 +89,18 @@ def test_several_sinks_use_what_any_of_them_uses(stream: DataStream) -> None:
     assert used(good.to_sink(sink("1")), rest.to_sink(sink("2"))) == ("None", None)
     # What two sinks share is used by both.
     assert used(one.filter_expr(col("c") == "x").to_sink(sink("1")), one.to_sink(sink("2")))[0] == "col('a') > lit(1)"
+
+
+def test_columns_of_a_joined_table_are_not_the_streams(stream: DataStream) -> None:
+    table = MemorySource([{"a": 1, "x": 2, "y": 3}])
+    joined = stream.filter_expr(col("b") == 2).join(table, on="a").filter_expr(col("x") > 1)
+    # A filter behind the join, of the table's or of the stream's columns, is not the source's.
+    assert used(joined.filter_expr(col("b") < 5).select("y").to_sink(sink()))[0] == "col('b') == lit(2)"
+    as_of = stream.join(table, on={"a": "x"}, as_of=("b", "y"), columns=["y"], suffix="_2")
+    for plan, columns in ((joined.select("y"), {"a", "b"}), (as_of.select("y_2"), {"a", "b"}), (joined, None)):
+        opened = with_schemas(plan.to_sink(sink())._writes)
+        (read,) = [node for node in nodes.walk(opened) if isinstance(node, nodes.Read)]
+        assert used_columns(opened, read) == columns
 
 
 EXACT: list[tuple[Expr, str]] = [

@@ -16,6 +16,7 @@ from volley.arrow.casts import cast
 from volley.arrow.compiled import CompiledExpression, as_array
 from volley.arrow.dictionaries import decode_batch, make_batch
 from volley.arrow.expressions import compile_expression
+from volley.arrow.joins import lower_join
 from volley.arrow.user_code import failed
 from volley.arrow.uuids import array_of
 from volley.arrow.validation import check_values
@@ -304,4 +305,5 @@ _LOWERED: dict[type[nodes.Node], Callable[[Any, pa.Schema], tuple[_Function, pa.
     nodes.Map: _map,
     nodes.FlatMap: _flat_map,
     nodes.MapBatches: _map_batches,
+    nodes.Join: lower_join,
 }

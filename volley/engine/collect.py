@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from volley.arrow.schemas import Schemas
 from volley.connectors.memory.sink import MemorySink
+from volley.dimension import Dimension
+from volley.engine.joins import with_rows, with_schemas
 from volley.epoch import WriteResult
 from volley.errors import PlanError
 from volley.plan import nodes
@@ -22,7 +24,7 @@ from volley.task.task import InputSplit, Task, TaskPlan
 from volley.task.tree import SinkStep, grow
 from volley.types.arrow import canonical_schema
 
-__all__ = ["collect", "schema_of", "sources", "with_sources"]
+__all__ = ["collect", "schema_of", "sources", "tables", "with_sources"]
 
 
 def schema_of(node: nodes.Node) -> pa.Schema:
@@ -32,6 +34,7 @@ def schema_of(node: nodes.Node) -> pa.Schema:
         VolleyError: If a source can't be read, or a step does not fit its input.
         PlanError: If only Spark can read a source.
     """
+    (node,) = with_schemas([node])
     with TemporaryDirectory(prefix="volley-") as state:
         known: dict[int, pa.Schema] = {}
         for number, read in enumerate(_reads(node)):
@@ -61,6 +64,7 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
             f"only a job can compute these rows: {aggregates[0] if aggregates else path.reason}",
             hint="look at the rows before that step, or run a job: .to_sink(MemorySink())",
         )
+    (node,) = with_rows([node])
     write = nodes.Write(node, MemorySink("rows"))
     with TemporaryDirectory(prefix="volley-") as state:
         reads = _reads(node)
@@ -83,19 +87,27 @@ def sources(node: nodes.Node) -> list[Source]:
     return [each.source for each in nodes.walk([node]) if isinstance(each, nodes.Read)]
 
 
-def with_sources(node: nodes.Node, others: Sequence[Source]) -> nodes.Node:
-    """Return the plan of a node with other sources.
+def tables(node: nodes.Node) -> list[Dimension]:
+    """Return the tables that a node's rows are joined with, in plan order."""
+    return [each.join.table for each in nodes.walk([node]) if isinstance(each, nodes.Join)]
+
+
+def with_sources(node: nodes.Node, others: Sequence[Source], joined: Sequence[Dimension] = ()) -> nodes.Node:
+    """Return the plan of a node with other sources and tables.
 
     Args:
         node: The node.
         others: One for each of its sources, in plan order.
+        joined: One for each of the tables that it joins, in plan order.
     """
-    left = iter(others)
-    copies: dict[int, nodes.Node] = {}
-    for each in nodes.walk([node]):
-        before = [copies[id(source)] for source in each.inputs]
-        copies[id(each)] = nodes.Read(next(left)) if isinstance(each, nodes.Read) else each.after(before)
-    return copies[id(node)]
+    next_source, next_table = iter(others), iter(joined)
+
+    def changed(each: nodes.Node) -> nodes.Node:
+        if isinstance(each, nodes.Join):
+            return replace(each, join=replace(each.join, table=next(next_table)))
+        return nodes.Read(next(next_source)) if isinstance(each, nodes.Read) else each
+
+    return nodes.rebuilt([node], changed)[0]
 
 
 class _Enough(Exception):

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from volley.engine.dead_letters import DeadLetterSinks
+from volley.engine.joins import JoinedTables
 from volley.engine.landed import Landed
 from volley.engine.window_stage import WindowStage
 from volley.epoch import Epoch, WriteResult
@@ -99,6 +100,7 @@ class Epochs:
         metrics: The job's counters.
         log: Spark's log of the query.
         landed: The last known epoch of each target.
+        tables: The tables that it joins.
         unfinished: The epoch in which an earlier run died, if any.
         speculative: True if Spark may run copies of a task, and kill the slower ones.
         windows: Runs the second stage of a job with windows; None without windows.
@@ -114,6 +116,7 @@ class Epochs:
     metrics: Metrics
     log: SparkLog
     landed: Landed
+    tables: JoinedTables
     unfinished: int | None
     speculative: bool
     windows: WindowStage | None = None
@@ -180,10 +183,12 @@ class Epochs:
         if skipped:
             reach("in-recovery", epoch.number)
             if self.plan.stateful:
+                self.tables.pin(epoch.number)
                 evaluate(frame)
         else:
             reach("before-files", epoch.number)
             self.log.make_durable(epoch.number)
+            self.tables.pin(epoch.number)
             self._write_and_commit(frame, epoch, due, results)
             if self.windows is not None:
                 self.windows.record()

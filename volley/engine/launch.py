@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from volley.engine.checkpoint import Binding, Checkpoint
 from volley.engine.dead_letters import DeadLetterSinks, dead_letters
 from volley.engine.epochs import Epochs, ExecutorTasks
+from volley.engine.joins import JoinedTables
 from volley.engine.landed import Landed
 from volley.engine.options import Start
 from volley.engine.preview import preview
@@ -73,7 +74,10 @@ def launch(
         on_failure.callback(checkpoint.restore)
         checkpoint.set_aside()
     check(checkpoint.log)
-    if not has_context():
+    tables = JoinedTables(start.name, f"{checkpoint.url}/volley/joins")
+    writes = tables.open(writes)
+    # With a join, pushed-down columns hide columns of one name from the compiler.
+    if tables or not has_context():
         preview(writes, path, f"{checkpoint.url}/volley")
         for sink in dead_letters(writes):
             sink.check(SCHEMA)
@@ -119,6 +123,7 @@ def launch(
         metrics=metrics,
         log=checkpoint.log,
         landed=Landed(checkpoint.log),
+        tables=tables,
         unfinished=checkpoint.log.unfinished,
         speculative=spark.conf.get("spark.speculation", "false") == "true",
         windows=_window_stage(plan, start.name, checkpoint, path, end, [run.metrics for run in executor_tasks]),
@@ -270,6 +275,12 @@ def _backfill(epochs: Epochs, planned: PlannedEpochs | None, query_id: str, new:
     if planned is None:
         raise PlanError(
             "backfill needs the Arrow-native path, and this pipeline takes the general one",
+            hint="start the pipeline under another job name, which fills its sinks from the beginning",
+        )
+    if epochs.tables:
+        raise PlanError(
+            "a pipeline that joins a table can't be backfilled: its epochs were joined with one version each, and the "
+            "earlier ones are gone",
             hint="start the pipeline under another job name, which fills its sinks from the beginning",
         )
     added = [committer for committer, is_new in zip(epochs.committers, new, strict=True) if is_new]

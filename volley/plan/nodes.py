@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import ExprNode, column_names, output_name
+from volley.plan.joins import JoinedRows, TableJoin
 from volley.plan.windows import Session, Windowing
 from volley.sink import Sink
 from volley.source import Source, SparkSource
@@ -25,6 +26,7 @@ __all__ = [
     "Explode",
     "Filter",
     "FlatMap",
+    "Join",
     "Limit",
     "Map",
     "MapBatches",
@@ -41,6 +43,7 @@ __all__ = [
     "ends",
     "heads",
     "reads",
+    "rebuilt",
     "stateful",
     "states",
     "walk",
@@ -52,7 +55,8 @@ class Node(ABC):
     """One step of a plan."""
 
     narrow: ClassVar[bool] = False
-    """True if a row's output depends on that row alone, so that any task can run the step on Arrow batches."""
+    """True if a row's output depends on that row alone, and on a table that all tasks have, so that any task can run
+    the step on Arrow batches."""
 
     stateful: ClassVar[bool] = False
     """True if Spark keeps state for the step: its frame must be evaluated in every epoch."""
@@ -222,6 +226,31 @@ class Limit(_Step):
 
 
 @dataclass(frozen=True)
+class Join(_Step):
+    """Adds the columns of a table's rows with the same key.
+
+    Args:
+        join: The table, and how to join with it.
+        rows: The table's rows; None = the table is not open yet.
+    """
+
+    narrow: ClassVar[bool] = True
+    join: TableJoin
+    rows: JoinedRows | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def added(self) -> frozenset[str] | None:
+        """The names of the columns that it adds; None = not known before the table is open."""
+        if self.join.columns is None and self.rows is None:
+            return None
+        names = self.join.added(self.rows.schema.names if self.rows else ())
+        return frozenset(name + self.join.suffix for name in names)
+
+    def label(self) -> str:
+        return str(self.join)
+
+
+@dataclass(frozen=True)
 class Union(Node):
     """Combines the rows of several streams with the same columns."""
 
@@ -348,6 +377,21 @@ def walk(nodes: Iterable[Node]) -> Iterator[Node]:
 
     for node in nodes:
         yield from visit(node)
+
+
+def rebuilt(roots: Sequence[Node], change: Callable[[Node], Node]) -> list[Node]:
+    """Return the graph that ends in `roots` with changed nodes: the changed roots; shared nodes stay shared.
+
+    Args:
+        roots: The nodes in which the graph ends.
+        change: Returns what takes a node's place; the node has its new inputs already.
+    """
+    copies: dict[int, Node] = {}
+    for node in walk(roots):
+        before = [copies[id(source)] for source in node.inputs]
+        moved = any(new is not old for new, old in zip(before, node.inputs, strict=True))
+        copies[id(node)] = change(node.after(before) if moved else node)
+    return [copies[id(root)] for root in roots]
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,10 @@ def used_columns(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str
                 own = frozenset(step.columns)
             case nodes.Union():
                 own = frozenset()
+            case nodes.Join():
+                further, added = used_after(step), step.added
+                own = frozenset(step.join.left_columns)
+                return None if further is None or added is None else own | (further - added)
             case _:
                 return None
         further = used_after(step)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import posixpath
+import uuid
+from contextlib import suppress
 from typing import Any
 
-__all__ = ["sync", "write_durably"]
+__all__ = ["create_durably", "sync", "write_durably"]
 
 
 def write_durably(files: Any, path: str, data: bytes) -> None:
@@ -44,3 +46,32 @@ def sync(files: Any, path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def create_durably(files: Any, path: str, data: bytes) -> None:
+    """Write a file like `write_durably`, unless it exists: then it stays as it is. Of several writers one succeeds.
+
+    Args:
+        files: The fsspec file system.
+        path: The file's path in it.
+        data: The file's bytes.
+
+    Raises:
+        OSError: If the file can't be written.
+    """
+    folder = posixpath.dirname(path)
+    files.makedirs(folder, exist_ok=True)
+    if "file" not in files.protocol:
+        # Object stores write a file whole or not at all.
+        with suppress(FileExistsError):
+            files.pipe_file(path, data, mode="create")
+        return
+    hidden = f"{path}.{uuid.uuid4().hex}.tmp"
+    try:
+        files.pipe_file(hidden, data)
+        sync(files, hidden)
+        with suppress(FileExistsError):
+            os.link(hidden, path)
+    finally:
+        files.rm_file(hidden)
+    sync(files, folder)

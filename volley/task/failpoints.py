@@ -11,6 +11,7 @@ __all__ = [
         "DELETE_POINTS",
         "EXECUTOR_TASK_POINT",
         "EXPIRY_POINTS",
+        "JOIN_POINTS",
         "LOG",
         "MANIFEST_POINTS",
         "POINTS",
@@ -56,6 +57,10 @@ SLOT_POINTS = ("slot-owned", "before-segment", "after-segment", "acknowledged")
 """The failpoints of a PostgreSQL source's receiver: it has the slot, and not looked at its segments; a segment is
 written, but has no name; is durable; something was acknowledged to the server. The number after the @ is that of the
 segment's first message, else 0."""
+
+JOIN_POINTS = ("before-pin", "after-pin")
+"""The failpoints of an epoch that joins a table, between ``before-files`` and its tasks: the table's rows are in the
+checkpoint, but no epoch has them; the epoch has them."""
 
 EXPIRY_POINTS = ("after-expiry", "in-deletion")
 """The failpoints of an expiry: snapshots are gone, and their files are there; the first files are deleted. The number

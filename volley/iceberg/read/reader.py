@@ -27,6 +27,7 @@ from volley.iceberg.read.changed_files import ChangeSplit
 from volley.iceberg.read.changes import change_schema, read_changes
 from volley.iceberg.read.history import snapshots_between
 from volley.iceberg.read.increments import Increment, Increments
+from volley.iceberg.read.lookup import snapshot_of
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.positions import Position
 from volley.iceberg.read.predicates import pruning
@@ -265,18 +266,24 @@ def open_reader(config: IcebergSourceConfig, context: SourceContext) -> IcebergR
     return _reader(table, config, initial, context)
 
 
-def read_snapshot(config: IcebergSourceConfig, threads: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def read_snapshot(
+    config: IcebergSourceConfig, threads: int, snapshot_id: int | None = None
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Return the schema and the rows of a source that is read in this process, as they are now.
 
     Args:
         config: The source's settings.
         threads: The number of splits that are read at the same time.
+        snapshot_id: The snapshot to read, with the columns that the source has now; None = the source's own.
 
     Raises:
         VolleyError: Like `open_reader`.
     """
     table = retry_reads(config.ref.load)
-    start = start_of(table, config)
+    if snapshot_id is None:
+        start = start_of(table, config)
+    else:
+        start = Position.at_end(table, snapshot_of(table.metadata, snapshot_id, config.ref.name)).scanning()
     reader = _reader(table, config, start.to_offset(), SourceContext("", parallelism=_SMALL_SPLITS))
     splits = reader.splits_of(table, start, start.at_its_end())
     return reader.schema, _in_parallel(reader.read, splits, threads)

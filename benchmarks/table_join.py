@@ -1,0 +1,139 @@
+"""Streams joined with tables, by key and as of a time, beside Spark and DuckDB: reads files, writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.benchmark import benchmark
+from benchmarks.rows import Bound, Row
+from benchmarks.run import Run
+from volley import Environment, FileSource, MemorySource
+from volley.arrow.nodes import lower
+from volley.engine.joins import with_rows
+from volley.plan.nodes import walk
+from volley.spark.session import open_session
+
+_FILES = 4
+_CASES = {"10,000 keys": (10_000, 1), "1 M keys": (1_000_000, 1), "as of: 10,000 keys, 20 versions": (10_000, 20)}
+_PEERS = {"volley": "Volley, one thread", "duckdb": "DuckDB, one thread", "spark": "Spark, all cores"}
+_BATCH_ROWS = 64_000
+_HOUR = 3_600_000_000
+
+
+def _bounds(row: Row) -> list[Bound]:
+    if row.peer != _PEERS["volley"]:
+        return []
+    spark = [other for other in row.others if (other.peer, other.case) == (_PEERS["spark"], row.case)]
+    return [
+        bound
+        for other in spark
+        for bound in row.at_least("rows_per_cpu_second", 2 * other.median("rows_per_cpu_second"), "rows per CPU-second")
+    ]
+
+
+@benchmark(
+    rows=8_000_000,
+    repeat=3,
+    peers=_PEERS,
+    options={"joins": tuple(_CASES)},
+    cases="joins",
+    case="join",
+    figures=("rows_per_cpu_second", "rows_per_second"),
+    plots=("rows_per_cpu_second",),
+    bounds=_bounds,
+)
+def table_join(run: Run) -> None:
+    """Events joined with a table by a text: rows per CPU-second, reading included, beside Spark and DuckDB."""
+    keys, versions = _CASES[str(run.case)]
+    table = _table(keys, versions)
+    _write_events(run.folder, run.rows, keys)
+    compute = {"volley": _by_volley, "duckdb": _by_duckdb, "spark": _by_spark}[run.peer](
+        run.folder, table, versions > 1
+    )
+    # The first pass warms up: the JVM compiles what it does often.
+    compute()
+    run.measure(compute)
+
+
+def _table(keys: int, versions: int) -> pa.Table:
+    rows = np.arange(keys * versions)
+    names = pa.array(rows // versions).cast(pa.string())
+    return pa.table(
+        {
+            "user": pa.compute.binary_join_element_wise(pa.scalar("user-"), names, ""),
+            "valid_from": pa.array(rows % versions * _HOUR).cast(pa.timestamp("us", "UTC")),
+            "country": pa.array(rows % 200).cast(pa.string()),
+            "score": pa.array(rows.astype(np.float64)),
+        }
+    )
+
+
+def _write_events(folder: Path, rows: int, keys: int) -> None:
+    dice = np.random.default_rng(21)
+    for number in range(_FILES):
+        count = rows // _FILES
+        users = pa.array(dice.integers(0, keys, count)).cast(pa.string())
+        events = {
+            "id": pa.array(np.arange(count) + number * count),
+            "user": pa.compute.binary_join_element_wise(pa.scalar("user-"), users, ""),
+            "at": pa.array(dice.integers(0, 20 * _HOUR, count)).cast(pa.timestamp("us", "UTC")),
+        }
+        pq.write_table(pa.table(events), folder / f"{number}.parquet")
+
+
+def _by_volley(folder: Path, table: pa.Table, as_of: bool) -> Callable[[], None]:
+    stream = Environment().from_source(FileSource(str(folder), format="parquet"))
+    source = MemorySource(table)
+    joined = stream.join(source, on="user", as_of=("at", "valid_from") if as_of else None, suffix="_of_user")
+    _, node = walk(with_rows([joined._node]))
+    schema = pq.read_schema(folder / "0.parquet").remove_metadata()
+    return partial(_run_steps, folder, lower([node], schema))
+
+
+def _run_steps(folder: Path, steps: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
+    for path in sorted(folder.glob("*.parquet")):
+        for batch in pq.ParquetFile(path).iter_batches(_BATCH_ROWS, use_threads=False):
+            steps(batch)
+
+
+def _by_duckdb(folder: Path, table: pa.Table, as_of: bool) -> Callable[[], None]:
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("set timezone = 'UTC'")
+    connection.register("arrow_users", table)
+    connection.execute("create table users as from arrow_users")
+    validity = ' and e."at" >= u.valid_from' if as_of else ""
+    sql = (
+        f"select e.id, e.user, e.\"at\", u.valid_from, u.country, u.score from read_parquet('{folder}/*.parquet') e "
+        f"{'asof ' if as_of else ''}join users u on e.user = u.user{validity}"
+    )
+
+    def compute() -> None:
+        for _ in connection.sql(sql).to_arrow_reader(_BATCH_ROWS):
+            pass
+
+    return compute
+
+
+def _by_spark(folder: Path, table: pa.Table, as_of: bool) -> Callable[[], None]:
+    spark = open_session(None)
+    pq.write_table(table, folder / "users")
+    spark.read.parquet(str(folder / "users")).createOrReplaceTempView("users")
+    spark.read.parquet(*map(str, sorted(folder.glob("*.parquet")))).createOrReplaceTempView("events")
+    # Spark has no join as of a time: the usual way is a range of validity, which the table is given here.
+    spark.sql(
+        "create or replace temp view ranges as "
+        "select *, lead(valid_from) over (partition by user order by valid_from) as valid_to from users"
+    )
+    validity = "and e.at >= u.valid_from and (u.valid_to is null or e.at < u.valid_to)" if as_of else ""
+    frame = spark.sql(
+        "select /*+ broadcast(u) */ e.id, e.user, e.at, u.valid_from, u.country, u.score "
+        f"from events e join {'ranges' if as_of else 'users'} u on e.user = u.user {validity}"
+    )
+    return lambda: frame.write.format("noop").mode("overwrite").save()

@@ -1,0 +1,115 @@
+"""Chaos of jobs that join a table: they die at every point, and the table changes, back too, expires, is made anew."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from tests.drivers import Drivers
+from tests.recovery import joined
+from volley.iceberg import SnapshotManager
+from volley.spark.log import SparkLog
+from volley.task.failpoints import JOIN_POINTS, POINTS, TASK_POINTS
+
+__all__ = ["run"]
+
+_POINTS = (*POINTS, *JOIN_POINTS, *TASK_POINTS)
+_CHANGES = ("change", "change", "remake", "roll back", "expire", "nothing")
+
+
+@dataclass
+class _Job:
+    """A job of one execution path, its table, and the version of the table that each epoch is bound to.
+
+    Args:
+        folder: An empty folder.
+        arrow_native: Its path.
+    """
+
+    folder: Path
+    arrow_native: bool
+    files: int = 0
+    current: int = 0
+    last: int = 0
+    bound: dict[int, int] = field(default_factory=dict)
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True)
+        joined.create_customers(self.folder, 0)
+
+    def change(self, how: str) -> None:
+        """Change the table, in which every row has the number of the last change."""
+        manager = SnapshotManager(joined.table(self.folder))
+        snapshot = manager.current_snapshot()
+        self.last += how != "nothing"
+        before, self.current = self.current, self.current if how == "nothing" else self.last
+        match how:
+            case "change" | "roll back" | "expire":
+                joined.change_customers(self.folder, self.last)
+            case "remake":
+                joined.remake_customers(self.folder, self.last)
+        if how == "roll back" and snapshot is not None:
+            manager.rollback_to(snapshot.id)
+            self.current = before
+        if how == "expire":
+            manager.expire_snapshots(older_than=datetime.now(UTC) + timedelta(days=1), retain_last=1)
+
+    def feed(self) -> None:
+        joined.write_orders(self.folder, range(self.files, self.files + 2))
+        self.files += 2
+
+    def die(self, drivers: Drivers, point: str) -> None:
+        """Die at a point of the next epoch, or of the one after it if that is committed already."""
+        epoch = self._next_epoch()
+        armed = f"{point}@{epoch},{point}@{epoch + 1}"
+        drivers.die(armed, joined.main, self.folder, self.arrow_native, kill_driver=point in TASK_POINTS)
+        self.note()
+
+    def finish(self, drivers: Drivers) -> None:
+        """Run to the end, and compare all rows of both sinks."""
+        assert drivers.run(joined.main, self.folder, self.arrow_native) == 0
+        self.note()
+        # The job has deleted what told of the first epochs of this run.
+        joined.check(self.folder, [self.bound.setdefault(epoch, self.current) for epoch in range(self.files)])
+
+    def note(self) -> None:
+        """Note the version of the epochs that were bound in this run: the table's current one."""
+        for pin in (self.folder / "checkpoints").rglob("joins/*/*.json"):
+            self.bound.setdefault(int(pin.stem), self.current)
+
+    def _next_epoch(self) -> int:
+        log = SparkLog(str(self.folder / "checkpoints" / "joined"))
+        if log.unfinished is not None:
+            return log.unfinished
+        return 0 if log.last_planned is None else log.last_planned + 1
+
+
+def run(drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int = 10) -> Counter[str]:
+    """Kill a job of each path in turn until so many have died; returns where they died, and how the table changed.
+
+    Args:
+        drivers: Run the jobs.
+        folder: An empty folder.
+        kills: How often a driver dies.
+        seed: Repeats the schedule.
+        check_every: After so many deaths both jobs run to their end, and all rows are compared.
+    """
+    dice, happened = random.Random(seed), Counter[str]()
+    jobs = [_Job(folder / "native", True), _Job(folder / "general", False)]
+    for job in jobs:
+        job.start()
+    for number in range(kills):
+        job, point, change = jobs[number % 2], dice.choice(_POINTS), dice.choice(_CHANGES)
+        job.feed()
+        job.die(drivers, point)
+        job.change(change)
+        happened.update([point, f"table: {change}"])
+        if (number + 1) % check_every == 0:
+            for each in jobs:
+                each.finish(drivers)
+            happened["comparisons"] += 1
+            print(f"chaos: {number + 1} drivers that join a table have died, and all rows are as expected", flush=True)
+    return happened

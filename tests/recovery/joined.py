@@ -1,0 +1,76 @@
+"""The job of the recovery tests that joins a table, which two sinks get; its input, its table, and the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.recovery.runs import load
+from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job
+from volley.iceberg import IcebergTable, TableRef
+
+__all__ = ["change_customers", "check", "create_customers", "main", "remake_customers", "table", "write_orders"]
+
+SINKS = ("first", "second")
+CUSTOMERS = 4
+ROWS = 20
+VERSIONED = pa.schema([("customer", pa.int64()), ("version", pa.int64())])
+
+
+def table(folder: Path, name: str = "customers") -> TableRef:
+    return TableRef("db", name, IcebergStorage.Local(str(folder / "lake")))
+
+
+def main(folder: Path, arrow_native: bool = True) -> Job:
+    """One run, a file an epoch; on the general path the join is in front of a step that keeps state."""
+    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
+    orders = environment.from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
+    joined = orders.join(IcebergTable(table(folder)), on="customer", how="left", columns=["version"])
+    if not arrow_native:
+        joined = joined.deduplicate("id")
+    pipelines = (joined.to_sink(IcebergSink(IcebergSinkConfig.from_table(table(folder, name)))) for name in SINKS)
+    return environment.execute("joined", *pipelines)
+
+
+def write_orders(folder: Path, numbers: Iterable[int]) -> None:
+    """One file for each epoch; one customer in five is not in the table."""
+    (folder / "in").mkdir(exist_ok=True)
+    for number in numbers:
+        ids = range(number * ROWS, (number + 1) * ROWS)
+        rows = pa.table({"id": pa.array(ids, pa.int64()), "customer": [i % (CUSTOMERS + 1) for i in ids]})
+        pq.write_table(rows, folder / "in" / f"{number:06}.parquet")
+
+
+def create_customers(folder: Path, version: int) -> None:
+    catalog = table(folder).load_catalog()
+    catalog.create_namespace_if_not_exists("db")
+    catalog.create_table("db.customers", VERSIONED).append(_customers(version))
+
+
+def change_customers(folder: Path, version: int) -> None:
+    """A new snapshot, in which every customer has the version."""
+    load(folder, "db.customers").overwrite(_customers(version))
+
+
+def remake_customers(folder: Path, version: int) -> None:
+    """Drop the table and make it anew: no snapshot of it is left."""
+    table(folder).load_catalog().purge_table("db.customers")
+    create_customers(folder, version)
+
+
+def _customers(version: int) -> pa.Table:
+    return pa.table({"customer": list(range(CUSTOMERS)), "version": [version] * CUSTOMERS}, VERSIONED)
+
+
+def check(folder: Path, versions: Sequence[int]) -> None:
+    """Compare both sinks with the input, each epoch joined with its version."""
+    expected = [
+        {"id": i, "customer": customer, "version": versions[i // ROWS] if customer < CUSTOMERS else None}
+        for i in range(ROWS * len(versions))
+        for customer in [i % (CUSTOMERS + 1)]
+    ]
+    for sink in SINKS:
+        assert load(folder, f"db.{sink}").scan().to_arrow().sort_by("id").to_pylist() == expected, sink

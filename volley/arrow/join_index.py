@@ -1,0 +1,227 @@
+"""An index of a table's rows by key, as one Arrow batch that processes map: built once, looked up without preparation.
+
+The batch has the rows sorted by the hash of their key. Its first columns are the index, the others are the rows'.
+A lookup is a binary search for the hash, then a comparison of the keys' values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volley.arrow.dictionaries import decode
+from volley.arrow.matching import differing, hashes
+
+__all__ = ["JoinIndex", "build_index", "comparable", "comparable_type", "instants", "is_ordered"]
+
+Indices = np.ndarray[Any, np.dtype[np.int64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+
+_INDEX = b"index"
+_WIDER = {pa.int32(): pa.int64(), pa.float32(): pa.float64()}
+
+
+def comparable_type(data_type: pa.DataType) -> pa.DataType | None:
+    """Return the type in which a key is compared, int as long and float as double; None = it can't be a key."""
+    if pa.types.is_nested(data_type):
+        return None
+    return pa.decimal128(38, data_type.scale) if pa.types.is_decimal(data_type) else _WIDER.get(data_type, data_type)
+
+
+def is_ordered(data_type: pa.DataType) -> bool:
+    """Return True if a column of the type can say since when a row is valid: timestamps, dates, int and long."""
+    types = pa.types
+    return bool(types.is_timestamp(data_type) or types.is_date32(data_type) or types.is_integer(data_type))
+
+
+def comparable(columns: Sequence[pa.Array]) -> pa.RecordBatch:
+    """Return key columns in the form in which they are compared: equal keys have the same bits, -0.0 those of 0.0."""
+    arrays = [_comparable(column) for column in columns]
+    return pa.RecordBatch.from_arrays(arrays, [str(number) for number in range(len(arrays))])
+
+
+def _comparable(column: pa.Array) -> pa.Array:
+    values = decode(column)
+    wider = comparable_type(values.type)
+    values = values if wider == values.type else values.cast(wider)
+    return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
+
+
+def instants(column: pa.Array) -> Indices:
+    """Return times as numbers in their order; 0 for null."""
+    values = decode(column)
+    values = values.cast(pa.int32()) if pa.types.is_date32(values.type) else values
+    numbers: Indices = values.cast(pa.int64()).fill_null(0).to_numpy()
+    return numbers
+
+
+def _are_valid(columns: Sequence[pa.Array]) -> Bools:
+    """Return for each row whether none of the columns is null."""
+    valid = np.ones(len(columns[0]), bool)
+    for column in columns:
+        if column.null_count:
+            valid &= column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def build_index(table: pa.Table, keys: Sequence[str], time: str | None, columns: Sequence[str]) -> pa.RecordBatch:
+    """Return the rows of a table sorted by key, behind the columns of their index; rows with a null key are left out.
+
+    Args:
+        table: The rows.
+        keys: The key columns.
+        time: The column that says since when a row is valid; null = never. None = always.
+        columns: The columns to keep.
+    """
+    arrays = {name: table.column(name).combine_chunks() for name in {*keys, *columns, *([time] if time else [])}}
+    given = [arrays[name] for name in (*keys, *([time] if time else []))]
+    valid = pa.array(_are_valid(given))
+    arrays = {name: array.filter(valid) for name, array in arrays.items()}
+    compared = comparable([arrays[name] for name in keys])
+    times = instants(arrays[time]) if time else None
+    order = _order(compared, times, [arrays[name] for name in columns])
+    compared = compared.take(order)
+    hashed = hashes(compared)
+    starts = np.flatnonzero(_begins_group(compared, hashed))
+    index = [
+        _padded(hashed[starts], len(hashed)),
+        _padded(np.append(starts[1:], len(hashed)) if len(starts) else starts, len(hashed)),
+        *compared.columns,
+        *([] if times is None else [pa.array(times).take(order)]),
+    ]
+    fields = [pa.field(f"index {number}", array.type) for number, array in enumerate(index)]
+    fields += [pa.field(name, arrays[name].type) for name in columns]
+    schema = pa.schema(fields, {_INDEX: f"{len(starts)} {len(keys)} {int(time is not None)}"})
+    return pa.RecordBatch.from_arrays([*index, *(arrays[name].take(order) for name in columns)], schema=schema)
+
+
+def _order(keys: pa.RecordBatch, times: Indices | None, others: Sequence[pa.Array]) -> pa.Array:
+    """Return the order of the rows: by the hash of the key, then by time."""
+    hashed = hashes(keys)
+    order = np.argsort(hashed, kind="stable") if times is None else np.lexsort((times, hashed))
+    sorted_keys, sorted_hashes = keys.take(pa.array(order)), hashed[order]
+    same = ~_begins_group(sorted_keys, sorted_hashes)
+    collides = not (same[1:] == (sorted_hashes[1:] == sorted_hashes[:-1])).all()
+    ties = times is not None and bool((same[1:] & (times[order][1:] == times[order][:-1])).any())
+    if not collides and not ties:
+        return pa.array(order)
+    # Two keys with one hash: each one's rows must be neighbours. Two rows of one time: the greater one comes last,
+    # whatever files they are in.
+    by = [pa.array(hashed), *keys.columns, *([] if times is None else [pa.array(times)]), *filter(_can_sort, others)]
+    table = pa.table(by, [str(number) for number in range(len(by))])
+    # Descending, then reversed: nulls come first.
+    backwards = pc.sort_indices(table, [(name, "descending") for name in table.column_names])
+    return pa.array(backwards.to_numpy()[::-1])
+
+
+def _can_sort(column: pa.Array) -> bool:
+    return not (pa.types.is_nested(column.type) or isinstance(column.type, pa.BaseExtensionType))
+
+
+def _begins_group(keys: pa.RecordBatch, hashed: Hashes) -> Bools:
+    """Return for each of sorted rows whether its key differs from that of the row before."""
+    begins = np.ones(len(hashed), bool)
+    if len(hashed) > 1:
+        begins[1:] = hashed[1:] != hashed[:-1]
+        same = np.flatnonzero(~begins)
+        begins[same] = differing(keys.take(pa.array(same)), keys.take(pa.array(same - 1)))
+    return begins
+
+
+def _padded(values: np.ndarray[Any, Any], rows: int) -> pa.Array:
+    """Return the values as a column of so many rows, which one batch can have beside the others."""
+    return pa.array(np.concatenate([values, np.zeros(rows - len(values), values.dtype)]))
+
+
+@dataclass(frozen=True)
+class JoinIndex:
+    """The rows of a table, found by their key.
+
+    Args:
+        rows: The rows, those of a key together.
+        keys: Their keys, in the form in which they are compared.
+        hashes: For each key its hash, in ascending order.
+        ends: For each key the number of the row behind its last one; its first row follows those of the key before.
+        times: Since when each row is valid, in ascending order within a key; None = always.
+
+    Example:
+        >>> table = pa.table({"id": [2, 1, 2], "name": ["b", "a", "c"]})
+        >>> index = JoinIndex.of(build_index(table, ["id"], None, ["name"]))
+        >>> starts, counts = index.match([pa.array([1, 2, 3])], None)
+        >>> counts.tolist(), index.rows.column("name")[int(starts[0])].as_py()
+        ([1, 2, 0], 'a')
+    """
+
+    rows: pa.RecordBatch
+    keys: pa.RecordBatch
+    hashes: Hashes
+    ends: Indices
+    times: Indices | None
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch) -> JoinIndex:
+        """Return the index that is in a batch of `build_index`, without copying it."""
+        groups, keys, timed = map(int, batch.schema.metadata[_INDEX].split())
+        first = 2 + keys + timed
+        hashed, ends, *columns = batch.columns
+        return cls(
+            pa.RecordBatch.from_arrays(batch.columns[first:], schema=pa.schema(list(batch.schema)[first:])),
+            pa.RecordBatch.from_arrays(columns[:keys], [str(number) for number in range(keys)]),
+            hashed.to_numpy()[:groups],
+            ends.to_numpy()[:groups],
+            columns[keys].to_numpy() if timed else None,
+        )
+
+    def match(self, keys: Sequence[pa.Array], time: pa.Array | None) -> tuple[Indices, Indices]:
+        """Return for each row of a stream the first of the rows that match it, and the number of these.
+
+        Args:
+            keys: The stream's key columns. Null matches nothing; NaN matches NaN.
+            time: The stream's time column: the last row that is valid by then matches. None = all rows of the key.
+        """
+        rows, groups = self._groups(comparable(keys), _are_valid([*keys, *([] if time is None else [time])]))
+        first, counts = np.zeros(len(keys[0]), np.int64), np.zeros(len(keys[0]), np.int64)
+        starts, ends = self._start(groups), self.ends[groups]
+        if time is None or self.times is None:
+            first[rows], counts[rows] = starts, ends - starts
+        else:
+            last = self._last(starts, ends, self.times, instants(time)[rows])
+            first[rows], counts[rows] = last, last >= starts
+        return first, counts
+
+    def _groups(self, keys: pa.RecordBatch, valid: Bools) -> tuple[Indices, Indices]:
+        """Return the rows whose keys the table has, and the numbers of these keys."""
+        groups = np.full(keys.num_rows, -1)
+        wanted = hashes(keys)
+        rows = np.flatnonzero(valid)
+        places = np.searchsorted(self.hashes, wanted[rows])
+        while len(rows):
+            inside = places < len(self.hashes)
+            inside[inside] = self.hashes[places[inside]] == wanted[rows[inside]]
+            rows, places = rows[inside], places[inside]
+            differs = differing(keys.take(pa.array(rows)), self.keys.take(pa.array(self._start(places))))
+            groups[rows[~differs]] = places[~differs]
+            # The next key may have the same hash.
+            rows, places = rows[differs], places[differs] + 1
+        found = np.flatnonzero(groups >= 0)
+        return found, groups[found]
+
+    def _start(self, groups: Indices) -> Indices:
+        starts: Indices = np.where(groups > 0, self.ends[groups - 1], 0) if len(groups) else groups
+        return starts
+
+    @staticmethod
+    def _last(starts: Indices, ends: Indices, times: Indices, wanted: Indices) -> Indices:
+        """Return the last row of each range whose time is not after the wanted one, by binary searches side by side."""
+        low, high = starts, ends
+        while (unknown := low < high).any():
+            middle = (low + high) // 2
+            is_valid = unknown & (times[np.minimum(middle, len(times) - 1)] <= wanted)
+            low, high = np.where(is_valid, middle + 1, low), np.where(unknown & ~is_valid, middle, high)
+        return low - 1

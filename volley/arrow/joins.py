@@ -1,0 +1,96 @@
+"""Compiles the join of a stream with a table to a function on Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from volley.arrow.dictionaries import decode_batch, make_batch
+from volley.arrow.join_index import Indices, JoinIndex, comparable_type, is_ordered
+from volley.errors import ExpressionError, near
+from volley.plan import nodes
+from volley.plan.joins import TableJoin
+from volley.types.arrow import type_name
+
+__all__ = ["lower_join"]
+
+
+def lower_join(node: nodes.Join, schema: pa.Schema) -> tuple[Callable[[pa.RecordBatch], pa.RecordBatch], pa.Schema]:
+    """Check a join against the schema of its input, and compile it; its table must be open.
+
+    Raises:
+        ExpressionError: If a column is unknown, two have the same name, or keys or times have types that don't fit.
+    """
+    join, rows = node.join, node.rows
+    assert rows is not None, f"the table of {node.label()} is not open"
+    _check(join, schema, rows.schema)
+    added = [rows.schema.field(name).with_name(name + join.suffix) for name in join.added(rows.schema.names)]
+    out = pa.schema([*schema, *added])
+
+    def step(batch: pa.RecordBatch) -> pa.RecordBatch:
+        index: JoinIndex = rows.index()
+        keys = [batch.column(left) for left, _ in join.on]
+        starts, counts = index.match(keys, batch.column(join.as_of[0]) if join.as_of else None)
+        left, right = _pairs(starts, counts, outer=join.how == "left")
+        batch = batch if left is None else decode_batch(batch).take(left)
+        return make_batch([*batch.columns, *index.rows.take(right).columns], out)
+
+    return step, out
+
+
+def _pairs(starts: Indices, counts: Indices, outer: bool) -> tuple[pa.Array | None, pa.Array]:
+    """Return the rows of both sides that form the result; None = all of the left side, once each.
+
+    Args:
+        starts: For each row of the left side, its first match on the right.
+        counts: The number of its matches, which follow each other.
+        outer: True keeps rows without a match, with a null for the right one.
+    """
+    unmatched = counts == 0
+    repeats = np.maximum(counts, 1) if outer else counts
+    if (repeats == 1).all():
+        return None, pa.array(starts, mask=unmatched)
+    left = np.repeat(np.arange(len(counts)), repeats)
+    first = np.cumsum(repeats) - repeats
+    right = starts[left] + np.arange(len(left)) - first[left]
+    return pa.array(left), pa.array(right, mask=unmatched[left])
+
+
+def _check(join: TableJoin, left: pa.Schema, right: pa.Schema) -> None:
+    for names, schema, side in (
+        (join.left_columns, left, "the stream"),
+        ((*join.right_keys, *join.added(right.names), *filter(None, [join.valid_from])), right, repr(join.table)),
+    ):
+        for name in names:
+            if name not in schema.names:
+                raise ExpressionError(f"join: {side} has no column {name!r}", hint=near(name, schema.names))
+    for ours, theirs in join.on:
+        _check_key(ours, left.field(ours).type, theirs, right.field(theirs).type)
+    if join.as_of:
+        _check_times(*join.as_of, left, right)
+    added = [name + join.suffix for name in join.added(right.names)]
+    if twice := sorted({*added} & {*left.names}):
+        raise ExpressionError(
+            f"join: the stream and {join.table!r} both have a column {twice[0]!r}",
+            hint='end the names of the table\'s columns with something: suffix="_2"; or choose some: columns=["…"]',
+        )
+
+
+def _check_key(left: str, ours: pa.DataType, right: str, theirs: pa.DataType) -> None:
+    if comparable_type(ours) is None or comparable_type(ours) != comparable_type(theirs):
+        raise ExpressionError(
+            f"join: the stream's {left!r} is {type_name(ours)}, the table's {right!r} {type_name(theirs)}",
+            hint="keys are columns of one type that is not nested, with int as long and float as double; cast one: "
+            f'.with_column("{left}", col("{left}").cast("{type_name(theirs)}"))',
+        )
+
+
+def _check_times(ours: str, theirs: str, left: pa.Schema, right: pa.Schema) -> None:
+    types = left.field(ours).type, right.field(theirs).type
+    if not is_ordered(types[0]) or comparable_type(types[0]) != comparable_type(types[1]):
+        raise ExpressionError(
+            f"join as of: the stream's {ours!r} is {type_name(types[0])}, the table's {theirs!r} {type_name(types[1])}",
+            hint="both are of one type: a timestamp, a date, int or long; cast one of them",
+        )

@@ -1,0 +1,66 @@
+"""What a table needs so that a stream can be joined with it: the value that a plan holds, and the reader that runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Dimension", "DimensionReader", "Version"]
+
+Version = dict[str, Any]
+"""The name of one state of a table, which never changes: a small dict of JSON values, such as a snapshot's id."""
+
+
+class Dimension(ABC):
+    """A table that a stream is joined with: a frozen, printable value. `open` makes the reader that runs.
+
+    Its repr names everything that decides which rows and columns it has, without secrets.
+    """
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """What its versions refer to, without secrets. Joins of one identity use the same version in an epoch."""
+
+    @abstractmethod
+    def open(self) -> DimensionReader:
+        """Return the reader. Called on the driver before a job starts.
+
+        Raises:
+            VolleyError: If the table can't be read.
+        """
+
+
+class DimensionReader(ABC):
+    """Reads a dimension on the driver.
+
+    Attributes:
+        schema: The table's columns.
+    """
+
+    schema: pa.Schema
+
+    @abstractmethod
+    def version(self) -> Version:
+        """Return the current version. Called in each epoch, so it must be cheap.
+
+        Raises:
+            VolleyError: If the table is gone or can't be reached.
+        """
+
+    @abstractmethod
+    def read(self, version: Version, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a version; the same rows on every call.
+
+        Args:
+            version: The version.
+            columns: The columns to read.
+
+        Raises:
+            SnapshotNotFoundError: If the table does not have the version any more.
+            VolleyError: If it can't be read.
+        """
