@@ -88,7 +88,10 @@ class Receiver:
             _log.warning("slot %s: another receiver has written %s; continuing after it", self._slot.name, error)
         except psycopg2.errors.ObjectNotInPrerequisiteState:
             raise
-        except LOST as error:
+        except psycopg2.Error as error:
+            # A server that shuts down ends the stream; psycopg2 then reports its own misuse, without a code.
+            if error.pgcode and not isinstance(error, LOST):
+                raise
             text = redact(str(error).strip(), self._slot.server.secrets)
             _log.warning("slot %s: connecting again: %s", self._slot.name, text)
             self._stopping.wait(_RETRY_SECONDS)
