@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from volley.config.connectors import SINK_CONNECTORS, SOURCE_CONNECTORS, Connector
 from volley.config.models import DocumentModel, EndpointModel, PartModel, PipelineModel, RestartModel, RuntimeModel
-from volley.config.steps import Scope, apply_steps
+from volley.config.scope import Scope
+from volley.config.steps import apply_steps
 from volley.config.values import Config, ConfiguredPipeline, Restart
 from volley.connectors.console.sink import ConsoleSink
 from volley.connectors.rate import RateSource

@@ -6,14 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from volley.config.iceberg import iceberg_sink, iceberg_sink_model, iceberg_source
+from volley.config.postgres import postgres_model, postgres_source
 from volley.documents.collector import Collector
 from volley.documents.mistakes import Path
 from volley.documents.models import Model, given, model_of
-from volley.iceberg.config import IcebergSinkConfig
-from volley.iceberg.documents.sinks import sink_model
 from volley.iceberg.documents.sources import source_model
-from volley.iceberg.sink import IcebergSink
-from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.registry import SINKS, SOURCES, load
 
@@ -49,20 +47,11 @@ def _of_class(table: dict[str, str], name: str) -> Connector:
     return Connector(model, build)
 
 
-def _iceberg_source(values: Any, collector: Collector, path: Path) -> IcebergSource | None:
-    config = IcebergSourceConfig.from_document(values, collector, path)
-    return None if config is None else IcebergSource(config)
-
-
-def _iceberg_sink(values: Any, collector: Collector, path: Path) -> IcebergSink | None:
-    config = IcebergSinkConfig.from_document(values, collector, path)
-    return None if config is None else IcebergSink(config)
-
-
 SOURCE_CONNECTORS = {
     "files": _of_class(SOURCES, "files"),
-    "iceberg": Connector(lambda: source_model(IcebergSourceConfig), _iceberg_source),
+    "iceberg": Connector(lambda: source_model(IcebergSourceConfig), iceberg_source),
     "kafka": _of_class(SOURCES, "kafka"),
+    "postgres-cdc": Connector(postgres_model, postgres_source, takes_streams=True),
     "rate": _of_class(SOURCES, "rate"),
 }
 """The sources, by the name that stands under ``connector``."""
@@ -70,7 +59,7 @@ SOURCE_CONNECTORS = {
 SINK_CONNECTORS = {
     "console": _of_class(SINKS, "console"),
     "files": _of_class(SINKS, "files"),
-    "iceberg": Connector(lambda: sink_model(IcebergSinkConfig), _iceberg_sink),
+    "iceberg": Connector(iceberg_sink_model, iceberg_sink),
     "kafka": _of_class(SINKS, "kafka"),
 }
 """The sinks, by the name that stands under ``connector``."""

@@ -2,65 +2,36 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ConfigDict, Field, create_model
 
-from volley.documents.collector import Collector
+from volley.config.scope import Expression, Scope
+from volley.config.windows import WindowStep, aggregate
 from volley.documents.mistakes import Path
-from volley.documents.models import Model, Names, Span, given
+from volley.documents.models import Model, Names, Number, Span, Whole, given
 from volley.errors import ExpressionError, VolleyError
-from volley.plan.expressions import Expr, lit
-from volley.plan.sql import sql
+from volley.plan.expressions import Expr
 from volley.stream import DataStream
 
-__all__ = ["VERBS", "Scope", "Step", "Verb", "apply_steps"]
-
-Expression = str | bool | int | float
-"""An expression as SQL text, or a constant."""
-
-_PLACE = re.compile(r" in line (\d+), column (\d+)\n.*", re.DOTALL)
+__all__ = ["VERBS", "Step", "Verb", "apply_steps"]
 
 
-@dataclass(frozen=True)
-class Scope:
-    """What a step can refer to.
+class Explosion(Model):
+    """Which list is exploded."""
 
-    Args:
-        collector: Takes the mistakes.
-        streams: The streams of the other sources, by name.
-    """
+    column: str = Field(description="The list's column.")
+    keep_empty: bool = Field(False, description="True: a row without items stays, with a null.")
 
-    collector: Collector
-    streams: Mapping[str, DataStream]
 
-    def expression(self, value: Expression, path: Path) -> Expr | None:
-        """Return the expression of a SQL text, or a constant; None if the text is wrong.
+class Sample(Model):
+    """Which part of the rows is kept."""
 
-        Args:
-            value: The text or the constant.
-            path: Where it stands.
-        """
-        if not isinstance(value, str):
-            return lit(value)
-        try:
-            return sql(value)
-        except ExpressionError as error:
-            place = _PLACE.search(error.message)
-            shift = int(place[2]) - 1 if place and place[1] == "1" and "\n" not in value else 0
-            document = self.collector.document
-            if document is not None and shift and document.place(path).text[document.place(path).column - 1] in "'\"":
-                shift += 1
-            self.collector.add(path, _PLACE.sub("", error.message), error.hint, shift=shift)
-            return None
-
-    def expressions(self, values: Mapping[str, Expression], path: Path) -> dict[str, Expr]:
-        """Return the expressions of several columns, without those whose text is wrong."""
-        columns = {name: self.expression(value, (*path, name)) for name, value in values.items()}
-        return {name: column for name, column in columns.items() if column is not None}
+    fraction: Number = Field(description="The part of the keys, above 0 and at most 1.")
+    by: Names = Field(description="The key columns.")
+    seed: Whole = Field(0, description="Another number keeps other keys.")
 
 
 class Deduplication(Model):
@@ -121,6 +92,14 @@ def _deduplicate(stream: DataStream, by: list[str] | Deduplication, scope: Scope
     return stream.deduplicate(*by.keys, event_time=by.event_time, within=by.within)
 
 
+def _explode(stream: DataStream, step: str | Explosion, scope: Scope, path: Path) -> DataStream:
+    return stream.explode(step) if isinstance(step, str) else stream.explode(step.column, step.keep_empty)
+
+
+def _sample(stream: DataStream, step: Sample, scope: Scope, path: Path) -> DataStream:
+    return stream.sample(step.fraction, step.by, step.seed)
+
+
 def _union(stream: DataStream, names: list[str], scope: Scope, path: Path) -> DataStream:
     for number, name in enumerate(names):
         if name not in scope.streams:
@@ -150,6 +129,12 @@ VERBS = {
         _deduplicate,
         "Keep the first row of each key: columns, or {keys, event_time, within}.",
     ),
+    "explode": Verb(str | Explosion, _explode, "Make a row of each item of a list: a column, or {column, keep_empty}."),
+    "sample": Verb(Sample, _sample, "Keep a part of the keys, with all of their rows."),
+    "limit": Verb(
+        Whole, lambda stream, rows, scope, path: stream.limit(rows), "Keep so many rows of a stream that ends."
+    ),
+    "window": Verb(WindowStep, aggregate, "Group rows by keys and windows of event time, and compute aggregates."),
     "union": Verb(Names, _union, "Add the rows of other sources, by their names."),
 }
 """The verbs, by name."""
