@@ -129,6 +129,7 @@ STARTS = {
     "healthy_within": f"None {DURATION}",
     "on_epoch": "None type",
     "on_error": "None type",
+    "once": FLAG,
 }
 
 # What is called, a call of it that is right, and of each parameter which of the wrong values are right after all.
@@ -194,6 +195,8 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (WRITTEN.execute, {"name": "x"}, STARTS),
     (col, {"name": "id"}, {"name": "x"}),
     (volley.repair, {"checkpoint": "x"}, {"checkpoint": ""}),
+    # There is no such file: what is right fails too.
+    (volley.load_config, {"path": "x"}, {"path": "", "variables": ""}),
     (sql, {"text": "a > 1"}, {"text": "x"}),
     (lit, {"value": 1}, {"value": "None 5 negative 0.5 nan True x empty bytes"}),
     (col("id").cast, {"to": "long"}, {"to": "type"}),
@@ -581,6 +584,8 @@ TAKE_NOTHING = {
     "murmur3",
     "xxhash64",
     "Aggregation",
+    "Config",
+    "ConfiguredPipeline",
     "KeyedStream",
     "RoutedSink",
     "ViewFollower",

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
+from volley.checks import mapping, optional
+from volley.checks import path as checked_path
 from volley.config.assembly import assemble
 from volley.config.models import DocumentModel
 from volley.config.shown import shown
@@ -48,13 +50,16 @@ def load_config(path: str | os.PathLike[str], variables: Mapping[str, str] | Non
           drop 'note'
             read FileSource(path='in/*.json', format='json')
     """
-    config, mistakes, secrets = check_file(path, variables)
+    file, given = checked_path("path", path), optional(mapping)("variables", variables)
+    config, mistakes, secrets = check_file(file, given)
     if config is None:
         collector = Collector(mistakes=mistakes)
         try:
-            collector.raise_mistakes(os.fspath(path))
+            collector.raise_mistakes(file)
         except ConfigError as error:
-            raise ConfigError(redact(error.message, secrets)) from None
+            raise ConfigError(
+                redact(error.message, secrets), hint="volley check --offline looks at the file again"
+            ) from None
     assert config is not None
     return config
 
