@@ -48,6 +48,7 @@ iceberg.source iceberg.maintain iceberg.changes
 iceberg.sink iceberg.statistics
 iceberg.table_rows
 iceberg.time_travel
+iceberg.dimension
 iceberg.views
 iceberg
 engine

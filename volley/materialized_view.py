@@ -36,8 +36,8 @@ class MaterializedView:
     sources' snapshots that the view now stands for: exactly once, without a checkpoint. Readers of any engine see a
     result that is equal to the query over those snapshots. Compactions and copies of rows change nothing.
 
-    The query is a stream of sources, filters, projections and unions, with `key_by(…).aggregate(…)` of count,
-    sum, avg, min and max, or `deduplicate` by all columns for distinct rows. Beside the query's columns, a table of
+    The query is a stream of sources, filters, projections, unions and joins with Iceberg tables, with
+    `key_by(…).aggregate(…)` of count, sum, avg, min and max, or `deduplicate` by all columns for distinct rows. Beside the query's columns, a table of
     groups has some whose names start with ``_volley_``, which later refreshes need; `to_source` leaves them out. Only
     the view may write to its table, apart from maintenance.
 

@@ -46,7 +46,7 @@ class Keys:
 
     @cached_property
     def _hashes(self) -> np.ndarray[Any, Any]:
-        return np.unique(row_hashes(self.values))
+        return np.unique(row_hashes(pa.table([_wide(column) for column in self.values.columns], self.columns)))
 
     def __len__(self) -> int:
         return len(self._hashes)
@@ -69,7 +69,7 @@ class Keys:
 
     def mask(self, batch: pa.RecordBatch) -> _Mask:
         """Return which rows of a batch have one of the keys; those with the same hash are taken for one."""
-        columns = [normal(batch.column(name)).cast(self.values.schema.field(name).type) for name in self.columns]
+        columns = [_wide(normal(batch.column(name))) for name in self.columns]
         hashed = hashes(pa.RecordBatch.from_arrays(columns, self.columns))
         mask: _Mask = self._filter[hashed & _FILTER]
         # A binary search for each row takes ten times as long as a look at the filter.
@@ -97,6 +97,12 @@ def normal(values: Any) -> Any:
     if not pa.types.is_floating(values.type):
         return values
     return pc.if_else(pc.is_nan(values), pa.scalar(np.nan, values.type), pc.add(values, pa.scalar(0, values.type)))
+
+
+def _wide(values: Any) -> Any:
+    """Return values in the type in which keys of two types are compared: int as long, float as double."""
+    wider = {pa.int32(): pa.int64(), pa.float32(): pa.float64()}.get(values.type)
+    return values if wider is None else values.cast(wider)
 
 
 def _within(name: str, values: pa.ChunkedArray) -> Expr | None:

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from volley.errors import PlanError
+from volley.iceberg.dimension import IcebergDimension
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.views.group import Group
+from volley.iceberg.views.join import Join
 from volley.iceberg.views.operators import Operator, Steps, Union
 from volley.iceberg.views.scan import Pin, Scan, Tally
 from volley.plan import nodes
@@ -18,13 +20,14 @@ __all__ = ["Compiler", "sources_of"]
 
 
 def sources_of(query: nodes.Node) -> list[IcebergSourceConfig]:
-    """Return the settings of a query's sources, in plan order."""
-    return [_config(node) for node in nodes.walk([query]) if isinstance(node, nodes.Read)]
+    """Return the settings of a query's sources and joined tables, in plan order."""
+    return [_config(node) for node in nodes.walk([query]) if isinstance(node, nodes.Read | nodes.Join)]
 
 
-def _config(node: nodes.Read) -> IcebergSourceConfig:
-    assert isinstance(node.source, IcebergSource), "check_query refuses others"
-    return node.source.config
+def _config(node: nodes.Read | nodes.Join) -> IcebergSourceConfig:
+    source = node.join.table if isinstance(node, nodes.Join) else node.source
+    assert isinstance(source, IcebergSource | IcebergDimension), "check_query refuses others"
+    return source.config
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class Compiler:
                 return Group(node, self.operator(node.input), self.tally)
             case nodes.Deduplicate():
                 return self._distinct(node)
+            case nodes.Join():
+                return Join(node, self.operator(node.input), self._table(node))
         return self._steps(node)
 
     def _steps(self, node: nodes.Node) -> Operator:
@@ -76,6 +81,13 @@ class Compiler:
         config, roots = _config(node), [self.query]
         return Scan(node, config, self.pin(config), used_columns(roots, node), used_rows(roots, node), self.tally)
 
+    def _table(self, node: nodes.Join) -> Scan:
+        config, join = _config(node), node.join
+        columns = None if join.columns is None else frozenset((*join.right_keys, *join.columns))
+        if columns is not None and join.valid_from is not None:
+            columns |= {join.valid_from}
+        return Scan(nodes.Read(IcebergSource(config)), config, self.pin(config), columns, None, self.tally)
+
     def _distinct(self, node: nodes.Deduplicate) -> Group:
         before = self.operator(node.input)
         if {*node.keys} != {*before.schema.names}:
@@ -87,4 +99,4 @@ class Compiler:
 
 
 def _is_step(node: nodes.Node) -> bool:
-    return node.narrow and not isinstance(node, nodes.Union)
+    return node.narrow and not isinstance(node, nodes.Union | nodes.Join)

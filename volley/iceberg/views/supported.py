@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from volley.errors import PlanError
+from volley.iceberg.dimension import IcebergDimension
 from volley.iceberg.source import IcebergSource
 from volley.plan import nodes
 
@@ -29,6 +30,9 @@ def check_query(query: nodes.Node) -> None:
             _check_source(node)
         elif isinstance(node, nodes.Aggregate):
             _check_aggregate(node)
+        elif isinstance(node, nodes.Join):
+            if not isinstance(node.join.table, IcebergDimension):
+                raise PlanError(f"a view can't have the step {node.label()}", hint="join it with an Iceberg table")
         elif not isinstance(node, _STEPS):
             raise PlanError(f"a view can't have the step {node.label()}", hint="do it in a job that writes a table")
 

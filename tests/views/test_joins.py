@@ -1,0 +1,114 @@
+"""Views over joins: whichever side changes, a view is what DuckDB computes from both sides' rows."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.views.tables import Known, Query, Row, checked, view_of
+from volley import MaterializedView, MemorySource, PlanError, col, count, max_, sum_
+from volley.iceberg import IcebergSinkConfig
+
+ORDERS = pa.schema({"id": pa.int32(), "customer": pa.int32(), "cents": pa.int64(), "time": pa.int64()})
+CUSTOMERS = pa.schema({"customer": pa.int64(), "country": pa.string(), "since": pa.int64()})
+KEYS = st.one_of(st.none(), st.integers(0, 3))
+ORDER: st.SearchStrategy[Row] = st.fixed_dictionaries(
+    {
+        "id": st.integers(0, 9),
+        "customer": KEYS,
+        "cents": st.integers(0, 99),
+        "time": st.one_of(st.none(), st.integers(0, 9)),
+    }
+)
+CUSTOMER: st.SearchStrategy[Row] = st.fixed_dictionaries(
+    {"customer": KEYS, "country": st.sampled_from(["NO", "SE", None]), "since": st.integers(0, 9)}
+)
+QUERIES = {
+    "inner": Query(
+        lambda orders, customers: orders.join(customers, on="customer"),
+        "select id, customer, cents, time, country, since from orders join customers using (customer)",
+    ),
+    "left": Query(
+        lambda orders, customers: orders.filter(col("cents") > 20).join(customers, "customer", "left", suffix="_2"),
+        "select id, orders.customer, cents, time, country country_2, since since_2 from orders left join customers "
+        "using (customer) where cents > 20",
+    ),
+    "groups by a column of the table": Query(
+        lambda orders, customers: (
+            orders.join(customers, on="customer", columns=["country"])
+            .key_by("country")
+            .aggregate(n=count(), cents=sum_("cents"), largest=max_("cents"))
+        ),
+        "select country, count(*) n, sum(cents)::bigint cents, max(cents) largest from orders join customers "
+        "using (customer) group by country",
+    ),
+    "groups of a left join": Query(
+        lambda orders, customers: (
+            orders.join(customers, on="customer", how="left").key_by("country", "id").aggregate(largest=max_("cents"))
+        ),
+        "select country, id, max(cents) largest from orders left join customers using (customer) group by all",
+    ),
+    "as of": Query(
+        lambda orders, customers: orders.join(
+            customers, "customer", "left", as_of=("time", "since"), columns=["since"]
+        ),
+        "select o.id, o.customer, o.cents, o.time, max(since) since "
+        "from (select *, row_number() over () r from orders) o "
+        "left join customers c on o.customer = c.customer and c.since <= o.time "
+        "group by o.r, o.id, o.customer, o.cents, o.time",
+    ),
+}
+
+
+def changes(data: st.DataObject, table: Known, rows: st.SearchStrategy[Row]) -> None:
+    if table.rows and data.draw(st.integers(0, 4)) == 0:
+        table.rewrite()
+        return
+    live = len(table.rows)
+    removed = data.draw(st.sets(st.integers(0, live - 1), max_size=3)) if live else set()
+    table.change(data.draw(st.lists(rows, max_size=3)), removed)
+
+
+@settings(max_examples=25)
+@given(st.data(), st.sampled_from(sorted(QUERIES)))
+def test_a_view_of_a_join_is_what_duckdb_computes(data: st.DataObject, name: str) -> None:
+    query = QUERIES[name]
+    with tempfile.TemporaryDirectory() as folder:
+        sources = {"orders": Known(Path(folder, "a"), ORDERS), "customers": Known(Path(folder, "b"), CUSTOMERS)}
+        made = MaterializedView(
+            "view",
+            query.stream(sources["orders"].stream, sources["customers"].files.ref),
+            IcebergSinkConfig.from_table(sources["orders"].files.ref.beside("view")),
+            mode="incremental",
+        )
+        checked(made, query, sources)
+        for _ in range(data.draw(st.integers(1, 4))):
+            for table, rows in ((sources["orders"], ORDER), (sources["customers"], CUSTOMER)):
+                if data.draw(st.booleans()):
+                    changes(data, table, rows)
+            assert checked(made, query, sources).mode in ("incremental", "none")
+        for source in sources.values():
+            source.files.close()
+
+
+def test_a_table_that_is_not_iceberg(tmp_path: Path) -> None:
+    orders = Known(tmp_path, ORDERS)
+    query = Query(lambda orders: orders.join(MemorySource([{"customer": 1, "name": "a"}]), on="customer"), "")
+    with pytest.raises(PlanError, match="join it with an Iceberg table"):
+        view_of(query, {"orders": orders})
+    orders.files.close()
+
+
+def test_the_plan_of_a_join(tmp_path: Path) -> None:
+    orders, customers = Known(tmp_path / "a", ORDERS), Known(tmp_path / "b", CUSTOMERS)
+    query = Query(lambda orders: orders.join(customers.files.ref, on="customer"), "")
+    plan = view_of(query, {"orders": orders}).explain()
+    assert [step.depth for step in plan.steps] == [0, 1, 1]
+    assert "both read by these keys" in plan.steps[0].how
+    for table in (orders, customers):
+        table.files.close()

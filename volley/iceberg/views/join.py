@@ -1,0 +1,117 @@
+"""Joins of a view: the changes of both sides, each joined with the other side's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from volley.arrow.join_index import JoinIndex, build_index
+from volley.arrow.joins import lower_join
+from volley.iceberg.views.keys import Keys
+from volley.iceberg.views.operators import Operator, Side
+from volley.iceberg.views.scan import Scan
+from volley.iceberg.views.zsets import WEIGHT, united, weighted
+from volley.plan import nodes
+from volley.plan.joins import TableJoin
+
+__all__ = ["Join"]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of the right side."""
+
+    table: pa.Table
+    join: TableJoin
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The right side's columns."""
+        return self.table.schema
+
+    def index(self) -> JoinIndex:
+        """Return the rows by their key."""
+        return self._index
+
+    @cached_property
+    def _index(self) -> JoinIndex:
+        join, names = self.join, self.schema.names
+        return JoinIndex.of(build_index(self.table, join.right_keys, join.valid_from, join.added(names)))
+
+
+class Join(Operator):
+    """An operator's rows with the columns of a table's rows of the same key.
+
+    A row's result depends on that row and on the table's rows with its key. So the changes are: the left side's changed
+    rows joined with the table after the refresh; and, of the keys whose rows in the table changed, the left side's rows
+    as they were before, joined with the table after the refresh, without what they gave with the table before it. The
+    sides are read by these keys alone; no state is kept, as snapshots are the state.
+
+    Args:
+        node: The join.
+        left: The operator before it.
+        right: The table.
+    """
+
+    how = "changed rows joined with the table's, and rows whose key the table has changed, both read by these keys"
+    reads_before = True
+
+    def __init__(self, node: nodes.Join, left: Operator, right: Scan) -> None:
+        self._node = node
+        self._left, self._right = left, right
+        _, schema = lower_join(self._with(right.schema.empty_table()), left.schema)
+        super().__init__(node, [left, right], schema)
+
+    def _with(self, right: pa.Table) -> nodes.Join:
+        return replace(self._node, rows=_Rows(right, self._node.join))
+
+    def rows(self, side: Side, keys: Keys | None = None) -> Iterator[pa.RecordBatch]:
+        if keys is None:
+            yield from self._joined(self._left.rows(side), self._left.schema, self._right.table(side))
+            return
+        left = self._left.table(side, self._of_left(side, keys))
+        right = self._right.table(side, self._to_right(left))
+        yield from map(keys.select, self._joined(left.to_batches(), left.schema, right))
+
+    def delta(self) -> pa.Table:
+        left, right = self._left.delta(), self._right.delta()
+        parts = []
+        if len(left):
+            parts.append(self._table(left, self._right.table("after", self._to_right(left))))
+        if len(right):
+            keys = Keys.of(right, self._node.join.right_keys)
+            before = self._left.table("before", self._to_left(right))
+            parts.append(weighted(self._table(before, self._right.table("after", keys)), 1))
+            parts.append(weighted(self._table(before, self._right.table("before", keys)), -1))
+        return united([part.select([*self.schema.names, WEIGHT]) for part in parts], self.schema)
+
+    def _table(self, left: pa.Table, right: pa.Table) -> pa.Table:
+        batches = list(self._joined(left.combine_chunks().to_batches(), left.schema, right))
+        _, schema = lower_join(self._with(right), left.schema)
+        return pa.Table.from_batches(batches, schema)
+
+    def _joined(
+        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, right: pa.Table
+    ) -> Iterator[pa.RecordBatch]:
+        step, _ = lower_join(self._with(right), schema)
+        return map(step, batches)
+
+    def _to_right(self, left: pa.Table) -> Keys:
+        ours, theirs = zip(*self._node.join.on, strict=True)
+        return Keys(Keys.of(left, ours).values.rename_columns(list(theirs)))
+
+    def _to_left(self, right: pa.Table) -> Keys:
+        ours, theirs = zip(*self._node.join.on, strict=True)
+        return Keys(Keys.of(right, theirs).values.rename_columns(list(ours)))
+
+    def _of_left(self, side: Side, keys: Keys) -> Keys | None:
+        """Return the keys that restrict the left side: the columns that it has, else those that the table leads to."""
+        own = keys.renamed({name: name for name in self._left.schema.names})
+        join = self._node.join
+        if own is not None or join.how == "left":
+            return own
+        added = {name + join.suffix: name for name in join.added(self._right.schema.names)}
+        return self._to_left(self._right.table(side, keys.renamed(added)))
