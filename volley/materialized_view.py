@@ -37,9 +37,9 @@ class MaterializedView:
     result that is equal to the query over those snapshots. Compactions and copies of rows change nothing.
 
     The query is a stream of sources, filters, projections, unions and joins with Iceberg tables, with
-    `key_by(…).aggregate(…)` of count, sum, avg, min and max, or `deduplicate` by all columns for distinct rows. Beside the query's columns, a table of
-    groups has some whose names start with ``_volley_``, which later refreshes need; `to_source` leaves them out. Only
-    the view may write to its table, apart from maintenance.
+    `key_by(…).aggregate(…)` of count, sum, avg, min and max, or `deduplicate` by all columns for distinct rows.
+    Beside the query's columns, a table of groups has some whose names start with ``_volley_``, which later refreshes
+    need; `to_source` leaves them out. Only the view may write to its table, apart from maintenance.
 
     The algebra is that of DBSP (https://arxiv.org/abs/2203.16684), the rule for extremes that of pg_ivm.
 

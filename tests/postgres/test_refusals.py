@@ -49,6 +49,15 @@ def unchanged(shop: Database) -> None:
     assert shop.rows("select count(*) from pg_replication_slots where database = current_database()") == [(0,)]
 
 
+def test_a_look_changes_nothing(shop: Database) -> None:
+    (probe,) = shop.source("public.orders").probes()
+    assert probe.run() == "public.orders can be captured"
+    unchanged(shop)
+    (probe,) = shop.source("public.nowhere").probes()
+    with pytest.raises(SourceError, match="not found"):
+        probe.run()
+
+
 @pytest.mark.parametrize(
     ("statement", "table", "message"),
     [

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 from volley.checks import Duration, count, duration, flag, keep, mapping, one_of, optional, seconds, secret, size, text
 from volley.connectors.postgres.settings import Server, identifier, only_table, table_name
 from volley.errors import MissingDependencyError
+from volley.probes import Probe
 from volley.secrets import redacted_repr
 from volley.source import Reader, Source, SourceContext
 
@@ -111,6 +113,15 @@ publication='volley_orders', tables=('public.orders',))
         from volley.connectors.postgres.reader import PostgresReader, inspect
 
         return PostgresReader(inspect(self._capture(context)), context.parallelism, self.max_segments_per_epoch)
+
+    def probes(self) -> Sequence[Probe]:
+        # Opening looks at server, rights and table; only a job's start makes the publication and the slot.
+        return [Probe("source", self._look)]
+
+    def _look(self) -> str:
+        with TemporaryDirectory(prefix="volley-") as state:
+            self.open(SourceContext(state))
+        return f"{self.tables[0]} can be captured"
 
     def __repr__(self) -> str:
         return redacted_repr(self)

@@ -1,0 +1,165 @@
+"""The commands of a project, each as a process: from an empty folder to a table that others read."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from tests.commands.processes import Ended, start, volley
+from tests.processes import ROOT
+from tests.waiting import wait_until
+
+
+def rows_of(folder: Path, table: str) -> list[dict[str, Any]]:
+    """A table's rows, read by plain pyiceberg."""
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{folder}/lake/catalog.db")
+    rows: list[dict[str, Any]] = catalog.load_table(table).scan().to_arrow().to_pylist()
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+def test_from_an_empty_folder_to_a_table(tmp_path: Path) -> None:
+    """One run of Spark: before it and after it, all that a user looks at."""
+    made = volley(tmp_path, "init")
+    assert made.code == 0
+    assert "wrote volley.yaml" in made.out
+    again = volley(tmp_path, "init")
+    assert (again.code, "volley.yaml is there already" in again.err) == (1, True)
+
+    before = sorted(path.name for path in tmp_path.iterdir())
+    checked = volley(tmp_path, "check")
+    assert checked.code == 0, checked
+    for part in ("source orders", "has rows", "5 columns fit", "written, read and deleted", "it will be created"):
+        assert part in checked.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+    looked = volley(tmp_path, "preview", "orders")
+    assert (looked.code, "pot" in looked.out, "25.0" in looked.out) == (0, False, True)
+    planned = volley(tmp_path, "run", "--dry-run")
+    assert "path: Arrow-native" in planned.out
+    assert "  total: double" in planned.out
+    assert "write IcebergSink" in volley(tmp_path, "explain").out
+    assert "filter: amount > 0" in volley(tmp_path, "show").out
+    assert not (tmp_path / "lake").exists()
+
+    ran = volley(tmp_path, "run")
+    assert ran.code == 0, ran
+    assert "orders: finished · epoch 0 · 3 rows" in ran.out
+    assert [(row["id"], row["total"]) for row in rows_of(tmp_path, "shop.orders")] == [(1, 7.5), (2, 8.0), (4, 25.0)]
+
+    listed = json.loads(volley(tmp_path, "snapshots", "--json").out)
+    assert [snapshot["operation"] for snapshot in listed] == ["append"]
+    assert "append" in volley(tmp_path, "snapshots").out
+    assert volley(tmp_path, "changes", "--key", "id").out.count("insert") == 3
+    (state,) = json.loads(volley(tmp_path, "status", "--json").out)
+    assert (state["pipeline"], state["last_epoch"], state["rows"]) == ("orders", 0, 3)
+    assert "orders" in volley(tmp_path, "status").out
+    assert "data files" in volley(tmp_path, "compact", "--dry-run").out
+    assert "0 snapshots and 0 files" in volley(tmp_path, "expire", "--older-than", "7d", "--dry-run").out
+    assert "0 files (0 bytes) belong to no snapshot" in volley(tmp_path, "orphans").out
+    checked = volley(tmp_path, "check", "--json")
+    found = {(each["part"], each["probe"]): each for each in json.loads(checked.out)["checks"]}
+    assert found["sink lake", "table"]["detail"] == "shop.orders, 3 rows"
+    assert {each["status"] for each in found.values()} == {"ok"}
+
+    assert volley(tmp_path, "reset", "orders", "--yes").code == 0
+    assert json.loads(volley(tmp_path, "status", "--json").out)[0]["last_epoch"] is None
+    assert volley(tmp_path, "reset", "orders", "--yes").code == 1
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    volley(folder, "init")
+    return folder
+
+
+class TestExitCodes:
+    def test_wrong_arguments(self, project: Path) -> None:
+        for arguments in (["run", "--pipeline", "ordres"], ["preview", "ordres"], ["check", "--sink", "laek"], ["rnu"]):
+            ended = volley(project, *arguments)
+            assert ended.code == 2, ended
+        assert "did you mean 'orders'" in volley(project, "preview", "ordres").err
+        assert volley(project, "--version").out.startswith("volley ")
+
+    def test_a_wrong_file(self, project: Path) -> None:
+        (project / "wrong.yaml").write_text("sinks: {lake: {connector: icebreg}}\n")
+        for command in ("run", "check", "snapshots"):
+            ended = volley(project, command, "-c", "wrong.yaml")
+            assert ended.code == 78
+            assert "wrong.yaml:1:27: there is no connector 'icebreg' among the sinks" in ended.err
+        told = json.loads(volley(project, "check", "-c", "wrong.yaml", "--json").out)
+        (mistake,) = told["mistakes"]
+        assert (told["ok"], mistake["line"], mistake["column"]) == (False, 1, 27)
+        assert volley(project, "check", "-c", "none.yaml").code == 78
+
+    def test_what_can_not_be_reached(self, project: Path) -> None:
+        ended = volley(project, "snapshots")
+        assert (ended.code, "not found" in ended.err) == (1, True)
+        text = (project / "volley.yaml").read_text().replace("local: {path: lake}", LOST)
+        (project / "lost.yaml").write_text(text)
+        ended = volley(project, "snapshots", "-c", "lost.yaml", VOLLEY_TEST_CREDENTIAL="id:hunter2hunter2")
+        assert (ended.code, "does not answer" in ended.err, "hunter2" in ended.err) == (69, True, False)
+
+
+LOST = """catalog: {type: rest, rest: {uri: "http://127.0.0.1:1", credential: "${VOLLEY_TEST_CREDENTIAL}"}}
+      s3: {bucket: lake}"""
+
+SEVERAL = """
+sources:
+  ticks: {connector: rate, config: {rows_per_second: 50}}
+  again: {connector: rate, config: {rows_per_second: 51}}
+  late: {connector: files, config: {path: late, format: json, schema: id long, bounded: false}}
+sinks:
+  first: {connector: iceberg, config: {namespace: db, table: first, local: {path: lake}, flush_interval: 1s}}
+  second: {connector: files, config: {path: second, format: json}}
+  third: {connector: iceberg, config: {namespace: db, table: third, local: {path: lake}, flush_interval: 1s}}
+pipelines:
+  first: {source: ticks, sink: first, steps: [{select: [{id: value}]}]}
+  second: {source: again, sink: second, metrics_port: 0}
+  third: {source: late, sink: third, backoff: 500ms, max_restarts: 30}
+runtime: {checkpoint_interval: 1s}
+"""
+
+
+def test_several_pipelines_run_in_one_session_and_one_that_fails_is_started_again(tmp_path: Path) -> None:
+    (tmp_path / "volley.yaml").write_text(SEVERAL)
+    log = tmp_path / "log"
+    with log.open("w") as stderr:
+        process = start(tmp_path, "run", stderr=stderr)
+
+        def logged(text: str) -> bool:
+            assert process.poll() is None, log.read_text()
+            return text in log.read_text()
+
+        try:
+            wait_until(lambda: logged("third: failed, restart"), 200, "a restart")
+            (tmp_path / "late").mkdir()
+            (tmp_path / "late" / "1.json").write_text('{"id": 1}\n{"id": 2}\n')
+            wait_until(lambda: logged("is in table db.third"), 120, "the pipeline whose folder is there now")
+            wait_until(lambda: logged("is in table db.first"), 60, "the first pipeline")
+            wait_until(lambda: any((tmp_path / "second").glob("*.json")), 60, "the second pipeline")
+            process.send_signal(signal.SIGTERM)
+            out, _ = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert process.returncode == 0, log.read_text()
+    for name in ("first", "second", "third"):
+        assert f"{name}: stopped" in out
+    assert [row["id"] for row in rows_of(tmp_path, "db.third")] == [1, 2]
+    ids = [row["id"] for row in rows_of(tmp_path, "db.first")]
+    assert ids == list(range(len(ids)))
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    (tmp_path / "orders").mkdir()
+    orders = [{"id": 1, "item": "TEA", "price": 2.5, "amount": 3}, {"id": 2, "item": "cup", "price": 8, "amount": 0}]
+    (tmp_path / "orders" / "1.json").write_text("".join(json.dumps(order) + "\n" for order in orders) + '{"id": "x"}\n')
+    ended: Ended = volley(tmp_path, "run", "-c", str(ROOT / "examples" / "orders.yaml"))
+    assert ended.code == 0, ended
+    assert [(row["item"], row["total"]) for row in rows_of(tmp_path, "shop.orders")] == [("tea", 7.5)]
+    assert any((tmp_path / "lake" / "unreadable").glob("*.json"))
