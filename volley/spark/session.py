@@ -126,10 +126,8 @@ def _start(master: str | None) -> SparkSession:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     chosen = {} if submitted() and master is None else {"spark.master": master or LOCAL}
     try:
-        if SparkContext._gateway is None and not submitted():
-            begin(chosen["spark.master"])
-            conf = SparkConf(loadDefaults=False).setAll([*AT_LAUNCH.items(), *chosen.items()])
-            SparkContext._ensure_initialized(gateway=connect(), conf=conf)
+        if SparkContext._gateway is None:
+            _connect(chosen)
         choose_worker_python(chosen.get("spark.master"), starts=False)
         return SparkSession(SparkContext.getOrCreate(_completed(SparkConf().setAll(list(chosen.items())))))
     except (PySparkException, Py4JError, OSError) as error:
@@ -137,6 +135,18 @@ def _start(master: str | None) -> SparkSession:
         raise JobError(
             f"Spark did not start on {where}: {_reason(error)}", hint=f"Spark's log is {log_file()}"
         ) from error
+
+
+def _connect(chosen: dict[str, str]) -> None:
+    """Connect to the JVM of spark-submit, whose settings then take precedence over ours, or start one."""
+    from pyspark import SparkConf, SparkContext
+
+    if submitted():
+        SparkContext._ensure_initialized()
+        return
+    begin(chosen["spark.master"])
+    conf = SparkConf(loadDefaults=False).setAll([*AT_LAUNCH.items(), *chosen.items()])
+    SparkContext._ensure_initialized(gateway=connect(), conf=conf)
 
 
 def _completed(conf: SparkConf) -> SparkConf:
