@@ -196,7 +196,10 @@ class Session:
         self._cut_if_due()
         self._feed_back_if_due(cursor)
         self._send_heartbeat()
-        select.select([cursor], [], [], _WAIT_SECONDS)
+        # Not `select.select`: it takes no descriptor above 1023.
+        poll = select.poll()
+        poll.register(cursor, select.POLLIN)
+        poll.poll(_WAIT_SECONDS * 1000)
 
     def _feed_back_if_due(self, cursor: Any) -> None:
         if time.monotonic() - self._fed_back < _FEEDBACK_SECONDS:
