@@ -45,6 +45,9 @@ class Folder:
         """How many requests deleted many files, and how many deleted one."""
         return len(self.server.proxy.asked("POST", REQUEST)), len(self.server.proxy.asked("DELETE", self.path[-32:]))
 
+    def files_of(self, path: str) -> AbstractFileSystem:
+        return file_system(self.io, path)
+
     @property
     def _files(self) -> AbstractFileSystem:
         return file_system(self.io, self.path)
@@ -59,7 +62,7 @@ def folder(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> Folder:
 def test_s3_deletes_many_files_by_one_request(folder: Folder) -> None:
     paths = folder.write(*(f"{number}.parquet" for number in range(9)), "100 %.parquet", "d=1&e=<2>.parquet")
     before = folder.requests()
-    assert delete_files(folder.io, [*paths, f"{folder.path}/gone.parquet"]) == (12, {})
+    assert delete_files(folder.files_of, [*paths, f"{folder.path}/gone.parquet"]) == (12, {})
     assert folder.names() == set()
     assert folder.requests() == (before[0] + 3, before[1])
 
@@ -67,7 +70,7 @@ def test_s3_deletes_many_files_by_one_request(folder: Folder) -> None:
 def test_a_pattern_in_a_name_stands_for_itself(folder: Folder) -> None:
     folder.write("a1", "a2", "b")
     paths = folder.write("a*", "[ab]", "?")
-    assert delete_files(folder.io, paths) == (3, {})
+    assert delete_files(folder.files_of, paths) == (3, {})
     assert folder.names() == {"a1", "a2", "b"}
 
 
@@ -75,7 +78,7 @@ def test_a_storage_without_such_requests_deletes_one_by_one(folder: Folder) -> N
     paths = folder.write("a", "b", "c")
     before = folder.requests()
     folder.server.proxy.arm(answer_as_s3(501, "NotImplemented"), "POST", REQUEST)
-    assert delete_files(folder.io, paths) == (3, {})
+    assert delete_files(folder.files_of, paths) == (3, {})
     folder.server.proxy.disarm()
     assert folder.names() == set()
     assert folder.requests()[1] == before[1] + 3
@@ -84,7 +87,7 @@ def test_a_storage_without_such_requests_deletes_one_by_one(folder: Folder) -> N
 def test_files_that_may_not_be_deleted_are_named(folder: Folder) -> None:
     paths = folder.write("a", "b")
     reader = Folder(folder.server, READER, folder.path)
-    done, failures = delete_files(reader.io, paths)
+    done, failures = delete_files(reader.files_of, paths)
     assert (done, list(failures)) == (2, paths)
     for path, failure in failures.items():
         assert f"deleting {path} was refused" in deletion_error(failure, path)
@@ -93,5 +96,12 @@ def test_files_that_may_not_be_deleted_are_named(folder: Folder) -> None:
 
 def test_the_deletion_ends_between_two_chunks(folder: Folder) -> None:
     paths, asked = folder.write(*"abcdef"), iter([True, False])
-    assert delete_files(folder.io, paths, lambda: next(asked)) == (4, {})
+    assert delete_files(folder.files_of, paths, lambda: next(asked)) == (4, {})
     assert folder.names() == {"e", "f"}
+
+
+def test_paths_of_a_listing_are_deleted_too(folder: Folder) -> None:
+    """They have no scheme: an orphan search lists such paths."""
+    listed = [path.removeprefix("s3://") for path in folder.write("a", "b")]
+    assert delete_files(lambda _: file_system(folder.io, folder.path), listed) == (2, {})
+    assert folder.names() == set()

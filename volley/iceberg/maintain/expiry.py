@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -24,6 +25,7 @@ from volley.iceberg.maintain.values import Expiry, SnapshotList
 from volley.iceberg.pyiceberg_private.access import checks_itself, stage, still
 from volley.iceberg.storage.deletion import delete_files, deletion_error
 from volley.iceberg.storage.errors import storage_error
+from volley.iceberg.storage.listing import file_system
 from volley.iceberg.table import TableRef
 from volley.secrets import redact, redact_uri, redacted
 from volley.task.failpoints import reach
@@ -73,7 +75,7 @@ def expire(table: TableRef, plan: _Plan, outside: bool) -> Expiry:
             hint="remove_orphan_files deletes them once the table's manifests can be read",
         ) from error
     inside, others = _by_folder(after, files, outside)
-    _, failures = delete_files(after.io, inside)
+    _, failures = delete_files(partial(file_system, after.io), inside)
     failed = tuple((path, deletion_error(error, path)) for path, error in failures.items())
     deleted = tuple(path for path in inside if path not in failures)
     return Expiry(table.name, _infos(expired, after.metadata), expired.refs, deleted, others, failed)

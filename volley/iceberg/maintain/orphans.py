@@ -78,6 +78,7 @@ def remove_orphan_files(
     from volley.iceberg.maintain.orphan_search import find_orphans
     from volley.iceberg.maintain.unneeded import check_own_files
     from volley.iceberg.storage.deletion import delete_files
+    from volley.iceberg.storage.listing import file_system
 
     began, before, is_dry = time.monotonic(), _before(older_than), flag("dry_run", dry_run)
     most, limit = optional(count)("max_files", max_files), optional(seconds)("max_time", max_time)
@@ -87,8 +88,9 @@ def remove_orphan_files(
     if is_dry:
         return orphans.first(most or len(orphans), orphans.seconds)
     with storage_errors(loaded.location(), "deleting orphan files in"):
+        files = file_system(loaded.io, loaded.location())
         removed, failures = delete_files(
-            loaded.io, orphans[:most], lambda: limit is None or time.monotonic() - began <= limit
+            lambda _: files, orphans[:most], lambda: limit is None or time.monotonic() - began <= limit
         )
         for failure in failures.values():
             raise failure

@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
-from pyiceberg.io import FileIO
+from fsspec import AbstractFileSystem
 
 from volley.iceberg.storage.errors import storage_error
-from volley.iceberg.storage.listing import file_system
 from volley.secrets import redact
 from volley.task.failpoints import reach
 
@@ -20,17 +18,18 @@ __all__ = ["delete_files", "deletion_error"]
 _THREADS = 16
 # The most keys of one DeleteObjects request.
 _CHUNK = 1000
-_S3 = ("s3", "s3a", "s3n")
+
+FilesOf = Callable[[str], AbstractFileSystem]
 
 
 def delete_files(
-    io: FileIO, paths: Sequence[str], may_go_on: Callable[[], bool] = lambda: True
+    files_of: FilesOf, paths: Sequence[str], may_go_on: Callable[[], bool] = lambda: True
 ) -> tuple[int, dict[str, Exception]]:
     """Delete files in chunks, in their order. A file that is gone counts as deleted.
 
     Args:
-        io: Their storage.
-        paths: Their locations; a ``*`` in one stands for itself.
+        files_of: Returns the file system of a path.
+        paths: Their paths or URLs, as that file system takes them; a ``*`` in one stands for itself.
         may_go_on: Asked before each chunk; False ends the deletion.
 
     Returns:
@@ -43,8 +42,8 @@ def delete_files(
             if not may_go_on():
                 return start, failures
             chunk = paths[start : start + _CHUNK]
-            left = _left_on_s3(io, chunk) if urlsplit(chunk[0]).scheme in _S3 else chunk
-            deletions = zip(left, pool.map(partial(_failure, io), left), strict=True)
+            left = _left_on_s3(files_of(chunk[0]), chunk)
+            deletions = zip(left, pool.map(partial(_failure, files_of), left), strict=True)
             for number, (path, failure) in enumerate(deletions, start + 1):
                 reach("in-deletion", number)
                 if failure:
@@ -58,11 +57,11 @@ def deletion_error(error: Exception, path: str) -> str:
     return translated.message if translated else redact(str(error)) or type(error).__name__
 
 
-def _failure(io: FileIO, path: str) -> Exception | None:
+def _failure(files_of: FilesOf, path: str) -> Exception | None:
     """Delete one file; return the exception if it can't be deleted."""
     try:
         # Not `rm`: it would take * and [ in a path for a pattern.
-        file_system(io, path).rm_file(path)
+        files_of(path).rm_file(path)
     except FileNotFoundError:
         pass
     except Exception as error:
@@ -70,12 +69,13 @@ def _failure(io: FileIO, path: str) -> Exception | None:
     return None
 
 
-def _left_on_s3(io: FileIO, paths: Sequence[str]) -> Sequence[str]:
-    """Delete files by one request; return those that it has not deleted: all, if the storage refuses such requests.
+def _left_on_s3(files: Any, paths: Sequence[str]) -> Sequence[str]:
+    """Delete files by one request; return those that it has not deleted: all, if there is no such request.
 
     Not `rm` of s3fs: it takes * for a pattern, and reports no failures.
     """
-    files: Any = file_system(io, paths[0])
+    if "s3" not in files.protocol:
+        return paths
     by_key = {files.split_path(path)[:2]: path for path in paths}
     buckets = {bucket for bucket, _ in by_key}
     if len(buckets) > 1:
