@@ -17,7 +17,7 @@ from benchmarks.run import Run
 from volley import Environment, FileSource, MemorySource
 from volley.arrow.nodes import lower
 from volley.engine.joins import with_rows
-from volley.plan.nodes import walk
+from volley.plan.graph import walk
 from volley.spark.session import open_session
 
 _FILES = 4

@@ -20,8 +20,8 @@ secrets
 checks
 types
 epoch bad_rows registry exposition figures storage maintenance documents probes
-metrics endpoint plan.functions plan.json_paths
-plan.expression_nodes plan.namespaces plan.windows
+metrics_snapshot endpoint plan.functions plan.json_paths
+metrics plan.expression_nodes plan.namespaces plan.windows
 plan.aggregates
 plan.expressions
 dimension source sink

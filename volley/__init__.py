@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from volley.keyed import KeyedStream, WindowedStream
     from volley.maintenance import MaintenanceReport, MaintenanceRun
     from volley.materialized_view import MaterializedView
-    from volley.metrics import Metrics, MetricsSnapshot
+    from volley.metrics import Metrics
+    from volley.metrics_snapshot import MetricsSnapshot
     from volley.pipeline import Pipeline
     from volley.plan.aggregates import (
         Aggregation,
@@ -228,7 +229,8 @@ _MODULES = {
     "keyed": ["KeyedStream", "WindowedStream"],
     "maintenance": ["MaintenanceReport", "MaintenanceRun"],
     "materialized_view": ["MaterializedView"],
-    "metrics": ["Metrics", "MetricsSnapshot"],
+    "metrics": ["Metrics"],
+    "metrics_snapshot": ["MetricsSnapshot"],
     "pipeline": ["Pipeline"],
     "plan.aggregates": [
         "Aggregation",

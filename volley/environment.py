@@ -18,7 +18,7 @@ from volley.epoch import WriteResult
 from volley.errors import ConfigError, PlanError, VolleyError
 from volley.metrics import Metrics
 from volley.pipeline import Pipeline
-from volley.plan import nodes
+from volley.plan import graph, nodes
 from volley.plan.stages import Stages, stages
 from volley.sink import ExecutorTask
 from volley.source import Source
@@ -134,7 +134,7 @@ class Environment:
         """
         start = Start(name, **options)
         writes = self._writes(pipelines)
-        path = nodes.choose_path(writes, self.arrow_native)
+        path = graph.choose_path(writes, self.arrow_native)
         _check(writes, path)
         with shown(name), ExitStack() as on_failure:
             job = self._start(writes, path, start, on_failure)
@@ -249,7 +249,7 @@ class Environment:
         return [write for pipeline in pipelines for write in pipeline._writes]
 
     def _start(
-        self, writes: Sequence[nodes.Write], path: nodes.ExecutionPath, start: Start, on_failure: ExitStack
+        self, writes: Sequence[nodes.Write], path: graph.ExecutionPath, start: Start, on_failure: ExitStack
     ) -> Job:
         if self.spark is None:
             self._begin_jvm(writes)
@@ -282,7 +282,7 @@ class Environment:
         assert start.healthy_within is None or isinstance(start.healthy_within, timedelta)
         history = History(start.name, start.on_epoch, start.on_error)
         job = Job(epochs, endpoint, start.healthy_within, history, [write.sink for write in writes])
-        sources = [read.source for read in nodes.reads(writes, path)]
+        sources = [read.source for read in graph.reads(writes, path)]
         job._start(self._interval(writes), start.once or all(source.bounded for source in sources))
         checkpoint.forget()
         return job
@@ -293,7 +293,7 @@ class Environment:
 
         # What is wrong is raised where the session is opened, after all checks that don't need Spark.
         with suppress(VolleyError, OSError):
-            jvm.begin(self.master or jvm.LOCAL, sorted(nodes.worker_modules(writes)))
+            jvm.begin(self.master or jvm.LOCAL, sorted(graph.worker_modules(writes)))
 
     def _interval(self, writes: Sequence[nodes.Write]) -> timedelta:
         assert isinstance(self.checkpoint_interval, timedelta)
@@ -318,7 +318,7 @@ def _check_late_rows(job: Stages) -> None:
             )
 
 
-def _check(writes: Sequence[nodes.Write], path: nodes.ExecutionPath) -> None:
+def _check(writes: Sequence[nodes.Write], path: graph.ExecutionPath) -> None:
     sinks = [write.sink for write in writes]
     for number, sink in enumerate(sinks):
         if any(other is sink for other in sinks[:number]):

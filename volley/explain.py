@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterator, Sequence
 
 from volley.errors import VolleyError
-from volley.plan import nodes
+from volley.plan import graph, nodes
 from volley.plan.pushdown import used_columns, used_rows
 from volley.source import SourceContext
 
@@ -20,13 +20,13 @@ def explained(roots: Sequence[nodes.Node], arrow_native: bool) -> str:
         roots: The last node of each plan.
         arrow_native: False if the environment asks for the general path.
     """
-    path = f"path: {nodes.choose_path(roots, arrow_native)}"
-    return "\n".join([path, *map(nodes.describe, roots), *_of_sources(roots)])
+    path = f"path: {graph.choose_path(roots, arrow_native)}"
+    return "\n".join([path, *map(graph.describe, roots), *_of_sources(roots)])
 
 
 def _of_sources(roots: Sequence[nodes.Node]) -> Iterator[str]:
     """Yield what each source would read, if it tells more than its repr."""
-    for read in (node for node in nodes.walk(roots) if isinstance(node, nodes.Read)):
+    for read in (node for node in graph.walk(roots) if isinstance(node, nodes.Read)):
         context = SourceContext("", predicate=used_rows(roots, read), columns=used_columns(roots, read))
         try:
             line = read.source.explain(context)
@@ -38,6 +38,6 @@ def _of_sources(roots: Sequence[nodes.Node]) -> Iterator[str]:
 
 def as_html(title: str, roots: Sequence[nodes.Node], arrow_native: bool) -> str:
     """Return plans and the execution path for a notebook; arguments as of `explained`."""
-    path = nodes.choose_path(roots, arrow_native)
-    plans = "\n".join(map(nodes.describe, roots))
+    path = graph.choose_path(roots, arrow_native)
+    plans = "\n".join(map(graph.describe, roots))
     return f"<div><b>{title}</b> · {html.escape(str(path))}<pre>{html.escape(plans)}</pre></div>"

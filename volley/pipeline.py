@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from volley.engine.options import StartOptions
 from volley.errors import ConfigError
 from volley.explain import as_html, explained
-from volley.plan import nodes
+from volley.plan import graph, nodes
 from volley.sink import Sink
 from volley.verbs import UnknownVerb, nearest_verb
 
@@ -76,7 +76,7 @@ class Pipeline:
             raise UnknownVerb(f"a pipeline has no {name!r}", hint=hint)
 
     def __str__(self) -> str:
-        return "\n".join(map(nodes.describe, self._writes))
+        return "\n".join(map(graph.describe, self._writes))
 
     def __repr__(self) -> str:
         return f"Pipeline(\n{self}\n)"

@@ -13,7 +13,7 @@ from volley.explain import as_html, explained
 from volley.joining import MAX_BYTES, table_join
 from volley.keyed import KeyedStream, key_node
 from volley.pipeline import Pipeline, Runner
-from volley.plan import nodes
+from volley.plan import graph, nodes
 from volley.plan.expression_nodes import Column, output_name
 from volley.plan.expressions import Expr, as_node, col
 from volley.plan.joins import How
@@ -435,7 +435,7 @@ class DataStream(Rows):
             raise UnknownVerb(f"a stream has no {name!r}", hint=hint)
 
     def __str__(self) -> str:
-        return nodes.describe(self._node)
+        return graph.describe(self._node)
 
     def __repr__(self) -> str:
         return f"DataStream(\n{self}\n)"

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from volley import Environment, Expr, MemorySource, col, lit
 from volley.arrow.batches import conform
 from volley.arrow.nodes import lower
-from volley.plan.nodes import walk
+from volley.plan.graph import walk
 from volley.spark.expressions import to_spark_schema
 from volley.spark.nodes import apply
 from volley.spark.session import session_for_job

@@ -32,7 +32,7 @@ from volley import (
 from volley.arrow.batches import conform
 from volley.arrow.expressions import output_type
 from volley.arrow.nodes import lower
-from volley.plan.nodes import walk
+from volley.plan.graph import walk
 from volley.spark.expressions import to_column, to_spark_schema
 from volley.spark.nodes import apply
 from volley.stream import DataStream

@@ -19,7 +19,8 @@ from volley import ConfigError, Environment, Expr, ExpressionError, JobError, Me
 from volley.arrow.dictionaries import decode_batch
 from volley.arrow.expressions import output_type
 from volley.arrow.nodes import CompiledSteps, lower
-from volley.plan.nodes import Node, walk
+from volley.plan.graph import walk
+from volley.plan.nodes import Node
 from volley.stream import DataStream
 
 SCHEMA = pa.schema(

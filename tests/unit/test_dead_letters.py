@@ -33,8 +33,8 @@ from volley.connectors.memory.sink import MemorySink
 from volley.engine.dead_letters import DeadLetterSinks
 from volley.epoch import Epoch, WriteResult
 from volley.pipeline import Pipeline
-from volley.plan.nodes import ExecutionPath as PlanPath
-from volley.plan.nodes import reads
+from volley.plan.graph import ExecutionPath as PlanPath
+from volley.plan.graph import reads
 from volley.sink import Committer, SinkContext, Writer
 from volley.stream import DataStream
 from volley.task.collect import MemoryTaskWriter

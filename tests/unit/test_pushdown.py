@@ -30,7 +30,7 @@ from volley import ConfigError, DataStream, Environment, Expr, MemorySink, Memor
 from volley.arrow.expressions import compile_expression
 from volley.engine.joins import with_schemas
 from volley.iceberg.read.predicates import parse_predicate, pruning
-from volley.plan import nodes
+from volley.plan import graph, nodes
 from volley.plan.namespaces import Unit
 from volley.plan.pushdown import used_columns, used_rows
 
@@ -55,7 +55,7 @@ def stream() -> DataStream:
 def used(*pipelines: Pipeline) -> tuple[str, set[str] | None]:
     """The rows and columns that a job uses of its only source."""
     writes = [write for pipeline in pipelines for write in pipeline._writes]
-    (read,) = {id(node): node for node in nodes.walk(writes) if isinstance(node, nodes.Read)}.values()
+    (read,) = {id(node): node for node in graph.walk(writes) if isinstance(node, nodes.Read)}.values()
     columns = used_columns(writes, read)
     return repr(used_rows(writes, read)), None if columns is None else set(columns)
 
@@ -99,7 +99,7 @@ def test_columns_of_a_joined_table_are_not_the_streams(stream: DataStream) -> No
     as_of = stream.join(table, on={"a": "x"}, as_of=("b", "y"), columns=["y"], suffix="_2")
     for plan, columns in ((joined.select("y"), {"a", "b"}), (as_of.select("y_2"), {"a", "b"}), (joined, None)):
         opened = with_schemas(plan.to_sink(sink())._writes)
-        (read,) = [node for node in nodes.walk(opened) if isinstance(node, nodes.Read)]
+        (read,) = [node for node in graph.walk(opened) if isinstance(node, nodes.Read)]
         assert used_columns(opened, read) == columns
 
 

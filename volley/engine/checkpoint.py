@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from volley.errors import ConfigError, PlanError, StorageError
-from volley.plan import nodes
+from volley.plan import graph, nodes
 from volley.sink import Sink
 from volley.spark.log import COMMITS, METADATA, OFFSETS, STATE, SparkLog, metadata_of, usable
 from volley.storage.durable import write_durably
@@ -74,11 +74,11 @@ class Binding:
     targets: Mapping[str, str | None] | None = None
 
     @classmethod
-    def of(cls, writes: Sequence[nodes.Write], path: nodes.ExecutionPath, targets: Sequence[str]) -> Binding:
+    def of(cls, writes: Sequence[nodes.Write], path: graph.ExecutionPath, targets: Sequence[str]) -> Binding:
         """Return the binding of a new job; targets get their identities once they are open."""
-        sources = [read.source.identity for read in nodes.reads(writes, path)]
-        stateful = [step.label() for step in nodes.stateful(writes, path)]
-        stateful += [node.state for node in nodes.walk(writes) if isinstance(node, nodes.Aggregate)]
+        sources = [read.source.identity for read in graph.reads(writes, path)]
+        stateful = [step.label() for step in graph.stateful(writes, path)]
+        stateful += [node.state for node in graph.walk(writes) if isinstance(node, nodes.Aggregate)]
         return cls(str(uuid.uuid4()), sources, stateful, dict.fromkeys(targets))
 
     @classmethod

@@ -16,7 +16,7 @@ from volley.dimension import Dimension
 from volley.engine.joins import with_rows, with_schemas
 from volley.epoch import WriteResult
 from volley.errors import PlanError
-from volley.plan import nodes
+from volley.plan import graph, nodes
 from volley.plan.pushdown import used_columns, used_rows
 from volley.sink import TaskWriter, Writer
 from volley.source import Reader, Source, SourceContext, SparkSource
@@ -57,8 +57,8 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
     """
     while isinstance(node, nodes.Limit):
         limit, node = min(node.rows, node.rows if limit is None else limit), node.input
-    path = nodes.choose_path([node])
-    aggregates = [step.label() for step in nodes.walk([node]) if isinstance(step, nodes.Aggregate)]
+    path = graph.choose_path([node])
+    aggregates = [step.label() for step in graph.walk([node]) if isinstance(step, nodes.Aggregate)]
     if aggregates or not path.arrow_native:
         raise PlanError(
             f"only a job can compute these rows: {aggregates[0] if aggregates else path.reason}",
@@ -84,12 +84,12 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
 
 def sources(node: nodes.Node) -> list[Source]:
     """Return the sources of a node's rows, in plan order."""
-    return [each.source for each in nodes.walk([node]) if isinstance(each, nodes.Read)]
+    return [each.source for each in graph.walk([node]) if isinstance(each, nodes.Read)]
 
 
 def tables(node: nodes.Node) -> list[Dimension]:
     """Return the tables that a node's rows are joined with, in plan order."""
-    return [each.join.table for each in nodes.walk([node]) if isinstance(each, nodes.Join)]
+    return [each.join.table for each in graph.walk([node]) if isinstance(each, nodes.Join)]
 
 
 def with_sources(node: nodes.Node, others: Sequence[Source], joined: Sequence[Dimension] = ()) -> nodes.Node:
@@ -107,7 +107,7 @@ def with_sources(node: nodes.Node, others: Sequence[Source], joined: Sequence[Di
             return replace(each, join=replace(each.join, table=next(next_table)))
         return nodes.Read(next(next_source)) if isinstance(each, nodes.Read) else each
 
-    return nodes.rebuilt([node], changed)[0]
+    return graph.rebuilt([node], changed)[0]
 
 
 class _Enough(Exception):
@@ -140,7 +140,7 @@ class _Rows(Writer, TaskWriter):
 
 
 def _reads(node: nodes.Node) -> list[nodes.Read]:
-    reads = [each for each in nodes.walk([node]) if isinstance(each, nodes.Read)]
+    reads = [each for each in graph.walk([node]) if isinstance(each, nodes.Read)]
     for read in reads:
         if isinstance(read.source, SparkSource):
             raise PlanError(

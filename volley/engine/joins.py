@@ -15,7 +15,7 @@ from volley.arrow.batches import conform
 from volley.arrow.join_index import JoinIndex, build_index
 from volley.dimension import DimensionReader, Version
 from volley.errors import PlanError, SnapshotExpiredError, SnapshotNotFoundError
-from volley.plan import nodes
+from volley.plan import graph, nodes
 from volley.plan.joins import JoinedRows, TableJoin
 from volley.spark.log import usable
 from volley.storage.durable import create_durably
@@ -180,7 +180,7 @@ def _with(roots: Sequence[N], rows: Callable[[TableJoin], JoinedRows]) -> list[N
     def opened(node: nodes.Node) -> nodes.Node:
         return replace(node, rows=rows(node.join)) if isinstance(node, nodes.Join) else node
 
-    return cast("list[N]", nodes.rebuilt(roots, opened))
+    return cast("list[N]", graph.rebuilt(roots, opened))
 
 
 def _parts(join: TableJoin, schema: pa.Schema) -> tuple[tuple[str, ...], str | None, tuple[str, ...]]:

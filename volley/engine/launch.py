@@ -21,7 +21,7 @@ from volley.engine.window_stage import RunEnd, WindowStage
 from volley.engine.windows import WindowState
 from volley.errors import PlanError
 from volley.metrics import Metrics
-from volley.plan import nodes
+from volley.plan import graph, nodes
 from volley.plan.stages import stages
 from volley.sink import Committer, SinkContext
 from volley.source import SparkSource
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 def launch(
     writes: Sequence[nodes.Write],
-    path: nodes.ExecutionPath,
+    path: graph.ExecutionPath,
     start: Start,
     checkpoint: Checkpoint,
     session: Callable[[], SparkSession],
@@ -88,7 +88,7 @@ def launch(
 
     spark = session_for_job(session(), checkpoint.url)
     # Workers start, which takes a second, while the driver compiles the plan.
-    preload(spark, nodes.worker_modules(writes))
+    preload(spark, graph.worker_modules(writes))
     end = _end_of_run(writes, path, checkpoint)
     plan = compile_plan(spark, writes, path, f"{checkpoint.url}/volley", start.name, end.target if end else None)
     readers = [reader for reader in plan.readers if reader is not None]
@@ -146,9 +146,9 @@ def launch(
     return epochs
 
 
-def _end_of_run(writes: Sequence[nodes.Write], path: nodes.ExecutionPath, checkpoint: Checkpoint) -> RunEnd | None:
+def _end_of_run(writes: Sequence[nodes.Write], path: graph.ExecutionPath, checkpoint: Checkpoint) -> RunEnd | None:
     """Return where a run ends, for windows over bounded sources that Volley reads; else None."""
-    sources = [read.source for read in nodes.reads(writes, path)]
+    sources = [read.source for read in graph.reads(writes, path)]
     has_end = all(source.bounded and not isinstance(source, SparkSource) for source in sources)
     return RunEnd(checkpoint.log) if has_end and stages(writes).aggregates else None
 
@@ -163,7 +163,7 @@ def _window_stage(
     plan: CompiledPlan,
     job: str,
     checkpoint: Checkpoint,
-    path: nodes.ExecutionPath,
+    path: graph.ExecutionPath,
     end: RunEnd | None,
     metrics: Sequence[Metrics],
 ) -> WindowStage | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from volley.arrow.schemas import Schemas
-from volley.plan import nodes
+from volley.plan import graph, nodes
 from volley.source import SourceContext, SparkSource
 from volley.types.arrow import canonical_schema
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["preview"]
 
 
-def preview(writes: Sequence[nodes.Write], path: nodes.ExecutionPath, state: str) -> None:
+def preview(writes: Sequence[nodes.Write], path: graph.ExecutionPath, state: str) -> None:
     """Check each step against the schema of its input, and each sink, as far as sources know their schema yet.
 
     Args:
@@ -27,7 +27,7 @@ def preview(writes: Sequence[nodes.Write], path: nodes.ExecutionPath, state: str
     Raises:
         VolleyError: If a source can't be read, a step does not fit its input, or a sink can't take the rows.
     """
-    folders = {id(read): folder for read, folder in nodes.states(writes, path, state)}
+    folders = {id(read): folder for read, folder in graph.states(writes, path, state)}
 
     def of_read(read: nodes.Read) -> pa.Schema | None:
         if isinstance(read.source, SparkSource):

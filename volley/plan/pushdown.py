@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from volley.plan import nodes
+from volley.plan import graph, nodes
 from volley.plan.expression_nodes import Call, ExprNode, column_names
 
 __all__ = ["used_columns", "used_rows"]
@@ -84,7 +84,7 @@ def used_columns(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str
 def _followers(roots: Sequence[nodes.Node]) -> dict[int, list[nodes.Node]]:
     """Return the steps that take each node's output."""
     followers: dict[int, list[nodes.Node]] = {}
-    for node in nodes.walk(roots):
+    for node in graph.walk(roots):
         for source in node.inputs:
             followers.setdefault(id(source), []).append(node)
     return followers

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from volley.errors import PlanError
-from volley.plan.nodes import Aggregate, Node, Read, Write, describe, ends, walk
+from volley.plan.graph import describe, ends, walk
+from volley.plan.nodes import Aggregate, Node, Read, Write
 
 __all__ = ["Stages", "stages"]
 

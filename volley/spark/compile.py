@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from volley.arrow.aggregator import Aggregator
 from volley.arrow.schemas import Schemas
 from volley.errors import VolleyError
-from volley.plan import nodes
+from volley.plan import graph, nodes
 from volley.plan.pushdown import used_columns, used_rows
 from volley.plan.stages import stages
 from volley.source import Offset, Reader, SourceContext, SparkSource
@@ -64,7 +64,7 @@ class CompiledPlan:
 def compile_plan(
     spark: SparkSession,
     writes: Sequence[nodes.Write],
-    path: nodes.ExecutionPath,
+    path: graph.ExecutionPath,
     state: str,
     job: str,
     target: Target | None = None,
@@ -100,7 +100,7 @@ class _Compiler:
         self,
         spark: SparkSession,
         writes: Sequence[nodes.Write],
-        path: nodes.ExecutionPath,
+        path: graph.ExecutionPath,
         state: str,
         job: str,
         target: Target | None,
@@ -111,7 +111,7 @@ class _Compiler:
         self._job = job
         self._target = target
         self._stages = stages(writes)
-        self._inputs = [self._open(read, folder) for read, folder in nodes.states(writes, path, state)]
+        self._inputs = [self._open(read, folder) for read, folder in graph.states(writes, path, state)]
         of_read = {id(source.read): source.schema for source in self._inputs}
         self._schemas = Schemas(lambda read: of_read[id(read)])
         sinks = [SinkStep(self._schemas.known(write), write.sink.batch_size) for write in writes]
@@ -133,14 +133,14 @@ class _Compiler:
 
     def general(self) -> CompiledPlan:
         """Compile for the general path: Spark runs the steps up to the last wide one, the tasks run the rest."""
-        heads = nodes.heads(self._writes)
+        heads = graph.heads(self._writes)
         trees = tuple(grow(head, writes, self._schemas, dictionaries=False) for head, writes in heads)
         inputs = iter(enumerate(self._inputs))
         frame = _side_by_side([self._frame(head, inputs) for head, _ in heads])
         self._size_batches([sink.batch_size for sink in self._sinks if sink.batch_size])
         # The frame of a SparkSource may be stateful; Volley can't tell.
         has_frames = any(isinstance(source.opened, DataFrame) for source in self._inputs)
-        stateful = bool(nodes.stateful(self._writes, self._path)) or has_frames
+        stateful = bool(graph.stateful(self._writes, self._path)) or has_frames
         readers = tuple(reader for source in self._inputs for reader in source.streams)
         return self._with_windows(CompiledPlan(frame, TaskPlan((), trees, self._sinks), readers, stateful))
 
@@ -239,7 +239,7 @@ class _Input:
 
 
 def _reads(node: nodes.Node, read: nodes.Read) -> bool:
-    return any(before is read for before in nodes.walk([node]))
+    return any(before is read for before in graph.walk([node]))
 
 
 def _deduplicate(frame: DataFrame, node: nodes.Deduplicate) -> DataFrame:

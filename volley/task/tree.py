@@ -12,7 +12,7 @@ from volley.arrow.nodes import CompiledSteps, lower
 from volley.arrow.schemas import Schemas
 from volley.arrow.validation import check_values
 from volley.errors import ExpressionError, JobError, SchemaMismatchError, SourceError
-from volley.plan import nodes
+from volley.plan import graph, nodes
 from volley.plan.expression_nodes import Column
 from volley.sink import TaskWriter
 
@@ -169,7 +169,7 @@ def grow(root: nodes.Node, writes: Mapping[int, nodes.Node], schemas: Schemas, d
         dictionaries: True if columns may stay dictionary-encoded, as every sink accepts that.
     """
     followers: dict[int, list[nodes.Node]] = {}
-    for node in nodes.walk(writes.values()):
+    for node in graph.walk(writes.values()):
         for source in node.inputs:
             followers.setdefault(id(source), []).append(node)
     growth = _Growth(followers, {id(write): number for number, write in writes.items()}, schemas)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pyiceberg.table import Table
 
 from volley.errors import PlanError
-from volley.plan import nodes
+from volley.plan import graph, nodes
 
 __all__ = ["CURSOR", "MODE", "QUERY", "VIEW", "Cursor", "SourcePosition", "fingerprint"]
 
@@ -94,4 +94,4 @@ class Cursor:
 
 def fingerprint(query: nodes.Node) -> str:
     """Return a text that is the same for equal queries only."""
-    return hashlib.sha256(nodes.describe(query).encode()).hexdigest()[:16]
+    return hashlib.sha256(graph.describe(query).encode()).hexdigest()[:16]

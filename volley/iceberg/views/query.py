@@ -13,7 +13,7 @@ from volley.iceberg.views.group import Group
 from volley.iceberg.views.join import Join
 from volley.iceberg.views.operators import Operator, Steps, Union
 from volley.iceberg.views.scan import Pin, Scan, Tally
-from volley.plan import nodes
+from volley.plan import graph, nodes
 from volley.plan.pushdown import used_columns, used_rows
 
 __all__ = ["Compiler", "sources_of"]
@@ -21,7 +21,7 @@ __all__ = ["Compiler", "sources_of"]
 
 def sources_of(query: nodes.Node) -> list[IcebergSourceConfig]:
     """Return the settings of a query's sources and joined tables, in plan order."""
-    return [_config(node) for node in nodes.walk([query]) if isinstance(node, nodes.Read | nodes.Join)]
+    return [_config(node) for node in graph.walk([query]) if isinstance(node, nodes.Read | nodes.Join)]
 
 
 def _config(node: nodes.Read | nodes.Join) -> IcebergSourceConfig:

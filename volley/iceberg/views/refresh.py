@@ -28,7 +28,7 @@ from volley.iceberg.views.scan import Tally
 from volley.iceberg.views.values import View, ViewRefresh
 from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.writer import IcebergWriter
-from volley.plan import nodes
+from volley.plan import graph
 from volley.task.failpoints import reach
 
 __all__ = ["refresh"]
@@ -136,7 +136,7 @@ class _Refresh:
             transaction = table.transaction()
             schema_changes.add_to(transaction)
             marks = {VIEW: cursor.view, CURSOR: cursor.to_json()}
-            transaction.set_properties({**marks, QUERY: nodes.describe(self._view.query)})
+            transaction.set_properties({**marks, QUERY: graph.describe(self._view.query)})
             if attempt.changes:
                 assert cursor.snapshot is not None
                 summary = {**config.snapshot_properties, **marks, MODE: attempt.decision.mode}

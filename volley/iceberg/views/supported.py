@@ -5,7 +5,7 @@ from __future__ import annotations
 from volley.errors import PlanError
 from volley.iceberg.dimension import IcebergDimension
 from volley.iceberg.source import IcebergSource
-from volley.plan import nodes
+from volley.plan import graph, nodes
 
 __all__ = ["FUNCTIONS", "check_query", "obstacle", "obstacles"]
 
@@ -25,7 +25,7 @@ def check_query(query: nodes.Node) -> None:
     Raises:
         PlanError: If a source is not an Iceberg table, or a view can't have one of the steps.
     """
-    for node in nodes.walk([query]):
+    for node in graph.walk([query]):
         if isinstance(node, nodes.Read):
             _check_source(node)
         elif isinstance(node, nodes.Aggregate):
@@ -46,7 +46,7 @@ def obstacle(node: nodes.Node) -> str | None:
 
 def obstacles(query: nodes.Node) -> list[str]:
     """Return why a query can't be kept up to date by changes alone; empty if it can."""
-    return [reason for node in nodes.walk([query]) if (reason := obstacle(node))]
+    return [reason for node in graph.walk([query]) if (reason := obstacle(node))]
 
 
 def _check_source(node: nodes.Read) -> None:
