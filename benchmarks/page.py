@@ -17,7 +17,7 @@ __all__ = ["table", "write_page"]
 
 _HEAD = """# Results
 
-Made by `python -m benchmarks report` from the last run of each benchmark; `make bench` runs them and makes it anew.
+Made by `python -m benchmarks report` from the last run of each benchmark; `make bench` runs all of them before it.
 Medians of alternating runs, with their spread. CPU-seconds are those of the whole process tree: driver, JVM and Python
 workers. Memory is the peak that is resident: of one Python worker, of the JVM, of the driver. "× runtime" is against
 Iceberg's own Spark runtime (1.12.0 on PySpark 4.1.4) on the same rows, files, compression and epochs.
@@ -42,25 +42,35 @@ _RATIOS: dict[str, Callable[[Row], str]] = {
 
 
 def write_page(kept: Path, folder: Path) -> Path:
-    """The page and its plots.
+    """Write the page and its plots; a benchmark that has not run since keeps what the page says of it.
 
     Args:
         kept: The folder with what the benchmarks have kept.
         folder: Where the page goes, and ``plots`` beside it.
     """
     (folder / "plots").mkdir(parents=True, exist_ok=True)
-    bounds, sections = list[list[str]](), list[str]()
+    page = folder / "RESULTS.md"
+    bounds, sections = _parts(page.read_text()) if page.exists() else ({}, {})
     for name, benchmark in BENCHMARKS.items():
         if (kept / f"{name}.jsonl").exists():
             machine, *lines = map(json.loads, (kept / f"{name}.jsonl").read_text().splitlines())
             rows = in_rows((Result(**line) for line in lines), benchmark.case)
-            bounds += [_cells(name, bound) for row in rows for bound in benchmark.bounds(row)]
-            sections.append(_section(benchmark, machine, rows))
+            bounds[name] = [_cells(name, bound) for row in rows for bound in benchmark.bounds(row)]
+            sections[name] = _section(benchmark, machine, rows)
             draw(benchmark.plots, benchmark.case, rows, folder / "plots" / f"{name}.svg")
-    first = ["## Bounds\n", *_markdown(["benchmark", "figure", "measured", "bound", ""], bounds)] if bounds else []
-    page = folder / "RESULTS.md"
-    page.write_text("\n".join([_HEAD, *first, *sections]))
+    cells = [line for name in BENCHMARKS for line in bounds.get(name, ())]
+    first = ["## Bounds\n", *_markdown(["benchmark", "figure", "measured", "bound", ""], cells)]
+    page.write_text("\n".join([_HEAD, *first, *(sections[name] for name in BENCHMARKS if name in sections)]))
     return page
+
+
+def _parts(page: str) -> tuple[dict[str, list[list[str]]], dict[str, str]]:
+    """Return the cells of the bounds and the section of each benchmark of a page."""
+    _, first, *others = page.split("\n## ")
+    bounds: dict[str, list[list[str]]] = {}
+    for name, *cells in (line.strip("| ").split(" | ") for line in first.splitlines()[4:] if line):
+        bounds.setdefault(name, []).append([name, *cells])
+    return bounds, {text.split("\n", 1)[0]: f"## {text.rstrip()}\n" for text in others}
 
 
 def table(benchmark: Benchmark, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:

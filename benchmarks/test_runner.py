@@ -75,6 +75,7 @@ def test_the_page_has_what_the_last_run_kept(tmp_path: Path, capsys: pytest.Capt
         f"| files_to_iceberg | {NATIVE}, {LARGE}: rows per CPU-second | 0.25 × the limit's | 0.75 | **not** |" in page
     )
     assert "<svg" in (tmp_path / "page" / "plots" / "files_to_iceberg.svg").read_text()
+    assert write_page(tmp_path / "nothing has run", tmp_path / "page").read_text() == page
     runner.show(benchmark, RUNS)
     assert f"not: {NATIVE}, {LARGE}: rows per CPU-second 0.25" in capsys.readouterr().out
 
