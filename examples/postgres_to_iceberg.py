@@ -31,7 +31,7 @@ def pipeline(host: str, port: int, database: str, user: str, password: str, fold
         Environment(checkpoint_dir=str(folder / "checkpoints"))
         .from_source(orders)
         .with_column("gross", col("total") * 1.25)
-        .to_sink(IcebergSink(config.with_commit_mode(Upsert.of_changes(["id"]))))
+        .to_sink(IcebergSink(config.with_commit_mode(Upsert())))
         .execute("orders")
     )
 

@@ -27,16 +27,16 @@ def _pipeline(
     folder: Path, source: PostgresSource, keys: Any, arrow_native: bool = True, interval: Any = "1s"
 ) -> Pipeline:
     environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
-    sink = IcebergSink(config(folder).with_commit_mode(Upsert.of_changes(keys)).with_flush_interval(interval))
+    sink = IcebergSink(config(folder).with_commit_mode(Upsert(keys)).with_flush_interval(interval))
     return environment.from_source(source).to_sink(sink)
 
 
-def mirror(folder: Path, source: PostgresSource, keys: Any = "id", arrow_native: bool = True) -> Job:
+def mirror(folder: Path, source: PostgresSource, keys: Any = None, arrow_native: bool = True) -> Job:
     """One run of a bounded source."""
     return _pipeline(folder, source, keys, arrow_native).execute("mirror")
 
 
-def start(folder: Path, source: PostgresSource, keys: Any = "id", interval: Any = "1s") -> Job:
+def start(folder: Path, source: PostgresSource, keys: Any = None, interval: Any = "1s") -> Job:
     """An endless run."""
     return _pipeline(folder, source, keys, interval=interval).start("mirror")
 

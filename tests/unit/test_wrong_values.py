@@ -353,7 +353,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (
         Upsert,
         {"key_fields": "id"},
-        {"key_fields": "x", "order_by": "None x", "op_field": "None x", "strategy": "", "write_order": FLAG}
+        {"key_fields": "None x", "order_by": "None x", "op_field": "None x", "strategy": "", "write_order": FLAG}
         | {"unchanged_field": "None x"},
     ),
     (

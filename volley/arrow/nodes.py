@@ -121,11 +121,22 @@ def _computed(value: CompiledExpression) -> tuple[pa.DataType, _Compute]:
     return data_type, column
 
 
+def _output_field(node: ExprNode, data_type: pa.DataType, schema: pa.Schema) -> pa.Field:
+    """Return the field of a selected column; an existing one keeps its metadata."""
+    inner = _unaliased(node)
+    metadata = schema.field(inner.name).metadata if isinstance(inner, Column) else None
+    return pa.field(output_name(node), data_type, metadata=metadata)
+
+
+def _unaliased(node: ExprNode) -> ExprNode:
+    while isinstance(node, Call) and node.op == "alias":
+        node = node.args[0]
+    return node
+
+
 def _selected(node: ExprNode, schema: pa.Schema) -> tuple[pa.DataType, _Compute]:
     """Return the type and evaluation of a selected column; an existing column stays as it is, also a dictionary."""
-    value, inner = compile_expression(node, schema), node
-    while isinstance(inner, Call) and inner.op == "alias":
-        inner = inner.args[0]
+    value, inner = compile_expression(node, schema), _unaliased(node)
     if not isinstance(inner, Column) or pa.types.is_null(value.type):
         return _computed(value)
     index = schema.get_field_index(inner.name)
@@ -135,7 +146,7 @@ def _selected(node: ExprNode, schema: pa.Schema) -> tuple[pa.DataType, _Compute]
 def _select(node: nodes.Select, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
     columns = [_selected(column, schema) for column in node.columns]
     named = zip(node.columns, columns, strict=True)
-    out = pa.schema([pa.field(output_name(column), data_type) for column, (data_type, _) in named])
+    out = pa.schema([_output_field(column, data_type, schema) for column, (data_type, _) in named])
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
         return make_batch((compute(batch) for _, compute in columns), out)

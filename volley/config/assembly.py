@@ -51,6 +51,7 @@ def assemble(file: str, document: DocumentModel, collector: Collector, text: str
         if model is not None:
             pipelines[name] = assembly.pipeline(name, model)
     _check_writers(pipelines, sinks, collector)
+    _check_keys(document, collector)
     warnings = tuple(_unused(document, pipelines))
     return Config(file, environment, sources, sinks, pipelines, warnings, text, secrets)
 
@@ -181,6 +182,25 @@ def _check_writers(
                 )
             elif target is not None:
                 writers[target] = pipeline.name
+
+
+def _check_keys(document: DocumentModel, collector: Collector) -> None:
+    """Note each upsert without keys that gets rows of a source that does not tell them."""
+    connectors = {name: _mapping(values).get("connector") for name, values in (document.sources or {}).items()}
+    pipelines = [_mapping(values) for values in (document.pipelines or {}).values()]
+    for name, values in (document.sinks or {}).items():
+        config = _mapping(_mapping(values).get("config"))
+        if config.get("commit_mode") != "upsert" or {"key_fields", "route"} & {*config}:
+            continue
+        sources = {each.get("source") for each in pipelines if name in (each.get("sink"), *(each.get("sinks") or []))}
+        known = [SOURCE_CONNECTORS.get(str(connectors.get(str(source)))) for source in sources]
+        if not known or not all(connector is not None and connector.tells_keys for connector in known):
+            path = ("sinks", name, "config", "key_fields")
+            collector.add(path, "key_fields are missing: commit_mode upsert needs them", "key_fields: [id]")
+
+
+def _mapping(values: Any) -> Mapping[str, Any]:
+    return values if isinstance(values, Mapping) else {}
 
 
 def _unused(document: DocumentModel, pipelines: Mapping[str, ConfiguredPipeline]) -> Iterator[str]:

@@ -26,11 +26,13 @@ class Connector:
         model: Returns the model of the settings; called when the first one is read.
         build: Returns the source or sink of a document's values at a path; None after mistakes.
         takes_streams: True if ``streams`` may stand beside ``config``; they are one more setting.
+        tells_keys: True if its rows tell an upsert their keys.
     """
 
     model: Callable[[], type[Model]]
     build: Callable[[Any, Collector, Path], Any]
     takes_streams: bool = False
+    tells_keys: bool = False
 
 
 def _of_class(table: dict[str, str], name: str) -> Connector:
@@ -51,7 +53,7 @@ SOURCE_CONNECTORS = {
     "files": _of_class(SOURCES, "files"),
     "iceberg": Connector(lambda: source_model(IcebergSourceConfig), iceberg_source),
     "kafka": _of_class(SOURCES, "kafka"),
-    "postgres-cdc": Connector(postgres_model, postgres_source, takes_streams=True),
+    "postgres-cdc": Connector(postgres_model, postgres_source, takes_streams=True, tells_keys=True),
     "rate": _of_class(SOURCES, "rate"),
 }
 """The sources, by the name that stands under ``connector``."""

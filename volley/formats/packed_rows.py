@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from volley.arrow.change_columns import ChangeColumns
 from volley.checks import names
 from volley.errors import ConfigError, SourceError, near
 
 __all__ = ["key_fields_of", "pack_rows", "unpack_rows"]
-
-_KEY_FIELDS = b"volley.key_fields"
 
 
 def pack_rows(rows: pa.RecordBatch | pa.Table, key_fields: Sequence[str] = ()) -> bytes:
@@ -40,13 +38,12 @@ def pack_rows(rows: pa.RecordBatch | pa.Table, key_fields: Sequence[str] = ()) -
     for key in keys:
         if key not in rows.schema.names:
             raise ConfigError(f"key field {key!r} is no column of the rows", hint=near(key, rows.schema.names))
-    metadata = {_KEY_FIELDS: json.dumps(keys).encode()} if keys else None
     batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
-    schema = rows.schema.with_metadata(metadata)
+    schema = ChangeColumns(keys).noted(rows.schema)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as stream:
         for batch in batches:
-            stream.write_batch(batch.replace_schema_metadata(metadata))
+            stream.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
     packed: bytes = sink.getvalue().to_pybytes()
     return packed
 
@@ -69,4 +66,4 @@ def unpack_rows(value: Any) -> list[pa.RecordBatch]:
 
 def key_fields_of(schema: pa.Schema) -> tuple[str, ...]:
     """Return the key columns that `pack_rows` has noted in a schema; empty = none."""
-    return tuple(json.loads((schema.metadata or {}).get(_KEY_FIELDS, b"[]")))
+    return tuple(ChangeColumns.of(schema).keys)

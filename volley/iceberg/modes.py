@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from volley.checks import flag, names, one_of
+from volley.checks import flag, keep, names, one_of, optional
 from volley.errors import ConfigError, near
 
 __all__ = [
@@ -84,28 +84,33 @@ class Upsert:
     Of several rows of an epoch with the same keys, the last one wins; later epochs replace rows of earlier ones.
 
     Args:
-        key_fields: The columns that identify a row; stored as a tuple. A null in one is an error.
+        key_fields: The columns that identify a row; stored as a tuple. A null in one is an error. None = the stream's
+            own, such as the primary key of a `PostgresSource`.
         order_by: The column that orders an epoch's rows of one key: the highest value wins, nulls are lowest. None =
-            the last to arrive wins.
+            the stream's own; without one, the last to arrive wins.
         op_field: A column of the stream with the operation: ``"d"`` or ``"delete"`` (in any case), or True, deletes
-            the row with these keys; any other value writes it. The column itself is not written.
+            the row with these keys; any other value writes it. The column itself is not written. None = the stream's
+            own; without one, every row is written.
         strategy: ``"merge_on_read"`` writes position-delete files, ``"copy_on_write"`` rewrites the data files;
             ``"auto"`` rewrites a file if a large part of it is replaced. Tables of format version 1 have no delete
             files: their data files are always rewritten.
         write_order: False = the column of `order_by`, a whole number, is not written.
         unchanged_field: A column of the stream with a list of columns' names: the row does not have their values, as
             they have not changed; they are taken from the row that it replaces. The column itself is not written.
+            None = the stream's own, if it has one.
 
     Raises:
-        ConfigError: If there is no key, or one is given twice; if `op_field` or `unchanged_field` is a key or
+        ConfigError: If `key_fields` is empty, or one is given twice; if `op_field` or `unchanged_field` is a key or
             `order_by`; if the strategy is unknown.
 
     Example:
         >>> Upsert(["id", "event_date"]).key_fields
         ('id', 'event_date')
+        >>> Upsert().keys  # the stream of a PostgresSource tells them
+        ()
     """
 
-    key_fields: Sequence[str]
+    key_fields: Sequence[str] | None = None
     order_by: str | None = None
     op_field: str | None = None
     strategy: Strategy = "auto"
@@ -113,17 +118,23 @@ class Upsert:
     unchanged_field: str | None = None
 
     @classmethod
-    def of_changes(cls, key_fields: Sequence[str], strategy: Strategy = "auto") -> Upsert:
+    def of_changes(cls, key_fields: Sequence[str] | None = None, strategy: Strategy = "auto") -> Upsert:
         """Return the mode for the rows of a `PostgresSource`: ordered by ``_seq``, with the operation in ``_op``.
 
         The columns that tell what to do are not written. Values that the stream leaves out are those of the replaced
         row.
 
         Args:
-            key_fields: The columns of the table's primary key, or of its replica identity.
+            key_fields: The columns of the table's primary key, or of its replica identity; None = what the source
+                tells.
             strategy: As above.
         """
         return cls(key_fields, "_seq", "_op", strategy, write_order=False, unchanged_field="_unchanged")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that identify a row; empty = those that the stream tells."""
+        return tuple(self.key_fields or ())
 
     @property
     def hidden(self) -> frozenset[str]:
@@ -133,8 +144,9 @@ class Upsert:
 
     def __post_init__(self) -> None:
         flag("write_order", self.write_order)
-        keys = names("key_fields", self.key_fields)
-        if not keys or len(set(keys)) < len(keys):
+        keep(self, key_fields=optional(names))
+        keys = self.keys
+        if self.key_fields == () or len(set(keys)) < len(keys):
             raise ConfigError(f"key_fields are {keys!r}", hint='name each key column once: Upsert(["id"])')
         for name in ("order_by", "op_field", "unchanged_field"):
             column = getattr(self, name)
@@ -150,7 +162,6 @@ class Upsert:
                     f"{name} {column!r} is a key, order_by or op_field too", hint="it is not written: name it once"
                 )
         one_of(get_args(Strategy))("strategy", self.strategy)
-        object.__setattr__(self, "key_fields", keys)
 
 
 CommitMode = Append | Overwrite | Upsert

@@ -205,9 +205,11 @@ class IcebergSink(Sink, Rows):
         from volley.iceberg.commit.committer import IcebergCommitter
         from volley.iceberg.commit.tables import open_table
         from volley.iceberg.maintain.committer import MaintainingCommitter
+        from volley.iceberg.upsert.own_columns import with_own_columns
 
-        catalog, table = open_table(self.config, context.schema, create=not context.resumed)
-        if self.config.maintenance is not None:
-            return MaintainingCommitter(catalog, table, self.config, context, self.config.maintenance)
-        committer: IcebergCommitter = IcebergCommitter(catalog, table, self.config, context)
+        config = with_own_columns(self.config, context.schema)
+        catalog, table = open_table(config, context.schema, create=not context.resumed)
+        if config.maintenance is not None:
+            return MaintainingCommitter(catalog, table, config, context, config.maintenance)
+        committer: IcebergCommitter = IcebergCommitter(catalog, table, config, context)
         return committer

@@ -13,7 +13,10 @@ from volley.types.names import DIGITS, SIMPLE, ParsedType, Parser, TypeLike, che
 if TYPE_CHECKING:
     from volley.types.names import CheckedSchema
 
-__all__ = ["arrow_schema", "arrow_type", "canonical_schema", "canonical_type", "type_name"]
+__all__ = ["ROLE", "arrow_schema", "arrow_type", "canonical_schema", "canonical_type", "type_name"]
+
+ROLE = b"volley.role"
+"""The key of a field's metadata that says what the column tells an upsert; see `ChangeColumns`."""
 
 
 def arrow_type(data_type: TypeLike) -> pa.DataType:
@@ -66,7 +69,7 @@ def type_name(data_type: pa.DataType) -> str:
 
 
 def canonical_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema in the types that Arrow, Spark and Iceberg share, without metadata.
+    """Return the schema in the types that Arrow, Spark and Iceberg share, without metadata but roles of columns.
 
     Widens narrow integers, decodes dictionaries and views; time zones become UTC, times microseconds.
 
@@ -75,7 +78,11 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
         ConfigError: If the name of a column, or of a struct's field, is empty, not unique or has a NUL character.
     """
     check_names(schema.names, "the schema")
-    return pa.schema([pa.field(field.name, _canonical_field(field)) for field in schema])
+    return pa.schema([pa.field(field.name, _canonical_field(field), metadata=_role(field)) for field in schema])
+
+
+def _role(field: pa.Field) -> dict[bytes, bytes]:
+    return {key: value for key, value in (field.metadata or {}).items() if key == ROLE}
 
 
 def _canonical_field(field: pa.Field) -> pa.DataType:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.change_columns import ChangeColumns
 from volley.connectors.postgres.decode import Changes, Tuples
 from volley.connectors.postgres.messages import DELETE, INSERT
 from volley.connectors.postgres.settings import ANEW
@@ -39,14 +40,9 @@ class RowForm:
     @property
     def schema(self) -> pa.Schema:
         """The schema of the rows."""
-        return pa.schema(
-            [
-                *self.table.schema,
-                (OPERATION, pa.string()),
-                (SEQUENCE, pa.int64()),
-                (UNCHANGED, _NAMES),
-            ]
-        )
+        hidden = [(OPERATION, pa.string()), (SEQUENCE, pa.int64()), (UNCHANGED, _NAMES)]
+        roles = ChangeColumns(self.table.keys, SEQUENCE, OPERATION, UNCHANGED)
+        return roles.noted(pa.schema([*self.table.schema, *hidden]))
 
     def loaded(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of a load."""

@@ -29,10 +29,12 @@ class PostgresSource(Source):
 
     The rows are the table's columns, and three more: ``_op`` is ``"r"`` for a row of the initial load, ``"i"``, ``"u"``
     or ``"d"`` for one that was inserted, updated or deleted; ``_seq`` orders them; ``_unchanged`` names the columns
-    that are null because the stream leaves out a large value that an update has not changed. `Upsert.of_changes` reads
-    all three. A changed key is a deletion of the old one, then the new row. A deleted row has its keys only. The job
-    makes the publication and the slot, if need be,
-    stages the stream beside its checkpoint, and acknowledges to the server what is staged.
+    that are null because the stream leaves out a large value that an update has not changed. ``Upsert()`` reads all
+    three, and takes the table's primary key from the stream. A changed key is a deletion of the old one, then the new
+    row. A deleted row has its keys only.
+
+    The job makes the publication and the slot, if need be, stages the stream beside its checkpoint, and acknowledges to
+    the server what is staged.
 
     Args:
         host: The server's host.

@@ -44,7 +44,7 @@ def _required(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
     if config.dead_letter or (isinstance(mode, Upsert) and mode.op_field):
         required = set(stream.names)
     else:
-        required = set(mode.key_fields) if isinstance(mode, Upsert) else set()
+        required = set(mode.keys) if isinstance(mode, Upsert) else set()
     return pa.schema([field.with_nullable(field.nullable and field.name not in required) for field in stream])
 
 

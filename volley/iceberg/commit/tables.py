@@ -22,6 +22,7 @@ from volley.iceberg.layout.specs import spec_of
 from volley.iceberg.modes import Overwrite, Upsert
 from volley.iceberg.pyiceberg_private.access import commit_once
 from volley.iceberg.schema.types import to_iceberg_schema
+from volley.iceberg.upsert.own_columns import with_own_columns
 from volley.iceberg.upsert.parked import check_keys
 
 __all__ = ["check_table", "open_table"]
@@ -74,6 +75,7 @@ def check_table(config: IcebergSinkConfig, stream: pa.Schema | None) -> None:
     Raises:
         VolleyError: As for `open_table`.
     """
+    config = config if stream is None else with_own_columns(config, stream)
     if stream is not None and isinstance(config.commit_mode, Upsert):
         check_keys(config.commit_mode, stream)
     table = retry_reads(lambda: _existing(config))

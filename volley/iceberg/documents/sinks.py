@@ -61,11 +61,18 @@ class _SinkDocument(TableDocument):
         description="What overwrite replaces: the partitions that the epoch has rows for (touched), or a list of named"
         " ones ([{country: NO}]). Without it, the whole table.",
     )
-    key_fields: Names | None = Field(None, description="For upsert: the columns that identify a row.")
-    order_by: str | None = Field(
-        None, description="For upsert: of rows with the same keys, the one with the highest wins."
+    key_fields: Names | None = Field(
+        None,
+        description="For upsert: the columns that identify a row; for postgres-cdc, its primary key is the default.",
     )
-    op_field: str | None = Field(None, description="For upsert: the column that says what to do: d or delete deletes.")
+    order_by: str | None = Field(
+        None,
+        description="For upsert: of rows with the same keys, the one with the highest wins; postgres-cdc has its own.",
+    )
+    op_field: str | None = Field(
+        None,
+        description="For upsert: the column that says what to do: d or delete deletes; postgres-cdc has its own.",
+    )
     write_order: bool | None = Field(None, description="For upsert: false = the column of order_by is not written.")
     strategy: Strategy | None = Field(None, description="For upsert: merge_on_read, copy_on_write or auto.")
     maintenance: bool | _Maintenance | None = Field(
@@ -175,11 +182,6 @@ def _commit_mode(document: Any, collector: Collector, path: Path) -> dict[str, A
     if document.overwrite_partitions is not None and document.commit_mode != "overwrite":
         collector.add((*path, "overwrite_partitions"), "overwrite_partitions is for commit_mode overwrite", None, True)
     if document.commit_mode == "upsert":
-        if "key_fields" not in settings:
-            collector.add(
-                (*path, "key_fields"), "key_fields are missing: commit_mode upsert needs them", "key_fields: [id]"
-            )
-            return {}
         return _without_none(commit_mode=collector.make(Upsert, settings, path))
     mode: CommitMode | None = Append()
     if document.commit_mode == "overwrite":

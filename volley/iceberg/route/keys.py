@@ -43,9 +43,9 @@ class KeyFields:
         Raises:
             ConfigError: If they are not columns.
         """
-        if fields is None:
+        if fields is None and not (isinstance(mode, Upsert) and not mode.keys):
             return cls(mode)
-        if fields == PRIMARY_KEY:
+        if fields is None or fields == PRIMARY_KEY:
             return cls(mode, own=True)
         by_table = fields if isinstance(fields, Mapping) else {"": fields}
         keys = cls(mode, {table: names("key_fields", columns) for table, columns in by_table.items()})

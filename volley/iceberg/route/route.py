@@ -35,6 +35,7 @@ from volley.iceberg.route.keys import KeyFields
 from volley.iceberg.route.known import EarlierRows, KnownTable
 from volley.iceberg.route.lanes import Lane
 from volley.iceberg.route.parking import ParkedRows, Unpark, delete_parked
+from volley.iceberg.upsert.own_columns import with_own_columns
 from volley.sink import ExecutorTask, SinkContext
 from volley.task.failpoints import reach
 
@@ -263,7 +264,7 @@ class Route:
         """Open the table, and make it if it has no uuid yet."""
         known = self.known
         assert self._schema is not None
-        config = self._config
+        config = with_own_columns(self._config, self._schema)
         catalog, table = open_table(config, self._schema, create=known.uuid is None, catalog=self._lane.catalog)
         context = replace(self._settings.context, schema=self._schema)
         committer = IcebergCommitter(catalog, table, config, context)

@@ -279,7 +279,7 @@ class _RoutedTask(TaskWriter):
 
     def _check_keys(self, key: str, rows: pa.RecordBatch) -> None:
         mode = self._epoch.key_fields.mode_of(self._epoch.names.identifier(key), key_fields_of(rows.schema))
-        for name in mode.key_fields if isinstance(mode, Upsert) else ():
+        for name in mode.keys if isinstance(mode, Upsert) else ():
             if name in rows.schema.names and rows.column(name).null_count:
                 raise SchemaMismatchError(
                     f"key column {name!r} has nulls: such rows can't be told apart",

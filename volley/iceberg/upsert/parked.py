@@ -96,7 +96,7 @@ class UpsertWriter(Writer):
 
     @property
     def keys(self) -> list[str]:
-        return list(self.mode.key_fields)
+        return list(self.mode.keys)
 
     @cached_property
     def key_schema(self) -> pa.Schema:
@@ -118,7 +118,7 @@ class UpsertWriter(Writer):
         deleted = _deletions(batch, self.mode.op_field)
         rows = conform(batch, self.rows.rows_schema)
         for field, values in zip(self.rows.rows_schema, rows.columns, strict=True):
-            if field.name in self.mode.key_fields and values.null_count:
+            if field.name in self.mode.keys and values.null_count:
                 raise SchemaMismatchError(
                     f"key column {field.name!r} has {values.null_count} nulls: such rows can't be told apart",
                     hint="filter those rows out before the sink, or give the sink a dead letter",
@@ -179,10 +179,10 @@ def check_keys(mode: Upsert, stream: pa.Schema) -> None:
     Raises:
         ConfigError: If one is missing, or values of a key can't be compared.
     """
-    for name in (*mode.key_fields, mode.order_by, mode.op_field, mode.unchanged_field):
+    for name in (*mode.keys, mode.order_by, mode.op_field, mode.unchanged_field):
         if name is not None and name not in stream.names:
             raise ConfigError(f"upsert by unknown column {name!r}", hint=f"the stream has {', '.join(stream.names)}")
-    for key in mode.key_fields:
+    for key in mode.keys:
         data_type = stream.field(key).type
         if pa.types.is_floating(data_type) or pa.types.is_nested(data_type):
             raise ConfigError(
