@@ -309,11 +309,11 @@ def _check_session(spark: object) -> None:
 
 
 def _check_late_rows(job: Stages) -> None:
-    for aggregate, behind in zip(job.aggregates, job.writes, strict=True):
-        windowing = aggregate.windowing
-        if windowing and windowing.late == "dead_letter" and not any(write.dead_letter for write in behind.values()):
+    for step, behind in zip(job.keyed, job.writes, strict=True):
+        to_letters = step.timing is not None and step.timing.late == "dead_letter"
+        if to_letters and not any(write.dead_letter for write in behind.values()):
             raise PlanError(
-                f'{aggregate.label()} has late="dead_letter", and no sink behind it has a dead letter',
+                f'{step.label()} has late="dead_letter", and no sink behind it has a dead letter',
                 hint="give the sink one: to_sink(sink, dead_letter=…)",
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from volley.checks import Duration
 from volley.errors import ExpressionError
@@ -78,7 +78,8 @@ class KeyedStream(Generic[S]):
         Raises:
             ConfigError: If an argument is wrong.
         """
-        windowing = Windowing(window, on, lateness, emit, late, max_ahead, idle_after, buckets)  # type: ignore[arg-type]
+        timing: Any = {"lateness": lateness, "late": late, "max_ahead": max_ahead, "idle_after": idle_after}
+        windowing = Windowing(window, on, emit, **timing, buckets=buckets)
         return WindowedStream(self._stream, self._keys, windowing)
 
     def aggregate(self, **aggregates: Aggregation) -> S:

@@ -58,10 +58,10 @@ class Metrics(Figures):
 
     @property
     def watermark(self) -> datetime | None:
-        """The watermark of the job's windows after the last epoch: all windows that end there or before are closed.
+        """The watermark of the job's windows, or joins of streams, after the last epoch: older rows count as late.
 
-        None before the first row of this run, and without windows. With several windowed aggregates, that of the last;
-        each sink has its own in `by_sink`.
+        None before the first row of this run, and without either. With several of them, that of the last; each sink
+        has its own in `by_sink`.
         """
         return self._watermark
 
@@ -173,7 +173,7 @@ class Metrics(Figures):
             self._lags[lag.source] = lag
 
     def record_misfits(self, late: int, ahead: int, untimed: int) -> None:
-        """Count rows that are in no window."""
+        """Count rows that a step which keeps state by key leaves out."""
         self._count(
             lambda now: replace(
                 now,

@@ -120,7 +120,7 @@ class Figures(ABC):
 
     @property
     def watermark(self) -> datetime | None:
-        """The watermark of the job's windows; a snapshot of the counters does not have it."""
+        """The watermark of the job's windows and joins; a snapshot of the counters does not have it."""
         return None
 
     @property
@@ -148,8 +148,8 @@ class MetricsSnapshot(Figures):
         maintenance_runs, maintenance_failed: Actions of maintenance that did something, and that failed.
         maintenance_us: Time spent on both, in microseconds.
         worker_memory_bytes: The largest peak memory of a Python worker, in bytes.
-        rows_late, rows_ahead, rows_untimed: Rows that are in no window: late ones, ones too far ahead of the clock, and
-            ones without a time.
+        rows_late, rows_ahead, rows_untimed: Rows that windows and joins leave out: late ones, ones too far ahead of the
+            clock, and ones without a time.
         seconds_since_last_commit: Seconds since the last commit that landed; None before the first. Not compared.
         commit_durations, records_per_batch: Histograms of the seconds per commit, and of the rows per batch.
 

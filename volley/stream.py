@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from volley import checks
 from volley.checks import Duration, count, duration, optional
 from volley.errors import ConfigError, ExpressionError
 from volley.explain import as_html, explained
-from volley.joining import MAX_BYTES, table_join
+from volley.joining import MAX_AHEAD, MAX_BYTES, check_untimed, stream_join, table_join
 from volley.keyed import KeyedStream, key_node
 from volley.pipeline import Pipeline, Runner
 from volley.plan import graph, nodes
 from volley.plan.expression_nodes import Column, output_name
 from volley.plan.expressions import Expr, as_node, col
 from volley.plan.joins import How
+from volley.plan.windows import LateRows, Timing
 from volley.rows import Rows
 from volley.sink import Sink
 from volley.types.schemas import check_schema
@@ -217,7 +219,7 @@ class DataStream(Rows):
 
     def join(
         self,
-        table: Any,
+        other: Any,
         on: str | Sequence[str] | Mapping[str, str],
         how: How = "inner",
         *,
@@ -225,30 +227,55 @@ class DataStream(Rows):
         columns: Sequence[str] | None = None,
         suffix: str = "",
         max_bytes: int = MAX_BYTES,
+        within: Duration | tuple[Duration, Duration] | None = None,
+        time: str | tuple[str, str] | None = None,
+        lateness: Duration = timedelta(0),
+        late: LateRows = "drop",
+        max_ahead: Duration | None = MAX_AHEAD,
+        idle_after: Duration | None = None,
+        buckets: int = 16,
     ) -> DataStream:
-        """Add the columns of a table's rows with the same key; a row with several matches comes several times.
+        """Add the columns of a table's, or another stream's, rows with the same key; a row comes once for each match.
 
-        Each epoch is joined with one version of the table, its newest one; an Iceberg table is looked up in every
-        epoch, and read again if it has another snapshot. The rows of that version are kept in the checkpoint before the
-        epoch's tasks start: an epoch that is repeated after a crash, and each of several sinks, gets the same rows,
-        whatever became of the table. All tasks map the same file; its folder must be one that executors reach.
+        With a table, each epoch is joined with one version of it, its newest one; an Iceberg table is looked up in
+        every epoch, and read again if it has another snapshot. The rows of that version are kept in the checkpoint
+        before the epoch's tasks start: an epoch that is repeated after a crash, and each of several sinks, gets the
+        same rows, whatever became of the table. All tasks map the same file; its folder must be one that executors
+        reach.
+
+        With a stream, rows match that are near in time, `within` a bound. Rows of both sides wait in the job's state
+        until the watermark says that no match can come any more. The watermark is the latest event time so far minus
+        `lateness`, of the slower side; a row before it is late, and left out. Pairs come out as soon as both rows are
+        there, rows of a left join without a match once none can come, or at the end of bounded sources.
 
         Null matches nothing; NaN matches NaN, and -0.0 matches 0.0. Keys have the same type, int counts as long and
         float as double.
 
         Args:
-            table: An `IcebergTable`, rows of one (``IcebergTable(…).rows.filter("…")``), a `TableRef`, or an
-                `IcebergSource`; a `MemorySource` for rows of this program.
-            on: The key: a column, or several, that both sides have; or a dict of the stream's columns and the table's.
-            how: ``"inner"``: drop rows without a match; ``"left"``: keep them, with nulls in the table's columns.
+            other: A table: an `IcebergTable`, rows of one (``IcebergTable(…).rows.filter("…")``), a `TableRef`, or an
+                `IcebergSource`; a `MemorySource` for rows of this program. Or a stream of the same environment.
+            on: The key: a column, or several, that both sides have; or a dict of the stream's columns and the other's.
+            how: ``"inner"``: drop rows without a match; ``"left"``: keep them, with nulls in the other's columns.
             as_of: For a table with several versions of a key's row: the stream's time column, and the table's column
                 that says since when a row is valid. Only the last row that is valid by then matches. Of two rows that
                 are valid since the same time, the greater one counts: by its first added column, then the next ones;
                 null is the least. Rows with a null time match nothing.
-            columns: The table's columns to add, in this order; None = all but its keys.
+            columns: The other's columns to add, in this order; None = all but its keys.
             suffix: The end of the added columns' names, of each of them.
             max_bytes: The most bytes that the table's rows may take in memory, at most 2 GiB; by default 256 MiB. The
                 file of the rows has at most twice as many.
+            within: With a stream: the most time between two rows that match, or how much earlier and how much later
+                than this stream's row the other one may be: ``within=("0s", "10m")``; the ends are part of it.
+            time: With a stream: the timestamp column of both sides, or of each: ``time=("at", "paid_at")``. A row
+                without a time is left out.
+            lateness: With a stream: how much older than the latest row of its side a row can be and still be on time.
+            late: With a stream: what happens to rows that are left out, besides being counted in the metric
+                `rows_late`: ``"drop"`` or ``"dead_letter"``.
+            max_ahead: With a stream: a row that is further ahead of the computer's clock is left out, and does not move
+                the watermark. None = no limit.
+            idle_after: With a stream: a source that has had no row for so long does not hold the watermark back.
+            buckets: With a stream: the number of parts that the state is divided into by key; a task holds one in
+                memory. It can't change while a job has a checkpoint.
 
         Raises:
             ConfigError: If an argument is wrong.
@@ -259,8 +286,24 @@ class DataStream(Rows):
             >>> prices = MemorySource([{"item": "a", "price": 5}])
             >>> orders.join(prices, on="item", how="left").to_arrow().to_pylist()
             [{'id': 1, 'item': 'a', 'price': 5}, {'id': 2, 'item': 'b', 'price': None}]
+
+            >>> paid = Environment().from_source(MemorySource([], "id long, paid_at timestamp"))
+            >>> ordered = Environment().from_source(MemorySource([], "id long, at timestamp"))
+            >>> print(ordered.join(paid, on="id", within=("0s", "1h"), time=("at", "paid_at"), lateness="1m"))
+            inner join of streams on 'id', 'paid_at' from 0s before to 3600s after 'at'
+              left side
+                read MemorySource(0 rows)
+              right side
+                read MemorySource(0 rows)
         """
-        return self._then(nodes.Join(self._node, table_join(table, on, how, as_of, columns, suffix, max_bytes)))
+        spans: Any = {"lateness": lateness, "max_ahead": max_ahead, "idle_after": idle_after}
+        timing = Timing(**spans, late=late, buckets=buckets)
+        if not isinstance(other, DataStream):
+            check_untimed(within, time, timing)
+            return self._then(nodes.Join(self._node, table_join(other, on, how, as_of, columns, suffix, max_bytes)))
+        join = stream_join(on, how, as_of, max_bytes, within, time, columns, suffix, timing)
+        sides = nodes.Side(self._node, is_right=False), nodes.Side(other._node, is_right=True)
+        return self._then(nodes.JoinStreams(*sides, join))
 
     def key_by(self, *keys: str | Expr, **named: str | Expr) -> KeyedStream[DataStream]:
         """Group the rows by key, for aggregates: of each window of time, or of each key for a materialised view.

@@ -27,6 +27,7 @@ _FILE = timedelta(minutes=10)
 _FORGOTTEN = 20
 _KEYS = 30
 _GAP = timedelta(seconds=15)
+_NEAR = timedelta(seconds=20)
 _TOTALS = ("window_start", "id", "n", "total")
 
 
@@ -183,6 +184,31 @@ def _windowed(stream: DataStream, window: Window, emit: Emission) -> DataStream:
     return rows.aggregate(n=count(), total=sum_("amount")).drop("window_end")
 
 
+def _near(stream: DataStream) -> DataStream:
+    """Each third row with the later rows of its key that are near."""
+    keyed = stream.select("id", "at", key=col("id") % _KEYS)
+    left, right = keyed.split(col("id") % 3 == 0)
+    within = (timedelta(0), _NEAR)
+    lateness = timedelta(seconds=50)
+    return left.join(
+        right, "key", "left", within=within, time="at", lateness=lateness, columns=["id", "at"], suffix="_2"
+    )
+
+
+def _neighbours(files: Sequence[list[Row]]) -> Iterable[Row]:
+    rows, others = list(_on_time(files)), dict[int, list[Row]]()
+    for row in rows:
+        if row["id"] % 3:
+            others.setdefault(row["id"] % _KEYS, []).append(row)
+    for row in rows:
+        if row["id"] % 3 == 0:
+            candidates = others.get(row["id"] % _KEYS, [])
+            near = [other for other in candidates if timedelta(0) <= other["at"] - row["at"] <= _NEAR]
+            for other in near or [{"id": None, "at": None}]:
+                key = row["id"] % _KEYS
+                yield {"id": row["id"], "at": row["at"], "key": key, "id_2": other["id"], "at_2": other["at"]}
+
+
 def _upsert(strategy: Strategy) -> Kind:
     mode = Upsert("id", order_by="at", op_field="op", strategy=strategy)
     return Kind(_upserted, lambda stream: stream, _last_of_each, mode=mode, more=(("op", pa.string()),))
@@ -210,6 +236,9 @@ KINDS = {
         columns=_TOTALS,
         mode=Upsert(["window_start", "id"], op_field="_change"),
         points=WINDOW_POINTS,
+    ),
+    "joined_streams": Kind(
+        _with_late_rows, _near, _neighbours, columns=("id", "at", "key", "id_2", "at_2"), points=WINDOW_POINTS
     ),
     "copy_on_write": _upsert("copy_on_write"),
     "upsert_auto": _upsert("auto"),

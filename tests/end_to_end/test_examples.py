@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from examples import (
+    ads_with_clicks,
     branch_and_publish,
     csv_to_partitions,
     orders_with_prices,
@@ -57,6 +58,10 @@ def test_a_sink_of_ones_own(tmp_path: Path) -> None:
 
 def test_orders_get_the_prices_of_their_time(tmp_path: Path) -> None:
     assert orders_with_prices.main(tmp_path) == {1: 15, 2: 15, 3: 21}
+
+
+def test_ads_get_the_clicks_that_follow(tmp_path: Path) -> None:
+    assert ads_with_clicks.main(tmp_path) == {1: 2, 2: 0, 3: 1}
 
 
 def test_each_example_says_how_to_run_it() -> None:

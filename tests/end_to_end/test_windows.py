@@ -116,6 +116,14 @@ def test_the_watermark_is_a_metric(native: Environment, tmp_path: Path) -> None:
     assert values["volley_iceberg_rows_late_total"] == 0
 
 
+def test_a_source_of_another_stream_does_not_hold_the_watermark(native: Environment, tmp_path: Path) -> None:
+    write(tmp_path / "in", 0, ("ada", 1.0, 0), ("ada", 1.0, 200))
+    updates = per_minute(native, tmp_path / "in", emit="updates")
+    other = native.from_source(MemorySource([{"id": 1}]))
+    job = native.execute("two", updates.to_sink(MemorySink("two")), other.to_sink(MemorySink("ids")))
+    assert job.metrics.watermark == START + timedelta(seconds=190)
+
+
 def another(change: Callable[[Any], Any]) -> Callable[[Environment, Path], DataStream]:
     def build(environment: Environment, folder: Path) -> DataStream:
         events = environment.from_source(FileSource(str(folder), format="parquet", max_files_per_epoch=1))
@@ -159,10 +167,10 @@ def test_what_a_job_with_windows_refuses(native: Environment, tmp_path: Path) ->
     late = rows.key_by().window(tumbling("1m"), on="at", late="dead_letter").aggregate(n=count())
     mixed = totals.select("user", "price").union(rows.select("user", "price"))
     refused = {
-        "follows another aggregate": again,
+        "follows another step that keeps state: aggregate": again,
         "has no dead letter|no sink behind it": late,
-        "a union of windows with rows": mixed,
-        "follows windows": totals.deduplicate("user"),
+        "a union of the rows of windows or joins": mixed,
+        "follows aggregate": totals.deduplicate("user"),
     }
     for message, stream in refused.items():
         with pytest.raises(PlanError, match=message):

@@ -170,7 +170,7 @@ def test_an_epoch_that_spark_repeats_and_damaged_state(tmp_path: Path) -> None:
         state.unlink()
         if damage is not None:
             state.write_bytes(damage)
-        with pytest.raises(StorageError, match=rf"window state .*{state.name} (has|is missing)"):
+        with pytest.raises(StorageError, match=rf"state .*{state.name} (has|is missing)"):
             windowed.main(tmp_path)
         state.write_bytes(whole)
     done = folder / "done.json"

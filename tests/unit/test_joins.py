@@ -160,7 +160,7 @@ def test_run_takes_rows_for_joined_tables() -> None:
     [
         ({"on": "itm"}, "the stream has no column 'itm'\n.*did you mean 'item'"),
         ({"on": {"item": "itm"}}, r"MemorySource\(3 rows\) has no column 'itm'\n.*did you mean 'item'"),
-        ({"on": {"id": "item"}}, "the stream's 'id' is long, the table's 'item' string\n.*cast"),
+        ({"on": {"id": "item"}}, "the stream's 'id' is long, the other side's 'item' string\n.*cast"),
         ({"on": {"id": "name"}, "columns": ["item"]}, "the stream's 'id' is long"),
         ({"on": "item", "columns": ["nam"]}, "has no column 'nam'"),
         ({"on": {"item": "name"}}, "both have a column 'item'\n.*suffix="),
@@ -184,12 +184,12 @@ def test_what_does_not_fit_is_named(options: dict[str, Any], message: str) -> No
         ({"columns": ["a", "a"]}, "columns are"),
         ({"suffix": 1}, "suffix"),
         ({"max_bytes": 1 << 31}, "max_bytes"),
-        ({"table": [1]}, "not with list"),
+        ({"other": [1]}, "not with list"),
     ],
 )
 def test_wrong_arguments_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        orders().join(**{"table": MemorySource(ITEMS), "on": "item", **options})
+        orders().join(**{"other": MemorySource(ITEMS), "on": "item", **options})
 
 
 def test_a_table_that_is_too_large_is_refused() -> None:

@@ -165,15 +165,20 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     ),
     (
         STREAM.join,
-        {"table": MemorySource([]), "on": "id"},
+        {"other": MemorySource([]), "on": "id"},
         {
-            "table": "",
-            "on": "x",
-            "how": "",
-            "as_of": "None",
-            "columns": "None x",
-            "suffix": "x empty",
-            "max_bytes": "5",
+            **{"other": "", "on": "x", "how": "", "as_of": "None", "columns": "None x", "suffix": "x empty"},
+            **{"max_bytes": "5", "within": "None", "time": "None", "idle_after": "None"},
+            **dict.fromkeys(("lateness", "late", "max_ahead", "buckets"), ""),
+        },
+    ),
+    (
+        STREAM.join,
+        {"other": STREAM, "on": "id", "within": 1, "time": "at"},
+        {
+            **{"other": "", "on": "x", "how": "", "as_of": "None", "columns": "None x", "suffix": "x empty"},
+            **{"max_bytes": "", "within": DURATION, "time": "x", "idle_after": f"None {DURATION}"},
+            **{"lateness": DURATION, "late": "", "max_ahead": f"None {DURATION}", "buckets": COUNT},
         },
     ),
     (STREAM.explode, {"column": "id"}, {"column": "x", "keep_empty": FLAG}),

@@ -1,58 +1,58 @@
-"""Runs the two stages of windows in this process, without Spark: what a job's tasks and its driver do."""
+"""Runs the two stages of keyed steps in this process, without Spark: what a job's tasks and its driver do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from volley import DataStream
 from volley.arrow.aggregator import Aggregator
 from volley.arrow.batches import conform
-from volley.engine.windows import WindowState
-from volley.plan.nodes import Aggregate
+from volley.arrow.operators import Operator
+from volley.arrow.stream_joins import StreamJoiner
+from volley.engine.state import KeyedState
+from volley.plan.nodes import Aggregate, JoinStreams
 from volley.task.merging import Merger
-from volley.task.partials import Misfits, Partial
+from volley.task.partials import Misfits, Partial, PartialWriter
 
-__all__ = ["LocalWindows"]
+__all__ = ["LocalStep", "joined", "windows"]
 
 
 @dataclass
-class LocalWindows:
-    """The windows of a stream, epoch by epoch.
+class LocalStep:
+    """A keyed step, epoch by epoch.
 
     Args:
-        stream: A stream that ends in a windowed aggregate.
-        schema: The schema of its rows.
+        operator: The compiled step.
+        schemas: The schema of each input's rows.
         folder: The folder for the state.
-        sources: The number of its sources.
+        clocked: Its inputs and their sources.
         tasks: The number of tasks that merge.
         now: The computer's clock, in seconds since 1970.
-        misfits: How many rows were in no window so far.
+        misfits: How many rows were left out so far.
     """
 
-    stream: DataStream
-    schema: pa.Schema
+    operator: Operator
+    schemas: tuple[pa.Schema, ...]
     folder: Path
-    sources: int = 1
+    clocked: Sequence[tuple[int, int]]
     tasks: int = 2
     now: Callable[[], float] = lambda: 2e9
     misfits: Misfits = Misfits()  # noqa: RUF009 (it is frozen)
     ends: bool = False
-    _state: WindowState = field(init=False)
+    _state: KeyedState = field(init=False)
 
     def __post_init__(self) -> None:
-        node = self.stream._node
-        assert isinstance(node, Aggregate)
-        aggregator = Aggregator(node, self.schema)
-        self._state = WindowState(
-            aggregator, str(self.folder), self.sources, self.tasks, lambda epoch: self.ends, self.now
+        self._state = KeyedState(
+            self.operator, str(self.folder), self.clocked, self.tasks, lambda epoch: self.ends, self.now
         )
 
     @property
-    def state(self) -> WindowState:
+    def state(self) -> KeyedState:
         """The driver's part."""
         return self._state
 
@@ -63,23 +63,60 @@ class LocalWindows:
 
         Args:
             number: Its number.
-            splits: The batches of each split, with the number of its source.
+            splits: The batches of each split, with the number of its source; source and input are the same, if the step
+                has several inputs.
             ends: True if the sources end with it.
         """
         self.ends = ends
-        partials = [(source, self.read(number, batches)) for source, batches in splits]
+        partials = [(source, self._read(number, source, batches)) for source, batches in splits]
         merge = self._state.merge(number, partials)
-        merger = Merger(self._state.aggregator)
+        merger = Merger(self.operator)
         batches = [batch for split in merge.splits for batch in merger.read(split)]
         self._state.finish(merge)
         self.misfits += merge.misfits
-        return pa.Table.from_batches(batches, self._state.aggregator.output)
+        return pa.Table.from_batches(batches, self.operator.output)
 
-    def read(self, number: int, batches: Sequence[pa.RecordBatch]) -> Partial:
+    def _read(self, number: int, source: int, batches: Sequence[pa.RecordBatch]) -> list[Partial]:
         """Run one task of the first stage."""
-        task = self._state.writer(number).open(0)
+        writers = self._state.writers(number)
+        own = source if len(writers) > 1 else 0
+        return [self._written(writer, batches if writer.input == own else ()) for writer in writers]
+
+    def _written(self, writer: PartialWriter, batches: Sequence[pa.RecordBatch]) -> Partial:
+        task = writer.open(0)
         for batch in batches:
-            task.write(conform(batch, self.schema))
+            task.write(conform(batch, self.schemas[writer.input]))
         (partial,) = task.close().committables
         assert isinstance(partial, Partial)
         return partial
+
+
+def windows(stream: DataStream, schema: pa.Schema, folder: Path, sources: int = 1, **more: Any) -> LocalStep:
+    """The windows of a stream that ends in a windowed aggregate.
+
+    Args:
+        stream: The stream.
+        schema: The schema of its rows.
+        folder: The folder for the state.
+        sources: The number of its sources.
+        more: Further arguments of `LocalStep`.
+    """
+    node = stream._node
+    assert isinstance(node, Aggregate)
+    clocked = [(0, source) for source in range(sources)]
+    return LocalStep(Aggregator(node, schema), (schema,), folder, clocked, **more)
+
+
+def joined(stream: DataStream, left: pa.Schema, right: pa.Schema, folder: Path, **more: Any) -> LocalStep:
+    """The join of two streams, whose sources are numbered like the sides: 0 and 1.
+
+    Args:
+        stream: A stream that ends in the join.
+        left: The schema of its left side's rows.
+        right: The schema of its right side's rows.
+        folder: The folder for the state.
+        more: Further arguments of `LocalStep`.
+    """
+    node = stream._node
+    assert isinstance(node, JoinStreams)
+    return LocalStep(StreamJoiner(node, left, right), (left, right), folder, [(0, 0), (1, 1)], **more)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.duck import query
-from tests.windows.local import LocalWindows
+from tests.windows.local import windows
 from volley import (
     Aggregation,
     DataStream,
@@ -149,7 +149,7 @@ def test_results_do_not_depend_on_epochs(
     """Nothing is late: all windows are as in one query, however rows fall into epochs and splits."""
     pieces = cut(rows, places)
     with TemporaryDirectory(dir=_MEMORY) as folder:
-        local = LocalWindows(stream(window, keys, lateness="1h"), SCHEMA, Path(folder))
+        local = windows(stream(window, keys, lateness="1h"), SCHEMA, Path(folder))
         out = [
             local.epoch(number, [(0, [batch]) for batch in batches(piece)], ends=number == len(pieces) - 1)
             for number, piece in enumerate(pieces)
@@ -167,7 +167,7 @@ def test_late_rows_are_counted(window: Window, rows: list[dict[str, Any]], place
     on_time: list[dict[str, Any]] = []
     pieces = cut(rows, places)
     with TemporaryDirectory(dir=_MEMORY) as folder:
-        local = LocalWindows(stream(window, ("k",), lateness=lateness, emit="updates"), SCHEMA, Path(folder))
+        local = windows(stream(window, ("k",), lateness=lateness, emit="updates"), SCHEMA, Path(folder))
         for number, piece in enumerate(pieces):
             local.epoch(number, [(0, [batch]) for batch in batches(piece)])
             timed = [row for row in piece if row["at"] is not None]

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.windows.local import LocalWindows
+from tests.windows import local as steps
+from tests.windows.local import LocalStep
 from volley import Environment, ExpressionError, MemorySource, count, session, sliding, sum_, tumbling
 from volley.plan.windows import Window
 
@@ -18,10 +19,10 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema({"k": pa.string(), "i": pa.int64(), "at": pa.timestamp("us", "UTC")})
 
 
-def local(folder: Path, window: Window, keys: Sequence[str] = ("k",), sources: int = 1, **options: Any) -> LocalWindows:
+def local(folder: Path, window: Window, keys: Sequence[str] = ("k",), sources: int = 1, **options: Any) -> LocalStep:
     rows = Environment().from_source(MemorySource(SCHEMA.empty_table())).key_by(*keys)
     stream = rows.window(window, on="at", **options).aggregate(n=count(), total=sum_("i"))
-    return LocalWindows(stream, SCHEMA, folder, sources, now=lambda: NOW.timestamp())
+    return steps.windows(stream, SCHEMA, folder, sources, now=lambda: NOW.timestamp())
 
 
 def batch(*seconds: float | None, key: str | None = "a", number: int = 1) -> list[pa.RecordBatch]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from volley.arrow.accumulators import Accumulator, accumulator, normal
@@ -14,7 +15,8 @@ from volley.arrow.aggregates import aggregated_schema, key_fields
 from volley.arrow.compiled import CompiledExpression, as_array
 from volley.arrow.dictionaries import decode
 from volley.arrow.expressions import compile_expression
-from volley.arrow.windows import END, START, Grouping, Windows, windows_of
+from volley.arrow.operators import Merged, Times
+from volley.arrow.windows import END, START, Closing, Grouping, Windows, windows_of
 from volley.plan.nodes import Aggregate
 from volley.plan.windows import Windowing
 
@@ -23,7 +25,7 @@ __all__ = ["Aggregator"]
 
 @dataclass(frozen=True)
 class Aggregator:
-    """A windowed aggregate compiled for rows of one schema; picklable.
+    """A windowed aggregate compiled for rows of one schema: an `Operator` with one input.
 
     Args:
         node: The aggregate.
@@ -34,15 +36,23 @@ class Aggregator:
     input: pa.Schema
 
     @property
-    def windowing(self) -> Windowing:
+    def timing(self) -> Windowing:
         """The window and how it is used."""
         assert self.node.windowing is not None
         return self.node.windowing
 
+    @property
+    def folder(self) -> str:
+        return "windows"
+
+    @property
+    def faults(self) -> tuple[str, str]:
+        return "it is in no window", "its windows are closed"
+
     @cached_property
     def windows(self) -> Windows:
         """What computes its windows."""
-        return windows_of(self.windowing.window)
+        return windows_of(self.timing.window)
 
     @cached_property
     def output(self) -> pa.Schema:
@@ -59,32 +69,54 @@ class Aggregator:
         ]
         return Grouping(keys, tuple(states))
 
+    @property
+    def states(self) -> tuple[pa.Schema, ...]:
+        return (self._states,)
+
     @cached_property
-    def states(self) -> pa.Schema:
-        """The schema of its states."""
+    def _states(self) -> pa.Schema:
         keys = [field.type for field in key_fields(self.node.keys, self.input)]
         types = [data_type for part in self._accumulators for data_type in part.types]
         names = [*self.windows.times, *self.grouping.keys, *self.grouping.state_names]
         return pa.schema(zip(names, [pa.int64()] * len(self.windows.times) + keys + types, strict=True))
 
-    def times_of(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return the event times of rows in microseconds, with nulls."""
-        return batch.column(self.windowing.on).cast(pa.int64())
+    def time_column(self, input: int) -> str:
+        return self.timing.on
 
-    def lifted(self, batch: pa.RecordBatch, times: pa.Array) -> pa.Table:
-        """Return the states of rows that all have an event time."""
+    def ends(self, times: Times) -> Times:
+        return self.windows.ends(times)
+
+    def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Table:
         columns = [
             *self.windows.columns(times.to_numpy()),
             *(_evaluated(key, batch) for key in self._keys),
             *(column for part in self._accumulators for column in part.states(batch, times)),
         ]
-        return pa.Table.from_arrays(columns, schema=self.states)
+        return pa.Table.from_arrays(columns, schema=self._states)
 
-    def merged(self, table: pa.Table) -> pa.Table:
+    def reduced(self, input: int, states: pa.Table) -> pa.Table:
         """Return one row for each key and pane or session."""
-        return self.windows.merged(table, self.grouping).cast(self.states)
+        return self.windows.merged(states, self.grouping).cast(self._states)
 
-    def rows(self, windows: pa.Table) -> pa.RecordBatch:
+    def keys(self, input: int, states: pa.Table) -> list[pa.Array]:
+        return [states[name].combine_chunks() for name in self.grouping.keys]
+
+    def merge(self, old: Sequence[pa.Table], new: Sequence[pa.Table], before: int, watermark: int) -> Merged:
+        updates = self.timing.emit == "updates"
+        closing = self.windows.close(old[0], new[0], self.grouping, before, watermark, updates)
+        rest = closing.open.select(self._states.names).cast(self._states)
+        return Merged(self._come_out(closing), (rest,))
+
+    def closing(self, latest: int) -> int | None:
+        # The end of the last window that has a row.
+        return int(self.windows.ends(np.array([latest]))[0]) if self.timing.emit == "final" else None
+
+    def _come_out(self, closing: Closing) -> Iterator[pa.RecordBatch]:
+        for table in (closing.absorbed, closing.windows):
+            if table is not None and table.num_rows:
+                yield self._rows(table)
+
+    def _rows(self, windows: pa.Table) -> pa.RecordBatch:
         """Return the rows of windows; of a table without states, those of deleted sessions."""
         times = [windows[name].cast(self.output.field(0).type) for name in (START, END)]
         keys = [windows[name] for name in self.grouping.keys]

@@ -9,7 +9,7 @@ from volley.arrow.uuids import recast
 from volley.errors import SourceError
 from volley.types.arrow import type_name
 
-__all__ = ["conform"]
+__all__ = ["conform", "one_batch"]
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool = False) -> pa.RecordBatch:
@@ -26,6 +26,12 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool = False
     if batch.schema.equals(schema):
         return batch
     return make_batch([_column(batch, field, dictionaries) for field in schema], schema)
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """Return the rows of a table as one batch."""
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
 
 
 def _column(batch: pa.RecordBatch, field: pa.Field, dictionaries: bool) -> pa.Array:

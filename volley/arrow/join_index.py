@@ -17,7 +17,17 @@ import pyarrow.compute as pc
 from volley.arrow.dictionaries import decode
 from volley.arrow.matching import differing, hashes
 
-__all__ = ["JoinIndex", "build_index", "comparable", "comparable_type", "instants", "is_ordered"]
+__all__ = [
+    "Bools",
+    "Indices",
+    "JoinIndex",
+    "are_valid",
+    "build_index",
+    "comparable",
+    "comparable_type",
+    "instants",
+    "is_ordered",
+]
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
@@ -61,7 +71,7 @@ def instants(column: pa.Array) -> Indices:
     return numbers
 
 
-def _are_valid(columns: Sequence[pa.Array]) -> Bools:
+def are_valid(columns: Sequence[pa.Array]) -> Bools:
     """Return for each row whether none of the columns is null."""
     valid = np.ones(len(columns[0]), bool)
     for column in columns:
@@ -70,7 +80,9 @@ def _are_valid(columns: Sequence[pa.Array]) -> Bools:
     return valid
 
 
-def build_index(table: pa.Table, keys: Sequence[str], time: str | None, columns: Sequence[str]) -> pa.RecordBatch:
+def build_index(
+    table: pa.Table, keys: Sequence[str], time: str | None, columns: Sequence[str], break_ties: bool = True
+) -> pa.RecordBatch:
     """Return the rows of a table sorted by key, behind the columns of their index; rows with a null key are left out.
 
     Args:
@@ -78,14 +90,15 @@ def build_index(table: pa.Table, keys: Sequence[str], time: str | None, columns:
         keys: The key columns.
         time: The column that says since when a row is valid; null = never. None = always.
         columns: The columns to keep.
+        break_ties: True orders rows of one key and time by the columns; False keeps their order.
     """
     arrays = {name: table.column(name).combine_chunks() for name in {*keys, *columns, *([time] if time else [])}}
     given = [arrays[name] for name in (*keys, *([time] if time else []))]
-    valid = pa.array(_are_valid(given))
+    valid = pa.array(are_valid(given))
     arrays = {name: array.filter(valid) for name, array in arrays.items()}
     compared = comparable([arrays[name] for name in keys])
     times = instants(arrays[time]) if time else None
-    order = _order(compared, times, [arrays[name] for name in columns])
+    order = _order(compared, times, [arrays[name] for name in columns], break_ties)
     compared = compared.take(order)
     hashed = hashes(compared)
     starts = np.flatnonzero(_begins_group(compared, hashed))
@@ -101,14 +114,14 @@ def build_index(table: pa.Table, keys: Sequence[str], time: str | None, columns:
     return pa.RecordBatch.from_arrays([*index, *(arrays[name].take(order) for name in columns)], schema=schema)
 
 
-def _order(keys: pa.RecordBatch, times: Indices | None, others: Sequence[pa.Array]) -> pa.Array:
+def _order(keys: pa.RecordBatch, times: Indices | None, others: Sequence[pa.Array], break_ties: bool) -> pa.Array:
     """Return the order of the rows: by the hash of the key, then by time."""
     hashed = hashes(keys)
     order = np.argsort(hashed, kind="stable") if times is None else np.lexsort((times, hashed))
     sorted_keys, sorted_hashes = keys.take(pa.array(order)), hashed[order]
     same = ~_begins_group(sorted_keys, sorted_hashes)
     collides = not (same[1:] == (sorted_hashes[1:] == sorted_hashes[:-1])).all()
-    ties = times is not None and bool((same[1:] & (times[order][1:] == times[order][:-1])).any())
+    ties = break_ties and times is not None and bool((same[1:] & (times[order][1:] == times[order][:-1])).any())
     if not collides and not ties:
         return pa.array(order)
     # Two keys with one hash: each one's rows must be neighbours. Two rows of one time: the greater one comes last,
@@ -185,7 +198,7 @@ class JoinIndex:
             keys: The stream's key columns. Null matches nothing; NaN matches NaN.
             time: The stream's time column: the last row that is valid by then matches. None = all rows of the key.
         """
-        rows, groups = self._groups(comparable(keys), _are_valid([*keys, *([] if time is None else [time])]))
+        rows, groups = self._groups(comparable(keys), are_valid([*keys, *([] if time is None else [time])]))
         first, counts = np.zeros(len(keys[0]), np.int64), np.zeros(len(keys[0]), np.int64)
         starts, ends = self._start(groups), self.ends[groups]
         if time is None or self.times is None:
@@ -194,6 +207,22 @@ class JoinIndex:
             last = self._last(starts, ends, self.times, instants(time)[rows])
             first[rows], counts[rows] = last, last >= starts
         return first, counts
+
+    def match_between(self, keys: Sequence[pa.Array], first: Indices, last: Indices) -> tuple[Indices, Indices]:
+        """Return for each row of a stream the first of the rows of its key in a span of time, and their number.
+
+        Args:
+            keys: The stream's key columns; as for `match`.
+            first: The begin of each row's span.
+            last: Its end, which is part of it.
+        """
+        assert self.times is not None
+        rows, groups = self._groups(comparable(keys), are_valid(keys))
+        starts, counts = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
+        begins, ends = self._start(groups), self.ends[groups]
+        starts[rows] = self._last(begins, ends, self.times, first[rows] - 1) + 1
+        counts[rows] = self._last(begins, ends, self.times, last[rows]) + 1 - starts[rows]
+        return starts, counts
 
     def _groups(self, keys: pa.RecordBatch, valid: Bools) -> tuple[Indices, Indices]:
         """Return the rows whose keys the table has, and the numbers of these keys."""

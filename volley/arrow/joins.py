@@ -1,8 +1,8 @@
-"""Compiles the join of a stream with a table to a function on Arrow batches."""
+"""Compiles the join of a stream with a table to a function on Arrow batches; checks joins with streams, too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +11,10 @@ from volley.arrow.dictionaries import decode_batch, make_batch
 from volley.arrow.join_index import Indices, JoinIndex, comparable_type, is_ordered
 from volley.errors import ExpressionError, near
 from volley.plan import nodes
-from volley.plan.joins import TableJoin
+from volley.plan.joins import KeyJoin
 from volley.types.arrow import type_name
 
-__all__ = ["lower_join"]
+__all__ = ["joined_schema", "lower_join"]
 
 
 def lower_join(node: nodes.Join, schema: pa.Schema) -> tuple[Callable[[pa.RecordBatch], pa.RecordBatch], pa.Schema]:
@@ -25,9 +25,11 @@ def lower_join(node: nodes.Join, schema: pa.Schema) -> tuple[Callable[[pa.Record
     """
     join, rows = node.join, node.rows
     assert rows is not None, f"the table of {node.label()} is not open"
-    _check(join, schema, rows.schema)
-    added = [rows.schema.field(name).with_name(name + join.suffix) for name in join.added(rows.schema.names)]
-    out = pa.schema([*schema, *added])
+    if join.as_of:
+        _check_names([join.as_of[0]], schema, "the stream")
+        _check_names([join.as_of[1]], rows.schema, repr(join.table))
+        _check_times(*join.as_of, schema, rows.schema)
+    out = joined_schema(join, schema, rows.schema, repr(join.table))
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
         index: JoinIndex = rows.index()
@@ -58,30 +60,42 @@ def _pairs(starts: Indices, counts: Indices, outer: bool) -> tuple[pa.Array | No
     return pa.array(left), pa.array(right, mask=unmatched[left])
 
 
-def _check(join: TableJoin, left: pa.Schema, right: pa.Schema) -> None:
-    for names, schema, side in (
-        (join.left_columns, left, "the stream"),
-        ((*join.right_keys, *join.added(right.names), *filter(None, [join.valid_from])), right, repr(join.table)),
-    ):
-        for name in names:
-            if name not in schema.names:
-                raise ExpressionError(f"join: {side} has no column {name!r}", hint=near(name, schema.names))
+def joined_schema(join: KeyJoin, left: pa.Schema, right: pa.Schema, side: str) -> pa.Schema:
+    """Check a join against the schemas of both sides; return the schema of its rows.
+
+    Args:
+        join: The join.
+        left: The schema of the stream's rows.
+        right: The schema of the right side's.
+        side: The right side, as errors name it.
+
+    Raises:
+        ExpressionError: If a column is unknown, two have the same name, or keys have types that don't fit.
+    """
+    names = join.added(right.names)
+    _check_names(join.left_keys, left, "the stream")
+    _check_names((*join.right_keys, *names), right, side)
     for ours, theirs in join.on:
         _check_key(ours, left.field(ours).type, theirs, right.field(theirs).type)
-    if join.as_of:
-        _check_times(*join.as_of, left, right)
-    added = [name + join.suffix for name in join.added(right.names)]
-    if twice := sorted({*added} & {*left.names}):
+    added = [right.field(name).with_name(name + join.suffix) for name in names]
+    if twice := sorted({field.name for field in added} & {*left.names}):
         raise ExpressionError(
-            f"join: the stream and {join.table!r} both have a column {twice[0]!r}",
-            hint='end the names of the table\'s columns with something: suffix="_2"; or choose some: columns=["…"]',
+            f"join: the stream and {side} both have a column {twice[0]!r}",
+            hint='end the names of the added columns with something: suffix="_2"; or choose some: columns=["…"]',
         )
+    return pa.schema([*left, *added])
+
+
+def _check_names(names: Iterable[str], schema: pa.Schema, side: str) -> None:
+    for name in names:
+        if name not in schema.names:
+            raise ExpressionError(f"join: {side} has no column {name!r}", hint=near(name, schema.names))
 
 
 def _check_key(left: str, ours: pa.DataType, right: str, theirs: pa.DataType) -> None:
     if comparable_type(ours) is None or comparable_type(ours) != comparable_type(theirs):
         raise ExpressionError(
-            f"join: the stream's {left!r} is {type_name(ours)}, the table's {right!r} {type_name(theirs)}",
+            f"join: the stream's {left!r} is {type_name(ours)}, the other side's {right!r} {type_name(theirs)}",
             hint="keys are columns of one type that is not nested, with int as long and float as double; cast one: "
             f'.with_column("{left}", col("{left}").cast("{type_name(theirs)}"))',
         )

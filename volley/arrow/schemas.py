@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from volley.arrow.aggregates import aggregated_schema
 from volley.arrow.nodes import lower
+from volley.arrow.stream_joins import joined_streams_schema
 from volley.errors import ExpressionError, PlanError, near
 from volley.plan import nodes
 
@@ -62,7 +63,9 @@ class Schemas:
             return known[0]
         if isinstance(node, nodes.Aggregate):
             return aggregated_schema(node, known[0])
-        if isinstance(node, nodes.Limit):
+        if isinstance(node, nodes.JoinStreams):
+            return joined_streams_schema(node.join, *known)
+        if isinstance(node, nodes.Limit | nodes.Side):
             return known[0]
         return lower([node], known[0]).schema
 

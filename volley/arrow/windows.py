@@ -15,16 +15,14 @@ from datetime import timedelta
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.groups import ArrowMerge, Merge, combine, offsets_of
+from volley.arrow.operators import Times
 from volley.plan.windows import Session, Window
 
-__all__ = ["END", "START", "Closing", "Grouping", "Times", "Windows", "microseconds", "windows_of"]
-
-Times = npt.NDArray[np.int64]
+__all__ = ["END", "START", "Closing", "Grouping", "Windows", "microseconds", "windows_of"]
 
 START, END = "start", "end"
 _CHANGED, _GROUP = "changed", "group"

@@ -78,7 +78,7 @@ class Binding:
         """Return the binding of a new job; targets get their identities once they are open."""
         sources = [read.source.identity for read in graph.reads(writes, path)]
         stateful = [step.label() for step in graph.stateful(writes, path)]
-        stateful += [node.state for node in graph.walk(writes) if isinstance(node, nodes.Aggregate)]
+        stateful += [node.state for node in graph.walk(writes) if isinstance(node, nodes.Keyed)]
         return cls(str(uuid.uuid4()), sources, stateful, dict.fromkeys(targets))
 
     @classmethod

@@ -58,10 +58,10 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
     while isinstance(node, nodes.Limit):
         limit, node = min(node.rows, node.rows if limit is None else limit), node.input
     path = graph.choose_path([node])
-    aggregates = [step.label() for step in graph.walk([node]) if isinstance(step, nodes.Aggregate)]
-    if aggregates or not path.arrow_native:
+    keyed = [step.label() for step in graph.walk([node]) if isinstance(step, nodes.Keyed)]
+    if keyed or not path.arrow_native:
         raise PlanError(
-            f"only a job can compute these rows: {aggregates[0] if aggregates else path.reason}",
+            f"only a job can compute these rows: {keyed[0] if keyed else path.reason}",
             hint="look at the rows before that step, or run a job: .to_sink(MemorySink())",
         )
     (node,) = with_rows([node])

@@ -56,7 +56,7 @@ class DeadLetterSinks:
         return cls(tuple(sinks), committers, routes, counters)
 
     def letters(
-        self, job: str, epoch: Epoch, due: Sequence[bool], windows: Sequence[Sequence[int]] = ()
+        self, job: str, epoch: Epoch, due: Sequence[bool], behind: Sequence[Sequence[int]] = ()
     ) -> DeadLetters | None:
         """Return what the tasks of an epoch need for dead letters; None if no sink has one.
 
@@ -64,18 +64,18 @@ class DeadLetterSinks:
             job: The job's name.
             epoch: The epoch.
             due: Per dead-letter sink, whether it lacks the epoch.
-            windows: Per windowed aggregate, the sinks behind it: rows that are in no window go to the first dead
-                letter of these.
+            behind: Per input of a keyed step, the sinks behind the step: rows that it leaves out go to the first
+                dead letter of these.
         """
         if not self.committers:
             return None
         writers = tuple(
             committer.writer(epoch) if is_due else None for committer, is_due in zip(self.committers, due, strict=True)
         )
-        behind = (
-            next((self.routes[sink] for sink in sinks if self.routes[sink] is not None), None) for sinks in windows
+        of_inputs = (
+            next((self.routes[sink] for sink in sinks if self.routes[sink] is not None), None) for sinks in behind
         )
-        return DeadLetters(job, epoch.number, writers, (*self.routes, *behind))
+        return DeadLetters(job, epoch.number, writers, (*self.routes, *of_inputs))
 
 
 def dead_letters(writes: Sequence[Write]) -> list[Sink]:

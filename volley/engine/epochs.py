@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from volley.engine.dead_letters import DeadLetterSinks
 from volley.engine.joins import JoinedTables
 from volley.engine.landed import Landed
-from volley.engine.window_stage import WindowStage
+from volley.engine.second_stage import SecondStage
 from volley.epoch import Epoch, WriteResult
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, VolleyError
 from volley.metrics import Metrics
@@ -103,7 +103,7 @@ class Epochs:
         tables: The tables that it joins.
         unfinished: The epoch in which an earlier run died, if any.
         speculative: True if Spark may run copies of a task, and kill the slower ones.
-        windows: Runs the second stage of a job with windows; None without windows.
+        second_stage: Runs the second stage of a job with keyed steps; None without any.
     """
 
     job: str
@@ -119,7 +119,7 @@ class Epochs:
     tables: JoinedTables
     unfinished: int | None
     speculative: bool
-    windows: WindowStage | None = None
+    second_stage: SecondStage | None = None
 
     def epoch(self, query_id: str, number: int) -> Epoch:
         """Return the epoch of this number, with the digest of its offsets in Spark's log."""
@@ -190,8 +190,8 @@ class Epochs:
             self.log.make_durable(epoch.number)
             self.tables.pin(epoch.number)
             self._write_and_commit(frame, epoch, due, results)
-            if self.windows is not None:
-                self.windows.record()
+            if self.second_stage is not None:
+                self.second_stage.record()
             reach("before-checkpoint", epoch.number)
         sinks = [[*written, *tasks.take()] for written, tasks in zip(results, self.executor_tasks, strict=False)]
         return EpochResult(epoch, sinks, results[count:], skipped, self._orphans(epoch, results))
@@ -239,10 +239,10 @@ class Epochs:
         writers = tuple(
             committer.writer(epoch) if is_due else None for committer, is_due in zip(self.committers, due, strict=True)
         )
-        windows = [] if self.windows is None else [tree.sinks for tree in self.windows.plan.trees]
-        letters = self.targets.letters(self.job, epoch, letters_due, windows)
+        behind = [] if self.second_stage is None else self.second_stage.behind
+        letters = self.targets.letters(self.job, epoch, letters_due, behind)
         task = Task(epoch.number, self.plan.tasks, writers, letters, self.counters.task_counts)
-        first = task if self.windows is None else self.windows.first(task, due)
+        first = task if self.second_stage is None else self.second_stage.first(task, due)
         sources = None
         if self.splits is None:
             tasks = run_rows(frame, first)
@@ -250,8 +250,8 @@ class Epochs:
             splits = [InputSplit(reader, split) for reader, split in self.splits(epoch.number)]
             sources = [split.reader for split in splits]
             tasks = run_splits(frame.sparkSession, first, splits)
-        if self.windows is not None:
-            tasks = self.windows.second(frame.sparkSession, task, tasks, sources)
+        if self.second_stage is not None:
+            tasks = self.second_stage.second(frame.sparkSession, task, tasks, sources)
         return [[task[index] for task in tasks] for index in range(len(self._all))]
 
     def _commit_all(

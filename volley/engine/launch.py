@@ -17,8 +17,8 @@ from volley.engine.landed import Landed
 from volley.engine.options import Start
 from volley.engine.preview import preview
 from volley.engine.repair import check
-from volley.engine.window_stage import RunEnd, WindowStage
-from volley.engine.windows import WindowState
+from volley.engine.second_stage import RunEnd, SecondStage
+from volley.engine.state import KeyedState
 from volley.errors import PlanError
 from volley.metrics import Metrics
 from volley.plan import graph, nodes
@@ -32,7 +32,7 @@ from volley.spark.progress import EpochCounters
 from volley.spark.run import run_beside
 from volley.spark.session import has_context, session_for_job
 from volley.task.sorter import SCHEMA
-from volley.task.tree import grouped
+from volley.task.tree import Tree, grouped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,7 +126,7 @@ def launch(
         tables=tables,
         unfinished=checkpoint.log.unfinished,
         speculative=spark.conf.get("spark.speculation", "false") == "true",
-        windows=_window_stage(plan, start.name, checkpoint, path, end, [run.metrics for run in executor_tasks]),
+        second_stage=_second_stage(plan, start.name, checkpoint, path, end, [run.metrics for run in executor_tasks]),
     )
     assert bound.query_id is not None, "a checkpoint that was begun has a query id"
     if not begun:
@@ -147,37 +147,55 @@ def launch(
 
 
 def _end_of_run(writes: Sequence[nodes.Write], path: graph.ExecutionPath, checkpoint: Checkpoint) -> RunEnd | None:
-    """Return where a run ends, for windows over bounded sources that Volley reads; else None."""
+    """Return where a run ends, for keyed steps over bounded sources that Volley reads; else None."""
     sources = [read.source for read in graph.reads(writes, path)]
     has_end = all(source.bounded and not isinstance(source, SparkSource) for source in sources)
-    return RunEnd(checkpoint.log) if has_end and stages(writes).aggregates else None
+    return RunEnd(checkpoint.log) if has_end and stages(writes).keyed else None
 
 
 def _groups(plan: CompiledPlan, sinks: int) -> list[int]:
     """Return the group of each sink, see `grouped`."""
     trees = (*plan.tasks.trees, *(plan.merging.trees if plan.merging else ()))
-    return grouped(trees, sinks + len(plan.windows))[:sinks]
+    return grouped(trees, len(plan.tasks.sinks))[:sinks]
 
 
-def _window_stage(
+def _second_stage(
     plan: CompiledPlan,
     job: str,
     checkpoint: Checkpoint,
     path: graph.ExecutionPath,
     end: RunEnd | None,
     metrics: Sequence[Metrics],
-) -> WindowStage | None:
+) -> SecondStage | None:
     if plan.merging is None:
         return None
-    # On the general path, Spark mixes the rows of all sources.
-    sources = len(plan.readers) if path.arrow_native else 1
-    tasks = plan.frame.sparkSession.sparkContext.defaultParallelism
-    states = tuple(
-        WindowState(aggregator, f"{checkpoint.url}/volley/windows-{number}", sources, tasks, _ends(end))
-        for number, aggregator in enumerate(plan.windows)
-    )
+    tasks, state_of = plan.frame.sparkSession.sparkContext.defaultParallelism, f"{checkpoint.url}/volley"
+    states, first = [], len(metrics)
+    for number, operator in enumerate(plan.operators):
+        intakes = range(first, first := first + len(operator.states))
+        clocked = _clocked(plan.tasks.trees, intakes, path)
+        states.append(KeyedState(operator, f"{state_of}/{operator.folder}-{number}", clocked, tasks, _ends(end)))
     counters = tuple(metrics[tree.sinks[0]] for tree in plan.merging.trees)
-    return WindowStage(job, states, plan.merging, len(metrics), counters)
+    return SecondStage(job, tuple(states), plan.merging, len(metrics), counters)
+
+
+def _clocked(trees: Sequence[Tree], intakes: Sequence[int], path: graph.ExecutionPath) -> list[tuple[int, int]]:
+    """Return a keyed step's inputs and the sources whose rows they get; each pair has a clock.
+
+    Args:
+        trees: The steps behind each source; on the general path, behind each head of the plan.
+        intakes: The numbers of the step's intakes.
+        path: The execution path.
+    """
+    if not path.arrow_native:
+        # Spark mixes the rows of the sources of a head.
+        return [(number, 0) for number in range(len(intakes))]
+    return [
+        (number, source)
+        for number, intake in enumerate(intakes)
+        for source, tree in enumerate(trees)
+        if intake in tree.sinks
+    ]
 
 
 def _ends(end: RunEnd | None) -> Callable[[int], bool]:
@@ -267,9 +285,9 @@ def _backfill(epochs: Epochs, planned: PlannedEpochs | None, query_id: str, new:
     """Write the rows of all epochs so far to new sinks, as one epoch: the last planned one."""
     if not any(new):
         return
-    if epochs.windows is not None:
+    if epochs.second_stage is not None:
         raise PlanError(
-            "backfill can't fill a sink of a job with windows: the rows of closed windows are not kept",
+            "backfill can't fill a sink of a job with windows or joined streams: rows that came out are not kept",
             hint="start the pipeline under another job name, which fills its sinks from the beginning",
         )
     if planned is None:

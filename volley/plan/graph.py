@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from volley.plan.nodes import Aggregate, Node, Read, Write
+from volley.plan.nodes import Keyed, Node, Read, Write
 from volley.source import SparkSource
 
 __all__ = [
@@ -86,10 +86,10 @@ def choose_path(nodes: Iterable[Node], arrow_native: bool = True) -> ExecutionPa
         if isinstance(node, Read):
             if isinstance(node.source, SparkSource):
                 return ExecutionPath(False, f"{type(node.source).__name__} is read by Spark itself")
-        elif not node.narrow and not isinstance(node, Aggregate):
+        elif not node.narrow and not isinstance(node, Keyed):
             return ExecutionPath(False, f"{node.label()} needs rows of more than one batch")
-    if any(isinstance(node, Aggregate) for node in walk(nodes)):
-        return ExecutionPath(True, "every step works on Arrow batches, and windows on their states")
+    if any(isinstance(node, Keyed) for node in walk(nodes)):
+        return ExecutionPath(True, "every step works on Arrow batches, or on Arrow files of its state")
     return ExecutionPath(True, "every step works on one Arrow batch at a time")
 
 
@@ -123,28 +123,28 @@ def states(writes: Sequence[Write], path: ExecutionPath, folder: str) -> list[tu
     ]
 
 
-def ends(writes: Sequence[Write]) -> dict[int, Write | Aggregate]:
-    """Return what ends the first stage of a job: the writes before which no aggregate stands, then the aggregates.
+def ends(writes: Sequence[Write]) -> dict[int, Node]:
+    """Return what ends the first stage of a job: the writes before which no keyed step stands, then all intakes.
 
     Returns:
-        The writes by their index, the aggregates by the indices that follow.
+        The writes by their index, the intakes of the keyed steps by the indices that follow.
     """
     lines = enumerate([list(walk([write])) for write in writes])
-    aggregates = [node for node in walk(writes) if isinstance(node, Aggregate)]
-    direct: dict[int, Write | Aggregate] = {
-        number: writes[number] for number, line in lines if not any(isinstance(node, Aggregate) for node in line)
+    intakes = [intake for node in walk(writes) if isinstance(node, Keyed) for intake in node.intakes]
+    direct: dict[int, Node] = {
+        number: writes[number] for number, line in lines if not any(isinstance(node, Keyed) for node in line)
     }
-    return direct | dict(enumerate(aggregates, start=len(writes)))
+    return direct | dict(enumerate(intakes, start=len(writes)))
 
 
-def heads(writes: Sequence[Write]) -> list[tuple[Node, dict[int, Write | Aggregate]]]:
+def heads(writes: Sequence[Write]) -> list[tuple[Node, dict[int, Node]]]:
     """Return the nodes whose rows Spark passes to the tasks, each with the ends that follow through narrow steps.
 
     Ends that follow the same wide step (one that only Spark can run) share a head: their last common node.
     """
-    shared: dict[int, tuple[list[Node], dict[int, Write | Aggregate]]] = {}
+    shared: dict[int, tuple[list[Node], dict[int, Node]]] = {}
     for number, end in ends(writes).items():
-        line = _narrow_line(end.input)
+        line = _narrow_line(end.inputs[0])
         previous, followers = shared.get(id(line[0]), (line, {}))
         common = [node for node, other in zip(previous, line, strict=False) if node is other]
         shared[id(line[0])] = common, {**followers, number: end}

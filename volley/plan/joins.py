@@ -1,70 +1,116 @@
-"""Joins of a stream with a table, as values."""
+"""Joins of a stream with a table, or with another stream, as values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from volley.dimension import Dimension
+from volley.plan.windows import Timing
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["How", "JoinedRows", "TableJoin"]
+__all__ = ["How", "JoinedRows", "KeyJoin", "StreamJoin", "TableJoin"]
 
 How = Literal["inner", "left"]
 
 
-@dataclass(frozen=True)
-class TableJoin:
+@dataclass(frozen=True, kw_only=True)
+class KeyJoin:
+    """How a stream is joined with rows of the same key: the right side, of which columns are added.
+
+    Args:
+        on: Pairs of key columns: the stream's and the right side's.
+        how: ``"inner"`` drops rows of the stream without a match; ``"left"`` keeps them, with nulls.
+        columns: The right side's columns that are added; None = all but its keys.
+        suffix: The end of the added columns' names.
+    """
+
+    on: tuple[tuple[str, str], ...]
+    how: How
+    columns: tuple[str, ...] | None
+    suffix: str
+
+    @property
+    def left_keys(self) -> tuple[str, ...]:
+        """The stream's key columns."""
+        return tuple(left for left, _ in self.on)
+
+    @property
+    def right_keys(self) -> tuple[str, ...]:
+        """The right side's key columns."""
+        return tuple(right for _, right in self.on)
+
+    def added(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the right side's columns that are added to the stream's, by their names there.
+
+        Args:
+            names: The names of all of the right side's columns.
+        """
+        return tuple(name for name in names if name not in self.right_keys) if self.columns is None else self.columns
+
+    @property
+    def known_additions(self) -> frozenset[str] | None:
+        """The names of the added columns; None = all of the right side's, which are not known here."""
+        return None if self.columns is None else frozenset(name + self.suffix for name in self.columns)
+
+    @property
+    def _keys(self) -> str:
+        return ", ".join(repr(left) if left == right else f"{left!r} = {right!r}" for left, right in self.on)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableJoin(KeyJoin):
     """How a stream is joined with a table.
 
     Args:
         table: The table.
-        on: Pairs of key columns: the stream's and the table's.
-        how: ``"inner"`` drops rows of the stream without a match; ``"left"`` keeps them, with nulls.
         as_of: The stream's time column and the table's validity column; None = every row of a key matches.
-        columns: The table's columns that are added; None = all but its keys.
-        suffix: The end of the added columns' names.
         max_bytes: The most bytes that the table's rows may take.
     """
 
     table: Dimension
-    on: tuple[tuple[str, str], ...]
-    how: How
     as_of: tuple[str, str] | None
-    columns: tuple[str, ...] | None
-    suffix: str
     max_bytes: int
 
     @property
     def left_columns(self) -> tuple[str, ...]:
         """The stream's columns that decide which rows match."""
-        return (*(left for left, _ in self.on), *([self.as_of[0]] if self.as_of else []))
-
-    @property
-    def right_keys(self) -> tuple[str, ...]:
-        """The table's key columns."""
-        return tuple(right for _, right in self.on)
+        return (*self.left_keys, *([self.as_of[0]] if self.as_of else []))
 
     @property
     def valid_from(self) -> str | None:
         """The table's validity column."""
         return self.as_of[1] if self.as_of else None
 
-    def added(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the table's columns that are added to the stream's, by their names in the table.
+    def __str__(self) -> str:
+        as_of = f" as of {self.as_of[0]!r} >= {self.as_of[1]!r}" if self.as_of else ""
+        return f"{self.how} join {self.table!r} on {self._keys}{as_of}"
 
-        Args:
-            names: The names of all of the table's columns.
-        """
-        return tuple(name for name in names if name not in self.right_keys) if self.columns is None else self.columns
+
+@dataclass(frozen=True, kw_only=True)
+class StreamJoin(KeyJoin):
+    """How a stream is joined with another one, whose rows are near in time.
+
+    Args:
+        times: The time columns of both sides.
+        before: How much earlier than the stream's row a row of the other side may be.
+        after: How much later it may be.
+        timing: How the join follows event time.
+    """
+
+    times: tuple[str, str]
+    before: timedelta
+    after: timedelta
+    timing: Timing
 
     def __str__(self) -> str:
-        keys = ", ".join(repr(left) if left == right else f"{left!r} = {right!r}" for left, right in self.on)
-        as_of = f" as of {self.as_of[0]!r} >= {self.as_of[1]!r}" if self.as_of else ""
-        return f"{self.how} join {self.table!r} on {keys}{as_of}"
+        left, right = self.times
+        spans = f"{self.before.total_seconds():g}s before to {self.after.total_seconds():g}s after"
+        return f"{self.how} join of streams on {self._keys}, {right!r} from {spans} {left!r}"
 
 
 class JoinedRows(Protocol):

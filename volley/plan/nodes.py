@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import ExprNode, column_names, output_name
-from volley.plan.joins import JoinedRows, TableJoin
-from volley.plan.windows import Session, Windowing
+from volley.plan.joins import JoinedRows, StreamJoin, TableJoin
+from volley.plan.windows import Session, Timing, Windowing
 from volley.sink import Sink
 from volley.source import Source
 
@@ -25,6 +25,8 @@ __all__ = [
     "Filter",
     "FlatMap",
     "Join",
+    "JoinStreams",
+    "Keyed",
     "Limit",
     "Map",
     "MapBatches",
@@ -33,6 +35,7 @@ __all__ = [
     "Rename",
     "Rest",
     "Select",
+    "Side",
     "Union",
     "WithColumns",
     "Write",
@@ -229,10 +232,9 @@ class Join(_Step):
     @property
     def added(self) -> frozenset[str] | None:
         """The names of the columns that it adds; None = not known before the table is open."""
-        if self.join.columns is None and self.rows is None:
-            return None
-        names = self.join.added(self.rows.schema.names if self.rows else ())
-        return frozenset(name + self.join.suffix for name in names)
+        if self.rows is None:
+            return self.join.known_additions
+        return frozenset(name + self.join.suffix for name in self.join.added(self.rows.schema.names))
 
     def label(self) -> str:
         return str(self.join)
@@ -278,8 +280,27 @@ CHANGE = "_change"
 """
 
 
+class Keyed(Node):
+    """A step for which Volley keeps state by key: it begins the second stage of a job, which follows its intakes."""
+
+    @property
+    @abstractmethod
+    def intakes(self) -> tuple[Node, ...]:
+        """What takes its rows at the end of the first stage: itself, or a step for each of its inputs."""
+
+    @property
+    @abstractmethod
+    def timing(self) -> Timing | None:
+        """How it follows event time; None if it does not, so that a job can't run it."""
+
+    @property
+    @abstractmethod
+    def state(self) -> str:
+        """What the state of a job refers to, as one line of text."""
+
+
 @dataclass(frozen=True)
-class Aggregate(_Step):
+class Aggregate(_Step, Keyed):
     """Reduces the rows of each key, and of each window of time, to one row of aggregates.
 
     `aggregates` are pairs of a column's name and its aggregate; without `windowing`, a key's row is never final.
@@ -288,6 +309,14 @@ class Aggregate(_Step):
     keys: tuple[ExprNode, ...]
     aggregates: tuple[tuple[str, Aggregation], ...]
     windowing: Windowing | None = None
+
+    @property
+    def intakes(self) -> tuple[Node, ...]:
+        return (self,)
+
+    @property
+    def timing(self) -> Timing | None:
+        return self.windowing
 
     @property
     def names(self) -> list[str]:
@@ -311,7 +340,6 @@ class Aggregate(_Step):
 
     @property
     def state(self) -> str:
-        """What the state of a job refers to, as one line of text."""
         buckets = f", in {self.windowing.buckets} buckets" if self.windowing else ""
         return f"{self._groups()}{buckets}"
 
@@ -325,6 +353,51 @@ class Aggregate(_Step):
             groups.insert(0, f"{self.windowing.window!r} of {self.windowing.on!r}")
         aggregates = ", ".join(f"{name}={aggregation!r}" for name, aggregation in self.aggregates)
         return f"aggregate {aggregates}{' by ' if groups else ''}{', '.join(groups)}"
+
+
+@dataclass(frozen=True)
+class Side(_Step):
+    """Takes the rows of one side of a join of streams."""
+
+    narrow: ClassVar[bool] = True
+    is_right: bool
+
+    def label(self) -> str:
+        return "right side" if self.is_right else "left side"
+
+
+@dataclass(frozen=True)
+class JoinStreams(Keyed):
+    """Joins the rows of two streams with the same key that are near in time."""
+
+    left: Side
+    right: Side
+    join: StreamJoin
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.left, self.right
+
+    def after(self, inputs: Sequence[Node]) -> Node:
+        left, right = inputs
+        assert isinstance(left, Side)
+        assert isinstance(right, Side)
+        return replace(self, left=left, right=right)
+
+    @property
+    def intakes(self) -> tuple[Node, ...]:
+        return self.inputs
+
+    @property
+    def timing(self) -> Timing:
+        return self.join.timing
+
+    @property
+    def state(self) -> str:
+        return f"{self.join}, in {self.timing.buckets} buckets"
+
+    def label(self) -> str:
+        return str(self.join)
 
 
 @dataclass(frozen=True)

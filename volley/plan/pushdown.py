@@ -65,6 +65,8 @@ def used_columns(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str
                 return None if further is None else (further - names).union(*map(column_names, values))
             case nodes.Aggregate():
                 return frozenset(step.used_columns)
+            case nodes.Side():
+                return used_by_side(step)
             case nodes.Drop():
                 own = frozenset(step.columns)
             case nodes.Union():
@@ -77,6 +79,15 @@ def used_columns(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str
                 return None
         further = used_after(step)
         return None if further is None else own | further
+
+    def used_by_side(side: nodes.Side) -> frozenset[str] | None:
+        (node,) = followers[id(side)]
+        assert isinstance(node, nodes.JoinStreams)
+        join, added, further = node.join, node.join.known_additions, used_after(node)
+        own = frozenset([*(join.right_keys if side.is_right else join.left_keys), join.times[side.is_right]])
+        if side.is_right:
+            return None if join.columns is None else own.union(join.columns)
+        return None if further is None or added is None else own | (further - added)
 
     return used_after(read)
 

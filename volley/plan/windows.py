@@ -10,13 +10,16 @@ from typing import get_args
 from volley.checks import Duration, count, duration, duration_or_zero, keep, one_of, optional, text
 from volley.errors import ConfigError
 
-__all__ = ["Emission", "LateRows", "Session", "Spans", "Window", "Windowing", "session", "sliding", "tumbling"]
+__all__ = [
+    *("Emission", "LateRows", "Session", "Spans", "Timing", "Window", "Windowing"),
+    *("session", "sliding", "tumbling"),
+]
 
 Emission = OneOf["final", "updates"]
 """When a window's row comes out: once, when the watermark passes the window's end; or after each change."""
 
 LateRows = OneOf["drop", "dead_letter"]
-"""What happens to a row whose window has come out already."""
+"""What happens to a row that comes after the watermark."""
 
 
 @dataclass(frozen=True)
@@ -117,37 +120,50 @@ def session(gap: Duration) -> Window:
     return Session(duration("gap", gap))
 
 
-@dataclass(frozen=True)
-class Windowing:
-    """A window and how a stream uses it; the arguments of `KeyedStream.window`, checked.
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """How a step that keeps state by key follows event time: its watermark, and the rows that it leaves out.
 
     Args:
-        window: The window.
-        on: The timestamp column.
         lateness: How much later than a later row a row can come.
-        emit: When a window's row comes out.
         late: What happens to late rows.
         max_ahead: The longest time that a row can be ahead of the clock; None = no limit.
         idle_after: How long a source without rows holds the watermark back; None = for ever.
         buckets: The number of parts that the state is divided into by key.
     """
 
-    window: Window
-    on: str
-    lateness: timedelta
-    emit: Emission = "final"
+    lateness: timedelta = timedelta(0)
     late: LateRows = "drop"
     max_ahead: timedelta | None = None
     idle_after: timedelta | None = None
     buckets: int = 16
 
     def __post_init__(self) -> None:
+        keep(self, lateness=duration_or_zero, late=one_of(get_args(LateRows)), buckets=count)
+        keep(self, max_ahead=optional(duration), idle_after=optional(duration))
+
+
+@dataclass(frozen=True)
+class Windowing(Timing):
+    """A window and how a stream uses it; the arguments of `KeyedStream.window`, checked.
+
+    Args:
+        window: The window.
+        on: The timestamp column.
+        emit: When a window's row comes out.
+    """
+
+    window: Window
+    on: str
+    emit: Emission = "final"
+
+    def __post_init__(self) -> None:
         if not isinstance(self.window, Spans | Session):
             raise ConfigError(
                 f"window takes a window, not {type(self.window).__name__}", hint='for example tumbling("1m")'
             )
-        keep(self, on=text, lateness=duration_or_zero, emit=one_of(get_args(Emission)), late=one_of(get_args(LateRows)))
-        keep(self, max_ahead=optional(duration), idle_after=optional(duration), buckets=count)
+        keep(self, on=text, emit=one_of(get_args(Emission)))
+        super().__post_init__()
 
 
 def _text(span: timedelta) -> str:

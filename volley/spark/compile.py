@@ -12,7 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from volley.arrow.aggregator import Aggregator
+from volley.arrow.operators import Operator
 from volley.arrow.schemas import Schemas
+from volley.arrow.stream_joins import StreamJoiner
 from volley.errors import VolleyError
 from volley.plan import graph, nodes
 from volley.plan.pushdown import used_columns, used_rows
@@ -49,15 +51,15 @@ class CompiledPlan:
         tasks: What the tasks do.
         readers: One per line of an epoch's entry in Spark's offset log; None = Spark reads that source.
         stateful: True if Spark may keep state for `frame`: it must then be evaluated in every epoch.
-        windows: The windowed aggregates; their inputs follow the sinks in `tasks`.
-        merging: What the tasks of the second stage do, which read the windows; None without windows.
+        operators: The keyed steps; their inputs follow the sinks in `tasks`.
+        merging: What the tasks of the second stage do, which read what comes out of these; None without any.
     """
 
     frame: DataFrame
     tasks: TaskPlan
     readers: tuple[Reader | None, ...]
     stateful: bool
-    windows: tuple[Aggregator, ...] = ()
+    operators: tuple[Operator, ...] = ()
     merging: TaskPlan | None = None
 
 
@@ -115,8 +117,8 @@ class _Compiler:
         of_read = {id(source.read): source.schema for source in self._inputs}
         self._schemas = Schemas(lambda read: of_read[id(read)])
         sinks = [SinkStep(self._schemas.known(write), write.sink.batch_size) for write in writes]
-        windows = [SinkStep(self._schemas.known(node.input), None) for node in self._stages.aggregates]
-        self._sinks = (*sinks, *windows)
+        intakes = [intake for step in self._stages.keyed for intake in step.intakes]
+        self._sinks = (*sinks, *(SinkStep(self._schemas.known(intake.inputs[0]), None) for intake in intakes))
 
     def arrow_native(self) -> CompiledPlan:
         """Compile for the Arrow-native path: the tasks read the splits and run all steps."""
@@ -129,7 +131,7 @@ class _Compiler:
         for other in others:
             first = first.union(other)
         tasks = TaskPlan(tuple(reader.split_reader() for reader in readers), trees, self._sinks)
-        return self._with_windows(CompiledPlan(first, tasks, readers, stateful=False))
+        return self._with_second_stage(CompiledPlan(first, tasks, readers, stateful=False))
 
     def general(self) -> CompiledPlan:
         """Compile for the general path: Spark runs the steps up to the last wide one, the tasks run the rest."""
@@ -142,19 +144,26 @@ class _Compiler:
         has_frames = any(isinstance(source.opened, DataFrame) for source in self._inputs)
         stateful = bool(graph.stateful(self._writes, self._path)) or has_frames
         readers = tuple(reader for source in self._inputs for reader in source.streams)
-        return self._with_windows(CompiledPlan(frame, TaskPlan((), trees, self._sinks), readers, stateful))
+        return self._with_second_stage(CompiledPlan(frame, TaskPlan((), trees, self._sinks), readers, stateful))
 
-    def _with_windows(self, plan: CompiledPlan) -> CompiledPlan:
+    def _with_second_stage(self, plan: CompiledPlan) -> CompiledPlan:
         """Add the second stage, if there is one."""
-        aggregates = self._stages.aggregates
-        if not aggregates:
+        keyed = self._stages.keyed
+        if not keyed:
             return plan
-        windows = tuple(Aggregator(node, self._schemas.known(node.input)) for node in aggregates)
+        operators = tuple(map(self._operator, keyed))
         trees = tuple(
-            grow(node, writes, self._schemas, dictionaries=False)
-            for node, writes in zip(aggregates, self._stages.writes, strict=True)
+            grow(step, writes, self._schemas, dictionaries=False)
+            for step, writes in zip(keyed, self._stages.writes, strict=True)
         )
-        return replace(plan, windows=windows, merging=TaskPlan(tuple(map(Merger, windows)), trees, self._sinks))
+        return replace(plan, operators=operators, merging=TaskPlan(tuple(map(Merger, operators)), trees, self._sinks))
+
+    def _operator(self, step: nodes.Keyed) -> Operator:
+        schemas = [self._schemas.known(intake.inputs[0]) for intake in step.intakes]
+        if isinstance(step, nodes.JoinStreams):
+            return StreamJoiner(step, *schemas)
+        assert isinstance(step, nodes.Aggregate)
+        return Aggregator(step, *schemas)
 
     def _take_dictionaries(self, read: nodes.Read) -> bool:
         """Return True if columns may stay dictionary-encoded: all that gets rows of the source accepts that."""

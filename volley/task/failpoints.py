@@ -44,8 +44,8 @@ which pass ``before-commit`` and ``after-commit``, too, and first; ``before-chec
 commit log. An epoch that is committed already passes ``in-recovery`` instead of all but the first."""
 
 WINDOW_POINTS = ("after-partials", "after-merge", "after-state")
-"""The driver's failpoints between ``before-files`` and ``after-files`` in a job with windows: the tasks that read have
-reduced their rows; those that merge have written the state; the state is durable."""
+"""The driver's failpoints between ``before-files`` and ``after-files`` in a job with windows or joins of streams: the
+tasks that read have made states of their rows; those that merge have written the state; the state is durable."""
 
 TASK_POINTS = ("in-task", "after-task")
 """The executors' failpoints: a task has written rows, has closed its files. Only its first attempt is killed."""

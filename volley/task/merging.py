@@ -1,19 +1,36 @@
-"""The second stage of windows: a task merges the states of some buckets, and reads the windows that come out."""
+"""The second stage of a keyed step: a task merges the states of some buckets, and reads the rows that come out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from volley.arrow.aggregator import Aggregator
+from volley.arrow.batches import one_batch
+from volley.arrow.operators import Operator
 from volley.bad_rows import BadRow, PositionedBatch, numbered
 from volley.source import SplitReader
 from volley.task.partials import PartialFile
 from volley.task.state_files import StateFile, new_file, open_file
 
-__all__ = ["MergeSplit", "Merger"]
+__all__ = ["MergeInput", "MergeSplit", "Merger"]
+
+
+@dataclass(frozen=True)
+class MergeInput:
+    """What a task of the second stage merges of one input.
+
+    Args:
+        partials: The states of the epoch's rows, in the order of the splits.
+        states: The states before the epoch.
+        target: The URL of the file for the states after it.
+    """
+
+    partials: tuple[PartialFile, ...]
+    states: tuple[StateFile, ...]
+    target: str
 
 
 @dataclass(frozen=True)
@@ -23,54 +40,56 @@ class MergeSplit:
     Args:
         first: Its first bucket.
         buckets: The number of its buckets.
-        partials: The states of the epoch's rows, in the order of the splits.
-        states: The states before the epoch.
-        target: The URL of the file for the states after it.
+        inputs: The states of each input.
         before: The watermark at the epoch's start, in microseconds since 1970.
         watermark: The watermark at its end.
     """
 
     first: int
     buckets: int
-    partials: tuple[PartialFile, ...]
-    states: tuple[StateFile, ...]
-    target: str
+    inputs: tuple[MergeInput, ...]
     before: int
     watermark: int
 
 
 @dataclass(frozen=True)
 class Merger(SplitReader):
-    """Merges states, and reads the windows that come out of them; writes the states that are left.
+    """Merges states, and reads the rows that come out of them; writes the states that are left.
 
     States after an epoch are a function of those before and of the epoch's rows: to write them again is harmless.
 
     Args:
-        aggregator: The compiled aggregate.
+        operator: The compiled step.
     """
 
-    aggregator: Aggregator
+    operator: Operator
 
     def read(self, split: MergeSplit) -> Iterator[pa.RecordBatch]:
-        grouping, updates = self.aggregator.grouping, self.aggregator.windowing.emit == "updates"
-        partials, states = _Partials(split.partials), _States(split.states)
-        with new_file(split.target, self.aggregator.states) as file:
+        old = [_States(each.states) for each in split.inputs]
+        new = [_Partials(each.partials) for each in split.inputs]
+        with ExitStack() as stack:
+            files = [
+                stack.enter_context(new_file(each.target, schema))
+                for each, schema in zip(split.inputs, self.operator.states, strict=True)
+            ]
             for bucket in range(split.first, split.first + split.buckets):
-                old = self._table(states.batches(bucket))
-                new = self._table(partials.batches(bucket))
-                closing = self.aggregator.windows.close(old, new, grouping, split.before, split.watermark, updates)
-                rest = closing.open.select(self.aggregator.states.names).cast(self.aggregator.states)
-                file.write_batch(_one_batch(rest))
-                for table in (closing.absorbed, closing.windows):
-                    if table is not None and table.num_rows:
-                        yield self.aggregator.rows(table)
+                merged = self.operator.merge(
+                    self._tables(old, bucket), self._tables(new, bucket), split.before, split.watermark
+                )
+                for file, states in zip(files, merged.states, strict=True):
+                    file.write_batch(one_batch(states))
+                yield from merged.rows
 
     def read_tolerant(self, split: MergeSplit) -> Iterator[PositionedBatch | BadRow]:
         last = split.first + split.buckets - 1
-        return numbered(self.read(split), f"windows of buckets {split.first} to {last}")
+        return numbered(self.read(split), f"{self.operator.folder} of buckets {split.first} to {last}")
 
-    def _table(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
-        return pa.Table.from_batches(batches, self.aggregator.states)
+    def _tables(self, files: Sequence[_States | _Partials], bucket: int) -> list[pa.Table]:
+        """Return the states of a bucket, one table for each input; of columns that are not needed any more, none."""
+        return [
+            pa.Table.from_batches([batch.select(schema.names) for batch in each.batches(bucket)], schema)
+            for each, schema in zip(files, self.operator.states, strict=True)
+        ]
 
 
 class _Partials:
@@ -92,8 +111,3 @@ class _States:
     def batches(self, bucket: int) -> list[pa.RecordBatch]:
         places = ((file, state.batch_of(bucket)) for state, file in self._files)
         return [file.get_batch(place) for file, place in places if place is not None]
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)

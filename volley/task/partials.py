@@ -1,4 +1,4 @@
-"""The first stage of windows: tasks reduce the rows that they read to states, in files divided by key."""
+"""The first stage of a keyed step: tasks turn the rows that they read into states, in files divided by key."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.aggregator import Aggregator
 from volley.arrow.hashes import buckets_of
+from volley.arrow.operators import Operator
 from volley.epoch import WriteResult
 from volley.errors import SourceError
 from volley.sink import TaskWriter, Writer
@@ -22,18 +22,19 @@ __all__ = ["Limits", "Misfits", "Partial", "PartialFile", "PartialWriter"]
 
 _ROWS_AT_ONCE = 1 << 18
 _STATES_AT_ONCE = 1 << 20
+_BYTES_AT_ONCE = 128 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_HINT = "a longer lateness= keeps windows open for such rows"
+_HINT = "a longer lateness= waits for such rows"
 # A chunk with more states than this share of its rows is not worth reducing: the second stage does it once.
 _WORTHWHILE = 0.5
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Which rows are in no window.
+    """Which rows are left out.
 
     Args:
-        watermark: Rows whose last window ends here or before are late.
+        watermark: Rows are late whose end, as the operator says, is here or before.
         ahead: Rows after this time are too far ahead; None = no limit. Both in microseconds since 1970.
     """
 
@@ -43,7 +44,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Misfits:
-    """How many rows were in no window: late ones, ones too far ahead of the clock, and ones without a time."""
+    """How many rows were left out: late ones, ones too far ahead of the clock, and ones without a time."""
 
     late: int = 0
     ahead: int = 0
@@ -68,12 +69,12 @@ class PartialFile:
 
 @dataclass(frozen=True)
 class Partial:
-    """What a task knows of windows after its rows.
+    """What a task knows of an input after its rows.
 
     Args:
         files: Its states.
-        latest: The latest event time of rows that are in a window; None without any.
-        misfits: How many rows are in none.
+        latest: The latest event time of rows that are not left out; None without any.
+        misfits: How many rows are left out.
     """
 
     files: tuple[PartialFile, ...]
@@ -83,17 +84,28 @@ class Partial:
 
 @dataclass(frozen=True)
 class PartialWriter(Writer):
-    """Opens the partial aggregation of an epoch's tasks; pickled to the executors.
+    """Opens what turns rows into states in an epoch's tasks; pickled to the executors.
 
     Args:
-        aggregator: The compiled aggregate.
+        operator: The compiled step.
+        input: The number of the input whose rows it gets.
         folder: The URL of the folder for the files.
-        limits: Which rows are in no window.
+        limits: Which rows are left out.
     """
 
-    aggregator: Aggregator
+    operator: Operator
+    input: int
     folder: str
     limits: Limits
+
+    @property
+    def states(self) -> pa.Schema:
+        """The schema of the states."""
+        return self.operator.states[self.input]
+
+    def times_of(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the event times of rows in microseconds, with nulls."""
+        return batch.column(self.operator.time_column(self.input)).cast(pa.int64())
 
     def open(self, task: int) -> TaskWriter:
         return _Partials(self)
@@ -111,9 +123,9 @@ class _Partials(TaskWriter):
     _misfits: Misfits = Misfits()
 
     def check(self, batch: pa.RecordBatch) -> None:
-        if self.writer.aggregator.windowing.late != "dead_letter":
+        if self.writer.operator.timing.late != "dead_letter":
             return
-        misfits = self._misfits_of(self.writer.aggregator.times_of(batch))
+        misfits = self._misfits_of(self.writer.times_of(batch))
         if misfits is None:
             return
         if batch.num_rows == 1:
@@ -122,7 +134,7 @@ class _Partials(TaskWriter):
         raise SourceError(self._reason(batch, misfits), hint=_HINT)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        times = self.writer.aggregator.times_of(batch)
+        times = self.writer.times_of(batch)
         if (misfits := self._misfits_of(times)) is not None:
             self._misfits += misfits.counts
             batch, times = batch.filter(misfits.others), times.filter(misfits.others)
@@ -130,7 +142,7 @@ class _Partials(TaskWriter):
             return
         latest = pc.max(times).as_py()
         self._latest = latest if self._latest is None else max(self._latest, latest)
-        self._chunk.append(self.writer.aggregator.lifted(batch, times))
+        self._chunk.append(self.writer.operator.lifted(self.writer.input, batch, times))
         self._rows += batch.num_rows
         if self._rows >= _ROWS_AT_ONCE:
             self._reduce()
@@ -138,7 +150,7 @@ class _Partials(TaskWriter):
     def close(self) -> WriteResult:
         self._reduce()
         if self._reduces and len(self._states) > 1:
-            self._states = [self.writer.aggregator.merged(pa.concat_tables(self._states))]
+            self._states = [self._reduced(pa.concat_tables(self._states))]
         self._write_states()
         return WriteResult(committables=(Partial(tuple(self._files), self._latest, self._misfits),))
 
@@ -148,66 +160,71 @@ class _Partials(TaskWriter):
             return
         states = pa.concat_tables(self._chunk)
         if self._reduces:
-            states = self.writer.aggregator.merged(states)
+            states = self._reduced(states)
             self._reduces = states.num_rows <= _WORTHWHILE * self._rows
         self._states.append(states)
         self._chunk, self._rows = [], 0
-        if sum(table.num_rows for table in self._states) >= _STATES_AT_ONCE:
+        rows, size = (sum(getattr(table, part) for table in self._states) for part in ("num_rows", "nbytes"))
+        if rows >= _STATES_AT_ONCE or size >= _BYTES_AT_ONCE:
             self._write_states()
+
+    def _reduced(self, states: pa.Table) -> pa.Table:
+        return self.writer.operator.reduced(self.writer.input, states)
 
     def _write_states(self) -> None:
         """Write the states so far to a file of their own, divided by bucket."""
-        if not self._states:
+        states, self._states = pa.concat_tables(self._states or [self.writer.states.empty_table()]), []
+        if not states.num_rows:
             return
-        states, self._states = pa.concat_tables(self._states).combine_chunks(), []
-        aggregator = self.writer.aggregator
-        keys = [states[name].combine_chunks() for name in aggregator.grouping.keys]
-        buckets = buckets_of(keys, aggregator.windowing.buckets, states.num_rows)
+        states = states.combine_chunks()
+        operator = self.writer.operator
+        keys = operator.keys(self.writer.input, states)
+        buckets = buckets_of(keys, operator.timing.buckets, states.num_rows)
         order = np.argsort(buckets, kind="stable")
         states, buckets = states.take(pa.array(order)).combine_chunks(), buckets[order]
         present, starts = np.unique(buckets, return_index=True)
         url = f"{self.writer.folder}/{uuid.uuid4().hex}.arrow"
-        with new_file(url, aggregator.states, durable=False) as file:
+        with new_file(url, self.writer.states, durable=False) as file:
             for start, end in zip(starts, [*starts[1:], len(buckets)], strict=True):
                 (batch,) = states.slice(start, end - start).to_batches()
                 file.write_batch(batch)
         self._files.append(PartialFile(url, tuple(present.tolist())))
 
     def _misfits_of(self, times: pa.Array) -> _MisfitRows | None:
-        """Return which rows are in no window; None if all are in one."""
-        ends, limits, windows = pc.min_max(times), self.writer.limits, self.writer.aggregator.windows
-        earliest, latest = ends["min"].as_py(), ends["max"].as_py()
+        """Return which rows are left out; None if none is."""
+        limits, ends = self.writer.limits, self.writer.operator.ends
+        earliest, latest = (pc.min_max(times)[name].as_py() for name in ("min", "max"))
         if earliest is None:
             return _MisfitRows.of(times, np.zeros(len(times), bool), np.zeros(len(times), bool))
-        is_late = bool(windows.ends(np.array([earliest]))[0] <= limits.watermark)
+        is_late = bool(ends(np.array([earliest]))[0] <= limits.watermark)
         is_ahead = limits.ahead is not None and latest > limits.ahead
         if not (is_late or is_ahead or times.null_count):
             return None
         # A null counts as the earliest time that is not late, and not ahead.
         known = pc.fill_null(times, latest).to_numpy(zero_copy_only=False)
         ahead = known > limits.ahead if limits.ahead is not None else np.zeros(len(known), bool)
-        return _MisfitRows.of(times, windows.ends(known) <= limits.watermark, ahead)
+        return _MisfitRows.of(times, ends(known) <= limits.watermark, ahead)
 
     def _reason(self, batch: pa.RecordBatch, misfits: _MisfitRows) -> str:
-        name = self.writer.aggregator.windowing.on
+        operator, name = self.writer.operator, self.writer.operator.time_column(self.writer.input)
+        untimed, late = operator.faults
         if misfits.counts.untimed:
-            return f"it has no time in {name!r}, so it is in no window"
-        (time,) = self.writer.aggregator.times_of(batch).slice(0, 1).to_pylist()
+            return f"it has no time in {name!r}, so {untimed}"
+        (time,) = self.writer.times_of(batch).slice(0, 1).to_pylist()
         at = _EPOCH + timedelta(microseconds=time)
         if misfits.counts.late:
             watermark = _EPOCH + timedelta(microseconds=self.writer.limits.watermark)
-            return f"it is late: its windows are closed ({name} is {at}, the watermark was {watermark})"
-        ahead = self.writer.aggregator.windowing.max_ahead
-        return f"its time is more than {ahead} ahead of the clock ({name} is {at})"
+            return f"it is late: {late} ({name} is {at}, the watermark was {watermark})"
+        return f"its time is more than {operator.timing.max_ahead} ahead of the clock ({name} is {at})"
 
 
 @dataclass(frozen=True)
 class _MisfitRows:
-    """Which rows of a batch are in no window.
+    """Which rows of a batch are left out.
 
     Args:
         counts: How many, by reason.
-        others: A mask of the rows that are in one.
+        others: A mask of the other rows.
     """
 
     counts: Misfits

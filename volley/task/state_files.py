@@ -1,4 +1,4 @@
-"""Arrow files of a job's window state on any fsspec storage: written whole or not at all, checked when read."""
+"""Arrow files of a job's state by key on any fsspec storage: written whole or not at all, checked when read."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def new_file(url: str, schema: pa.Schema, durable: bool = True) -> Iterator[pa.R
             files.rm(hidden)
         if isinstance(error, OSError):
             raise StorageError(
-                f"window state {path} can't be written: {error}",
+                f"state {path} can't be written: {error}",
                 hint="make room there, or check that it can be written, and start the job again: nothing is lost",
             ) from error
         raise
@@ -98,6 +98,6 @@ def open_file(url: str, size: int | None = None) -> pa.RecordBatchFileReader:
 
 def _damaged(path: str, fault: str) -> StorageError:
     return StorageError(
-        f"window state {path} {fault}",
+        f"state {path} {fault}",
         hint="restore the checkpoint from a backup, or start over: fresh=True reads the sources from the beginning",
     )

@@ -1,4 +1,4 @@
-"""The second stage of an epoch, in a job with windows: merges what the tasks that read have reduced."""
+"""The second stage of an epoch, in a job with keyed steps: merges the states that the tasks which read have made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from volley.engine.windows import Merge, WindowState
+from volley.engine.state import KeyedState, Merge
 from volley.epoch import WriteResult
 from volley.metrics import Metrics
 from volley.sink import Writer
@@ -21,48 +21,54 @@ from volley.task.task import InputSplit, Task, TaskPlan
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RunEnd", "WindowStage"]
+__all__ = ["RunEnd", "SecondStage"]
 
 _log = logging.getLogger(__name__)
 
 _Results = list[tuple[WriteResult, ...]]
-"""Per task, a result for each sink, then for each windowed aggregate, then for each dead letter."""
+"""Per task, a result for each sink, then for each input of each keyed step, then for each dead letter."""
 
 
 @dataclass(frozen=True)
-class WindowStage:
+class SecondStage:
     """Runs the second stage of a job's epochs.
 
     Args:
         job: The job's name.
-        states: The state of each windowed aggregate.
+        states: The state of each keyed step.
         plan: What the tasks of the second stage do.
         sinks: The number of the job's sinks.
-        metrics: Per aggregate, the counters of the first sink behind it.
+        metrics: Per keyed step, the counters of the first sink behind it.
     """
 
     job: str
-    states: tuple[WindowState, ...]
+    states: tuple[KeyedState, ...]
     plan: TaskPlan
     sinks: int
     metrics: tuple[Metrics, ...]
     _merges: dict[int, Merge] = field(default_factory=dict, compare=False)
 
+    @property
+    def behind(self) -> list[tuple[int, ...]]:
+        """For each input of each keyed step, the sinks behind the step."""
+        pairs = zip(self.states, self.plan.trees, strict=True)
+        return [tree.sinks for state, tree in pairs for _ in range(state.inputs)]
+
     def first(self, task: Task, due: Sequence[bool]) -> Task:
-        """Return the first stage of an epoch: a task that also reduces rows for the windows of due sinks.
+        """Return the first stage of an epoch: a task that also makes states of rows for the steps before due sinks.
 
         Args:
             task: The task with a writer for each sink.
             due: Per sink, whether it lacks the epoch.
         """
-        partials = [
-            state.writer(task.epoch) if any(due[sink] for sink in tree.sinks) else None
-            for state, tree in zip(self.states, self.plan.trees, strict=True)
-        ]
+        partials: list[Writer | None] = []
+        for state, tree in zip(self.states, self.plan.trees, strict=True):
+            is_due = any(due[sink] for sink in tree.sinks)
+            partials += state.writers(task.epoch) if is_due else [None] * state.inputs
         return replace(task, writers=(*_reached(task.plan, task.writers), *partials))
 
     def second(self, spark: SparkSession, task: Task, results: _Results, sources: Sequence[int] | None) -> _Results:
-        """Run the second stage; return the results of both without those of the aggregates.
+        """Run the second stage; return the results of both without those of the keyed steps.
 
         Args:
             spark: The session.
@@ -71,36 +77,34 @@ class WindowStage:
             sources: The number of the source of each task's rows; None = rows of all sources are mixed.
         """
         merges: dict[int, Merge] = {}
+        numbers, end = sources or [0] * len(results), self.sinks
         for number, state in enumerate(self.states):
-            partials = [result[self.sinks + number].committables for result in results]
+            begin, end = end, end + state.inputs
+            partials = [[each for part in result[begin:end] for each in part.committables] for result in results]
             if any(partials) or not results:
-                numbers = sources or [0] * len(results)
-                merges[number] = state.merge(
-                    task.epoch, [(source, partial) for source, (partial,) in zip(numbers, partials, strict=True)]
-                )
+                merges[number] = state.merge(task.epoch, list(zip(numbers, partials, strict=True)))
         if merges:
             reach("after-partials", task.epoch)
             splits = [InputSplit(number, split) for number, merge in merges.items() for split in merge.splits]
-            writers = (*_reached(self.plan, task.writers), *(None for _ in self.states))
+            writers = (*_reached(self.plan, task.writers), *[None] * (end - self.sinks))
             results = results + run_splits(
                 spark, replace(task, plan=self.plan, writers=writers, first=len(results)), splits
             )
             for number, merge in merges.items():
                 self.states[number].finish(merge)
         self._merges.update(merges)
-        return [(*result[: self.sinks], *result[self.sinks + len(self.states) :]) for result in results]
+        return [(*result[: self.sinks], *result[end:]) for result in results]
 
     def record(self) -> None:
-        """Count the rows that were in no window, and the watermarks, of an epoch that is committed."""
+        """Count the rows that were left out, and the watermarks, of an epoch that is committed."""
         for number, merge in self._merges.items():
             misfits = merge.misfits
             self.metrics[number].record_misfits(misfits.late, misfits.ahead, misfits.untimed)
             self.metrics[number].record_watermark(merge.watermark)
             if misfits.late or misfits.ahead or misfits.untimed:
                 _log.warning(
-                    "%s: rows of epoch %d that are in no window: %s late, %s too far ahead of the clock, %s without a "
-                    "time",
-                    *(self.job, merge.epoch),
+                    "%s: epoch %d leaves rows out of %s: %s late, %s too far ahead of the clock, %s without a time",
+                    *(self.job, merge.epoch, self.states[number].operator.folder),
                     *(f"{rows:,}" for rows in (misfits.late, misfits.ahead, misfits.untimed)),
                 )
         self._merges.clear()

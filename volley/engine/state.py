@@ -1,9 +1,10 @@
-"""The state of a job's windows on the driver: what each epoch starts from, its watermarks, its files.
+"""The state of a job's keyed steps on the driver: what each epoch starts from, its watermarks, its files.
 
 Below the checkpoint, ``volley/windows-<n>/<epoch>/`` has the state after an epoch: ``plan.json``, written before its
 tasks start, ``partials/``, written by the tasks that read, a file ``state-<first bucket>.arrow`` of each task that
-merged, and ``done.json``, written before the epoch's commits. The state after an epoch is a function of the one before,
-of the plan and of the epoch's rows: an epoch that is run again writes the same files. The last epochs' are kept.
+merged (and ``state-<first bucket>-1.arrow`` for a second input), and ``done.json``, written before the epoch's commits.
+The state after an epoch is a function of the one before, of the plan and of the epoch's rows: an epoch that is run
+again writes the same files. The last epochs' are kept.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from typing import Any
 
 import numpy as np
 
-from volley.arrow.aggregator import Aggregator
+from volley.arrow.operators import Operator
 from volley.arrow.windows import microseconds
 from volley.errors import PlanError, StorageError
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
 from volley.storage.remembered import read_or_create
 from volley.task.failpoints import reach
-from volley.task.merging import MergeSplit
+from volley.task.merging import MergeInput, MergeSplit
 from volley.task.partials import Limits, Misfits, Partial, PartialWriter
 from volley.task.state_files import StateFile
 
-__all__ = ["Merge", "WindowState"]
+__all__ = ["Clocked", "KeyedState", "Merge"]
 
 _log = logging.getLogger(__name__)
 
@@ -55,13 +56,17 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Clock:
-    """How far the rows of one source have come.
+    """How far the rows that an input gets of one source have come.
 
     Args:
+        input: The number of the input.
+        source: The number of the source.
         latest: The latest event time; None = no row yet. In microseconds since 1970.
         moved: When that was last known to change, by the computer's clock.
     """
 
+    input: int
+    source: int
     latest: int | None
     moved: int
 
@@ -72,15 +77,15 @@ class _Done:
 
     Args:
         watermark: The watermark, in microseconds since 1970.
-        clocks: The clock of each source.
-        files: The files with the states.
-        columns: The names and types of the states' columns.
+        clocks: The clock of each source of each input.
+        files: For each input, the files with its states.
+        columns: For each input, the names and types of its states' columns.
     """
 
     watermark: int
     clocks: tuple[_Clock, ...]
-    files: tuple[StateFile, ...]
-    columns: tuple[str, ...]
+    files: tuple[tuple[StateFile, ...], ...]
+    columns: tuple[tuple[str, ...], ...]
 
     @classmethod
     def parse(cls, data: bytes, folder: str) -> _Done:
@@ -91,15 +96,18 @@ class _Done:
         """
         values = json.loads(data)
         try:
-            files = [StateFile(**{**file, "url": f"{folder}/{file['url']}"}) for file in values["files"]]
-            clocks = [_Clock(**clock) for clock in values["clocks"]]
-            return cls(values["watermark"], tuple(clocks), tuple(files), tuple(values["columns"]))
+            files = (
+                tuple(StateFile(**{**file, "url": f"{folder}/{file['url']}"}) for file in of_input)
+                for of_input in values["files"]
+            )
+            clocks = (_Clock(**clock) for clock in values["clocks"])
+            return cls(values["watermark"], tuple(clocks), tuple(files), tuple(map(tuple, values["columns"])))
         except (KeyError, TypeError) as error:
             raise ValueError(f"it lacks an entry: {error}") from error
 
     def to_bytes(self) -> bytes:
         """Return the bytes of a ``done.json``; files are named relative to it, as checkpoints can be moved."""
-        files = [{**asdict(file), "url": file.url.rpartition("/")[2]} for file in self.files]
+        files = [[{**asdict(file), "url": file.url.rpartition("/")[2]} for file in each] for each in self.files]
         return json.dumps({**asdict(self), "files": files}).encode()
 
 
@@ -110,7 +118,7 @@ class Merge:
     Args:
         epoch: The epoch's number.
         splits: What its tasks merge.
-        misfits: How many rows of the epoch are in no window.
+        misfits: How many rows of the epoch are left out.
         done: The state after the epoch; the files have no size yet.
     """
 
@@ -127,22 +135,26 @@ class Merge:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.done.watermark)
 
 
+Clocked = Sequence[tuple[int, int]]
+"""The inputs of a step and their sources that have a clock each, as pairs of numbers."""
+
+
 @dataclass
-class WindowState:
-    """The state of one windowed aggregate.
+class KeyedState:
+    """The state of one keyed step.
 
     Args:
-        aggregator: The compiled aggregate.
+        operator: The compiled step.
         url: The URL of the folder for its state.
-        sources: The number of sources that have a clock each.
+        clocked: Its inputs and their sources.
         tasks: The number of tasks of the second stage.
         ends: Returns True if the sources end with an epoch.
         now: Returns the time of the computer's clock, in seconds since 1970.
     """
 
-    aggregator: Aggregator
+    operator: Operator
     url: str
-    sources: int
+    clocked: Clocked
     tasks: int
     ends: Callable[[int], bool]
     now: Callable[[], float] = time.time
@@ -151,40 +163,61 @@ class WindowState:
     def __post_init__(self) -> None:
         self._files, self._root = filesystem(self.url, {})
 
-    def writer(self, epoch: int) -> PartialWriter:
-        """Return what reduces an epoch's rows in the tasks that read them.
+    def writers(self, epoch: int) -> list[PartialWriter]:
+        """Return for each input what takes an epoch's rows in the tasks that read them.
 
         Raises:
             StorageError: If the state before the epoch is missing or damaged.
             PlanError: If its columns have other types.
         """
-        before, plan, windowing = self._before(epoch), self._plan(epoch), self.aggregator.windowing
-        ahead = None if windowing.max_ahead is None else plan.now + microseconds(windowing.max_ahead)
-        return PartialWriter(self.aggregator, f"{self._folder(epoch)}/partials", Limits(before.watermark, ahead))
+        before, plan, max_ahead = self._before(epoch), self._plan(epoch), self.operator.timing.max_ahead
+        limits = Limits(before.watermark, None if max_ahead is None else plan.now + microseconds(max_ahead))
+        folder = f"{self._folder(epoch)}/partials"
+        return [PartialWriter(self.operator, number, folder, limits) for number in range(self.inputs)]
 
-    def merge(self, epoch: int, partials: Sequence[tuple[int, Partial]]) -> Merge:
+    @property
+    def inputs(self) -> int:
+        """The number of the step's inputs."""
+        return len(self.operator.states)
+
+    def merge(self, epoch: int, partials: Sequence[tuple[int, Sequence[Partial]]]) -> Merge:
         """Return the second stage of an epoch.
 
         Args:
             epoch: The epoch's number.
-            partials: What the tasks of the first stage know, in the order of the splits, each with the number of its
-                source.
+            partials: What the tasks of the first stage know of each input, in the order of the splits, each with the
+                number of its source.
         """
-        before, plan, folder = self._before(epoch), self._plan(epoch), self._folder(epoch)
-        clocks = tuple(self._moved(number, clock, partials, plan.now) for number, clock in enumerate(before.clocks))
+        before, plan = self._before(epoch), self._plan(epoch)
+        clocks = tuple(_moved(clock, partials, plan.now) for clock in self._clocks(before, plan))
         watermark = self._watermark(before.watermark, clocks, plan)
-        files = tuple(file for _, partial in partials for file in partial.files)
-        bounds = np.linspace(0, self.aggregator.windowing.buckets, self._merging_tasks + 1).astype(int).tolist()
+        bounds = np.linspace(0, self.operator.timing.buckets, self._merging_tasks + 1).astype(int).tolist()
         splits = tuple(
             MergeSplit(
-                first, end - first, files, _of(before.files, first, end), f"{folder}/state-{first}.arrow",
-                before.watermark, watermark,
+                first, end - first, self._merged(epoch, partials, before, first, end), before.watermark, watermark
             )
             for first, end in pairwise(bounds)
-        )  # fmt: skip
-        misfits = reduce(Misfits.__add__, (partial.misfits for _, partial in partials), Misfits())
-        states = tuple(StateFile(split.target, split.first, split.buckets, 0) for split in splits)
-        return Merge(epoch, splits, misfits, _Done(watermark, clocks, states, self._columns))
+        )
+        misfits = (partial.misfits for _, of_inputs in partials for partial in of_inputs)
+        states = tuple(
+            tuple(StateFile(split.inputs[number].target, split.first, split.buckets, 0) for split in splits)
+            for number in range(self.inputs)
+        )
+        done = _Done(watermark, clocks, states, self._columns)
+        return Merge(epoch, splits, reduce(Misfits.__add__, misfits, Misfits()), done)
+
+    def _merged(
+        self, epoch: int, partials: Sequence[tuple[int, Sequence[Partial]]], before: _Done, first: int, end: int
+    ) -> tuple[MergeInput, ...]:
+        """Return what is merged of each input in the buckets from one to another."""
+        return tuple(
+            MergeInput(
+                tuple(file for _, of_inputs in partials for file in of_inputs[number].files),
+                _of(before.files[number], first, end) if before.files else (),
+                f"{self._folder(epoch)}/state-{first}{f'-{number}' if number else ''}.arrow",
+            )
+            for number in range(self.inputs)
+        )
 
     def finish(self, merge: Merge) -> None:
         """Make the state after an epoch durable, and delete what no later epoch needs. Before the epoch's commits.
@@ -194,29 +227,31 @@ class WindowState:
         """
         reach("after-merge", merge.epoch)
         try:
-            sized = [replace(file, size=self._files.size(self._path(file.url))) for file in merge.done.files]
-            done = replace(merge.done, files=tuple(sized))
+            done = replace(merge.done, files=tuple(tuple(map(self._sized, files)) for files in merge.done.files))
             write_durably(self._files, self._path(f"{self._folder(merge.epoch)}/done.json"), done.to_bytes())
         except OSError as error:
             raise StorageError(
-                f"window state {self.url} can't be written: {error}", hint="check that the checkpoint can be written"
+                f"state {self.url} can't be written: {error}", hint="check that the checkpoint can be written"
             ) from error
         reach("after-state", merge.epoch)
         self._known = merge.epoch, done
         self._clean(merge.epoch)
 
-    @property
-    def _merging_tasks(self) -> int:
-        return min(self.tasks, self.aggregator.windowing.buckets)
+    def _sized(self, file: StateFile) -> StateFile:
+        return replace(file, size=self._files.size(self._path(file.url)))
 
     @property
-    def _columns(self) -> tuple[str, ...]:
-        return tuple(f"{field.name} {field.type}" for field in self.aggregator.states)
+    def _merging_tasks(self) -> int:
+        return min(self.tasks, self.operator.timing.buckets)
+
+    @property
+    def _columns(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(f"{field.name} {field.type}" for field in schema) for schema in self.operator.states)
 
     def _before(self, epoch: int) -> _Done:
         """Return the state before an epoch."""
         if epoch == 0:
-            return _Done(_BEFORE_ALL, (_Clock(None, self._plan(0).now),) * self.sources, (), self._columns)
+            return _Done(_BEFORE_ALL, (), (), self._columns)
         if self._known is None or self._known[0] != epoch - 1:
             self._known = epoch - 1, self._read(epoch - 1)
         return self._known[1]
@@ -229,16 +264,17 @@ class WindowState:
         except (FileNotFoundError, ValueError) as error:
             fault = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {error}"
             raise StorageError(
-                f"window state {path} {fault}",
+                f"state {path} {fault}",
                 hint="restore the checkpoint from a backup, or start over: fresh=True reads the sources from the "
                 "beginning",
             ) from error
-        if done.columns != self._columns:
-            raise PlanError(
-                f"the types behind {self.aggregator.node.label()} have changed since epoch {epoch}: its state has "
-                f"{', '.join(done.columns)}, now it would have {', '.join(self._columns)}",
-                hint="cast the columns to the types they had, or start over with fresh=True",
-            )
+        for kept, needed in zip(done.columns, self._columns, strict=True):
+            if missing := [column for column in needed if column not in kept]:
+                raise PlanError(
+                    f"the types behind {self.operator.node.label()} have changed since epoch {epoch}: its state has "
+                    f"{', '.join(kept)}, and not {', '.join(missing)}",
+                    hint="give the step the columns that it had, of the types they had, or start over with fresh=True",
+                )
         return done
 
     def _plan(self, epoch: int) -> _Plan:
@@ -251,26 +287,23 @@ class WindowState:
 
         return read_or_create(f"{self._folder(epoch)}/plan.json", make, parse)
 
-    @staticmethod
-    def _moved(number: int, clock: _Clock, partials: Sequence[tuple[int, Partial]], now: int) -> _Clock:
-        times = [partial.latest for source, partial in partials if source == number and partial.latest is not None]
-        if not times:
-            return clock
-        return _Clock(max([*times, *([] if clock.latest is None else [clock.latest])]), now)
+    def _clocks(self, before: _Done, plan: _Plan) -> list[_Clock]:
+        """Return the clocks at an epoch's start; a source that is new to an input has one without a row."""
+        known = {(clock.input, clock.source): clock for clock in before.clocks}
+        return [known.get(pair) or _Clock(*pair, None, plan.now) for pair in self.clocked]
 
     def _watermark(self, before: int, clocks: Sequence[_Clock], plan: _Plan) -> int:
         """Return the watermark after an epoch: it never goes back."""
-        windowing = self.aggregator.windowing
+        timing = self.operator.timing
         times = [clock.latest for clock in clocks if clock.latest is not None]
-        if plan.ends and windowing.emit == "final" and times:
-            # The end of the last window that has a row.
-            return max(before, int(self.aggregator.windows.ends(np.array([max(times)]))[0]))
-        idle = plan.now - microseconds(windowing.idle_after) if windowing.idle_after else None
+        if plan.ends and times and (closing := self.operator.closing(max(times))) is not None:
+            return max(before, closing)
+        idle = plan.now - microseconds(timing.idle_after) if timing.idle_after else None
         active = [clock for clock in clocks if idle is None or clock.moved > idle]
         if not active or any(clock.latest is None for clock in active):
             return before
         slowest = min(clock.latest for clock in active if clock.latest is not None)
-        return max(before, slowest - microseconds(windowing.lateness))
+        return max(before, slowest - microseconds(timing.lateness))
 
     def _clean(self, epoch: int) -> None:
         # What is left over does no harm.
@@ -287,6 +320,15 @@ class WindowState:
 
     def _path(self, url: str) -> str:
         return f"{self._root}{url.removeprefix(self.url)}"
+
+
+def _moved(clock: _Clock, partials: Sequence[tuple[int, Sequence[Partial]]], now: int) -> _Clock:
+    """Return a clock after the rows of an epoch."""
+    latest = [of_inputs[clock.input].latest for source, of_inputs in partials if source == clock.source]
+    times = [time for time in (clock.latest, *latest) if time is not None]
+    if not any(time is not None for time in latest):
+        return clock
+    return replace(clock, latest=max(times), moved=now)
 
 
 def _of(files: Sequence[StateFile], first: int, end: int) -> tuple[StateFile, ...]:

@@ -1,0 +1,37 @@
+"""The job whose joins of streams the recovery tests prove: both kinds of join, each into a table of its own."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job
+from volley.plan.joins import How
+
+__all__ = ["LATENESS", "WITHIN", "main"]
+
+LATENESS, WITHIN = timedelta(seconds=30), timedelta(seconds=45)
+
+
+def main(folder: Path, master: str = "local[2]", arrow_native: bool = True) -> Job:
+    """One run, over a file of each side in each epoch."""
+    environment = Environment(master, checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
+    ads, clicks = (
+        environment.from_source(FileSource(str(folder / name), format="parquet", max_files_per_epoch=1))
+        for name in ("ads", "clicks")
+    )
+
+    def sink(table: str) -> IcebergSink:
+        storage = IcebergStorage.Local(str(folder / "lake"))
+        return IcebergSink(IcebergSinkConfig(namespace=["db"], table=table, storage=storage))
+
+    kinds: tuple[How, ...] = ("inner", "left")
+    return environment.execute(
+        "joined-streams",
+        *(
+            ads.join(
+                clicks, {"user": "visitor"}, how, within=(timedelta(0), WITHIN), time=("at", "then"), lateness=LATENESS
+            ).to_sink(sink(how))
+            for how in kinds
+        ),
+    )

@@ -1,0 +1,97 @@
+"""What a step that keeps state by key has to say, once it is compiled: the tasks, the driver and the state are shared.
+
+A row of an input becomes a state, which has the row's event time or window, the key, and what is kept of the row. The
+tasks that read divide states by key into buckets; those that merge take the buckets' states before an epoch and those
+of its rows, and return what comes out and what is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from volley.plan.nodes import Keyed
+from volley.plan.windows import Timing
+
+__all__ = ["Merged", "Operator", "Times"]
+
+Times = npt.NDArray[np.int64]
+"""Event times in microseconds since 1970."""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What becomes of the states of a bucket at the end of an epoch.
+
+    Args:
+        rows: The rows that come out; may be read once, after the states are written.
+        states: For each input, the states to keep.
+    """
+
+    rows: Iterable[pa.RecordBatch]
+    states: tuple[pa.Table, ...]
+
+
+class Operator(Protocol):
+    """A step that keeps state by key, compiled for the rows of its inputs; picklable. Inputs are numbered from 0."""
+
+    @property
+    def node(self) -> Keyed:
+        """The step."""
+
+    @property
+    def timing(self) -> Timing:
+        """How it follows event time."""
+
+    @property
+    def output(self) -> pa.Schema:
+        """The schema of the rows that come out."""
+
+    @property
+    def states(self) -> tuple[pa.Schema, ...]:
+        """For each input, the schema of its states."""
+
+    @property
+    def folder(self) -> str:
+        """The beginning of the name of the folder for its state."""
+
+    @property
+    def faults(self) -> tuple[str, str]:
+        """Why a row is left out, as dead letters say it: what follows from having no time, and from being late."""
+
+    def time_column(self, input: int) -> str:
+        """Return the name of an input's event time."""
+
+    def ends(self, times: Times) -> Times:
+        """Return for rows with these event times the watermark with which each becomes late."""
+
+    def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Table:
+        """Return the states of rows that all have an event time."""
+
+    def reduced(self, input: int, states: pa.Table) -> pa.Table:
+        """Return fewer states that mean the same, or the same ones."""
+
+    def keys(self, input: int, states: pa.Table) -> list[pa.Array]:
+        """Return the keys of states: equal ones have equal bytes."""
+
+    def merge(self, old: Sequence[pa.Table], new: Sequence[pa.Table], before: int, watermark: int) -> Merged:
+        """Merge the states of an epoch's rows into those before; all are of one bucket.
+
+        Args:
+            old: For each input, the states that were kept.
+            new: For each input, the states of the epoch's rows, in the order of the rows.
+            before: The watermark at the epoch's start.
+            watermark: The watermark at its end.
+        """
+
+    def closing(self, latest: int) -> int | None:
+        """Return the watermark at the end of all sources; None = nothing waits for it.
+
+        Args:
+            latest: The latest event time.
+        """
