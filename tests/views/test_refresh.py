@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from volley import (
     SnapshotRolledBackError,
     TableReplacedError,
     VolleyError,
+    avg,
     col,
     count,
     count_distinct,
@@ -32,6 +34,8 @@ from volley import (
 )
 from volley.iceberg import (
     IcebergSinkConfig,
+    IcebergSource,
+    IcebergSourceConfig,
     IcebergTable,
     SnapshotManager,
     Upsert,
@@ -42,6 +46,14 @@ SCHEMA = pa.schema({"id": pa.int64(), "customer": pa.string(), "price": pa.int64
 PER_CUSTOMER = Query(
     lambda orders: orders.key_by("customer").aggregate(n=count(), total=sum_("price"), low=min_("price")),
     "select customer, count(*) n, sum(price)::bigint total, min(price) low from orders group by customer",
+)
+
+BY_CUSTOMER = Query(
+    lambda orders: orders.key_by("customer").aggregate(
+        n=count(), total=sum_("price"), mean=avg("price"), low=min_("price"), high=max_("weight")
+    ),
+    "select customer, count(*) n, sum(price)::bigint total, avg(price) mean, min(price) low, max(weight) high "
+    "from orders group by customer",
 )
 
 
@@ -132,6 +144,42 @@ def test_a_source_whose_snapshots_have_expired(orders: Known, view: Materialized
     done = checked(view, PER_CUSTOMER, {"orders": orders})
     assert done.mode == "full"
     assert "expired" in done.reason
+
+
+def test_an_expiry_keeps_what_the_next_refresh_needs(orders: Known) -> None:
+    """The tag follows the view; without it, as in the test above, the same expiry costs a full refresh."""
+    held = IcebergSource(IcebergSourceConfig(orders.files.ref).with_hold())
+    into = IcebergSinkConfig.from_table(orders.files.ref.beside("view"))
+    view = MaterializedView("view", PER_CUSTOMER.stream(Environment().from_source(held)), into, strict=True)
+    checked(view, PER_CUSTOMER, {"orders": orders})
+    manager = SnapshotManager(orders.files.ref)
+    for number in range(10, 14):
+        for change in range(2):
+            orders.change([order(10 * number + change, "ab"[change], number)], [number - 10])
+        manager.expire_snapshots(retain_last=1, older_than="2100-01-01")
+        orders.files.table.refresh()
+        # What the view has read before is gone.
+        assert len(manager.list_snapshots()) == 3
+        assert checked(view, PER_CUSTOMER, {"orders": orders}).mode == "incremental"
+        assert view.refresh().mode == "none"
+        orders.files.table.refresh()
+
+
+def test_fifty_refreshes_are_each_equal_to_the_recomputation(orders: Known, tmp_path: Path) -> None:
+    """Inserts, updates and deletes in turn, of rows that are in many files; extremes and whole groups go, too."""
+    dice = random.Random(50)
+    view = view_of(BY_CUSTOMER, {"orders": orders}, mode="incremental", strict=True)
+    checked(view, BY_CUSTOMER, {"orders": orders})
+    for number in range(50):
+        live = len(orders.rows)
+        removed = set(dice.sample(range(live), min(live, dice.choice([0, 1, 5, 12]))))
+        updated = [{**orders.rows[place], "price": dice.randrange(100)} for place in removed if dice.random() < 0.5]
+        added = [
+            order(100 * number + place, dice.choice("abcdefg"), dice.randrange(100), dice.randrange(8) / 4)
+            for place in range(dice.choice([0, 1, 10]))
+        ]
+        orders.change([*updated, *added], removed)
+        assert checked(view, BY_CUSTOMER, {"orders": orders}).mode in ("incremental", "none")
 
 
 def test_a_source_that_was_made_anew(orders: Known, view: MaterializedView, tmp_path: Path) -> None:

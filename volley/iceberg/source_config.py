@@ -279,10 +279,11 @@ class IcebergSourceConfig(FromDocuments):
         return replace(self, on_expired=on_expired)
 
     def with_hold(self, max_age: Duration | None = timedelta(days=7)) -> IcebergSourceConfig:
-        """Keep the snapshots that the job has not read yet from expiring; without it, an expiry may outrun the job.
+        """Keep the snapshots that a job or a view has not read yet from expiring; else an expiry may outrun it.
 
-        A tag of the table, ``volley-hold-…``, stands at the last snapshot that every sink of the job has; it is moved
-        at most once a minute. Volley's expiry keeps that snapshot and all later ones, other engines' keep that one.
+        A tag of the table, ``volley-hold-…``, stands at the last snapshot that every sink of the job has, and is moved
+        at most once a minute; that of a view stands at the snapshot that the view stands for. Volley's expiry keeps
+        that snapshot and all later ones, other engines' keep that one.
 
         Args:
             max_age: The age of the snapshot from which on an expiry drops the tag, so that a job which is not run any

@@ -22,9 +22,10 @@ from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.views.contents import Contents
 from volley.iceberg.views.cursor import CURSOR, MODE, QUERY, VIEW, Cursor, fingerprint
-from volley.iceberg.views.decisions import Decision, check_own, compiled, decide, positions_of
+from volley.iceberg.views.decisions import Decision, check_own, compiled, decide, positions_of, scans_of
+from volley.iceberg.views.holding import hold_sources
 from volley.iceberg.views.maintained import Maintained, maintained
-from volley.iceberg.views.scan import Tally
+from volley.iceberg.views.scan import Scan, Tally
 from volley.iceberg.views.values import View, ViewRefresh
 from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.writer import IcebergWriter
@@ -61,6 +62,7 @@ def refresh(view: View) -> ViewRefresh:
         run.discard(None)
         raise
     reach("after-view-commit", run.last.cursor.refresh)
+    hold_sources(view, run.last.scans)
     return run.result(time.monotonic() - began)
 
 
@@ -69,6 +71,7 @@ class _Attempt:
     """What one attempt to commit a refresh has made."""
 
     cursor: Cursor
+    scans: list[Scan]
     decision: Decision
     tally: Tally
     contents: Contents
@@ -110,7 +113,7 @@ class _Refresh:
             before.snapshot if before else None,
             time.time_ns() // 1_000_000,
         )
-        attempt = _Attempt(cursor, decision, tally, contents)
+        attempt = _Attempt(cursor, scans_of(operator), decision, tally, contents)
         self._attempts.append(attempt)
         if decision.mode == "none":
             return None
