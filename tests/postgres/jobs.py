@@ -9,7 +9,7 @@ from tests.captured import Database
 from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, Pipeline, PostgresSource
 from volley.iceberg import Upsert
 
-__all__ = ["config", "difference", "mirror", "start"]
+__all__ = ["append", "config", "difference", "mirror", "start"]
 
 
 def config(folder: Path) -> IcebergSinkConfig:
@@ -34,6 +34,12 @@ def _pipeline(
 def mirror(folder: Path, source: PostgresSource, keys: Any = None, arrow_native: bool = True) -> Job:
     """One run of a bounded source."""
     return _pipeline(folder, source, keys, arrow_native).execute("mirror")
+
+
+def append(folder: Path, source: PostgresSource) -> Job:
+    """One run of a bounded source whose rows are appended as they are."""
+    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
+    return environment.from_source(source).to_sink(IcebergSink(config(folder))).execute("changelog")
 
 
 def start(folder: Path, source: PostgresSource, keys: Any = None, interval: Any = "1s") -> Job:

@@ -14,7 +14,7 @@ TEXT = """
 sources:
   shop:
     connector: postgres-cdc
-    config: {host: db, database: shop, user: me, slot_name: orders, publication: orders}
+    config: {host: db, database: shop, user: me, slot_name: orders, publication: orders, changelog: true}
     streams: [{name: orders, sync_mode: changes_only}]
 sinks:
   lake:
@@ -41,6 +41,7 @@ def test_they_are_the_same_values(tmp_path: Path) -> None:
         publication="orders",
         tables="public.orders",
         load="none",
+        changelog=True,
     )
     lake = IcebergSinkConfig(namespace="lake", table="all", storage=IcebergStorage.Local("/lake"))
     stream = (

@@ -27,7 +27,7 @@ from volley.connectors.postgres.tables import Table
 from volley.connectors.postgres.types import Column, from_text
 from volley.errors import SourceError
 
-__all__ = ["Changes", "Decoder", "Tuples"]
+__all__ = ["Changes", "Decoder", "Transactions", "Truncation", "Tuples"]
 
 Numbers = np.ndarray[Any, Any]
 _NULL, _UNCHANGED = b"nu"
@@ -193,6 +193,19 @@ class Changes:
     transactions: Transactions
 
 
+@dataclass(frozen=True)
+class Truncation:
+    """The removal of all rows of the table.
+
+    Args:
+        number: The number of the message.
+        transaction: Its transaction.
+    """
+
+    number: int
+    transaction: Transactions
+
+
 @dataclass
 class Decoder:
     """Finds the changes of one table in the batches of a segment, in order.
@@ -209,11 +222,11 @@ class Decoder:
     _relation: Relation | None = None
     _transactions: Transactions = field(default_factory=lambda: Transactions(*np.zeros((3, 1), np.int64)))
 
-    def changes(self, batch: pa.RecordBatch) -> Iterator[Changes]:
+    def changes(self, batch: pa.RecordBatch) -> Iterator[Changes | Truncation]:
         """Yield the changes in a batch of messages; several times if the table's columns change within it.
 
         Raises:
-            SourceError: If the table was truncated, made anew, or got a column.
+            SourceError: If the table was made anew, or got a column.
         """
         if batch.num_rows == 0:
             return
@@ -222,20 +235,25 @@ class Decoder:
         self._transactions = Transactions.begun(messages, begins, self._transactions)
         described = messages.numbers(RELATION, TRUNCATE)
         for first, last in zip([0, *described], [*described, batch.num_rows], strict=True):
-            if first in described:
-                self._note(messages, int(first), begins)
+            if first in described and messages.kinds[first] == RELATION:
+                self._note(messages[int(first)])
+            elif first in described:
+                yield from self._truncations(messages, int(first), begins)
             if self._relation is not None and last > first:
                 yield from self._between(messages, int(first), int(last), begins, self._relation)
 
-    def _note(self, messages: Messages, number: int, begins: Numbers) -> None:
-        """Take note of a description of the table, or of its truncation."""
-        if messages.kinds[number] == RELATION:
-            relation = relation_of(messages[number])
-            if (relation.schema, relation.table) == (self.table.name.schema, self.table.name.table):
-                self._check(relation)
-                self._relation = relation
-        elif self.table.oid in truncated(messages[number]) and self._is_new(np.searchsorted(begins, [number])).all():
-            raise SourceError(f"table {self.table.name} was truncated: its rows in the sinks stay", hint=ANEW)
+    def _note(self, message: bytes) -> None:
+        """Take note of a description of the table."""
+        relation = relation_of(message)
+        if (relation.schema, relation.table) == (self.table.name.schema, self.table.name.table):
+            self._check(relation)
+            self._relation = relation
+
+    def _truncations(self, messages: Messages, number: int, begins: Numbers) -> Iterator[Truncation]:
+        """Yield the truncation of the table, if a message tells one that the initial load has not seen."""
+        transaction = np.searchsorted(begins, [number])
+        if self.table.oid in truncated(messages[number]) and self._is_new(transaction).all():
+            yield Truncation(number, self._transactions.take(transaction))
 
     def _is_new(self, transactions: Numbers) -> Numbers:
         """Return for transactions, by their indices, whether the initial load has not seen them."""

@@ -11,8 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from volley.connectors.postgres.changelog import ChangelogForm
 from volley.connectors.postgres.connection import connect, connected, lsn_number, query
-from volley.connectors.postgres.decode import Decoder
+from volley.connectors.postgres.decode import Decoder, Truncation
 from volley.connectors.postgres.fence import Fence
 from volley.connectors.postgres.load import PageRange, Snapshot, load, page_ranges
 from volley.connectors.postgres.messages import relation_of
@@ -50,6 +51,7 @@ class Capture:
         loads: True if the table's rows come first.
         nulls: True: values that Arrow does not have are null; False: they are errors.
         accepts_rewrites: True: rewrites of the table do not stop the job.
+        changelog: True: one row an event, with the row before and after it; False: rows for an upsert.
         bounded: True: a run ends where the server's log ended when it began.
         max_staged: The most bytes of staged segments.
         heartbeat: How often to write to the database's log, in seconds; None = never.
@@ -63,6 +65,7 @@ class Capture:
     loads: bool
     nulls: bool
     accepts_rewrites: bool
+    changelog: bool
     bounded: bool
     max_staged: int
     heartbeat: float | None
@@ -90,7 +93,7 @@ class ChangeReader(SplitReader):
     """
 
     capture: Capture
-    form: RowForm
+    form: RowForm | ChangelogForm
     dropped: frozenset[str]
 
     def read(self, split: PageRange | tuple[int, ...]) -> Iterator[pa.RecordBatch]:
@@ -107,7 +110,10 @@ class ChangeReader(SplitReader):
             for number in range(reader.num_record_batches):
                 batch = reader.get_batch(number)
                 for changes in decoder.changes(batch):
-                    yield self.form.changed(changes, first)
+                    if isinstance(changes, Truncation):
+                        yield self.form.truncated(changes, first)
+                    else:
+                        yield self.form.changed(changes, first)
                 first += batch.num_rows
 
     @property
@@ -126,7 +132,8 @@ def inspect(capture: Capture) -> ChangeReader:
         table = describe(connection, capture.table)
         check_table(connection, table)
     capture.known_table.check(table)
-    return ChangeReader(capture, RowForm(table, capture.nulls), capture.known_table.dropped(table))
+    form = ChangelogForm(table, capture.nulls) if capture.changelog else RowForm(table, capture.nulls)
+    return ChangeReader(capture, form, capture.known_table.dropped(table))
 
 
 class PostgresReader(Reader):

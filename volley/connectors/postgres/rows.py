@@ -10,19 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.change_columns import ChangeColumns
-from volley.connectors.postgres.decode import Changes, Tuples
+from volley.connectors.postgres.decode import Changes, Truncation, Tuples
 from volley.connectors.postgres.messages import DELETE, INSERT
 from volley.connectors.postgres.settings import ANEW
 from volley.connectors.postgres.tables import Table
 from volley.errors import SourceError
 
-__all__ = ["LOADED", "OPERATION", "SEQUENCE", "UNCHANGED", "RowForm"]
+__all__ = ["LOADED", "NAMES", "OPERATION", "SEQUENCE", "UNCHANGED", "RowForm", "unchanged_columns"]
 
 OPERATION, SEQUENCE, UNCHANGED = "_op", "_seq", "_unchanged"
 LOADED = "r"
 """The operation of a row that the initial load has read."""
 
-_NAMES = pa.list_(pa.string())
+NAMES = pa.list_(pa.string())
+"""The type of lists of columns."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class RowForm:
     @property
     def schema(self) -> pa.Schema:
         """The schema of the rows."""
-        hidden = [(OPERATION, pa.string()), (SEQUENCE, pa.int64()), (UNCHANGED, _NAMES)]
+        hidden = [(OPERATION, pa.string()), (SEQUENCE, pa.int64()), (UNCHANGED, NAMES)]
         roles = ChangeColumns(self.table.keys, SEQUENCE, OPERATION, UNCHANGED)
         return roles.noted(pa.schema([*self.table.schema, *hidden]))
 
@@ -48,7 +49,7 @@ class RowForm:
         """Return the rows of a load."""
         operation = pa.repeat(pa.scalar(LOADED), rows.num_rows)
         sequence = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)
-        unchanged = pa.nulls(rows.num_rows, _NAMES)
+        unchanged = pa.nulls(rows.num_rows, NAMES)
         return pa.RecordBatch.from_arrays([*rows.columns, operation, sequence, unchanged], schema=self.schema)
 
     def changed(self, changes: Changes, first: int) -> pa.RecordBatch:
@@ -61,7 +62,7 @@ class RowForm:
         numbers = 2 * (first + changes.numbers)
         kinds = changes.kinds[changes.has_new]
         operations = pa.array(np.where(kinds == INSERT, "i", "u"), pa.string())
-        unchanged = self._unchanged(changes.new)
+        unchanged = unchanged_columns(self.table, changes.new)
         written = self._batch(changes.new, operations, numbers[changes.has_new] + 1, unchanged)
         gone = self._gone(changes)
         if not gone.any():
@@ -69,10 +70,14 @@ class RowForm:
         self._check_keys(changes, gone, unchanged)
         old = changes.old.take(np.flatnonzero(gone))
         operations = pa.repeat(pa.scalar("d"), int(gone.sum()))
-        deleted = self._batch(old, operations, numbers[changes.has_old][gone], pa.nulls(len(operations), _NAMES))
+        deleted = self._batch(old, operations, numbers[changes.has_old][gone], pa.nulls(len(operations), NAMES))
         both = pa.concat_batches([written, deleted])
         order = np.argsort(both[SEQUENCE].to_numpy(), kind="stable")
         return both.take(pa.array(order))
+
+    def truncated(self, truncation: Truncation, first: int) -> pa.RecordBatch:
+        """Raise SourceError: an upsert can't remove all rows."""
+        raise SourceError(f"table {self.table.name} was truncated: its rows in the sinks stay", hint=ANEW)
 
     def _gone(self, changes: Changes) -> np.ndarray[Any, Any]:
         """Return for each old row whether its key is no longer in the table."""
@@ -96,18 +101,6 @@ class RowForm:
         values = [rows.values(column, self.nulls) for column in self.table.columns]
         return pa.RecordBatch.from_arrays([*values, operations, pa.array(sequence), unchanged], schema=self.schema)
 
-    def _unchanged(self, rows: Tuples) -> pa.ListArray:
-        """Return for each row the columns whose values are not in the stream: they are large, and have not changed."""
-        names = [column.name for column in self.table.columns if column.name in rows.columns]
-        missing = {name: positions for name in names if len(positions := np.flatnonzero(rows.unchanged(name)))}
-        if not missing:
-            return pa.nulls(len(rows.after), _NAMES)
-        positions = np.concatenate([*missing.values()])
-        columns = np.concatenate([np.repeat(number, len(rows)) for number, rows in enumerate(missing.values())])
-        values = pa.array([*missing]).take(pa.array(columns[np.argsort(positions, kind="stable")]))
-        ends = np.cumsum(np.bincount(positions, minlength=len(rows.after)))
-        return pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), values)
-
     def _check_keys(self, changes: Changes, gone: np.ndarray[Any, Any], unchanged: pa.ListArray) -> None:
         """Raise SourceError if a row with another key leaves values out: an upsert finds no row of its key."""
         is_update = changes.has_old & changes.has_new
@@ -119,3 +112,16 @@ class RowForm:
                 f"of its column {names[0]!r}, which is large and has not changed (TOAST)",
                 hint=f"alter table {self.table.name.quoted} replica identity full; then {ANEW}",
             )
+
+
+def unchanged_columns(table: Table, rows: Tuples) -> pa.ListArray:
+    """Return for each row the columns whose values are not in the stream: they are large, and have not changed."""
+    names = [column.name for column in table.columns if column.name in rows.columns]
+    missing = {name: positions for name in names if len(positions := np.flatnonzero(rows.unchanged(name)))}
+    if not missing:
+        return pa.nulls(len(rows.after), NAMES)
+    positions = np.concatenate([*missing.values()])
+    columns = np.concatenate([np.repeat(number, len(rows)) for number, rows in enumerate(missing.values())])
+    values = pa.array([*missing]).take(pa.array(columns[np.argsort(positions, kind="stable")]))
+    ends = np.cumsum(np.bincount(positions, minlength=len(rows.after)))
+    return pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), values)

@@ -47,10 +47,13 @@ class PostgresSource(Source):
         publication: The publication that has the table.
         tables: The table, as ``"schema.table"``: exactly one.
         load: ``"snapshot"`` (the default): the table's rows come first. ``"none"``: only changes from now on.
+        changelog: True: one row an event instead, to be appended: ``op`` (``"r"``, ``"i"``, ``"u"``, ``"d"``, or
+            ``"t"`` for a truncation), ``seq``, ``lsn`` and ``commit_time`` of its transaction, ``before`` and
+            ``after``: the rows, as structs, and ``unchanged``. ``before`` has what the replica identity tells.
         bounded: True: read what the table and the server's log have when the run starts, then stop; if more than
             `max_staged` waits, the next run reads the rest. False: keep reading.
         on_rewrite: What to do if ``alter table`` gives rows new values, which the stream does not carry: ``"stop"``
-            (the default), or ``"ignore"`` it: earlier rows keep their old values.
+            (the default), or ``"ignore"`` it: earlier rows keep their old values. A changelog always ignores it.
         unrepresentable: What to do with values that Iceberg does not have (infinite or far dates, the time 24:00, the
             NaN of a numeric): ``"fail"`` (the default), or write ``"null"``.
         max_staged: The most bytes to stage, as a number or a text such as ``"10GB"``; when they are reached, the rest
@@ -83,6 +86,7 @@ publication='volley_orders', tables=('public.orders',))
     publication: str
     tables: str | Sequence[str]
     load: Literal["snapshot", "none"] = "snapshot"
+    changelog: bool = False
     bounded: bool = False
     on_rewrite: Literal["stop", "ignore"] = "stop"
     unrepresentable: Literal["fail", "null"] = "fail"
@@ -95,7 +99,8 @@ publication='volley_orders', tables=('public.orders',))
     def __post_init__(self) -> None:
         keep(self, host=text, port=count, database=text, user=text, password=optional(secret))
         keep(self, slot_name=identifier, publication=identifier, tables=only_table)
-        keep(self, load=one_of(("snapshot", "none")), on_rewrite=one_of(("stop", "ignore")), bounded=flag)
+        keep(self, load=one_of(("snapshot", "none")), on_rewrite=one_of(("stop", "ignore")))
+        keep(self, changelog=flag, bounded=flag)
         keep(self, unrepresentable=one_of(("fail", "null")), max_staged=size, timeout=duration, options=mapping)
         keep(self, max_segments_per_epoch=optional(count), heartbeat=optional(duration))
 
@@ -140,7 +145,9 @@ publication='volley_orders', tables=('public.orders',))
             publication=self.publication,
             loads=self.load == "snapshot",
             nulls=self.unrepresentable == "null",
-            accepts_rewrites=self.on_rewrite == "ignore",
+            # A changelog promises no table that is equal; and a truncation looks like a rewrite.
+            accepts_rewrites=self.on_rewrite == "ignore" or self.changelog,
+            changelog=self.changelog,
             bounded=self.bounded,
             max_staged=int(self.max_staged),
             heartbeat=None if self.heartbeat is None else seconds("heartbeat", self.heartbeat),
