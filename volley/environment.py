@@ -114,6 +114,9 @@ class Environment:
                 timedelta or a text such as ``"5m"``. Take longer than the sources may be silent. None = the job is
                 healthy as long as it runs.
 
+                `outage`: How long a catalog may be out of reach while the job runs: an epoch is tried again until
+                then, and what receives for a source, such as a slot of PostgreSQL, goes on. None = the job fails.
+
                 `on_epoch`: A function that is called with each `FinishedEpoch`, before the next epoch starts.
 
                 `on_error`: A function that is called with the VolleyError that the job fails with. What a callback
@@ -280,8 +283,10 @@ class Environment:
         enter("checking")
         epochs = launch(writes, path, start, checkpoint, session, metrics, on_failure)
         assert start.healthy_within is None or isinstance(start.healthy_within, timedelta)
+        assert start.outage is None or isinstance(start.outage, timedelta)
         history = History(start.name, start.on_epoch, start.on_error)
-        job = Job(epochs, endpoint, start.healthy_within, history, [write.sink for write in writes])
+        sinks = [write.sink for write in writes]
+        job = Job(epochs, endpoint, start.healthy_within, history, sinks, start.outage)
         sources = [read.source for read in graph.reads(writes, path)]
         job._start(self._interval(writes), start.once or all(source.bounded for source in sources))
         checkpoint.forget()

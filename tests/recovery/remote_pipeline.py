@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,14 +22,14 @@ def write_input(folder: Path, files: int, first: int = 0) -> None:
         pq.write_table(pa.table({"id": ids, "name": [f"row {i}" for i in ids]}), folder / "in" / f"{number}.parquet")
 
 
-def run(folder: Path, config: IcebergSinkConfig, master: str = "local[2]") -> None:
-    """One run: an epoch is one file."""
+def run(folder: Path, config: IcebergSinkConfig, master: str = "local[2]", **options: Any) -> None:
+    """One run: an epoch is one file; `options` are those of its start."""
     (
         Environment(master, checkpoint_dir=str(folder / "checkpoints"))
         .from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
         .with_column("twice", col("id") * 2)
         .to_sink(IcebergSink(config))
-        .execute("remote")
+        .execute("remote", **options)
     )
 
 

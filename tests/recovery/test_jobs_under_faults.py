@@ -33,6 +33,7 @@ from tests.services.fault_proxy import (
     lose_request,
     named,
 )
+from tests.waiting import wait_until
 from volley import CatalogAuthError, CatalogError, CommitStateUnknownError, StorageAccessError, StorageError
 
 SEEDS = (1, 2)
@@ -256,3 +257,20 @@ def test_a_server_gone_with_storage_and_all_and_the_next_run(own_server: Seaweed
         own_server.start()
         run(tmp_path, lake.config)
         check_exactly_once(lake.table(), 3)
+
+
+def test_a_job_waits_while_the_catalog_is_out_of_reach(
+    remote: RemoteLake, proxy: FaultProxy, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def come_back() -> None:
+        wait_until(lambda: caplog.text.count("waiting for the catalog") > 1, 60, "the second attempt")
+        proxy.listen()
+
+    write_input(tmp_path, 3)
+    # The commit of the second epoch lands, its answer is lost, and then nobody listens for a while.
+    proxy.arm(proxy.lose_answer_and_refuse, "POST", remote.path, skip=1)
+    operator = threading.Thread(target=come_back)
+    operator.start()
+    run(tmp_path, remote.config, outage="60s")
+    operator.join()
+    check_exactly_once(remote.table(), 3)

@@ -127,6 +127,7 @@ STARTS = {
     "metrics_port": "None 5",
     "metrics_host": "x",
     "healthy_within": f"None {DURATION}",
+    "outage": f"None {DURATION}",
     "on_epoch": "None type",
     "on_error": "None type",
     "once": FLAG,
@@ -381,6 +382,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         {
             **{"host": "x", "port": "5", "database": "x", "user": "x", "password": "None x", "slot_name": "x"},
             **{"publication": "x", "tables": "", "load": "", "bounded": FLAG, "on_rewrite": "", "unrepresentable": ""},
+            **{"changelog": FLAG},
             **{"max_staged": "5", "max_segments_per_epoch": "None 5", "heartbeat": f"None {DURATION}"},
             **{"timeout": DURATION, "options": "dict"},
         },

@@ -38,7 +38,7 @@ class RestartModel(Model):
 
 
 class EndpointModel(Model):
-    """The HTTP endpoint of a pipeline."""
+    """The HTTP endpoint of a pipeline, and how long it waits for a catalog."""
 
     metrics_port: Annotated[Whole, Field(ge=0, lt=1 << 16)] | None = Field(
         None, description="Serve /metrics, /healthz and /readyz at this port while the pipeline runs; 0 = a free one."
@@ -46,6 +46,9 @@ class EndpointModel(Model):
     metrics_host: str | None = Field(None, description="The address to listen at; 127.0.0.1 by default.")
     healthy_within: Span | None = Field(
         None, description="/healthz answers 503 once nothing was committed for this long."
+    )
+    outage: Span | None = Field(
+        None, description="How long a catalog may be out of reach while the pipeline runs, before it fails."
     )
 
 

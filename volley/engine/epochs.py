@@ -177,6 +177,7 @@ class Epochs:
         Raises:
             VolleyError: If it failed; files that are known not to have landed are deleted.
         """
+        self._drop_results()
         due, count = self._due(epoch), len(self.committers)
         skipped = not any(due[:count])
         results: list[list[WriteResult]] = [[] for _ in self._all]
@@ -229,10 +230,14 @@ class Epochs:
                 if attempt == _ATTEMPTS:
                     raise
                 _log.warning("%s: epoch %d is written again: %s", self.job, epoch.number, error.message)
-            for tasks in self.executor_tasks:
-                tasks.take()  # drop the results: their files are deleted
+            self._drop_results()
             # Targets that were committed before the failing one have the epoch now.
             due = self._due(epoch)
+
+    def _drop_results(self) -> None:
+        """Drop what executor tasks of an attempt that failed have counted: their files are deleted."""
+        for tasks in self.executor_tasks:
+            tasks.take()
 
     def _write(self, frame: DataFrame, epoch: Epoch, all_due: Sequence[bool]) -> list[list[WriteResult]]:
         due, letters_due = all_due[: len(self.committers)], all_due[len(self.committers) :]

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -18,6 +19,7 @@ from volley.endpoint import Endpoint
 from volley.engine.acknowledge import Readers
 from volley.engine.epochs import EpochResult, Epochs
 from volley.engine.history import History
+from volley.engine.outages import through_outages
 from volley.engine.progress import Progress, State
 from volley.engine.running import release
 from volley.errors import JobError, PlanError, VolleyError
@@ -68,6 +70,7 @@ class Job:
         healthy_within: timedelta | None = None,
         history: History | None = None,
         sinks: Sequence[Sink] = (),
+        outage: timedelta | None = None,
     ) -> None:
         self.name = epochs.job
         self.metrics = epochs.metrics
@@ -88,11 +91,13 @@ class Job:
         self._query_id: str | None = None
         self._ends = State.FINISHED
         self._healthy_within = healthy_within
+        self._outage = None if outage is None else outage.total_seconds()
+        self._halt = threading.Event()
         self._sinks = sinks
         self._history = history or History(self.name)
         self._watcher: threading.Thread | None = None
         if endpoint:
-            endpoint.probe(self._unhealthy, self._unready)
+            endpoint.probe(self._unhealthy, self._unready, self._notes)
 
     @property
     def progress(self) -> Progress:
@@ -179,6 +184,7 @@ class Job:
 
     def stop(self) -> None:
         """Stop the job after the running epoch, and wait for its end. The next start resumes it."""
+        self._halt.set()
         with self._gate:
             self._stopping = True
             self._gate.wait_for(lambda: not self._in_epoch)
@@ -270,6 +276,10 @@ class Job:
         """Return why the job is not ready; None once an epoch is done."""
         return None if self._progress.epochs else f"job {self.name!r} has not finished an epoch yet"
 
+    def _notes(self) -> list[str]:
+        """Return what an operator should look after, though the job goes on."""
+        return [note for committer in self._epochs.committers for note in committer.notes]
+
     def _log_nothing_new(self) -> None:
         log = self._epochs.log
         if log.last_finished is not None:
@@ -313,7 +323,8 @@ class Job:
         try:
             reach("before-planning", number)
             query_id = str(frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
-            epoch = self._count(self._epochs.run(frame, self._epochs.epoch(query_id, number)), began)
+            run = partial(self._epochs.run, frame, self._epochs.epoch(query_id, number))
+            epoch = self._count(through_outages(run, self._outage, self._halt, self.name), began)
             self._query_id = query_id
             self._readers.committed(number)
             for lag in self._readers.lags(number):

@@ -32,6 +32,7 @@ class StartOptions(TypedDict, total=False):
     metrics_port: int | None
     metrics_host: str
     healthy_within: checks.Duration | None
+    outage: checks.Duration | None
     on_epoch: OnEpoch | None
     on_error: OnError | None
     once: bool
@@ -48,6 +49,7 @@ class Start:
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
     healthy_within: checks.Duration | None = None
+    outage: checks.Duration | None = None
     on_epoch: OnEpoch | None = None
     on_error: OnError | None = None
     once: bool = False
@@ -63,7 +65,7 @@ class Start:
         checks.text("metrics_host", self.metrics_host)
         checks.optional(_callback)("on_epoch", self.on_epoch)
         checks.optional(_callback)("on_error", self.on_error)
-        checks.keep(self, healthy_within=checks.optional(checks.duration))
+        checks.keep(self, healthy_within=checks.optional(checks.duration), outage=checks.optional(checks.duration))
         if self.fresh and self.backfill:
             raise ConfigError(
                 "fresh and backfill are both given",
