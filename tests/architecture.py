@@ -42,9 +42,10 @@ iceberg.source_config
 iceberg.write iceberg.read
 iceberg.upsert
 iceberg.commit
+iceberg.maintain
 iceberg.route
 iceberg.routed
-iceberg.source iceberg.maintain iceberg.changes
+iceberg.source iceberg.changes
 iceberg.sink iceberg.statistics
 iceberg.table_rows
 iceberg.time_travel

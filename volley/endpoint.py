@@ -25,7 +25,7 @@ Probe = Callable[[], str | None]
 class Endpoint:
     """Serves ``/metrics``, ``/healthz`` and ``/readyz`` over HTTP in daemon threads until it is closed.
 
-    A probe answers 200, or 503 with the reason; other paths are 404.
+    A probe answers 200, or 503 with the reason; other paths are 404. Notes stand below the "ok" of ``/readyz``.
 
     Attributes:
         url: The address of the metrics.
@@ -44,6 +44,7 @@ class Endpoint:
 
         self._metrics = make_wsgi_app(registry(read, "volley"))
         self._probes: dict[str, Probe] = {"/healthz": lambda: None, "/readyz": _is_starting}
+        self._notes: Callable[[], Iterable[str]] = tuple
         try:
             self._server = _Server(host, port)
         except OSError as error:
@@ -57,8 +58,9 @@ class Endpoint:
         url_host = f"[{host}]" if ":" in host else host
         self.url = f"http://{url_host}:{self._server.server_port}/metrics"
 
-    def probe(self, healthy: Probe, ready: Probe) -> None:
+    def probe(self, healthy: Probe, ready: Probe, notes: Callable[[], Iterable[str]]) -> None:
         """Answer by these from now on; until then the job is healthy and not ready."""
+        self._notes = notes
         self._probes = {"/healthz": healthy, "/readyz": ready}
 
     def close(self) -> None:
@@ -74,8 +76,10 @@ class Endpoint:
             return answer
         if path not in self._probes:
             return _plain(start, HTTPStatus.NOT_FOUND, f"no {path}: /metrics, /healthz, /readyz")
-        reason = self._probes[path]()
-        return _plain(start, HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK, reason or "ok")
+        if reason := self._probes[path]():
+            return _plain(start, HTTPStatus.SERVICE_UNAVAILABLE, reason)
+        notes = self._notes() if path == "/readyz" else ()
+        return _plain(start, HTTPStatus.OK, "\n".join(["ok", *notes]))
 
 
 def _is_starting() -> str:

@@ -160,6 +160,11 @@ class Committer(ABC):
         """What it does beside the epochs to keep its target in shape; None (default) = nothing."""
         return None
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """What an operator should look after though the job goes on, for ``/readyz``; empty (default) = nothing."""
+        return ()
+
     def start(self) -> None:
         """Start what runs beside the epochs. Called once the job runs; the default does nothing."""
         return

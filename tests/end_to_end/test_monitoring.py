@@ -23,12 +23,14 @@ from volley import (
     EpochProgress,
     IcebergSink,
     IcebergSinkConfig,
+    IcebergStorage,
     Job,
     JobError,
     MemorySink,
     MemorySource,
     RateSource,
     col,
+    lit,
 )
 from volley.engine.terminal import progress_line
 
@@ -174,3 +176,17 @@ def test_a_job_that_does_not_start_frees_its_port(native: Environment) -> None:
     with pytest.raises(Exception, match="no"):
         stream.execute("refused", metrics_port=port)
     socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_readyz_tells_which_tables_are_parked(native: Environment, tmp_path: Path) -> None:
+    config = IcebergSinkConfig(namespace="db", table="all", storage=IcebergStorage.Local(str(tmp_path / "lake")))
+    sink = IcebergSink(config).routed("{kind}", create=False, on_error="park")
+    ticks = replace(native, checkpoint_interval=0).from_source(RateSource(rows_per_second=10))
+    job = ticks.with_column("kind", lit("missing")).to_sink(sink).start("parks", metrics_port=0)
+    try:
+        wait_while_it_runs(job, lambda: "rows are parked" in answer(job, "/readyz")[1], "parked rows")
+        status, text = answer(job, "/readyz")
+        assert status == 200
+        assert re.match(r"ok\ntable db.missing: \d+ rows are parked: .*db.missing not found", text)
+    finally:
+        job.stop()

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.iceberg.routed import QUERY, SCHEMA, Routed, rows, run, write
+from tests.waiting import wait_until
 from volley import (
     CommitStateUnknownError,
     ConfigError,
@@ -27,7 +28,7 @@ from volley import (
     col,
     pack_rows,
 )
-from volley.iceberg import Partitioning, RoutedSink, Upsert
+from volley.iceberg import Maintenance, Partitioning, RoutedSink, Upsert
 from volley.iceberg.route.committer import RoutedCommitter
 
 ENVELOPE = pa.schema({"shop": pa.string(), "rows": pa.binary()})
@@ -344,6 +345,22 @@ def test_what_it_refuses(lake: Routed) -> None:
     with pytest.raises(ConfigError, match="type double"):
         routed(col("price")).check(SCHEMA)
     assert routed(key_fields=["id"]).key_fields.modes == [Upsert(["id"])]
+
+
+def test_each_table_is_maintained(lake: Routed) -> None:
+    often = Maintenance(commits=4, every="1h", budget=1)
+    driver = lake.driver(IcebergSink(lake.config.with_maintenance(often)).routed())
+    for epoch in range(8):
+        run(driver, epoch, rows("oslo", epoch) + rows("bergen", 100 + epoch))
+
+    def compacted() -> set[str]:
+        assert driver.maintenance is not None
+        return {run.table for run in driver.maintenance.runs if run.action == "compaction" and run.succeeded}
+
+    wait_until(lambda: compacted() == {"db.oslo", "db.bergen"}, 30, "a compaction of each table")
+    driver.stop()
+    assert (lake.ids("oslo"), lake.ids("bergen")) == (list(range(8)), list(range(100, 108)))
+    assert all(len(lake.table(shop).inspect.files()) < 8 for shop in ("oslo", "bergen"))
 
 
 def test_each_table_has_figures_of_its_own(lake: Routed) -> None:

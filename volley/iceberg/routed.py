@@ -58,10 +58,6 @@ class RoutedSink(Sink):
     def __post_init__(self) -> None:
         keep(self, rows=optional(text), omit=names, limit=count, max_open_writers=count, commits_at_once=count)
         keep(self, on_error=one_of(("fail", "park")))
-        if self.config.maintenance is not None:
-            raise ConfigError(
-                "a routed sink does not maintain its tables", hint="maintain them with table.compact() and the like"
-            )
         if self.key_fields.own and self.rows is None:
             raise ConfigError(
                 'key_fields="primary_key" is for packed rows, which tell their key',

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table
 
-    from volley.iceberg.commit.committer import IcebergCommitter
 
 __all__ = ["IcebergSink"]
 
@@ -202,14 +201,10 @@ class IcebergSink(Sink, Rows):
             TableNotFoundError: If the table is missing and ``create_table`` is False, or the job has written to it.
             StorageError: If the table's metadata can't be written.
         """
-        from volley.iceberg.commit.committer import IcebergCommitter
         from volley.iceberg.commit.tables import open_table
-        from volley.iceberg.maintain.committer import MaintainingCommitter
+        from volley.iceberg.maintain.committer import open_committer
         from volley.iceberg.upsert.own_columns import with_own_columns
 
         config = with_own_columns(self.config, context.schema)
         catalog, table = open_table(config, context.schema, create=not context.resumed)
-        if config.maintenance is not None:
-            return MaintainingCommitter(catalog, table, config, context, config.maintenance)
-        committer: IcebergCommitter = IcebergCommitter(catalog, table, config, context)
-        return committer
+        return open_committer(catalog, table, config, context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 from pyiceberg.catalog import Catalog
@@ -15,7 +16,28 @@ from volley.iceberg.maintenance import Maintenance
 from volley.maintenance import MaintenanceReport
 from volley.sink import SinkContext
 
-__all__ = ["MaintainingCommitter"]
+__all__ = ["MaintainingCommitter", "open_committer"]
+
+
+def open_committer(
+    catalog: Catalog,
+    table: Table,
+    config: IcebergSinkConfig,
+    context: SinkContext,
+    turns: threading.Lock | None = None,
+) -> IcebergCommitter:
+    """Return the committer of a table, which maintains it if the sink's settings say so.
+
+    Args:
+        catalog: The catalog of the table.
+        table: The table.
+        config: The sink's settings.
+        context: The sink's context in the job.
+        turns: Held while the table is maintained: one table at a time of those that share it. None = its own.
+    """
+    if config.maintenance is None:
+        return IcebergCommitter(catalog, table, config, context)
+    return MaintainingCommitter(catalog, table, config, context, config.maintenance, turns or threading.Lock())
 
 
 class MaintainingCommitter(IcebergCommitter):
@@ -27,13 +49,20 @@ class MaintainingCommitter(IcebergCommitter):
         config: The sink's settings.
         context: The sink's context in the job.
         maintenance: What is to be done, and when.
+        turns: Held while the table is maintained.
     """
 
     def __init__(
-        self, catalog: Catalog, table: Table, config: IcebergSinkConfig, context: SinkContext, maintenance: Maintenance
+        self,
+        catalog: Catalog,
+        table: Table,
+        config: IcebergSinkConfig,
+        context: SinkContext,
+        maintenance: Maintenance,
+        turns: threading.Lock,
     ) -> None:
         super().__init__(catalog, table, config, context)
-        self._maintainer = Maintainer(config, maintenance, context)
+        self._maintainer = Maintainer(config, maintenance, context, turns)
 
     def start(self) -> None:
         self._maintainer.start()

@@ -24,6 +24,7 @@ __all__ = ["Maintainer"]
 _log = logging.getLogger(__name__)
 _RUNS_KEPT = 100
 _SECONDS_TO_STOP = 10.0
+_SECONDS_OF_A_LOOK = 0.1
 
 
 class _Stopping(Exception):
@@ -39,13 +40,17 @@ class Maintainer:
         config: The settings of the sink.
         maintenance: What is to be done, and when.
         context: The sink's context in the job.
+        turns: Held while it works: one at a time of those that share it.
     """
 
-    def __init__(self, config: IcebergSinkConfig, maintenance: Maintenance, context: SinkContext) -> None:
+    def __init__(
+        self, config: IcebergSinkConfig, maintenance: Maintenance, context: SinkContext, turns: threading.Lock
+    ) -> None:
         assert isinstance(maintenance.every, timedelta)
         self._settings = maintenance
         self._every = maintenance.every.total_seconds()
         self._context = context
+        self._turns = turns
         self._table = config.table_name
         self._actions = actions(config, maintenance, self._run_tasks)
         # Long enough for two turns: the holder renews it in each.
@@ -90,7 +95,7 @@ class Maintainer:
         return MaintenanceReport(tuple(self._runs), {self._table: due})
 
     def _loop(self) -> None:
-        while self._wait():
+        while self._wait() and self._take_turn():
             began = time.monotonic()
             try:
                 self._maintain()
@@ -98,6 +103,8 @@ class Maintainer:
                 break
             except Exception as error:
                 _log.warning("%s: maintenance of table %s failed: %s", self._context.job, self._table, _text(error))
+            finally:
+                self._turns.release()
             now = time.monotonic()
             self._budget.spend(now - began)
             with self._state:
@@ -115,6 +122,13 @@ class Maintainer:
                     return True
                 self._state.wait(left)
             return False
+
+    def _take_turn(self) -> bool:
+        """Wait until no other table is maintained; return False if the job stops."""
+        while not self._turns.acquire(timeout=_SECONDS_OF_A_LOOK):
+            if self._stopping:
+                return False
+        return True
 
     def _seconds_left(self) -> float | None:
         """Return the time until maintenance is due; None = not before another commit."""

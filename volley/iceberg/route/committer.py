@@ -23,6 +23,7 @@ from volley.iceberg.route.parking import delete_parked
 from volley.iceberg.route.route import Route, RouteSettings
 from volley.iceberg.route.writer import RoutedWriter, TableWriters
 from volley.iceberg.write.table_format import file_prefix
+from volley.maintenance import MaintenanceReport
 from volley.sink import Committer
 from volley.storage.paths import filesystem
 from volley.task.failpoints import reach
@@ -89,8 +90,25 @@ class RoutedCommitter(Committer):
     @property
     def parked(self) -> dict[str, tuple[int, str]]:
         """By the name of each table whose rows are parked: how many, and why."""
-        faulty = [route for route in self._routes.values() if route.fault is not None or route.waiting]
+        routes = list(self._routes.values())
+        faulty = [route for route in routes if route.fault is not None or route.waiting]
         return {route.known.name: (route.waiting, route.fault.message if route.fault else "") for route in faulty}
+
+    @property
+    def maintenance(self) -> MaintenanceReport | None:
+        """What the maintenance of the tables has done lately; None without one."""
+        if self._settings.config.maintenance is None:
+            return None
+        reports = (route.maintenance for route in list(self._routes.values()))
+        return MaintenanceReport.of(report for report in reports if report is not None)
+
+    @property
+    def notes(self) -> list[str]:
+        """The tables whose rows are parked."""
+        return [
+            f"table {name}: {rows:,} rows are parked{reason and ': '}{reason}"
+            for name, (rows, reason) in self.parked.items()
+        ]
 
     def earlier_rows(self, query_id: str) -> str | None:
         """Note that a table with rows of earlier queries is to be refused; the tables are not known yet."""
@@ -181,7 +199,9 @@ class RoutedCommitter(Committer):
         return [path for paths in found.values() if not isinstance(paths, Exception) for path in paths]
 
     def stop(self) -> None:
-        """Write down the last epoch of each table, and close the catalog clients."""
+        """Stop maintenance, write down the last epoch of each table, and close the catalog clients."""
+        for route in self._routes.values():
+            route.stop()
         try:
             self._known.save()
         except Exception as error:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import pickle
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -30,12 +31,14 @@ from volley.formats.packed_rows import key_fields_of
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.commit.tables import open_table
 from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.maintain.committer import open_committer
 from volley.iceberg.route.backlog import Backlog
 from volley.iceberg.route.keys import KeyFields
 from volley.iceberg.route.known import EarlierRows, KnownTable
 from volley.iceberg.route.lanes import Lane
 from volley.iceberg.route.parking import ParkedRows, Unpark, delete_parked
 from volley.iceberg.upsert.own_columns import with_own_columns
+from volley.maintenance import MaintenanceReport
 from volley.sink import ExecutorTask, SinkContext
 from volley.task.failpoints import reach
 
@@ -62,6 +65,7 @@ class RouteSettings:
         on_error: What to do with rows of a table that can't take them.
         schema: The schema of the rows of every table; None = packed rows have their own.
         context: The sink's context, whose `run` gathers the tasks of several tables.
+        turns: Held while a table is maintained: one at a time.
     """
 
     config: IcebergSinkConfig
@@ -69,6 +73,7 @@ class RouteSettings:
     on_error: Literal["fail", "park"]
     schema: pa.Schema | None
     context: SinkContext
+    turns: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Route:
@@ -176,6 +181,16 @@ class Route:
         if self._committer is not None and written:
             self._committer.abort(epoch, [WriteResult(committables=written)])
 
+    @property
+    def maintenance(self) -> MaintenanceReport | None:
+        """What the maintenance of the table has done; None without one, or if the table is not open."""
+        return None if self._committer is None else self._committer.maintenance
+
+    def stop(self) -> None:
+        """Stop the maintenance of the table."""
+        if self._committer is not None:
+            self._committer.stop()
+
     def orphans(self, epoch: Epoch) -> Sequence[str]:
         """Return the data files of dead attempts of an epoch."""
         return () if self._committer is None else self._committer.orphans(epoch)
@@ -267,7 +282,7 @@ class Route:
         config = with_own_columns(self._config, self._schema)
         catalog, table = open_table(config, self._schema, create=known.uuid is None, catalog=self._lane.catalog)
         context = replace(self._settings.context, schema=self._schema)
-        committer = IcebergCommitter(catalog, table, config, context)
+        committer = open_committer(catalog, table, config, context, self._settings.turns)
         if known.uuid is None:
             self._settle_earlier_rows(committer, query_id)
         elif known.uuid != committer.identity:
@@ -279,6 +294,9 @@ class Route:
         self._last = committer.last_epoch(query_id)
         self._check_last()
         known.uuid = committer.identity
+        self.stop()
+        # Tables are opened in epochs: the job runs.
+        committer.start()
         self._committer, self._loaded, self.writer = committer, time.monotonic(), None
 
     def _check_last(self) -> None:
