@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from volley.errors import PlanError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Dimension", "DimensionReader", "Version"]
+__all__ = ["Dimension", "DimensionReader", "History", "Version"]
 
 Version = dict[str, Any]
 """The name of one state of a table, which never changes: a small dict of JSON values, such as a snapshot's id."""
@@ -33,6 +36,20 @@ class Dimension(ABC):
         Raises:
             VolleyError: If the table can't be read.
         """
+
+
+@dataclass(frozen=True)
+class History:
+    """The rows of a dimension over time.
+
+    Args:
+        events: The rows that were added and removed, in the order of time, as pairs of a weight and rows: 1 for added
+            rows, -1 for removed ones; with the time, in microseconds since 1970.
+        since: The time from which on the history is known, in microseconds since 1970; None = from the beginning.
+    """
+
+    events: Iterator[tuple[int, int, pa.RecordBatch]]
+    since: int | None
 
 
 class DimensionReader(ABC):
@@ -64,3 +81,15 @@ class DimensionReader(ABC):
             SnapshotNotFoundError: If the table does not have the version any more.
             VolleyError: If it can't be read.
         """
+
+    def history(self, version: Version, columns: Sequence[str]) -> History:
+        """Return the rows up to a version, with the time of each change; arguments and errors as of `read`.
+
+        Raises:
+            PlanError: If the dimension has no history.
+        """
+        raise PlanError(
+            f"{type(self).__name__} has rows of one time only",
+            hint="an Iceberg table has a history; rows with a column that says since when they are valid: "
+            'as_of=("at", "valid_from")',
+        )

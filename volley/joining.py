@@ -30,7 +30,7 @@ def table_join(
     table: Any,
     on: str | Sequence[str] | Mapping[str, str],
     how: How,
-    as_of: tuple[str, str] | None,
+    as_of: tuple[str, str] | str | None,
     columns: Sequence[str] | None,
     suffix: str,
     max_bytes: int,
@@ -49,7 +49,7 @@ def table_join(
 def stream_join(
     on: str | Sequence[str] | Mapping[str, str],
     how: How,
-    as_of: tuple[str, str] | None,
+    as_of: tuple[str, str] | str | None,
     max_bytes: int,
     within: Duration | tuple[Duration, Duration] | None,
     time: str | tuple[str, str] | None,
@@ -129,11 +129,14 @@ def _keys(on: str | Sequence[str] | Mapping[str, str]) -> tuple[tuple[str, str],
     return pairs
 
 
-def _as_of(as_of: Any) -> tuple[str, str] | None:
-    if as_of is None:
-        return None
+def _as_of(as_of: Any) -> tuple[str, str] | str | None:
+    if as_of is None or (isinstance(as_of, str) and as_of):
+        return as_of
     if not isinstance(as_of, tuple) or len(as_of) != 2 or not all(isinstance(name, str) for name in as_of):
-        raise ConfigError(f"as_of is {as_of!r}", hint='the stream\'s time and the table\'s: as_of=("at", "valid_from")')
+        raise ConfigError(
+            f"as_of is {as_of!r}",
+            hint='the stream\'s time and the table\'s: as_of=("at", "valid_from"); or the stream\'s: as_of="at"',
+        )
     return as_of
 
 

@@ -223,7 +223,7 @@ class DataStream(Rows):
         on: str | Sequence[str] | Mapping[str, str],
         how: How = "inner",
         *,
-        as_of: tuple[str, str] | None = None,
+        as_of: tuple[str, str] | str | None = None,
         columns: Sequence[str] | None = None,
         suffix: str = "",
         max_bytes: int = MAX_BYTES,
@@ -259,7 +259,9 @@ class DataStream(Rows):
             as_of: For a table with several versions of a key's row: the stream's time column, and the table's column
                 that says since when a row is valid. Only the last row that is valid by then matches. Of two rows that
                 are valid since the same time, the greater one counts: by its first added column, then the next ones;
-                null is the least. Rows with a null time match nothing.
+                null is the least. Rows with a null time match nothing. The stream's time column alone joins a row with
+                the rows that an Iceberg table had at its time, by the commits of its snapshots; a row that is older
+                than the first snapshot that the table still has can't be joined, and is a bad row.
             columns: The other's columns to add, in this order; None = all but its keys.
             suffix: The end of the added columns' names, of each of them.
             max_bytes: The most bytes that the table's rows may take in memory, at most 2 GiB; by default 256 MiB. The

@@ -179,7 +179,7 @@ def test_what_does_not_fit_is_named(options: dict[str, Any], message: str) -> No
         ({"on": []}, "join on"),
         ({"on": {"id": 1}}, "join on"),
         ({"how": "right"}, "how"),
-        ({"as_of": "at"}, "as_of is 'at'"),
+        ({"as_of": ("at",)}, "as_of is"),
         ({"columns": []}, "columns are"),
         ({"columns": ["a", "a"]}, "columns are"),
         ({"suffix": 1}, "suffix"),

@@ -168,7 +168,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         STREAM.join,
         {"other": MemorySource([]), "on": "id"},
         {
-            **{"other": "", "on": "x", "how": "", "as_of": "None", "columns": "None x", "suffix": "x empty"},
+            **{"other": "", "on": "x", "how": "", "as_of": "None x", "columns": "None x", "suffix": "x empty"},
             **{"max_bytes": "5", "within": "None", "time": "None", "idle_after": "None"},
             **dict.fromkeys(("lateness", "late", "max_ahead", "buckets"), ""),
         },

@@ -18,22 +18,15 @@ from volley.arrow.dictionaries import decode
 from volley.arrow.matching import differing, hashes
 
 __all__ = [
-    "Bools",
-    "Indices",
-    "JoinIndex",
-    "are_valid",
-    "build_index",
-    "comparable",
-    "comparable_type",
-    "instants",
-    "is_ordered",
+    *("Bools", "Indices", "JoinIndex", "are_valid", "build_index", "comparable", "comparable_type"),
+    *("instants", "is_ordered", "known_since"),
 ]
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
-_INDEX = b"index"
+_INDEX, _KNOWN_SINCE = b"index", b"known since"
 _WIDER = {pa.int32(): pa.int64(), pa.float32(): pa.float64()}
 
 
@@ -152,6 +145,13 @@ def _padded(values: np.ndarray[Any, Any], rows: int) -> pa.Array:
     return pa.array(np.concatenate([values, np.zeros(rows - len(values), values.dtype)]))
 
 
+def known_since(index: pa.RecordBatch, time: int | None) -> pa.RecordBatch:
+    """Return an index that says from which time on it is known which rows there were; None = always."""
+    if time is None:
+        return index
+    return index.replace_schema_metadata({**index.schema.metadata, _KNOWN_SINCE: str(time)})
+
+
 @dataclass(frozen=True)
 class JoinIndex:
     """The rows of a table, found by their key.
@@ -162,6 +162,7 @@ class JoinIndex:
         hashes: For each key its hash, in ascending order.
         ends: For each key the number of the row behind its last one; its first row follows those of the key before.
         times: Since when each row is valid, in ascending order within a key; None = always.
+        known_since: The time before which it is not known which rows there were; None = always known.
 
     Example:
         >>> table = pa.table({"id": [2, 1, 2], "name": ["b", "a", "c"]})
@@ -176,11 +177,14 @@ class JoinIndex:
     hashes: Hashes
     ends: Indices
     times: Indices | None
+    known_since: int | None = None
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> JoinIndex:
         """Return the index that is in a batch of `build_index`, without copying it."""
-        groups, keys, timed = map(int, batch.schema.metadata[_INDEX].split())
+        metadata = batch.schema.metadata
+        groups, keys, timed = map(int, metadata[_INDEX].split())
+        since = metadata.get(_KNOWN_SINCE)
         first = 2 + keys + timed
         hashed, ends, *columns = batch.columns
         return cls(
@@ -189,6 +193,7 @@ class JoinIndex:
             hashed.to_numpy()[:groups],
             ends.to_numpy()[:groups],
             columns[keys].to_numpy() if timed else None,
+            None if since is None else int(since),
         )
 
     def match(self, keys: Sequence[pa.Array], time: pa.Array | None) -> tuple[Indices, Indices]:
@@ -206,6 +211,24 @@ class JoinIndex:
         else:
             last = self._last(starts, ends, self.times, instants(time)[rows])
             first[rows], counts[rows] = last, last >= starts
+        return first, counts
+
+    def match_version(self, keys: Sequence[pa.Array], time: pa.Array, gone: str) -> tuple[Indices, Indices]:
+        """Return for each row of a stream the first of the rows that its key had at its time, and their number.
+
+        Args:
+            keys: The stream's key columns; as for `match`.
+            time: Its time column.
+            gone: The column of the index's rows that is true for a key without rows since then.
+        """
+        first, counts = self.match(keys, time)
+        assert self.times is not None
+        rows = np.flatnonzero(counts)
+        last = first[rows]
+        starts = self._start(np.searchsorted(self.ends, last, side="right"))
+        first[rows] = self._last(starts, last, self.times, self.times[last] - 1) + 1
+        is_gone = self.rows.column(gone).to_numpy(zero_copy_only=False)[last]
+        counts[rows] = np.where(is_gone, 0, last + 1 - first[rows])
         return first, counts
 
     def match_between(self, keys: Sequence[pa.Array], first: Indices, last: Indices) -> tuple[Indices, Indices]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from volley.arrow.dictionaries import decode_batch, make_batch
+from volley.arrow.join_history import GONE
 from volley.arrow.join_index import Indices, JoinIndex, comparable_type, is_ordered
 from volley.errors import ExpressionError, near
 from volley.plan import nodes
-from volley.plan.joins import KeyJoin
+from volley.plan.joins import KeyJoin, TableJoin
 from volley.types.arrow import type_name
 
 __all__ = ["joined_schema", "lower_join"]
@@ -25,21 +28,35 @@ def lower_join(node: nodes.Join, schema: pa.Schema) -> tuple[Callable[[pa.Record
     """
     join, rows = node.join, node.rows
     assert rows is not None, f"the table of {node.label()} is not open"
-    if join.as_of:
-        _check_names([join.as_of[0]], schema, "the stream")
-        _check_names([join.as_of[1]], rows.schema, repr(join.table))
-        _check_times(*join.as_of, schema, rows.schema)
+    _check_as_of(join, schema, rows.schema)
     out = joined_schema(join, schema, rows.schema, repr(join.table))
+    added = join.added(rows.schema.names)
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
         index: JoinIndex = rows.index()
-        keys = [batch.column(left) for left, _ in join.on]
-        starts, counts = index.match(keys, batch.column(join.as_of[0]) if join.as_of else None)
+        keys, time = [batch.column(left) for left in join.left_keys], None if join.time is None else batch[join.time]
+        starts, counts = _match_version(index, keys, time) if join.by_history else index.match(keys, time)
         left, right = _pairs(starts, counts, outer=join.how == "left")
         batch = batch if left is None else decode_batch(batch).take(left)
-        return make_batch([*batch.columns, *index.rows.take(right).columns], out)
+        return make_batch([*batch.columns, *index.rows.select(added).take(right).columns], out)
 
     return step, out
+
+
+def _match_version(index: JoinIndex, keys: Sequence[pa.Array], time: pa.Array) -> tuple[Indices, Indices]:
+    """Return the rows that the table had at the time of each row, as `JoinIndex.match` does.
+
+    Raises:
+        ExpressionError: If a row is older than what is known of the table.
+    """
+    since, earliest = index.known_since, pc.min(time.cast(pa.int64())).as_py()
+    if since is not None and earliest is not None and earliest < since:
+        first, row = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at) for at in (since, earliest))
+        raise ExpressionError(
+            f"join as of {row}: the first snapshot that the table still has is of {first}",
+            hint="keep snapshots longer; give the sink a dead letter for such rows, or filter them out before",
+        )
+    return index.match_version(keys, time, GONE)
 
 
 def _pairs(starts: Indices, counts: Indices, outer: bool) -> tuple[pa.Array | None, pa.Array]:
@@ -84,6 +101,21 @@ def joined_schema(join: KeyJoin, left: pa.Schema, right: pa.Schema, side: str) -
             hint='end the names of the added columns with something: suffix="_2"; or choose some: columns=["…"]',
         )
     return pa.schema([*left, *added])
+
+
+def _check_as_of(join: TableJoin, left: pa.Schema, right: pa.Schema) -> None:
+    if join.time is None:
+        return
+    _check_names([join.time], left, "the stream")
+    data_type = left.field(join.time).type
+    if join.by_history and not (pa.types.is_timestamp(data_type) and data_type.tz):
+        raise ExpressionError(
+            f"join as of: the stream's {join.time!r} is {type_name(data_type)}",
+            hint=f'a timestamp with a time zone, as snapshots have; cast: col("{join.time}").cast("timestamp")',
+        )
+    if join.valid_from is not None:
+        _check_names([join.valid_from], right, repr(join.table))
+        _check_times(join.time, join.valid_from, left, right)
 
 
 def _check_names(names: Iterable[str], schema: pa.Schema, side: str) -> None:

@@ -12,7 +12,8 @@ from typing import TypeVar, cast
 import pyarrow as pa
 
 from volley.arrow.batches import conform
-from volley.arrow.join_index import JoinIndex, build_index
+from volley.arrow.join_history import GONE, SINCE, WEIGHT, versions
+from volley.arrow.join_index import JoinIndex, build_index, known_since
 from volley.dimension import DimensionReader, Version
 from volley.errors import PlanError, SnapshotExpiredError, SnapshotNotFoundError
 from volley.plan import graph, nodes
@@ -109,7 +110,7 @@ class JoinedTables:
             self._tables[name] = _Table(join.table.open(), f"{self.folder}/{name}")
         table = self._tables[name]
         schema = table.reader.schema
-        layout = digest(repr(join.table), *_parts(join, schema))
+        layout = digest(repr(join.table), *_parts(join, schema), join.by_history)
         table.joins[layout] = join
         return EpochRows(schema, table.folder, layout)
 
@@ -195,6 +196,8 @@ def _indexed(reader: DimensionReader, join: TableJoin, version: Version) -> pa.R
         PlanError: If the rows take too many bytes.
         VolleyError: If the table can't be read.
     """
+    if join.by_history:
+        return _history(reader, join, version)
     keys, time, columns = _parts(join, reader.schema)
     needed = list(dict.fromkeys([*keys, *([time] if time else []), *columns]))
     schema = pa.schema([reader.schema.field(name) for name in needed])
@@ -202,10 +205,31 @@ def _indexed(reader: DimensionReader, join: TableJoin, version: Version) -> pa.R
     for batch in reader.read(version, needed):
         batches.append(conform(batch, schema))
         size += batches[-1].nbytes
-        if size > join.max_bytes:
-            raise PlanError(
-                f"the rows of {join.table!r} that the job joins take more than {join.max_bytes:,} bytes in memory",
-                hint='join fewer columns: columns=["…"]; or rows: IcebergTable(…).rows.filter("…"); or allow more, up '
-                "to 2 GiB: max_bytes=…",
-            )
+        _check_size(join, size)
     return build_index(pa.Table.from_batches(batches, schema), keys, time, columns)
+
+
+def _history(reader: DimensionReader, join: TableJoin, version: Version) -> pa.RecordBatch:
+    """Read the rows up to a version that a join needs, each with its times, indexed by key. Raises like `_indexed`."""
+    keys, _, columns = _parts(join, reader.schema)
+    needed = list(dict.fromkeys([*keys, *columns]))
+    schema, history = pa.schema([reader.schema.field(name) for name in needed]), reader.history(version, needed)
+    marked = pa.schema([*schema, pa.field(SINCE, pa.int64()), pa.field(WEIGHT, pa.int64())])
+    parts, size = [], 0
+    for weight, time, batch in history.events:
+        marks = (pa.repeat(pa.scalar(value, pa.int64()), len(batch)) for value in (time, weight))
+        parts.append(pa.Table.from_arrays([*conform(batch, schema).columns, *marks], schema=marked))
+        size += parts[-1].nbytes
+        _check_size(join, size)
+    rows = versions(pa.concat_tables([marked.empty_table(), *parts]), keys)
+    return known_since(build_index(rows, keys, SINCE, [*columns, GONE], break_ties=False), history.since)
+
+
+def _check_size(join: TableJoin, size: int) -> None:
+    """Raise PlanError if rows take too many bytes."""
+    if size > join.max_bytes:
+        raise PlanError(
+            f"the rows of {join.table!r} that the job joins take more than {join.max_bytes:,} bytes in memory",
+            hint='join fewer columns: columns=["…"]; or rows: IcebergTable(…).rows.filter("…"); or allow more, up '
+            "to 2 GiB: max_bytes=…",
+        )

@@ -68,26 +68,38 @@ class TableJoin(KeyJoin):
 
     Args:
         table: The table.
-        as_of: The stream's time column and the table's validity column; None = every row of a key matches.
+        as_of: The stream's time column and the table's validity column; or the time column alone: the rows that the
+            table had then. None = every row of a key matches.
         max_bytes: The most bytes that the table's rows may take.
     """
 
     table: Dimension
-    as_of: tuple[str, str] | None
+    as_of: tuple[str, str] | str | None
     max_bytes: int
 
     @property
     def left_columns(self) -> tuple[str, ...]:
         """The stream's columns that decide which rows match."""
-        return (*self.left_keys, *([self.as_of[0]] if self.as_of else []))
+        return (*self.left_keys, *([] if self.time is None else [self.time]))
+
+    @property
+    def time(self) -> str | None:
+        """The stream's time column."""
+        return self.as_of[0] if isinstance(self.as_of, tuple) else self.as_of
+
+    @property
+    def by_history(self) -> bool:
+        """True if a row is joined with the rows that the table had at its time."""
+        return isinstance(self.as_of, str)
 
     @property
     def valid_from(self) -> str | None:
         """The table's validity column."""
-        return self.as_of[1] if self.as_of else None
+        return self.as_of[1] if isinstance(self.as_of, tuple) else None
 
     def __str__(self) -> str:
-        as_of = f" as of {self.as_of[0]!r} >= {self.as_of[1]!r}" if self.as_of else ""
+        as_of = "" if self.time is None else f" as of {self.time!r}"
+        as_of += "" if self.valid_from is None else f" >= {self.valid_from!r}"
         return f"{self.how} join {self.table!r} on {self._keys}{as_of}"
 
 

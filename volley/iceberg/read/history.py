@@ -17,7 +17,7 @@ from volley.errors import (
 )
 from volley.iceberg.read.heads import ancestors_of
 
-__all__ = ["changes_rows", "check_same_table", "snapshots_between"]
+__all__ = ["changes_rows", "check_same_table", "oldest_of", "snapshots_between"]
 
 
 def changes_rows(snapshot: Snapshot) -> bool:
@@ -38,6 +38,12 @@ def check_same_table(table: Table, table_uuid: str) -> None:
             "last read",
             hint="start over with the new table: none of its snapshots follows the old one's",
         )
+
+
+def oldest_of(table: Table, end: Snapshot) -> tuple[Snapshot, bool]:
+    """Return the oldest ancestor of a snapshot that the table still has, and whether it is the table's first one."""
+    *_, oldest = ancestors_of(end, table.metadata)
+    return oldest, oldest.parent_snapshot_id is None and _is_first(table, oldest)
 
 
 def snapshots_between(table: Table, start: int | None, end: int) -> list[Snapshot]:

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot as TableSnapshot
 
+from volley.arrow.nodes import CompiledSteps, lower
 from volley.errors import ConfigError, SnapshotNotFoundError, near
 from volley.iceberg.read.changes import CHANGE_COLUMNS
 from volley.iceberg.read.lookup import snapshot_at, snapshot_of, snapshot_of_ref
 from volley.iceberg.read.positions import Position
 from volley.iceberg.read.predicates import parse_predicate
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
-from volley.plan.expression_nodes import ExprNode, column_names
+from volley.plan import nodes
+from volley.plan.expression_nodes import Column, ExprNode, column_names
 
 __all__ = [
     "column_names_of",
+    "filtered",
     "head_snapshot",
     "is_pinned",
     "pinned_snapshot",
@@ -108,6 +112,20 @@ def selected(schema: Schema, names: Sequence[str]) -> Schema:
     """Return the schema of some top-level columns, whose names may contain dots."""
     by_name = {field.name: field for field in schema.fields}
     return Schema(*(by_name[name] for name in names))
+
+
+def filtered(predicate: ExprNode | None, names: Sequence[str], schema: pa.Schema) -> CompiledSteps:
+    """Return the steps that keep the rows and columns that a source reads.
+
+    Args:
+        predicate: The source's own filter.
+        names: Its columns.
+        schema: The schema of the rows, which have the columns of the filter, too.
+    """
+    before = nodes.Union(())
+    filters: list[nodes.Node] = [] if predicate is None else [nodes.Filter(before, predicate)]
+    columns = [] if list(names) == schema.names else [nodes.Select(before, tuple(map(Column, names)))]
+    return lower([*filters, *columns], schema)
 
 
 def predicate_of(config: IcebergSourceConfig, schema: Schema) -> ExprNode | None:

@@ -11,21 +11,20 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import NestedField
 
-from volley.arrow.nodes import CompiledSteps, lower
 from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit, change_splits
 from volley.iceberg.read.changes import CHANGE_COLUMNS, read_changes
 from volley.iceberg.read.history import snapshots_between
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import RowReader, file_task
-from volley.iceberg.read.scope import predicate_of, selected
+from volley.iceberg.read.scope import filtered, predicate_of, selected
 from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.operators import Operator, Side
 from volley.iceberg.views.zsets import WEIGHT, united
 from volley.plan import nodes
-from volley.plan.expression_nodes import Call, Column, ExprNode, column_names
+from volley.plan.expression_nodes import Call, ExprNode, column_names
 from volley.plan.expressions import lit
 from volley.types.arrow import canonical_schema
 
@@ -97,7 +96,7 @@ class Scan(Operator):
         needed = [*names, *sorted(column_names(own) - {*names})] if own is not None else names
         self._reader = replace(RowReader.of(pin.table.metadata, selected(schema, needed)), count=tally.read)
         read = canonical_schema(arrow_schema(self._reader.schema))
-        self._steps = _steps(own, names, read)
+        self._steps = filtered(own, names, read)
         super().__init__(node, (), self._steps.schema)
         self._pin, self._conditions = pin, [part for part in (own, condition) if part is not None]
         self.config = config
@@ -176,13 +175,6 @@ def _rows_to_read(changed: ChangedFile) -> int:
     old, new = changed.before.deletes, changed.after.deletes
     deleted = sum(delete.rows for delete in (*old, *new) if (delete in old) != (delete in new))
     return min(changed.file.rows, deleted * _PAGE_ROWS)
-
-
-def _steps(predicate: ExprNode | None, names: list[str], schema: pa.Schema) -> CompiledSteps:
-    before = nodes.Union(())
-    filters: list[nodes.Node] = [] if predicate is None else [nodes.Filter(before, predicate)]
-    columns = [] if names == schema.names else [nodes.Select(before, tuple(map(Column, names)))]
-    return lower([*filters, *columns], schema)
 
 
 def _all(conditions: list[ExprNode]) -> ExprNode:

@@ -1,0 +1,88 @@
+"""The versions of a table's rows: which rows each key had since each change of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from volley.arrow.accumulators import normal
+from volley.arrow.batches import one_batch
+from volley.arrow.groups import offsets_of
+from volley.arrow.join_index import Indices, are_valid, comparable
+from volley.arrow.matching import row_hashes
+
+__all__ = ["GONE", "SINCE", "WEIGHT", "versions"]
+
+SINCE, WEIGHT, GONE = "_volley_since", "_volley_weight", "_volley_gone"
+"""When a row was added or removed; 1 for added, -1 for removed; True for a key without rows since then."""
+
+_ROW = "row"
+_NEVER = 2**63 - 1
+
+
+def versions(events: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the rows of each key since each of its changes; a key that has no more has one row that is GONE.
+
+    Args:
+        events: Rows that were added and removed, in the order of time, with SINCE in microseconds and WEIGHT.
+        keys: The key columns; rows with a null key are left out.
+
+    Returns:
+        The rows with SINCE and GONE.
+
+    Example:
+        >>> events = {"k": ["a", "a", "a"], "v": [1, 1, 2], SINCE: [5, 9, 9], WEIGHT: [1, -1, 1]}
+        >>> versions(pa.table(events), ["k"]).select(["v", SINCE]).to_pylist()
+        [{'v': 1, '_volley_since': 5}, {'v': 2, '_volley_since': 9}]
+    """
+    batch = one_batch(events)
+    batch = batch.filter(pa.array(are_valid(batch.select(keys).columns)))
+    rows, begins, ends = _lives(batch)
+    groups = _groups(rows, keys)
+    instants, ranks = np.unique(np.concatenate([begins, ends]), return_inverse=True)
+    # A key's change as one number; what never ends, ends behind the last change of its key.
+    codes = np.tile(groups * len(instants), 2) + ranks
+    first, last = codes[: len(begins)], codes[len(begins) :]
+    changes = np.unique(np.concatenate([first, last[ends < _NEVER]]))
+    begin, end = np.searchsorted(changes, first), np.searchsorted(changes, last)
+    repeats = end - begin
+    lines = np.repeat(np.arange(len(repeats)), repeats)
+    numbers = np.arange(len(lines)) + np.repeat(begin - np.cumsum(repeats) + repeats, repeats)
+    gone = np.setdiff1d(np.arange(len(changes)), numbers)
+    of_group = np.zeros(groups.max(initial=-1) + 1, np.int64)
+    of_group[groups] = np.arange(len(groups))
+    lines = np.concatenate([lines, of_group[changes[gone] // max(len(instants), 1)]])
+    numbers = np.concatenate([numbers, gone])
+    since = instants[changes[numbers] % max(len(instants), 1)].astype(np.int64)
+    is_gone = np.arange(len(numbers)) >= len(numbers) - len(gone)
+    result = pa.Table.from_batches([rows.take(pa.array(lines))])
+    return result.append_column(SINCE, pa.array(since)).append_column(GONE, pa.array(is_gone))
+
+
+def _lives(events: pa.RecordBatch) -> tuple[pa.RecordBatch, Indices, Indices]:
+    """Return the rows that were added, when each was, and when it was removed: the nth removal ends the nth one."""
+    rows = events.drop_columns([SINCE, WEIGHT])
+    hashes, times = row_hashes(pa.Table.from_batches([rows])), events.column(SINCE).to_numpy()
+    is_added = events.column(WEIGHT).to_numpy() > 0
+    added, removed = np.flatnonzero(is_added), np.flatnonzero(~is_added)
+    added, removed = (each[np.argsort(hashes[each], kind="stable")] for each in (added, removed))
+    wanted = hashes[removed]
+    nth = np.arange(len(removed)) - np.searchsorted(wanted, wanted)
+    ends = np.full(len(added), _NEVER)
+    ends[np.searchsorted(hashes[added], wanted) + nth] = times[removed]
+    begins = times[added]
+    lived = begins < ends
+    return rows.take(pa.array(added[lived])), begins[lived], ends[lived]
+
+
+def _groups(rows: pa.RecordBatch, keys: Sequence[str]) -> Indices:
+    """Return the number of each row's key."""
+    columns = [normal(column) for column in comparable(rows.select(keys).columns).columns]
+    names = [str(number) for number in range(len(columns))]
+    table = pa.table([*columns, pa.array(np.arange(len(rows)))], [*names, _ROW])
+    lists = table.group_by(names, use_threads=False).aggregate([(_ROW, "list")])[f"{_ROW}_list"].combine_chunks()
+    groups = np.empty(len(rows), np.int64)
+    groups[lists.flatten().to_numpy()] = np.repeat(np.arange(len(lists)), np.diff(offsets_of(lists)))
+    return groups
