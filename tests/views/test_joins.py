@@ -101,6 +101,13 @@ def test_a_table_that_is_not_iceberg(tmp_path: Path) -> None:
     query = Query(lambda orders: orders.join(MemorySource([{"customer": 1, "name": "a"}]), on="customer"), "")
     with pytest.raises(PlanError, match="join it with an Iceberg table"):
         view_of(query, {"orders": orders})
+    table = orders.files.ref
+    for joined, message in (
+        (lambda orders: orders.join(table, on="customer", as_of="at"), "snapshots that expire"),
+        (lambda orders: orders.join(orders, on="customer", within=1, time="at"), "step inner join of streams"),
+    ):
+        with pytest.raises(PlanError, match=message):
+            view_of(Query(joined, ""), {"orders": orders})
     orders.files.close()
 
 

@@ -15,7 +15,8 @@ FUNCTIONS = ("count", "sum", "avg", "min", "max")
 _BY_PYTHON = (nodes.Map, nodes.FlatMap, nodes.MapBatches)
 _STEPS = (
     *(nodes.Filter, nodes.Rest, nodes.Select, nodes.WithColumns, nodes.Drop, nodes.Rename, nodes.Explode),
-    *(nodes.Union, nodes.Deduplicate, *_BY_PYTHON),
+    # A side stands before a join of streams, which is refused itself.
+    *(nodes.Union, nodes.Deduplicate, nodes.Side, *_BY_PYTHON),
 )
 
 
@@ -31,8 +32,7 @@ def check_query(query: nodes.Node) -> None:
         elif isinstance(node, nodes.Aggregate):
             _check_aggregate(node)
         elif isinstance(node, nodes.Join):
-            if not isinstance(node.join.table, IcebergDimension):
-                raise PlanError(f"a view can't have the step {node.label()}", hint="join it with an Iceberg table")
+            _check_join(node)
         elif not isinstance(node, _STEPS):
             raise PlanError(f"a view can't have the step {node.label()}", hint="do it in a job that writes a table")
 
@@ -58,6 +58,16 @@ def _check_source(node: nodes.Read) -> None:
     if node.source.config.changes != "fail":
         raise PlanError(
             f"{node.source!r} reads changes", hint="a view follows them by itself: leave with_changes(…) out"
+        )
+
+
+def _check_join(node: nodes.Join) -> None:
+    if not isinstance(node.join.table, IcebergDimension):
+        raise PlanError(f"a view can't have the step {node.label()}", hint="join it with an Iceberg table")
+    if node.join.by_history:
+        raise PlanError(
+            f"a view can't have the step {node.label()}: its rows would depend on snapshots that expire",
+            hint='join as of a column of the table: as_of=("at", "valid_from"); or do it in a job that writes a table',
         )
 
 
