@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
     from volley.iceberg.views.following import ViewFollower
     from volley.iceberg.views.values import ViewPlan, ViewRefresh, ViewSource, ViewStatus, ViewStep
-    from volley.keyed import KeyedStream, WindowedStream
+    from volley.keyed import KeyedStream, SeriesStream, WindowedStream
     from volley.maintenance import MaintenanceReport, MaintenanceRun
     from volley.materialized_view import MaterializedView
     from volley.metrics import Metrics
@@ -72,10 +72,12 @@ if TYPE_CHECKING:
         min_,
         quantile,
         sum_,
+        top,
         variance,
     )
     from volley.plan.choices import array, coalesce, concat_str, greatest, least, murmur3, struct, when, xxhash64
     from volley.plan.expressions import Expr, col, lit
+    from volley.plan.series import SeriesFunction, ewm_mean, increase, previous, rate, rolling, session_start
     from volley.plan.sql import sql
     from volley.plan.windows import session, sliding, tumbling
     from volley.sink import Committer, Sink, SinkContext, TaskWriter, Writer
@@ -139,6 +141,8 @@ __all__ = [
     "RateSource",
     "Reader",
     "SchemaMismatchError",
+    "SeriesFunction",
+    "SeriesStream",
     "ServerTls",
     "Sink",
     "SinkContext",
@@ -174,8 +178,10 @@ __all__ = [
     "concat_str",
     "count",
     "count_distinct",
+    "ewm_mean",
     "first",
     "greatest",
+    "increase",
     "last",
     "least",
     "list_",
@@ -185,13 +191,18 @@ __all__ = [
     "min_",
     "murmur3",
     "pack_rows",
+    "previous",
     "quantile",
+    "rate",
     "repair",
+    "rolling",
     "session",
+    "session_start",
     "sliding",
     "sql",
     "struct",
     "sum_",
+    "top",
     "tumbling",
     "variance",
     "when",
@@ -226,7 +237,7 @@ _MODULES = {
     "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergSource", "IcebergSourceConfig", "IcebergStorage"],
     "iceberg.views.following": ["ViewFollower"],
     "iceberg.views.values": ["ViewPlan", "ViewRefresh", "ViewSource", "ViewStatus", "ViewStep"],
-    "keyed": ["KeyedStream", "WindowedStream"],
+    "keyed": ["KeyedStream", "SeriesStream", "WindowedStream"],
     "maintenance": ["MaintenanceReport", "MaintenanceRun"],
     "materialized_view": ["MaterializedView"],
     "metrics": ["Metrics"],
@@ -235,12 +246,15 @@ _MODULES = {
     "plan.aggregates": [
         "Aggregation",
         *("approx_distinct", "avg", "count", "count_distinct", "first", "last", "list_", "max_", "min_", "quantile"),
-        *("sum_", "variance"),
+        *("sum_", "top", "variance"),
     ],
     "plan.choices": [
         *("array", "coalesce", "concat_str", "greatest", "least", "murmur3", "struct", "when", "xxhash64"),
     ],
     "plan.expressions": ["Expr", "col", "lit"],
+    "plan.series": [
+        *("SeriesFunction", "ewm_mean", "increase", "previous", "rate", "rolling", "session_start"),
+    ],
     "plan.sql": ["sql"],
     "plan.windows": ["session", "sliding", "tumbling"],
     "sink": ["Committer", "Sink", "SinkContext", "TaskWriter", "Writer"],

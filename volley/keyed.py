@@ -12,10 +12,11 @@ from volley.plan import nodes
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import Column, ExprNode, output_name
 from volley.plan.expressions import Expr
+from volley.plan.series import Ordering, SeriesFunction
 from volley.plan.windows import Emission, LateRows, Window, Windowing
 from volley.verbs import check_text
 
-__all__ = ["KeyedStream", "WindowedStream", "key_node"]
+__all__ = ["KeyedStream", "SeriesStream", "WindowedStream", "key_node"]
 
 S = TypeVar("S", covariant=True)
 
@@ -53,6 +54,7 @@ class KeyedStream(Generic[S]):
         late: LateRows = "drop",
         max_ahead: Duration | None = timedelta(days=1),
         idle_after: Duration | None = None,
+        fill_gaps: Duration | None = None,
         buckets: int = 16,
     ) -> WindowedStream[S]:
         """Group the rows of each key by windows of event time.
@@ -72,6 +74,9 @@ class KeyedStream(Generic[S]):
             max_ahead: A row that is further ahead of the computer's clock does not move the watermark and is in no
                 window: it is counted, and treated as a late one. None = no limit.
             idle_after: A source that has had no row for so long does not hold the watermark back; None = it does.
+            fill_gaps: The longest time between two windows of a key that windows without rows fill: their counts are 0,
+                other aggregates null, or what `Aggregation.forward_fill` and `interpolate` say. They come out with the
+                window behind them. For tumbling windows with final rows; None = windows without rows don't come out.
             buckets: The number of parts that the state is divided into by key; a task holds one in memory. It can't
                 change while a job has a checkpoint.
 
@@ -79,8 +84,43 @@ class KeyedStream(Generic[S]):
             ConfigError: If an argument is wrong.
         """
         timing: Any = {"lateness": lateness, "late": late, "max_ahead": max_ahead, "idle_after": idle_after}
-        windowing = Windowing(window, on, emit, **timing, buckets=buckets)
+        windowing = Windowing(window, on, emit, fill_gaps, **timing, buckets=buckets)  # type: ignore[arg-type]
         return WindowedStream(self._stream, self._keys, windowing)
+
+    def series(
+        self,
+        on: str,
+        lateness: Duration = timedelta(0),
+        late: LateRows = "drop",
+        pause: Duration | None = None,
+        max_ahead: Duration | None = timedelta(days=1),
+        idle_after: Duration | None = None,
+        buckets: int = 16,
+    ) -> SeriesStream[S]:
+        """Put the rows of each key into the order of event time, for functions of a row and those before it.
+
+        A row comes out once, when the watermark has passed its time; all rows do at the end of bounded sources. The
+        watermark is that of windows, see `window`.
+
+        Args:
+            on: The timestamp column. A row without a time is in no series: it is counted, and treated as a late one.
+            lateness: How much older than the latest row before it a row can be and still be on time.
+            late: What happens to rows behind the watermark, besides being counted in the metric `rows_late`:
+                ``"drop"`` or ``"dead_letter"``: they go to the sink's dead letter.
+            pause: A row so long after the one before it begins its key's series anew, and the key's state ends after so
+                long; None = the last row of every key is kept.
+            max_ahead: A row that is further ahead of the computer's clock does not move the watermark and is in no
+                series: it is counted, and treated as a late one. None = no limit.
+            idle_after: A source that has had no row for so long does not hold the watermark back; None = it does.
+            buckets: The number of parts that the state is divided into by key; a task holds one in memory. It can't
+                change while a job has a checkpoint.
+
+        Raises:
+            ConfigError: If an argument is wrong.
+        """
+        timing: Any = {"lateness": lateness, "late": late, "max_ahead": max_ahead, "idle_after": idle_after}
+        ordering = Ordering(on, pause, **timing, buckets=buckets)  # type: ignore[arg-type]
+        return SeriesStream(self._stream, self._keys, ordering)
 
     def aggregate(self, **aggregates: Aggregation) -> S:
         """Return one row for each key, with these aggregates: a query for a materialised view.
@@ -125,6 +165,47 @@ class WindowedStream(Generic[S]):
         return _aggregated(self._stream, self._keys, aggregates, self._windowing)
 
 
+@dataclass(frozen=True)
+class SeriesStream(Generic[S]):
+    """A keyed stream whose rows are ordered by event time, created by `KeyedStream.series`: a frozen value."""
+
+    _stream: _Stream[S]
+    _keys: tuple[ExprNode, ...]
+    _ordering: Ordering
+
+    def with_columns(self, **functions: SeriesFunction) -> S:
+        """Return all rows with these columns, which replace columns of the same names.
+
+        Args:
+            functions: Series functions by the name of their column.
+
+        Raises:
+            ExpressionError: If there is none.
+
+        Example:
+            >>> from datetime import datetime
+            >>> from volley import Environment, MemorySource, avg, rolling
+            >>> readings = Environment().from_source(MemorySource([{"sensor": 1, "heat": 21.5, "at": datetime.now()}]))
+            >>> by_sensor = readings.key_by("sensor").series(on="at", lateness="10s")
+            >>> print(by_sensor.with_columns(mean=rolling("5m", avg("heat"))))
+            series mean=rolling('300s', avg(col('heat'))) by col('sensor'), 'at'
+              read MemorySource(1 row)
+        """
+        if not functions:
+            raise ExpressionError(
+                "series without functions", hint='name at least one: with_columns(before=previous("price"))'
+            )
+        for name, function in functions.items():
+            if not isinstance(function, SeriesFunction):
+                raise ExpressionError(
+                    f"{name} is {type(function).__name__}, not a series function",
+                    hint=f'for example with_columns({name}=rolling("5m", avg("price")))',
+                )
+        return self._stream._then(
+            nodes.Series(self._stream._node, self._keys, tuple(functions.items()), self._ordering)
+        )
+
+
 def _aggregated(
     stream: _Stream[S], keys: tuple[ExprNode, ...], aggregates: dict[str, Aggregation], windowing: Windowing | None
 ) -> S:
@@ -135,6 +216,10 @@ def _aggregated(
             raise ExpressionError(
                 f"{name} is {type(aggregation).__name__}, not an aggregate",
                 hint=f'for example aggregate({name}=sum_("price"))',
+            )
+        if aggregation.gap and (windowing is None or windowing.fill_gaps is None):
+            raise ExpressionError(
+                f"{name}={aggregation!r} without windows that fill gaps", hint='window(…, fill_gaps="1h")'
             )
     node = nodes.Aggregate(stream._node, keys, tuple(aggregates.items()), windowing)
     if twice := sorted({name for name in node.names if node.names.count(name) > 1}):

@@ -13,9 +13,10 @@ from volley import DataStream
 from volley.arrow.aggregator import Aggregator
 from volley.arrow.batches import conform
 from volley.arrow.operators import Operator
+from volley.arrow.series import SeriesOperator
 from volley.arrow.stream_joins import StreamJoiner
 from volley.engine.state import KeyedState
-from volley.plan.nodes import Aggregate, JoinStreams
+from volley.plan.nodes import Aggregate, JoinStreams, Series
 from volley.task.merging import Merger
 from volley.task.partials import Misfits, Partial, PartialWriter
 
@@ -92,7 +93,7 @@ class LocalStep:
 
 
 def windows(stream: DataStream, schema: pa.Schema, folder: Path, sources: int = 1, **more: Any) -> LocalStep:
-    """The windows of a stream that ends in a windowed aggregate.
+    """The windows or series of a stream that ends in a windowed aggregate, or in series functions.
 
     Args:
         stream: The stream.
@@ -102,9 +103,10 @@ def windows(stream: DataStream, schema: pa.Schema, folder: Path, sources: int = 
         more: Further arguments of `LocalStep`.
     """
     node = stream._node
-    assert isinstance(node, Aggregate)
+    assert isinstance(node, Aggregate | Series)
+    operator = Aggregator(node, schema) if isinstance(node, Aggregate) else SeriesOperator(node, schema)
     clocked = [(0, source) for source in range(sources)]
-    return LocalStep(Aggregator(node, schema), (schema,), folder, clocked, **more)
+    return LocalStep(operator, (schema,), folder, clocked, **more)
 
 
 def joined(stream: DataStream, left: pa.Schema, right: pa.Schema, folder: Path, **more: Any) -> LocalStep:

@@ -24,6 +24,7 @@ from volley import (
     MemorySource,
     approx_distinct,
     avg,
+    col,
     count,
     count_distinct,
     first,
@@ -34,7 +35,9 @@ from volley import (
     quantile,
     session,
     sliding,
+    struct,
     sum_,
+    top,
     tumbling,
     variance,
 )
@@ -69,6 +72,11 @@ AGGREGATES: dict[str, tuple[Aggregation, str]] = {
     "middle": (quantile("i", 0.5), "quantile_cont(i, 0.5)::double"),
     "spread": (variance("i"), "var_samp(i)"),
     "few": (list_("i", 3), "list(i order by t, n) filter (i is not null)[:3]"),
+    "best": (top("i", 2, by="x"), "list(i order by x desc, t, n) filter (i is not null and x is not null)[:2]"),
+    "rows_of": (
+        top(struct(n=col("n"), k=col("k")), 2, by=col("i") * 2),
+        "list({n: n, k: k} order by i desc, t, n) filter (i is not null)[:2]",
+    ),
 }
 SPANS: list[Window] = [tumbling("1 minute"), sliding("90s", every="1m"), sliding("2m", every="30s")]
 NUMBERS = st.sampled_from([None, 0.0, -0.0, math.nan, 1.5, -2.0, 1e9])

@@ -12,7 +12,7 @@ import pytest
 
 from tests.windows import local as steps
 from tests.windows.local import LocalStep
-from volley import Environment, ExpressionError, MemorySource, count, session, sliding, sum_, tumbling
+from volley import Environment, ExpressionError, MemorySource, col, count, session, sliding, sum_, tumbling
 from volley.plan.windows import Window
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,6 +50,19 @@ def test_windows_before_1970(tmp_path: Path) -> None:
     before = (datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC) - NOW).total_seconds()
     table = local(tmp_path, tumbling("1m")).epoch(0, [(0, batch(before))], ends=True)
     assert table["window_start"].to_pylist() == [datetime(1969, 12, 31, 23, 59, tzinfo=UTC)]
+
+
+def test_days_of_a_zone_whose_clocks_change(tmp_path: Path) -> None:
+    """A window of a day has 24 hours; the days of a zone are keys, and one of them has 23."""
+    noon = datetime(2026, 3, 28, 11, tzinfo=UTC)
+    hours = batch(*((noon + timedelta(hours=hour) - NOW).total_seconds() for hour in range(48)))
+    day = col("at").dt.in_zone("Europe/Berlin").dt.truncate("day")
+    rows = Environment().from_source(MemorySource(SCHEMA.empty_table())).key_by(day=day)
+    by_day = rows.window(tumbling("7 days"), on="at", max_ahead=None).aggregate(n=count())
+    table = steps.windows(by_day, SCHEMA, tmp_path).epoch(0, [(0, hours)], ends=True)
+    assert sorted((row["day"].day, row["n"]) for row in table.to_pylist()) == [(28, 12), (29, 23), (30, 13)]
+    fixed = local(tmp_path / "fixed", tumbling("1 day"), max_ahead=None).epoch(0, [(0, hours)], ends=True)
+    assert sorted(fixed["n"].to_pylist()) == [11, 13, 24]
 
 
 def test_a_clock_that_is_ahead_makes_no_row_late(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.aggregates import aggregate_type, value_of
-from volley.arrow.collected import list_items, merge_distinct, merge_lists
+from volley.arrow.collected import as_lists, list_items, merge_distinct, merge_lists, merge_top
 from volley.arrow.compiled import CompiledExpression, as_array
 from volley.arrow.dictionaries import decode
 from volley.arrow.groups import ArrowMerge, Merge, Offsets, RowMerge, Rows
@@ -179,12 +179,28 @@ def _list(aggregation: Aggregation, value: pa.DataType, result: pa.DataType) -> 
         valid = pa.scalar(None, pa.int64())
         return [list_items(values), list_items(pc.if_else(pc.is_valid(values), times, valid))]
 
-    def finish(state: Rows) -> pa.Array:
-        is_empty = pc.equal(pc.list_value_length(state[0]), 0)
-        return pc.if_else(is_empty, pa.scalar(None, result), state[0].cast(result))
-
     merge = RowMerge(partial(merge_lists, int(aggregation.parameter)))
-    return (_ITEMS(value), _ITEMS(pa.int64())), lift, merge, finish
+    return (_ITEMS(value), _ITEMS(pa.int64())), lift, merge, partial(_listed, result)
+
+
+def _listed(result: pa.DataType, state: Rows) -> pa.Array:
+    """Return lists as results: null for an empty one."""
+    is_empty = pc.equal(pc.list_value_length(state[0]), 0)
+    return pc.if_else(is_empty, pa.scalar(None, result), state[0].cast(result))
+
+
+def _top(aggregation: Aggregation, value: pa.DataType, result: pa.DataType) -> _Parts:
+    assert aggregation.parameter is not None
+
+    def lift(pairs: pa.Array, times: pa.Array) -> Rows:
+        values, ranks = pairs.flatten()
+        is_ranked = pc.and_(values.is_valid(), ranks.is_valid())
+        offsets = np.concatenate([[0], np.cumsum(is_ranked.to_numpy(zero_copy_only=False))])
+        return [as_lists(offsets.astype(np.int64), column.filter(is_ranked)) for column in (values, times, ranks)]
+
+    merge = RowMerge(partial(merge_top, int(aggregation.parameter)))
+    first, rank = value
+    return (_ITEMS(first.type), _ITEMS(pa.int64()), _ITEMS(rank.type)), lift, merge, partial(_listed, result)
 
 
 def _sketched(sketch: Sketch, aggregation: Aggregation, value: pa.DataType, result: pa.DataType) -> _Parts:
@@ -210,4 +226,5 @@ _PARTS: dict[str, Callable[[Aggregation, pa.DataType, pa.DataType], _Parts]] = {
     "quantile": partial(_sketched, DIGEST),
     "variance": _variance,
     "list": _list,
+    "top": _top,
 }

@@ -12,15 +12,17 @@ import pyarrow as pa
 
 from volley.arrow.accumulators import Accumulator, accumulator, normal
 from volley.arrow.aggregates import aggregated_schema, key_fields
-from volley.arrow.compiled import CompiledExpression, as_array
+from volley.arrow.compiled import CompiledExpression, as_array, whole
 from volley.arrow.dictionaries import decode
 from volley.arrow.expressions import compile_expression
+from volley.arrow.gaps import Gaps, fill_gaps
+from volley.arrow.groups import by_key
 from volley.arrow.operators import Merged, Times
-from volley.arrow.windows import END, START, Closing, Grouping, Windows, windows_of
+from volley.arrow.windows import END, START, Closing, Grouping, Windows, microseconds, windows_of
 from volley.plan.nodes import Aggregate
-from volley.plan.windows import Windowing
+from volley.plan.windows import Session, Windowing
 
-__all__ = ["Aggregator"]
+__all__ = ["Aggregator", "key_values"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,14 @@ class Aggregator:
     @cached_property
     def windows(self) -> Windows:
         """What computes its windows."""
-        return windows_of(self.timing.window)
+        return windows_of(self.timing.window, self._gaps)
+
+    @property
+    def _gaps(self) -> Gaps | None:
+        window, longest = self.timing.window, self.timing.fill_gaps
+        if longest is None or isinstance(window, Session):
+            return None
+        return Gaps(microseconds(window.size), microseconds(longest))
 
     @cached_property
     def output(self) -> pa.Schema:
@@ -89,7 +98,7 @@ class Aggregator:
     def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Table:
         columns = [
             *self.windows.columns(times.to_numpy()),
-            *(_evaluated(key, batch) for key in self._keys),
+            *(key_values(key, batch) for key in self._keys),
             *(column for part in self._accumulators for column in part.states(batch, times)),
         ]
         return pa.Table.from_arrays(columns, schema=self._states)
@@ -105,7 +114,8 @@ class Aggregator:
         updates = self.timing.emit == "updates"
         closing = self.windows.close(old[0], new[0], self.grouping, before, watermark, updates)
         rest = closing.open.select(self._states.names).cast(self._states)
-        return Merged(self._come_out(closing), (rest,))
+        rows = self._come_out(closing) if self._gaps is None else self._with_gaps(closing.windows, self._gaps, before)
+        return Merged(rows, (rest,))
 
     def closing(self, latest: int) -> int | None:
         # The end of the last window that has a row.
@@ -116,21 +126,35 @@ class Aggregator:
             if table is not None and table.num_rows:
                 yield self._rows(table)
 
+    def _with_gaps(self, windows: pa.Table, gaps: Gaps, before: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of windows, and of those without rows between two of a key."""
+        if not windows.num_rows:
+            return
+        ordered, groups = by_key(windows.sort_by(START), self.grouping.keys)
+        rows = fill_gaps(self._rows(ordered), groups, self.node.aggregates, gaps, before)
+        if rows.num_rows:
+            yield rows
+
     def _rows(self, windows: pa.Table) -> pa.RecordBatch:
         """Return the rows of windows; of a table without states, those of deleted sessions."""
         times = [windows[name].cast(self.output.field(0).type) for name in (START, END)]
         keys = [windows[name] for name in self.grouping.keys]
         is_deleted = not set(self.grouping.state_names) <= set(windows.column_names)
         results = self._nothing(len(windows)) if is_deleted else self._results(windows)
-        columns = [_whole(column) for column in (*times, *keys, *results)]
+        columns = [whole(column) for column in (*times, *keys, *results)]
         if self.node.has_changes:
             columns.append(pa.repeat("delete" if is_deleted else "update_after", len(windows)))
         return pa.RecordBatch.from_arrays(columns, schema=self.output)
 
     def _results(self, windows: pa.Table) -> list[pa.Array]:
-        return [
-            part.finish([_whole(windows[name]) for name in names])
+        results = [
+            part.finish([whole(windows[name]) for name in names])
             for part, (_, names) in zip(self._accumulators, self.grouping.states, strict=True)
+        ]
+        # A column that is interpolated has doubles.
+        return [
+            result.cast(self.output.field(name).type)
+            for result, (name, _) in zip(results, self.node.aggregates, strict=True)
         ]
 
     def _nothing(self, rows: int) -> list[pa.Array]:
@@ -149,10 +173,7 @@ class Aggregator:
         return {"node": self.node, "input": self.input}
 
 
-def _evaluated(key: CompiledExpression, batch: pa.RecordBatch) -> pa.Array:
-    values = _whole(decode(as_array(key.evaluate(batch), batch.num_rows)))
+def key_values(key: CompiledExpression, batch: pa.RecordBatch) -> pa.Array:
+    """Return the key of each row; equal ones have equal bytes."""
+    values = whole(decode(as_array(key.evaluate(batch), batch.num_rows)))
     return normal(values.cast(pa.string()) if pa.types.is_null(values.type) else values)
-
-
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

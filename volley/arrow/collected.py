@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from volley.arrow.groups import Offsets, Rows
 
-__all__ = ["as_lists", "items_of", "list_items", "merge_distinct", "merge_lists"]
+__all__ = ["as_lists", "items_of", "list_items", "merge_distinct", "merge_lists", "merge_top"]
 
 
 def list_items(values: pa.Array) -> pa.Array:
@@ -47,11 +50,42 @@ def merge_lists(limit: int, state: Rows, offsets: Offsets) -> Rows:
         state: The lists of values and of times.
         offsets: The offsets of the groups.
     """
-    values, ends = items_of(state[0], offsets)
-    times, _ = items_of(state[1], offsets)
+    return _merge_ordered(limit, state, offsets, lambda items: [_numbers(items[1])])
+
+
+def merge_top(limit: int, state: Rows, offsets: Offsets) -> Rows:
+    """Return the values of each group with the largest ranks, the largest first; of equal ranks, the earliest.
+
+    Args:
+        limit: The most values of a group.
+        state: The lists of values, of times and of ranks.
+        offsets: The offsets of the groups.
+    """
+    return _merge_ordered(limit, state, offsets, lambda items: [_numbers(items[1]), _from_largest(items[2])])
+
+
+def _merge_ordered(limit: int, state: Rows, offsets: Offsets, order_by: Callable[[Rows], list[Offsets]]) -> Rows:
+    """Return the first items of each group.
+
+    Args:
+        limit: The most items of a group.
+        state: The lists, of the same lengths.
+        offsets: The offsets of the groups.
+        order_by: Returns what the items are ordered by, the first order last.
+    """
+    items = [items_of(column, offsets)[0] for column in state]
+    ends = items_of(state[0], offsets)[1]
     sizes = np.diff(ends)
-    groups = np.repeat(np.arange(len(sizes)), sizes)
-    order = np.lexsort((times.to_numpy(zero_copy_only=False), groups))
+    order = np.lexsort((*order_by(items), np.repeat(np.arange(len(sizes)), sizes)))
     kept = order[np.arange(len(order)) - np.repeat(ends[:-1], sizes) < limit]
     new = np.concatenate([[0], np.cumsum(np.minimum(sizes, limit))])
-    return [as_lists(new, column.take(pa.array(kept))) for column in (values, times)]
+    return [as_lists(new, column.take(pa.array(kept))) for column in items]
+
+
+def _numbers(values: pa.Array) -> Offsets:
+    return np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+def _from_largest(ranks: pa.Array) -> Offsets:
+    """Return numbers in the opposite order of ranks. Arrow puts NaN behind all other numbers."""
+    return -_numbers(pc.rank(ranks, "ascending", tiebreaker="dense")).astype(np.int64)

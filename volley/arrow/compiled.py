@@ -16,7 +16,7 @@ from volley.types.arrow import type_name
 
 __all__ = [
     *("CompiledExpression", "Datum", "Lowering", "all_null", "any_fails", "as_array", "misfit", "nonzero", "parameter"),
-    *("refuse_zero", "to_type"),
+    *("refuse_zero", "to_type", "whole"),
 ]
 
 Datum = Any
@@ -71,6 +71,11 @@ def parameter(node: Call) -> Any:
 def as_array(values: Datum, rows: int) -> pa.Array:
     """Return an array, also for a constant: its value for each row."""
     return pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
+
+
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def refuse_zero(node: Call, dividends: Datum, divisors: Datum) -> None:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from volley.errors import ExpressionError
 
-__all__ = ["ArrowMerge", "Merge", "Offsets", "RowMerge", "Rows", "combine", "offsets_of"]
+__all__ = ["ArrowMerge", "Merge", "Offsets", "RowMerge", "Rows", "by_key", "combine", "offsets_of"]
 
 Offsets = npt.NDArray[np.int64]
 """Where each group starts in rows that are ordered by group, and the number of rows."""
@@ -77,6 +77,17 @@ def combine(table: pa.Table, keys: Sequence[str], states: Sequence[tuple[Merge, 
             ordered = [_taken(table.column(name), order) for name in names]
             merged |= zip(names, merge.function(ordered, offsets), strict=True)
     return pa.table({name: merged[name] for name in table.column_names if name != _ROW})
+
+
+def by_key(table: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, Offsets]:
+    """Return the rows ordered by key, rows of a key in their order, and the number of each row's key."""
+    if not keys:
+        return table, np.zeros(table.num_rows, np.int64)
+    numbered = table.select(list(keys)).append_column(_ROW, pa.array(np.arange(table.num_rows)))
+    rows = numbered.group_by(list(keys), use_threads=False).aggregate([(_ROW, "list")])[f"{_ROW}_list"]
+    lists = rows.combine_chunks()
+    groups = np.repeat(np.arange(len(lists)), np.diff(offsets_of(lists)))
+    return table.take(lists.flatten()), groups
 
 
 def offsets_of(lists: pa.ListArray) -> Offsets:

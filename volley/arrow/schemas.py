@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from volley.arrow.aggregates import aggregated_schema
 from volley.arrow.nodes import lower
+from volley.arrow.series import series_schema
 from volley.arrow.stream_joins import joined_streams_schema
 from volley.errors import ExpressionError, PlanError, near
 from volley.plan import nodes
@@ -65,6 +66,8 @@ class Schemas:
             return aggregated_schema(node, known[0])
         if isinstance(node, nodes.JoinStreams):
             return joined_streams_schema(node.join, *known)
+        if isinstance(node, nodes.Series):
+            return series_schema(node, known[0])
         if isinstance(node, nodes.Limit | nodes.Side):
             return known[0]
         return lower([node], known[0]).schema

@@ -15,17 +15,20 @@ from datetime import timedelta
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.groups import ArrowMerge, Merge, combine, offsets_of
+from volley.arrow.gaps import Gaps
+from volley.arrow.groups import ArrowMerge, Merge, by_key, combine
 from volley.arrow.operators import Times
 from volley.plan.windows import Session, Window
 
 __all__ = ["END", "START", "Closing", "Grouping", "Windows", "microseconds", "windows_of"]
 
 START, END = "start", "end"
-_CHANGED, _GROUP = "changed", "group"
+_CHANGED, _GROUP, _PLACE = "changed", "group", "place"
+_BEFORE_ALL = -(2**62)
 
 
 @dataclass(frozen=True)
@@ -98,10 +101,18 @@ class Windows(Protocol):
 
 @dataclass(frozen=True)
 class _Spans:
-    """Tumbling and sliding windows; lengths in microseconds."""
+    """Tumbling and sliding windows; lengths in microseconds.
+
+    Args:
+        size: The length of a window.
+        every: The time from one start to the next.
+        gaps: Which gaps between windows are filled: the last window of each key that came out is kept, and comes out
+            again with the next one; None = none are.
+    """
 
     size: int
     every: int
+    gaps: Gaps | None = None
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -122,12 +133,27 @@ class _Spans:
     ) -> Closing:
         grouping, table = _with_changes(old, new, grouping, updates)
         panes = self.merged(table, grouping)
-        windows = self._windows(panes, before, None if updates else watermark)
+        windows = self._windows(panes, _BEFORE_ALL if self.gaps else before, None if updates else watermark)
         if self.size != self.every:
             windows = combine(windows, [START, *grouping.keys], grouping.states)
         windows = windows.append_column(END, pa.array(windows[START].to_numpy() + self.size))
-        kept = panes.filter(pa.array(self.ends(panes["pane"].to_numpy()) > watermark))
-        return Closing(_changed(windows), None, _without_changes(kept))
+        is_open = self.ends(panes["pane"].to_numpy()) > watermark
+        if self.gaps:
+            is_open |= self._begins_gap(panes, grouping.keys, is_open, watermark, self.gaps)
+        return Closing(_changed(windows), None, _without_changes(panes.filter(pa.array(is_open))))
+
+    def _begins_gap(
+        self, panes: pa.Table, keys: Sequence[str], is_open: npt.NDArray[np.bool_], watermark: int, gaps: Gaps
+    ) -> npt.NDArray[np.bool_]:
+        """Return which panes are the last closed one of their key, as far as a gap behind them can be filled."""
+        closed = np.flatnonzero(~is_open)
+        table = panes.select(["pane", *keys]).take(pa.array(closed)).append_column(_PLACE, pa.array(closed))
+        latest, groups = by_key(table.sort_by("pane"), keys)
+        begins = np.zeros(len(panes), bool)
+        begins[latest[_PLACE].to_numpy()[np.flatnonzero(np.diff(groups, append=-1))]] = True
+        # The next window of a key ends behind the watermark.
+        begins &= panes["pane"].to_numpy() + 2 * self.size + gaps.longest > watermark
+        return begins
 
     def _windows(self, panes: pa.Table, before: int, watermark: int | None) -> pa.Table:
         """Return a row for each pane and each of its windows that end after one watermark and not after another."""
@@ -165,7 +191,7 @@ class _Sessions:
     def merged(self, table: pa.Table, grouping: Grouping) -> pa.Table:
         if not table.num_rows:
             return table
-        ordered, groups = _by_key(table, grouping.keys)
+        ordered, groups = by_key(table, grouping.keys)
         order = np.lexsort((ordered["first"].to_numpy(), groups))
         rows, groups = ordered.take(pa.array(order)), groups[order]
         firsts, lasts = rows["first"].to_numpy(), rows["last"].to_numpy()
@@ -211,11 +237,16 @@ class _Sessions:
         return gone.rename_columns({"last_max": "last"})
 
 
-def windows_of(window: Window) -> Windows:
-    """Return what computes windows."""
+def windows_of(window: Window, gaps: Gaps | None = None) -> Windows:
+    """Return what computes windows.
+
+    Args:
+        window: The window.
+        gaps: Which gaps between windows are filled; None = none are.
+    """
     if isinstance(window, Session):
         return _Sessions(microseconds(window.gap))
-    return _Spans(microseconds(window.size), microseconds(window.every))
+    return _Spans(microseconds(window.size), microseconds(window.every), gaps)
 
 
 def microseconds(span: timedelta) -> int:
@@ -238,17 +269,6 @@ def _changed(windows: pa.Table) -> pa.Table:
 
 def _without_changes(table: pa.Table) -> pa.Table:
     return table.drop_columns([_CHANGED]) if _CHANGED in table.column_names else table
-
-
-def _by_key(table: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, Times]:
-    """Return the rows ordered by key, rows of a key in their order, and the number of each row's key."""
-    if not keys:
-        return table, np.zeros(table.num_rows, np.int64)
-    numbered = table.select(list(keys)).append_column(_GROUP, pa.array(np.arange(table.num_rows)))
-    rows = numbered.group_by(list(keys), use_threads=False).aggregate([(_GROUP, "list")])[f"{_GROUP}_list"]
-    lists = rows.combine_chunks()
-    groups = np.repeat(np.arange(len(lists)), np.diff(offsets_of(lists)))
-    return table.take(lists.flatten()), groups
 
 
 def _running_maximum(groups: Times, values: Times) -> Times:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import builtins
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from volley.errors import ExpressionError
-from volley.plan.expression_nodes import Column, ExprNode
+from volley.plan.expression_nodes import Column, ExprNode, column_names
 
 __all__ = [
-    *("AGGREGATES", "Aggregable", "Aggregation", "approx_distinct", "avg", "count", "count_distinct", "first", "last"),
-    *("list_", "max_", "min_", "quantile", "sum_", "variance"),
+    *("AGGREGATES", "Aggregable", "Aggregation", "Gap", "Value", "approx_distinct", "avg", "count", "count_distinct"),
+    *("first", "last", "list_", "max_", "min_", "quantile", "sum_", "top", "value_node", "variance"),
 ]
 
 AGGREGATES: dict[str, str] = {
@@ -26,9 +27,14 @@ AGGREGATES: dict[str, str] = {
     "quantile": "quantile",
     "variance": "variance",
     "list": "list_",
+    "top": "top",
 }
 """Every aggregate function, and the name of the Python function that creates it; each backend implements all."""
 
+Gap = Literal["previous", "linear"]
+"""What a window without rows has of an aggregate."""
+
+_GAPS: dict[Gap | None, str] = {None: "", "previous": ".forward_fill()", "linear": ".interpolate()"}
 _MOST_ITEMS = 1_000
 
 
@@ -42,6 +48,9 @@ class Aggregation:
         function: One of AGGREGATES.
         value: The expression; None only for a count of rows.
         parameter: The quantile, or the most items of a list.
+        by: The expression that ranks the values of `top`.
+        gap: What a window without rows has: the result before, or one between those on both sides; None = the result
+            for no rows.
 
     Example:
         >>> from volley import col
@@ -52,10 +61,41 @@ class Aggregation:
     function: str
     value: ExprNode | None = None
     parameter: float | None = None
+    by: ExprNode | None = None
+    gap: Gap | None = None
+
+    @property
+    def used_columns(self) -> set[builtins.str]:
+        """The names of the columns that it uses."""
+        return set().union(*(column_names(node) for node in (self.value, self.by) if node is not None))
+
+    def forward_fill(self) -> Aggregation:
+        """Return an aggregate that gives windows without rows the result of the window before.
+
+        It needs `KeyedStream.window(…, fill_gaps=…)`.
+
+        Example:
+            >>> from volley import last
+            >>> last("level").forward_fill()
+            last(col('level')).forward_fill()
+        """
+        return replace(self, gap="previous")
+
+    def interpolate(self) -> Aggregation:
+        """Return an aggregate that gives windows without rows a result on the line between both neighbours': a double.
+
+        It needs `KeyedStream.window(…, fill_gaps=…)`, and a number.
+
+        Example:
+            >>> from volley import avg
+            >>> avg("heat").interpolate()
+            avg(col('heat')).interpolate()
+        """
+        return replace(self, gap="linear")
 
     def __repr__(self) -> str:
-        arguments = [repr(argument) for argument in (self.value, self.parameter) if argument is not None]
-        return f"{AGGREGATES[self.function]}({', '.join(arguments)})"
+        arguments = [repr(argument) for argument in (self.value, self.parameter, self.by) if argument is not None]
+        return f"{AGGREGATES[self.function]}({', '.join(arguments)}){_GAPS[self.gap]}"
 
 
 class Aggregable:
@@ -119,6 +159,10 @@ class Aggregable:
         """Return the values as an array. See `volley.list_`."""
         return list_(self, limit)
 
+    def top(self, limit: int, by: Value | None = None) -> Aggregation:
+        """Return the values with the largest ranks. See `volley.top`."""
+        return top(self, limit, by)
+
 
 Value = Aggregable | str
 """An expression, or the name of a column."""
@@ -135,7 +179,7 @@ def count(value: Value | None = None) -> Aggregation:
         >>> count(), count("email")
         (count(), count(col('email')))
     """
-    return Aggregation("count", None if value is None else _node("count", value))
+    return Aggregation("count", None if value is None else value_node("count", value))
 
 
 def sum_(value: Value) -> Aggregation:
@@ -146,7 +190,7 @@ def sum_(value: Value) -> Aggregation:
     Args:
         value: A number: an expression, or the name of a column.
     """
-    return Aggregation("sum", _node("sum_", value))
+    return Aggregation("sum", value_node("sum_", value))
 
 
 def min_(value: Value) -> Aggregation:
@@ -155,7 +199,7 @@ def min_(value: Value) -> Aggregation:
     Args:
         value: A number, text, boolean, date or time: an expression, or the name of a column.
     """
-    return Aggregation("min", _node("min_", value))
+    return Aggregation("min", value_node("min_", value))
 
 
 def max_(value: Value) -> Aggregation:
@@ -164,7 +208,7 @@ def max_(value: Value) -> Aggregation:
     Args:
         value: A number, text, boolean, date or time: an expression, or the name of a column.
     """
-    return Aggregation("max", _node("max_", value))
+    return Aggregation("max", value_node("max_", value))
 
 
 def avg(value: Value) -> Aggregation:
@@ -173,7 +217,7 @@ def avg(value: Value) -> Aggregation:
     Args:
         value: A number: an expression, or the name of a column.
     """
-    return Aggregation("avg", _node("avg", value))
+    return Aggregation("avg", value_node("avg", value))
 
 
 def first(value: Value) -> Aggregation:
@@ -182,7 +226,7 @@ def first(value: Value) -> Aggregation:
     Args:
         value: An expression, or the name of a column.
     """
-    return Aggregation("first", _node("first", value))
+    return Aggregation("first", value_node("first", value))
 
 
 def last(value: Value) -> Aggregation:
@@ -191,7 +235,7 @@ def last(value: Value) -> Aggregation:
     Args:
         value: An expression, or the name of a column.
     """
-    return Aggregation("last", _node("last", value))
+    return Aggregation("last", value_node("last", value))
 
 
 def count_distinct(value: Value) -> Aggregation:
@@ -200,7 +244,7 @@ def count_distinct(value: Value) -> Aggregation:
     Args:
         value: An expression, or the name of a column.
     """
-    return Aggregation("count_distinct", _node("count_distinct", value))
+    return Aggregation("count_distinct", value_node("count_distinct", value))
 
 
 def approx_distinct(value: Value) -> Aggregation:
@@ -211,7 +255,7 @@ def approx_distinct(value: Value) -> Aggregation:
     Args:
         value: A number, text, boolean, date or time: an expression, or the name of a column.
     """
-    return Aggregation("approx_distinct", _node("approx_distinct", value))
+    return Aggregation("approx_distinct", value_node("approx_distinct", value))
 
 
 def quantile(value: Value, q: float) -> Aggregation:
@@ -233,7 +277,7 @@ def quantile(value: Value, q: float) -> Aggregation:
     """
     if isinstance(q, bool) or not isinstance(q, int | float) or not 0 <= q <= 1:
         raise ExpressionError(f"quantile {q!r} is not valid", hint="a number from 0 to 1, such as 0.5 for the median")
-    return Aggregation("quantile", _node("quantile", value), float(q))
+    return Aggregation("quantile", value_node("quantile", value), float(q))
 
 
 def variance(value: Value) -> Aggregation:
@@ -242,7 +286,7 @@ def variance(value: Value) -> Aggregation:
     Args:
         value: A number: an expression, or the name of a column.
     """
-    return Aggregation("variance", _node("variance", value))
+    return Aggregation("variance", value_node("variance", value))
 
 
 def list_(value: Value, limit: int = _MOST_ITEMS) -> Aggregation:
@@ -255,12 +299,43 @@ def list_(value: Value, limit: int = _MOST_ITEMS) -> Aggregation:
     Raises:
         ExpressionError: If `limit` is not a whole number above 0.
     """
+    return Aggregation("list", value_node("list_", value), _limit(limit))
+
+
+def top(value: Value, limit: int, by: Value | None = None) -> Aggregation:
+    """Return the values of the rows that rank highest in each group, as an array, the highest first.
+
+    Of rows with equal ranks the earliest are kept, of equal times those that came
+    first. Rows whose value or rank is null are skipped.
+
+    Args:
+        value: An expression, or the name of a column; `struct` takes several columns of the rows.
+        limit: The most values.
+        by: The rank: a number, text, boolean, date or time, as an expression or the name of a column; None = the value.
+
+    Raises:
+        ExpressionError: If `limit` is not a whole number above 0.
+
+    Example:
+        >>> from volley import top
+        >>> top("item", 3, by="price")
+        top(col('item'), 3, col('price'))
+    """
+    return Aggregation("top", value_node("top", value), _limit(limit), value_node("top", value if by is None else by))
+
+
+def _limit(limit: int) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise ExpressionError(f"limit {limit!r} is not valid", hint="a whole number above 0")
-    return Aggregation("list", _node("list_", value), limit)
+    return limit
 
 
-def _node(function: builtins.str, value: Value) -> ExprNode:
+def value_node(function: builtins.str, value: Value) -> ExprNode:
+    """Return the node of a function's value: an expression's, or that of a column.
+
+    Raises:
+        ExpressionError: If it is neither.
+    """
     if isinstance(value, Aggregable):
         return value.node
     if not isinstance(value, str) or not value:

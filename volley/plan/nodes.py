@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import ExprNode, column_names, output_name
 from volley.plan.joins import JoinedRows, StreamJoin, TableJoin
+from volley.plan.series import Ordering, SeriesFunction
 from volley.plan.windows import Session, Timing, Windowing
 from volley.sink import Sink
 from volley.source import Source
@@ -35,6 +36,7 @@ __all__ = [
     "Rename",
     "Rest",
     "Select",
+    "Series",
     "Side",
     "Union",
     "WithColumns",
@@ -328,9 +330,8 @@ class Aggregate(_Step, Keyed):
     @property
     def used_columns(self) -> set[str]:
         """The names of the columns that it uses of its input."""
-        values = (aggregation.value for _, aggregation in self.aggregates if aggregation.value is not None)
         on = {self.windowing.on} if self.windowing else set()
-        return on.union(*map(column_names, (*self.keys, *values)))
+        return on.union(*map(column_names, self.keys), *(each.used_columns for _, each in self.aggregates))
 
     @property
     def has_changes(self) -> bool:
@@ -398,6 +399,38 @@ class JoinStreams(Keyed):
 
     def label(self) -> str:
         return str(self.join)
+
+
+@dataclass(frozen=True)
+class Series(_Step, Keyed):
+    """Adds columns that are computed from the rows of the same key before each row, in the order of event time."""
+
+    keys: tuple[ExprNode, ...]
+    functions: tuple[tuple[str, SeriesFunction], ...]
+    ordering: Ordering
+
+    @property
+    def intakes(self) -> tuple[Node, ...]:
+        return (self,)
+
+    @property
+    def timing(self) -> Timing:
+        return self.ordering
+
+    @property
+    def used_columns(self) -> set[str]:
+        """The names of the columns that it uses of its input."""
+        functions = (each.used_columns for _, each in self.functions)
+        return {self.ordering.on}.union(*map(column_names, self.keys), *functions)
+
+    @property
+    def state(self) -> str:
+        pause = f", pause {self.ordering.pause}" if self.ordering.pause else ""
+        return f"{self.label()}{pause}, in {self.ordering.buckets} buckets"
+
+    def label(self) -> str:
+        functions = ", ".join(f"{name}={function!r}" for name, function in self.functions)
+        return f"series {functions} by {', '.join([*map(repr, self.keys), repr(self.ordering.on)])}"
 
 
 @dataclass(frozen=True)

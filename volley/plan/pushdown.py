@@ -63,6 +63,10 @@ def used_columns(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str
                 further = used_after(step)
                 names, values = {name for name, _ in step.columns}, (value for _, value in step.columns)
                 return None if further is None else (further - names).union(*map(column_names, values))
+            case nodes.Series():
+                further = used_after(step)
+                names = {name for name, _ in step.functions}
+                return None if further is None else (further - names) | step.used_columns
             case nodes.Aggregate():
                 return frozenset(step.used_columns)
             case nodes.Side():

@@ -34,8 +34,13 @@ class Spans:
     size: timedelta
     every: timedelta
 
+    @property
+    def overlaps(self) -> bool:
+        """True if a row can be in several windows."""
+        return self.every < self.size
+
     def __repr__(self) -> str:
-        if self.size == self.every:
+        if not self.overlaps:
             return f"tumbling({_text(self.size)})"
         return f"sliding({_text(self.size)}, {_text(self.every)})"
 
@@ -151,18 +156,25 @@ class Windowing(Timing):
         window: The window.
         on: The timestamp column.
         emit: When a window's row comes out.
+        fill_gaps: The longest time between two windows of a key that windows without rows fill; None = none do.
     """
 
     window: Window
     on: str
     emit: Emission = "final"
+    fill_gaps: timedelta | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.window, Spans | Session):
             raise ConfigError(
                 f"window takes a window, not {type(self.window).__name__}", hint='for example tumbling("1m")'
             )
-        keep(self, on=text, emit=one_of(get_args(Emission)))
+        keep(self, on=text, emit=one_of(get_args(Emission)), fill_gaps=optional(duration))
+        if self.fill_gaps and (self.emit != "final" or isinstance(self.window, Session) or self.window.overlaps):
+            raise ConfigError(
+                f"{self.window!r} with emit {self.emit!r} can't fill gaps",
+                hint='tumbling windows with emit="final" can: their neighbours never change',
+            )
         super().__post_init__()
 
 

@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from volley.arrow.aggregator import Aggregator
 from volley.arrow.operators import Operator
 from volley.arrow.schemas import Schemas
+from volley.arrow.series import SeriesOperator
 from volley.arrow.stream_joins import StreamJoiner
 from volley.errors import VolleyError
 from volley.plan import graph, nodes
@@ -162,6 +163,8 @@ class _Compiler:
         schemas = [self._schemas.known(intake.inputs[0]) for intake in step.intakes]
         if isinstance(step, nodes.JoinStreams):
             return StreamJoiner(step, *schemas)
+        if isinstance(step, nodes.Series):
+            return SeriesOperator(step, *schemas)
         assert isinstance(step, nodes.Aggregate)
         return Aggregator(step, *schemas)
 
