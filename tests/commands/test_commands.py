@@ -55,7 +55,7 @@ def test_from_an_empty_folder_to_a_table(tmp_path: Path) -> None:
     assert [snapshot["operation"] for snapshot in listed] == ["append"]
     assert "append" in volley(tmp_path, "snapshots").out
     assert volley(tmp_path, "changes", "--key", "id").out.count("insert") == 3
-    (state,) = json.loads(volley(tmp_path, "status", "--json").out)
+    (state,) = json.loads(volley(tmp_path, "status", "--json").out)["pipelines"]
     assert (state["pipeline"], state["last_epoch"], state["rows"]) == ("orders", 0, 3)
     assert "orders" in volley(tmp_path, "status").out
     assert "data files" in volley(tmp_path, "compact", "--dry-run").out
@@ -67,7 +67,7 @@ def test_from_an_empty_folder_to_a_table(tmp_path: Path) -> None:
     assert {each["status"] for each in found.values()} == {"ok"}
 
     assert volley(tmp_path, "reset", "orders", "--yes").code == 0
-    assert json.loads(volley(tmp_path, "status", "--json").out)[0]["last_epoch"] is None
+    assert json.loads(volley(tmp_path, "status", "--json").out)["pipelines"][0]["last_epoch"] is None
     assert volley(tmp_path, "reset", "orders", "--yes").code == 1
 
 
@@ -153,6 +153,46 @@ def test_several_pipelines_run_in_one_session_and_one_that_fails_is_started_agai
     assert [row["id"] for row in rows_of(tmp_path, "db.third")] == [1, 2]
     ids = [row["id"] for row in rows_of(tmp_path, "db.first")]
     assert ids == list(range(len(ids)))
+
+
+SPLIT = """
+sources:
+  orders: {connector: files, config: {path: orders, format: json, schema: "id long, item string, cents long"}}
+  paid: {connector: iceberg, config: {namespace: db, table: paid, local: {path: lake}}}
+sinks:
+  paid: {connector: iceberg, config: {namespace: db, table: paid, local: {path: lake}}}
+  free: {connector: iceberg, config: {namespace: db, table: free, local: {path: lake}}}
+  revenue: {connector: iceberg, config: {namespace: db, table: revenue, local: {path: lake}}}
+pipelines:
+  orders: {source: orders, split: {if: cents > 0, then: {sink: paid}, else: {steps: [{drop: cents}], sink: free}}}
+views:
+  revenue:
+    source: paid
+    sink: revenue
+    steps: [{aggregate: {keys: item, aggregate: {id: count, cents: {sum: cents}}}}]
+"""
+
+
+def test_branches_and_a_view(tmp_path: Path) -> None:
+    (tmp_path / "volley.yaml").write_text(SPLIT)
+    (tmp_path / "orders").mkdir()
+    orders = [{"id": 1, "item": "tea", "cents": 5}, {"id": 2, "item": "tea", "cents": 7}, {"id": 3, "item": "cup"}]
+    (tmp_path / "orders" / "1.json").write_text("".join(json.dumps(order) + "\n" for order in orders))
+    ended = volley(tmp_path, "run", "--once")
+    assert ended.code == 0, ended
+    assert "revenue: full refresh (it is the first one): 2 rows read, 1 written" in ended.out
+    assert [row["id"] for row in rows_of(tmp_path, "db.paid")] == [1, 2]
+    assert rows_of(tmp_path, "db.free") == [{"id": 3, "item": "cup"}]
+    (row,) = rows_of(tmp_path, "db.revenue")
+    assert (row["item"], row["id"], row["cents"]) == ("tea", 2, 12)
+    (view,) = json.loads(volley(tmp_path, "status", "--json").out)["views"]
+    assert (view["refreshes"], view["sources"][0]["snapshots_behind"]) == (1, 0)
+    checked = volley(tmp_path, "check", "--sink", "revenue", "--commit", "--json")
+    found = {(each["part"], each["probe"]): each for each in json.loads(checked.out)["checks"]}
+    assert checked.code == 0, checked
+    assert found["view revenue", "query"]["detail"].startswith("revenue: none refresh")
+    assert found["sink revenue", "commit"]["detail"].endswith("committed and removed")
+    assert "source orders" not in {part for part, _ in found}
 
 
 def test_the_example_runs(tmp_path: Path) -> None:

@@ -310,7 +310,7 @@ def test_names_that_do_not_fit_together(tmp_path: Path) -> None:
       four: {source: a, sinks: [spare, spare], dead_letter: spare}
     """
     told = mistakes_of(tmp_path, text)
-    assert "pipelines 'one' and 'two' both write to" in told
+    assert "'one' and 'two' both write to" in told
     assert "sink and sinks are both given" in told
     assert "there is no source 'c'" in told
     assert "rate has no streams" in told

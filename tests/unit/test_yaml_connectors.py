@@ -1,14 +1,43 @@
-"""Change capture, sinks of many tables and windows in YAML are the values that Python builds."""
+"""Change capture, webhooks, sinks of many tables, windows, joins, branches and views in YAML are what Python builds."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import jsonschema
 import pytest
 
-from volley import ConfigError, Environment, PostgresSource, col, load_config, tumbling
-from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergStorage, Upsert
-from volley.plan.aggregates import count, sum_
+from volley import (
+    BearerAuth,
+    ConfigError,
+    ConsoleSink,
+    Environment,
+    HmacAuth,
+    HttpSource,
+    MaterializedView,
+    PostgresSource,
+    RateSource,
+    ServerTls,
+    col,
+    load_config,
+    sql,
+    tumbling,
+)
+from volley.config.json_schema import json_schema
+from volley.config.values import Config
+from volley.documents.references import References
+from volley.documents.yaml_text import parse
+from volley.iceberg import (
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergSource,
+    IcebergSourceConfig,
+    IcebergStorage,
+    IcebergTable,
+    TableRef,
+    Upsert,
+)
+from volley.plan.aggregates import count, quantile, sum_
 
 TEXT = """
 sources:
@@ -30,9 +59,24 @@ pipelines:
 """
 
 
-def test_they_are_the_same_values(tmp_path: Path) -> None:
-    (tmp_path / "volley.yaml").write_text(TEXT)
-    config = load_config(tmp_path / "volley.yaml", {})
+def config_of(folder: Path, text: str, **variables: str) -> Config:
+    """The file is fine for editors, too."""
+    jsonschema.validate(parse(text, "volley.yaml", References(variables)).value, json_schema())
+    file = folder / "volley.yaml"
+    file.write_text(text)
+    return load_config(file, variables)
+
+
+def mistakes_of(folder: Path, text: str) -> str:
+    file = folder / "volley.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, {})
+    return str(caught.value).replace(f"{file}:", "")
+
+
+def test_change_capture_routes_and_windows(tmp_path: Path) -> None:
+    config = config_of(tmp_path, TEXT)
     source = PostgresSource(
         host="db",
         database="shop",
@@ -71,10 +115,235 @@ pipelines:
 
 
 def test_an_upsert_by_the_primary_key_of_a_captured_table(tmp_path: Path) -> None:
-    (tmp_path / "volley.yaml").write_text(UPSERT)
-    sink = load_config(tmp_path / "volley.yaml", {}).sinks["lake"]
+    sink = config_of(tmp_path, UPSERT).sinks["lake"]
     assert isinstance(sink, IcebergSink)
     assert sink.config.commit_mode == Upsert()
-    (tmp_path / "volley.yaml").write_text(UPSERT.replace("source: shop", "source: ticks"))
-    with pytest.raises(ConfigError, match="key_fields are missing"):
-        load_config(tmp_path / "volley.yaml", {})
+    assert "key_fields are missing" in mistakes_of(tmp_path, UPSERT.replace("source: shop", "source: ticks"))
+
+
+HOOKS = """
+sources:
+  github:
+    connector: webhook
+    config:
+      port: 9000
+      path: /github
+      schema: {action: string}
+      include: [received_at]
+      header_columns: {event: X-GitHub-Event}
+      idempotency: "header:X-GitHub-Delivery"
+      auth: {hmac: github, secret: ["${SECRET}", old], tolerance: 1m}
+      tls: {certificate: server.pem, key: server.key}
+      max_body: 2MB
+  open: {connector: webhook, config: {value_format: raw, auth: {bearer: "${SECRET}"}}}
+"""
+
+
+def test_webhooks(tmp_path: Path) -> None:
+    config = config_of(tmp_path, HOOKS, SECRET="hunter2hunter2")
+    assert config.sources["github"] == HttpSource(
+        port=9000,
+        path="/github",
+        schema={"action": "string"},
+        include=["received_at"],
+        header_columns={"event": "X-GitHub-Event"},
+        idempotency="header:X-GitHub-Delivery",
+        auth=HmacAuth("github", ["hunter2hunter2", "old"], "1m"),
+        tls=ServerTls("server.pem", "server.key"),
+        max_body="2MB",
+    )
+    assert config.sources["open"] == HttpSource(value_format="raw", auth=BearerAuth("hunter2hunter2"))
+    assert "hunter2" not in repr(config) + config.text
+
+
+def test_mistakes_of_webhooks(tmp_path: Path) -> None:
+    told = mistakes_of(
+        tmp_path,
+        """
+sources:
+  a: {connector: webhook, config: {pth: /a, schema: id long, auth: {bearer: x, tolerance: 5m}}}
+  b: {connector: webhook, config: {schema: id long, auth: {hmac: github}, tls: {key: server.key}}}
+  c: {connector: webhook, config: {schema: id long, auth: {}, max_body: 1 parsec}}
+  d: {connector: webhook, config: {schema: id long, auth: {hmac: github, secret: ""}, port: 99999}}
+""",
+    )
+    for line in (
+        "3:36: unknown key 'pth'",
+        "3:80: tolerance is for hmac, not for bearer",
+        "4:53: secret is missing: hmac needs it",
+        "4:75: certificate is missing",
+        "5:59: auth has neither hmac nor bearer",
+        "5:73: max_body '1 parsec' is not valid",
+        "6:82: secret ",
+        "6:93: port 99999",
+    ):
+        assert line in told, told
+    assert "did you mean 'path'" in told
+
+
+LAKE = """
+sources:
+  ticks: {connector: rate}
+  customers: {connector: iceberg, config: {namespace: db, table: customers, local: {path: /lake}}}
+  orders: {connector: iceberg, config: {namespace: db, table: orders, local: {path: /lake}}}
+sinks:
+  a: {connector: iceberg, config: {namespace: db, table: a, local: {path: /lake}}}
+  b: {connector: iceberg, config: {namespace: db, table: b, local: {path: /lake}}}
+  bad: {connector: iceberg, config: {namespace: db, table: bad, local: {path: /lake}}}
+  c: {connector: console}
+"""
+STORAGE = IcebergStorage.Local("/lake")
+CUSTOMERS = TableRef("db", "customers", STORAGE)
+
+
+def lake(table: str) -> IcebergSink:
+    return IcebergSink(IcebergSinkConfig(namespace="db", table=table, storage=STORAGE))
+
+
+def test_joins(tmp_path: Path) -> None:
+    text = f"""{LAKE}
+pipelines:
+  one:
+    source: ticks
+    sink: a
+    steps:
+      - join: {{table: customers, on: {{value: id}}, how: left, as_of: [timestamp, valid_from], columns: [name],
+               suffix: _c, max_bytes: 1MB}}
+      - join: {{table: orders, on: value}}
+"""
+    config = config_of(tmp_path, text)
+    stream = (
+        Environment()
+        .from_source(RateSource())
+        .join(
+            IcebergTable(CUSTOMERS),
+            on={"value": "id"},
+            how="left",
+            as_of=("timestamp", "valid_from"),
+            columns=["name"],
+            suffix="_c",
+            max_bytes=1 << 20,
+        )
+        .join(CUSTOMERS.beside("orders"), on="value")
+    )
+    assert config.pipelines["one"].stream == stream
+    assert config.pipelines["one"].sources == ("ticks", "customers", "orders")
+    assert config.warnings == ("sink 'b' is not used", "sink 'bad' is not used", "sink 'c' is not used")
+
+
+def test_branches(tmp_path: Path) -> None:
+    text = f"""{LAKE}
+pipelines:
+  one:
+    source: ticks
+    filter: value > 0
+    split:
+      if: value < 100
+      then: {{sink: a}}
+      else:
+        steps: [{{drop: timestamp}}]
+        dead_letter: c
+        split: {{if: value < 1000, then: {{sinks: [b]}}, else: {{sink: bad}}}}
+"""
+    config = config_of(tmp_path, text)
+    few, many = Environment().from_source(RateSource()).filter(col("value") > 0).split(sql("value < 100"))
+    several, most = many.drop("timestamp").split(sql("value < 1000"))
+    built = config.pipelines["one"]
+    assert [branch.stream for branch in built.branches] == [few, several, most]
+    assert built.sinks == ("a", "b", "bad")
+    console = ConsoleSink()
+    expected = [few.to_sink(lake("a")), several.to_sink(lake("b"), console), most.to_sink(lake("bad"), console)]
+    assert str(built.pipeline) == "\n".join(map(str, expected))
+
+
+def test_views(tmp_path: Path) -> None:
+    text = f"""{LAKE}
+views:
+  revenue:
+    source: orders
+    sink: a
+    filter: price > 0
+    steps:
+      - join: {{table: customers, on: customer}}
+      - aggregate: {{keys: customer, aggregate: {{n: count, total: {{sum: price * amount}}}}}}
+    mode: incremental
+    strict: true
+    interval: 1m
+  off: {{source: orders, sink: a, enabled: false}}
+"""
+    config = config_of(tmp_path, text)
+    query = (
+        Environment()
+        .from_source(IcebergSource(IcebergSourceConfig(CUSTOMERS.beside("orders"))))
+        .filter(col("price") > 0)
+        .join(IcebergTable(CUSTOMERS), on="customer")
+        .key_by("customer")
+        .aggregate(n=count(), total=sum_(sql("price * amount")))
+    )
+    revenue = config.views["revenue"]
+    assert revenue.view == MaterializedView("revenue", query, lake("a").config, "incremental", strict=True)
+    assert (revenue.sources, revenue.sink, revenue.interval.total_seconds()) == (("orders", "customers"), "a", 60)
+    assert not config.views["off"].enabled
+
+
+def test_mistakes_of_joins_branches_and_views(tmp_path: Path) -> None:
+    told = mistakes_of(
+        tmp_path,
+        f"""{LAKE}
+pipelines:
+  one:
+    source: orders
+    sink: c
+    steps:
+      - join: {{table: custmers, on: id}}
+      - join: {{table: ticks, on: id}}
+      - join: {{table: customers, on: id, how: full, colums: [a]}}
+      - join: {{table: customers, on: id, as_of: [at]}}
+      - aggregate: {{keys: item, aggregate: {{n: {{quantil: price}}, m: {{quantile: price, p: 1}}}}}}
+    split:
+      if: price >
+      then: {{sink: a, filter: price > 1}}
+      else: {{sink: a}}
+  two: {{source: orders, sink: b, split: {{if: a > 1, then: {{sink: b}}}}}}
+views:
+  one: {{source: orders, sink: b}}
+  three: {{source: ticks, sink: b}}
+  four: {{source: orders, sink: c, mode: quick}}
+  five: {{source: orders, sink: bad, steps: [{{limit: 5}}], interval: never}}
+""",
+    )
+    for line in (
+        "there is no source 'custmers'",
+        "a stream is joined with a table, not with RateSource",
+        "how 'full' is unknown",
+        "unknown key 'colums'",
+        "as_of is ('at',)",
+        "there is no aggregate 'quantil'",
+        "quantile has no argument 'p'",
+        "sink beside split",
+        "something is missing after '>'",
+        "unknown key 'filter'",
+        "else is missing",
+        "sink 'a' is in 2 branches",
+        "there is a pipeline 'one', too",
+        "a view can't read RateSource",
+        "sink 'c' is no Iceberg table",
+        "mode 'quick' is unknown",
+        "a view can't have the step limit 5",
+        "interval 'never' is not valid",
+    ):
+        assert line in told, told
+
+
+def test_aggregates_with_arguments(tmp_path: Path) -> None:
+    text = f"""{LAKE}
+pipelines:
+  one:
+    source: ticks
+    sink: c
+    steps: [{{window: {{keys: value, tumbling: 1m, on: timestamp, aggregate: {{p: {{quantile: value, q: 0.9}}}}}}}}]
+"""
+    config = config_of(tmp_path, text)
+    ticks = Environment().from_source(RateSource())
+    windows = ticks.key_by("value").window(tumbling("1m"), on="timestamp").aggregate(p=quantile("value", 0.9))
+    assert config.pipelines["one"].stream == windows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -14,6 +14,7 @@ from volley.cli.app import app
 from volley.config.connectors import SINK_CONNECTORS, SOURCE_CONNECTORS
 from volley.config.models import PipelineModel, RuntimeModel
 from volley.config.steps import VERBS
+from volley.config.views import view_model
 from volley.documents.models import Model, Names, SchemaText, Size, Span, Time
 
 __all__ = ["BEGIN", "COMMANDS", "YAML", "commands", "tables"]
@@ -41,8 +42,11 @@ def tables() -> str:
     parts = [
         "## Pipelines\n",
         *_table(PipelineModel),
+        "\n## Views\n",
+        *_table(view_model()),
         "\n## Steps\n",
         *_rows("step", [(name, _type(verb.argument), verb.description) for name, verb in VERBS.items()]),
+        *_inner({name: model for name, verb in VERBS.items() for model in _models(verb.argument)}),
         "\n## Runtime\n",
         *_table(RuntimeModel),
     ]
@@ -52,8 +56,8 @@ def tables() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _table(model: type[Model]) -> Iterator[str]:
-    """Yield a table of a model's settings, and one for each model inside it."""
+def _table(model: type[Model], around: tuple[type[Model], ...] = ()) -> Iterator[str]:
+    """Yield a table of a model's settings, and one for each model inside it that is not one of those around it."""
     inner: dict[str, type[Model]] = {}
     rows = []
     for name, field in model.model_fields.items():
@@ -63,10 +67,14 @@ def _table(model: type[Model]) -> Iterator[str]:
         annotation = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
         rows.append((name, _type(annotation), _text(field.description or "")))
     yield from _rows("setting", rows)
-    for name, nested in inner.items():
-        if nested.model_fields and name != "steps":
+    yield from _inner({name: nested for name, nested in inner.items() if name != "steps"}, (*around, model))
+
+
+def _inner(models: Mapping[str, type[Model]], around: tuple[type[Model], ...] = ()) -> Iterator[str]:
+    for name, nested in models.items():
+        if nested.model_fields and nested not in around:
             yield f"\n`{name}`:\n"
-            yield from _table(nested)
+            yield from _table(nested, around)
 
 
 def _rows(first: str, rows: list[tuple[str, str, str]]) -> Iterator[str]:

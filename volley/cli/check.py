@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from volley.cli.output import DEFAULT, UNREACHABLE, WRONG_FILE, AsJson, File, choose, error, print_json, print_rows
 from volley.config.load import check_file
-from volley.config.values import Config, ConfiguredPipeline
+from volley.config.values import Branch, Config, ConfiguredPipeline, ConfiguredView
 from volley.documents.mistakes import Mistake, dotted, error_of
 from volley.errors import PlanError, VolleyError
+from volley.iceberg.sink import IcebergSink
 from volley.probes import Probe
 from volley.secrets import redact
+from volley.sink import Sink
 from volley.storage.probe import write_and_delete
 
 if TYPE_CHECKING:
@@ -55,14 +58,18 @@ class Finding:
 def check(
     file: File = DEFAULT,
     sink: Annotated[str | None, typer.Option(metavar="NAME", help="Only this sink, and what leads to it.")] = None,
+    commit: Annotated[
+        bool, typer.Option("--commit", help="Commit to a new branch of each table, too, and remove the branch.")
+    ] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Look at the file only; reach nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check a file and whether everything that it needs can be used.
 
     Reads from each source, computes the columns of each pipeline, and looks at each sink: of a table, at catalog,
-    namespace, table and schema, and at the storage by a file that is written, read and deleted. Nothing is left
-    behind. Takes half a minute at most.
+    namespace, table and schema, and at the storage by a file that is written, read and deleted. With --commit, it also
+    commits a snapshot without rows to a branch that no reader knows. Nothing is left behind. Takes half a minute at
+    most.
 
     Exit codes: 0 all is fine, 69 something can't be reached or used, 78 the file is wrong.
 
@@ -70,7 +77,7 @@ def check(
 
       volley check
 
-      volley check -c orders.yaml --sink lake
+      volley check -c orders.yaml --sink lake --commit
 
       volley check --offline --json
     """
@@ -80,7 +87,7 @@ def check(
         raise typer.Exit(WRONG_FILE)
     if sink is not None:
         choose("sink", sink, list(config.sinks))
-    findings = [] if offline else _findings(config, sink)
+    findings = [] if offline else _findings(config, sink, commit)
     failed = any(finding.status == "failed" for finding in findings)
     if as_json:
         values = [asdict(finding) for finding in findings]
@@ -121,40 +128,52 @@ def _print(config: Config, findings: Sequence[Finding]) -> None:
             print(config.redact(f"\n{each.part}, {each.probe}: {each.detail}\n  hint: {each.hint}"))
 
 
-def _findings(config: Config, sink: str | None) -> list[Finding]:
+def _findings(config: Config, sink: str | None, commits: bool) -> list[Finding]:
     """Look at everything, or at one sink and what leads to it."""
     pipelines = [each for each in config.pipelines.values() if (each.enabled if sink is None else sink in each.sinks)]
-    sources = dict.fromkeys(each.source for each in pipelines) if sink is not None else config.sources
+    views = [each for each in config.views.values() if (each.enabled if sink is None else sink == each.sink)]
+    listed = [each.sources for each in pipelines] + [each.sources for each in views]
+    sources = config.sources if sink is None else dict.fromkeys(name for names in listed for name in names)
     schemas: dict[str, pa.Schema] = {}
     parts = {f"source {name}": config.sources[name].probes() for name in sources}
-    parts |= {f"pipeline {each.name}": [_columns(each, schemas)] for each in pipelines}
+    parts |= {f"pipeline {each.name}": _columns(each, schemas) for each in pipelines}
+    parts |= {f"view {each.name}": [_query(each)] for each in views}
     parts["checkpoints"] = [_checkpoints(config)]
     findings = list(_probe_all(parts, _SOURCE_SECONDS))
     names = config.sinks if sink is None else [sink]
-    looks = {f"sink {name}": config.sinks[name].probes(_schema_for(name, pipelines, schemas)) for name in names}
+    looks = {f"sink {name}": _sink_probes(config.sinks[name], schemas.get(name), commits) for name in names}
     return [*findings, *_probe_all(looks, _SINK_SECONDS)]
 
 
-def _columns(pipeline: ConfiguredPipeline, schemas: dict[str, pa.Schema]) -> Probe:
-    """Return the probe that computes the columns of a pipeline, and keeps them for its sinks."""
+def _columns(pipeline: ConfiguredPipeline, schemas: dict[str, pa.Schema]) -> list[Probe]:
+    """Return the probes that compute the columns of a pipeline, and keep them for its sinks."""
+    return [Probe("columns", partial(_keep_columns, branch, schemas)) for branch in pipeline.branches]
 
-    def run() -> str:
-        try:
-            schema = schemas[pipeline.name] = pipeline.stream.schema
-        except PlanError as problem:
-            return f"not known before the job runs: {problem.message}"
-        return ", ".join(schema.names)
 
-    return Probe("columns", run)
+def _keep_columns(branch: Branch, schemas: dict[str, pa.Schema]) -> str:
+    try:
+        schema = branch.stream.schema
+    except PlanError as problem:
+        return f"not known before the job runs: {problem.message}"
+    schemas.update(dict.fromkeys(branch.sinks, schema))
+    return ", ".join(schema.names)
+
+
+def _query(view: ConfiguredView) -> Probe:
+    return Probe("query", lambda: str(view.view.explain()).partition("\n")[0])
+
+
+def _sink_probes(sink: Sink, schema: pa.Schema | None, commits: bool) -> Sequence[Probe]:
+    if commits and isinstance(sink, IcebergSink):
+        from volley.iceberg.commit.probes import table_probes
+
+        return table_probes(sink.config, schema, commits=True)
+    return sink.probes(schema)
 
 
 def _checkpoints(config: Config) -> Probe:
     folder = config.checkpoint("any").rpartition("/")[0]
     return Probe("storage", lambda: write_and_delete(folder, {}))
-
-
-def _schema_for(sink: str, pipelines: Iterable[ConfiguredPipeline], schemas: dict[str, pa.Schema]) -> Any:
-    return next((schemas[each.name] for each in pipelines if sink in each.sinks and each.name in schemas), None)
 
 
 def _probe_all(parts: dict[str, Sequence[Probe]], seconds: float) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Annotated
@@ -12,6 +13,7 @@ from volley.cli.output import DEFAULT, AsJson, File, choose, loaded, print_json,
 from volley.config.values import Config, ConfiguredPipeline
 from volley.errors import VolleyError
 from volley.iceberg.sink import IcebergSink
+from volley.iceberg.views.values import ViewStatus
 
 __all__ = ["reset", "status"]
 
@@ -42,7 +44,7 @@ class Status:
 
 
 def status(file: File = DEFAULT, as_json: AsJson = False) -> None:
-    """Show how far each pipeline has come: its last epoch, and the last commit to each of its tables.
+    """Show how far each pipeline and view has come: its last epoch, and the last commit to each of its tables.
 
     Examples:
 
@@ -51,9 +53,15 @@ def status(file: File = DEFAULT, as_json: AsJson = False) -> None:
     config = loaded(file)
     with reported(config):
         rows = [row for pipeline in config.pipelines.values() for row in _status(config, pipeline)]
+        views = [view.view.status() for view in config.views.values()]
     if as_json:
-        print_json([asdict(row) for row in rows], config)
+        print_json({"pipelines": [*map(asdict, rows)], "views": [*map(asdict, views)]}, config)
         return
+    _print_pipelines(rows, config)
+    _print_views(views, config)
+
+
+def _print_pipelines(rows: Sequence[Status], config: Config) -> None:
     columns = ["pipeline", "enabled", "last epoch", "unfinished", "sink", "last commit (UTC)", "rows in table"]
     cells = [
         (
@@ -63,7 +71,22 @@ def status(file: File = DEFAULT, as_json: AsJson = False) -> None:
         )
         for row in rows
     ]
-    print_rows(columns, cells, config)
+    if rows:
+        print_rows(columns, cells, config)
+
+
+def _print_views(views: Sequence[ViewStatus], config: Config) -> None:
+    columns = ["view", "refreshes", "last refresh (UTC)", "source", "snapshots behind"]
+    cells = [
+        (
+            *(view.view, view.refreshes, view.refreshed_at and f"{view.refreshed_at:%Y-%m-%d %H:%M:%S}"),
+            *(source.table, "not known" if source.snapshots_behind is None else source.snapshots_behind),
+        )
+        for view in views
+        for source in view.sources
+    ]
+    if cells:
+        print_rows(columns, cells, config)
 
 
 def reset(

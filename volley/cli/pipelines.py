@@ -6,13 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from volley.cli.output import DEFAULT, File, choose, code_of, error, loaded, log_to_stderr, reported, say
-from volley.config.values import Config, ConfiguredPipeline
+from volley.cli.output import DEFAULT, USAGE, File, choose, code_of, error, loaded, log_to_stderr, reported, say
+from volley.config.values import Config, ConfiguredPipeline, ConfiguredView
 from volley.errors import VolleyError
 
 __all__ = ["explain", "preview", "run", "show"]
 
-Names = Annotated[list[str] | None, typer.Option("--pipeline", "-p", metavar="NAME", help="Only this one; repeatable.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Option("--pipeline", "-p", metavar="NAME", help="Only this pipeline, or view; repeatable."),
+]
 
 
 def run(
@@ -26,10 +29,11 @@ def run(
     ] = None,
     backfill: Annotated[bool, typer.Option("--backfill", help="Fill new sinks with all rows so far.")] = False,
 ) -> None:
-    """Run the pipelines of a file, in one Spark session.
+    """Run the pipelines of a file, in one Spark session, and keep its views up to date.
 
     Each pipeline is a job with its own checkpoint, restarts and metrics: one that fails is started again while the
-    others go on. Ctrl-C or SIGTERM stops all of them after their running epochs; a second one ends the process.
+    others go on. Ctrl-C or SIGTERM stops all of them after their running epochs; a second one ends the process. With
+    --once, views are refreshed after the pipelines have ended.
 
     Exit codes: 0 all ended or were stopped, 1 a pipeline failed, 69 something can't be reached, 78 the file is wrong,
     130 or 143 after a second signal.
@@ -43,15 +47,16 @@ def run(
       volley run --dry-run
     """
     config = loaded(file)
-    chosen = _chosen(config, pipeline)
+    pipelines, views = _chosen(config, pipeline)
     if dry_run:
-        _dry_run(config, chosen)
+        _dry_run(config, pipelines)
+        _explain_views(config, views)
         return
     from volley.cli.supervisor import Supervisor
 
     log_to_stderr(config)
     given: dict[str, Any] = {"once": once, "fresh": fresh, "into": into, "backfill": backfill}
-    supervisor = Supervisor(chosen, {name: value for name, value in given.items() if value})
+    supervisor = Supervisor(pipelines, {name: value for name, value in given.items() if value}, views)
     for line in supervisor.run():
         say(line, config)
     for name, failure in supervisor.failures.items():
@@ -72,7 +77,7 @@ def show(file: File = DEFAULT) -> None:
 
 
 def explain(file: File = DEFAULT, pipeline: Names = None) -> None:
-    """Print the plan of each pipeline, the execution path and why, and what sources leave out.
+    """Print the plan of each pipeline and view, the execution path and why, and what sources leave out.
 
     Examples:
 
@@ -81,8 +86,10 @@ def explain(file: File = DEFAULT, pipeline: Names = None) -> None:
     from volley.explain import explained
 
     config = loaded(file)
-    for each in _chosen(config, pipeline):
+    pipelines, views = _chosen(config, pipeline)
+    for each in pipelines:
         say(f"{each.name}\n{explained(each.pipeline._writes, config.environment.arrow_native)}\n", config)
+    _explain_views(config, views)
 
 
 def preview(
@@ -90,7 +97,7 @@ def preview(
     file: File = DEFAULT,
     rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="The most rows.")] = 10,
 ) -> None:
-    """Print the first rows of a pipeline: computed in this process, without Spark; no sink gets a row.
+    """Print the first rows of a pipeline, of each branch: computed in this process, without Spark; no sink gets a row.
 
     Examples:
 
@@ -101,18 +108,25 @@ def preview(
     config = loaded(file)
     choose("pipeline", pipeline, list(config.pipelines))
     with reported(config):
-        config.pipelines[pipeline].stream.show(rows)
+        for branch in config.pipelines[pipeline].branches:
+            branch.stream.show(rows)
 
 
-def _chosen(config: Config, names: list[str] | None) -> list[ConfiguredPipeline]:
-    """Return the pipelines of these names, or all that are enabled."""
+def _chosen(config: Config, names: list[str] | None) -> tuple[list[ConfiguredPipeline], list[ConfiguredView]]:
+    """Return the pipelines and views of these names, or all that are enabled."""
     for name in names or []:
-        choose("pipeline", name, list(config.pipelines))
-    chosen = [each for each in config.pipelines.values() if (each.name in names if names else each.enabled)]
-    if not chosen:
+        choose("pipeline", name, [*config.pipelines, *config.views])
+    pipelines = [each for each in config.pipelines.values() if (each.name in names if names else each.enabled)]
+    views = [each for each in config.views.values() if (each.name in names if names else each.enabled)]
+    if not pipelines and not views:
         error(f"{config.file} has no pipeline to run\n  hint: add one under pipelines, or set enabled: true")
-        raise typer.Exit(2)
-    return chosen
+        raise typer.Exit(USAGE)
+    return pipelines, views
+
+
+def _explain_views(config: Config, views: list[ConfiguredView]) -> None:
+    for each in views:
+        say(f"{each.name}\nview in {each.view.into.table_name}\n{each.view.query}\n", config)
 
 
 def _dry_run(config: Config, pipelines: list[ConfiguredPipeline]) -> None:
@@ -121,7 +135,9 @@ def _dry_run(config: Config, pipelines: list[ConfiguredPipeline]) -> None:
     for each in pipelines:
         lines = [f"{each.name}", explained(each.pipeline._writes, config.environment.arrow_native)]
         try:
-            lines += [f"  {field.name}: {field.type}" for field in each.stream.schema]
+            for branch in each.branches:
+                lines += [f"columns for {', '.join(branch.sinks)}:"]
+                lines += [f"  {field.name}: {field.type}" for field in branch.stream.schema]
         except VolleyError as problem:
             lines.append(f"columns are not known: {problem.message}")
         say("\n".join([*lines, ""]), config)

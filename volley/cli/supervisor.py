@@ -1,4 +1,4 @@
-"""Runs several pipelines in one Spark session: starts them, starts again those that fail, stops all on a signal."""
+"""Runs pipelines in one Spark session, and follows views: starts again what fails, stops all on a signal."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from types import FrameType
 from typing import Any
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, sleep_using_event
 
-from volley.config.values import ConfiguredPipeline
+from volley.config.values import ConfiguredPipeline, ConfiguredView
 from volley.engine.job import Job
 from volley.engine.terminal import progress_line
 from volley.errors import (
@@ -27,6 +28,7 @@ from volley.errors import (
     SchemaMismatchError,
     VolleyError,
 )
+from volley.iceberg.views.values import ViewRefresh
 
 __all__ = ["Supervisor"]
 
@@ -45,9 +47,18 @@ class Supervisor:
     Args:
         pipelines: The pipelines.
         options: Options of their starts, beside their own.
+        views: Views to keep up to date; with the option `once`, to refresh when the pipelines have ended.
     """
 
-    def __init__(self, pipelines: Sequence[ConfiguredPipeline], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        pipelines: Sequence[ConfiguredPipeline],
+        options: Mapping[str, Any],
+        views: Sequence[ConfiguredView] = (),
+    ) -> None:
+        self._views = views
+        self._once = bool(options.get("once"))
+        self._refreshes: dict[str, ViewRefresh] = {}
         self.failures: dict[str, VolleyError] = {}
         self._runs = [_Run(pipeline, options) for pipeline in pipelines]
         self._stopping = threading.Event()
@@ -55,27 +66,47 @@ class Supervisor:
         self._starting = threading.Lock()
 
     def run(self) -> list[str]:
-        """Run the pipelines; return a line about each, when all have ended."""
+        """Run the pipelines and views; return a line about each, when all have ended."""
+        tasks = {run.pipeline.name: partial(self._keep, run) for run in self._runs}
+        if not self._once:
+            tasks |= {view.name: partial(self._follow, view) for view in self._views}
         threads = [
-            threading.Thread(target=self._keep, args=[run], name=f"volley-{run.pipeline.name}", daemon=True)
-            for run in self._runs
+            threading.Thread(target=self._record, args=[name, task], name=f"volley-{name}", daemon=True)
+            for name, task in tasks.items()
         ]
         with self._signals():
             for thread in threads:
                 thread.start()
-            shown = time.monotonic()
-            while any(thread.is_alive() for thread in threads):
-                # Short waits: a signal is handled between two of them.
-                for thread in threads:
-                    thread.join(0.1)
-                if time.monotonic() - shown >= _EVERY_SECONDS:
-                    shown = time.monotonic()
-                    for line in self._lines():
-                        _log.info(line)
-        return self._lines()
+            self._wait(threads)
+            if self._once:
+                for view in self._views:
+                    self._record(view.name, partial(self._refresh, view))
+        return [*self._lines(), *map(str, self._refreshes.values())]
+
+    def _wait(self, threads: Sequence[threading.Thread]) -> None:
+        """Wait until all threads have ended, and log how far their jobs are now and then."""
+        shown = time.monotonic()
+        while any(thread.is_alive() for thread in threads):
+            # Short waits: a signal is handled between two of them.
+            for thread in threads:
+                thread.join(0.1)
+            if time.monotonic() - shown >= _EVERY_SECONDS:
+                shown = time.monotonic()
+                for line in self._lines():
+                    _log.info(line)
 
     def _lines(self) -> list[str]:
         return [progress_line(run.pipeline.name, run.job.progress) for run in self._runs if run.job is not None]
+
+    def _record(self, name: str, task: Callable[[], None]) -> None:
+        """Do the work of a pipeline or a view, and keep its error."""
+        try:
+            task()
+        except VolleyError as error:
+            self.failures[name] = error
+        except Exception as error:
+            _log.exception("%s: unexpected error", name)
+            self.failures[name] = JobError(f"unexpected {type(error).__name__}: {error}")
 
     def _keep(self, run: _Run) -> None:
         """Run a pipeline until it ends, or has failed as often as its policy allows."""
@@ -87,15 +118,21 @@ class Supervisor:
             before_sleep=run.announce,
             reraise=True,
         )
-        try:
-            retrying(self._once, run)
-        except VolleyError as error:
-            self.failures[run.pipeline.name] = error
-        except Exception as error:
-            _log.exception("%s: unexpected error", run.pipeline.name)
-            self.failures[run.pipeline.name] = JobError(f"unexpected {type(error).__name__}: {error}")
+        retrying(self._run_once, run)
 
-    def _once(self, run: _Run) -> None:
+    def _follow(self, view: ConfiguredView) -> None:
+        """Keep a view up to date until a signal comes."""
+        with view.view.follow(view.interval) as follower:
+            while follower.is_running and not self._stopping.wait(0.1):
+                pass
+        if follower.last is not None:
+            self._refreshes[view.name] = follower.last
+
+    def _refresh(self, view: ConfiguredView) -> None:
+        if not self._stopping.is_set():
+            self._refreshes[view.name] = view.view.refresh()
+
+    def _run_once(self, run: _Run) -> None:
         with self._starting:
             if self._stopping.is_set():
                 return

@@ -8,6 +8,7 @@ from typing import Any
 
 from volley.config.iceberg import iceberg_sink, iceberg_sink_model, iceberg_source
 from volley.config.postgres import postgres_model, postgres_source
+from volley.config.webhook import webhook_model, webhook_source
 from volley.documents.collector import Collector
 from volley.documents.mistakes import Path
 from volley.documents.models import Model, given, model_of
@@ -55,6 +56,7 @@ SOURCE_CONNECTORS = {
     "kafka": _of_class(SOURCES, "kafka"),
     "postgres-cdc": Connector(postgres_model, postgres_source, takes_streams=True, tells_keys=True),
     "rate": _of_class(SOURCES, "rate"),
+    "webhook": Connector(webhook_model, webhook_source),
 }
 """The sources, by the name that stands under ``connector``."""
 

@@ -9,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from volley.config.connectors import SINK_CONNECTORS, SOURCE_CONNECTORS, Connector
 from volley.config.models import DocumentModel, PipelineModel, RuntimeModel
+from volley.config.views import view_model
 from volley.documents.models import Model
 
 __all__ = ["json_schema"]
@@ -21,13 +22,14 @@ def json_schema() -> dict[str, Any]:
 
     Example:
         >>> sorted(json_schema()["properties"])
-        ['pipelines', 'runtime', 'sinks', 'sources', 'version']
+        ['pipelines', 'runtime', 'sinks', 'sources', 'version', 'views']
     """
     connectors = [*SOURCE_CONNECTORS.values(), *SINK_CONNECTORS.values()]
     models: list[type[Model]] = [
         DocumentModel,
         PipelineModel,
         RuntimeModel,
+        view_model(),
         *(connector.model() for connector in connectors),
     ]
     names, definitions = models_json_schema([(model, "validation") for model in models], ref_template="#/$defs/{model}")
@@ -38,6 +40,7 @@ def json_schema() -> dict[str, Any]:
         "sources": _parts("The sources, by name.", SOURCE_CONNECTORS, references),
         "sinks": _parts("The sinks, by name.", SINK_CONNECTORS, references),
         "pipelines": _named("The pipelines, by name.", references[PipelineModel]),
+        "views": _named("The materialised views, by name.", references[view_model()]),
         "runtime": _optional(references[RuntimeModel]),
     }
     schema: dict[str, Any] = _with_references({**document, **definitions})

@@ -10,7 +10,10 @@ from volley.config.steps import Step
 from volley.documents.models import Model, Names, Span, Whole, model_of
 from volley.environment import Environment
 
-__all__ = ["DocumentModel", "EndpointModel", "PartModel", "PipelineModel", "RestartModel", "RuntimeModel"]
+__all__ = [
+    *("BranchModel", "DocumentModel", "EndpointModel", "PartModel", "PipelineModel", "RestartModel", "RowsModel"),
+    "RuntimeModel",
+]
 
 _Count = Annotated[Whole, Field(ge=0)]
 
@@ -52,22 +55,48 @@ class EndpointModel(Model):
     )
 
 
-class PipelineModel(RestartModel, EndpointModel):
-    """A pipeline: a source, steps, and one or more sinks. Its name is that of its checkpoint."""
+class RowsModel(Model):
+    """Where rows come from, and what is done with them."""
 
     source: str = Field(description="The name of a source.")
-    sink: str | None = Field(None, description="The name of a sink.")
-    sinks: Names | None = Field(None, description="The names of several sinks; each gets all rows.")
-    enabled: bool = Field(True, description="False: volley run leaves it out.")
     filter: str | None = Field(None, description="SQL: keep the rows for which it is true, before all steps.")
     if TYPE_CHECKING:
         steps: list[Any] | None
     else:
         steps: list[Step] | None = Field(None, description="The steps, in order.")
+
+
+class BranchModel(Model):
+    """Where rows go."""
+
+    if TYPE_CHECKING:
+        steps: list[Any] | None
+        split: Model | None
+    else:
+        steps: list[Step] | None = Field(None, description="The steps, in order.")
+    sink: str | None = Field(None, description="The name of a sink.")
+    sinks: Names | None = Field(None, description="The names of several sinks; each gets all rows.")
     dead_letter: str | None = Field(
         None,
         description="Where rows go that can't be used: a sink's name, a table's beside the sink's, or a folder.",
     )
+    if not TYPE_CHECKING:
+        split: Split | None = Field(None, description="In place of sinks: two branches, and which rows go where.")
+
+
+_branches: dict[str, Any] = {
+    "if": (str, Field(description="SQL.")),
+    "then": (BranchModel, Field(description="The rows for which it is true: steps, and sinks or a further split.")),
+    "else": (BranchModel, Field(description="All other rows, also those for which it is null.")),
+}
+Split: type[Model] = create_model("Split", __base__=Model, __doc__="Two branches of a stream.", **_branches)
+BranchModel.model_rebuild()
+
+
+class PipelineModel(RestartModel, EndpointModel, BranchModel, RowsModel):
+    """A pipeline: a source, steps, and one or more sinks. Its name is that of its checkpoint."""
+
+    enabled: bool = Field(True, description="False: volley run leaves it out.")
 
 
 if TYPE_CHECKING:
@@ -91,4 +120,5 @@ class DocumentModel(Model):
     sources: dict[str, Any] | None = Field(None, description="The sources, by name.")
     sinks: dict[str, Any] | None = Field(None, description="The sinks, by name.")
     pipelines: dict[str, Any] | None = Field(None, description="The pipelines, by name.")
+    views: dict[str, Any] | None = Field(None, description="The materialised views, by name.")
     runtime: dict[str, Any] | None = Field(None, description="How pipelines run.")

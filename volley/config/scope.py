@@ -1,19 +1,25 @@
-"""What the steps of a pipeline in YAML refer to: other sources, and SQL texts."""
+"""What pipelines and views of a file refer to: its sources and sinks by name, and SQL texts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from volley.documents.collector import Collector
-from volley.documents.mistakes import Path
+from volley.documents.mistakes import Path, nearest
+from volley.environment import Environment
 from volley.errors import ExpressionError
 from volley.plan.expressions import Expr, lit
 from volley.plan.sql import sql
+from volley.sink import Sink
+from volley.source import Source
 from volley.stream import DataStream
 
-__all__ = ["Expression", "Scope"]
+__all__ = ["Expression", "Parts", "Scope"]
+
+P = TypeVar("P", Source, Sink)
 
 Expression = str | bool | int | float
 """An expression as SQL text, or a constant."""
@@ -22,16 +28,57 @@ _PLACE = re.compile(r" in line (\d+), column (\d+)\n.*", re.DOTALL)
 
 
 @dataclass(frozen=True)
+class Parts(Generic[P]):
+    """The sources or sinks of a file.
+
+    Args:
+        kind: ``"source"`` or ``"sink"``.
+        values: Each by its name; None for one that has mistakes itself.
+        collector: Takes the mistakes.
+        used: The names that something has referred to, in that order.
+    """
+
+    kind: str
+    values: Mapping[str, P | None]
+    collector: Collector
+    used: list[str] = field(default_factory=list)
+
+    def find(self, name: str, path: Path) -> P | None:
+        """Return the part of a name; None if there is none, or it has mistakes.
+
+        Args:
+            name: The name.
+            path: Where it stands.
+        """
+        if name not in self.values:
+            self.collector.add(path, f"there is no {self.kind} {name!r}", nearest(name, self.values))
+        self.used.append(name)
+        return self.values.get(name)
+
+    @property
+    def unused(self) -> list[str]:
+        """The names that nothing has referred to."""
+        return [name for name in self.values if name not in self.used]
+
+
+@dataclass(frozen=True)
 class Scope:
-    """What a step can refer to.
+    """What steps refer to.
 
     Args:
         collector: Takes the mistakes.
-        streams: The streams of the other sources, by name.
+        environment: Where streams begin.
+        sources: The sources.
     """
 
     collector: Collector
-    streams: Mapping[str, DataStream]
+    environment: Environment
+    sources: Parts[Source]
+
+    def stream(self, name: str, path: Path) -> DataStream | None:
+        """Return the rows of a source; arguments and None as of `Parts.find`."""
+        source = self.sources.find(name, path)
+        return None if source is None else self.environment.from_source(source)
 
     def expression(self, value: Expression, path: Path) -> Expr | None:
         """Return the expression of a SQL text, or a constant; None if the text is wrong.

@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, create_model
 
+from volley.config.joins import JoinStep, join
 from volley.config.scope import Expression, Scope
-from volley.config.windows import WindowStep, aggregate
+from volley.config.windows import AggregateStep, WindowStep, aggregate, windowed
 from volley.documents.mistakes import Path
 from volley.documents.models import Model, Names, Number, Span, Whole, given
 from volley.errors import ExpressionError, VolleyError
@@ -101,12 +102,8 @@ def _sample(stream: DataStream, step: Sample, scope: Scope, path: Path) -> DataS
 
 
 def _union(stream: DataStream, names: list[str], scope: Scope, path: Path) -> DataStream:
-    for number, name in enumerate(names):
-        if name not in scope.streams:
-            from volley.documents.mistakes import nearest
-
-            scope.collector.add((*path, number), f"there is no source {name!r}", nearest(name, scope.streams))
-    return stream.union(*(scope.streams[name] for name in names if name in scope.streams))
+    others = [scope.stream(name, (*path, number)) for number, name in enumerate(names)]
+    return stream.union(*(other for other in others if other is not None))
 
 
 VERBS = {
@@ -134,7 +131,9 @@ VERBS = {
     "limit": Verb(
         Whole, lambda stream, rows, scope, path: stream.limit(rows), "Keep so many rows of a stream that ends."
     ),
-    "window": Verb(WindowStep, aggregate, "Group rows by keys and windows of event time, and compute aggregates."),
+    "window": Verb(WindowStep, windowed, "Group rows by keys and windows of event time, and compute aggregates."),
+    "aggregate": Verb(AggregateStep, aggregate, "For a view: group rows by keys, and compute aggregates."),
+    "join": Verb(JoinStep, join, "Add the columns of a table's rows with the same key."),
     "union": Verb(Names, _union, "Add the rows of other sources, by their names."),
 }
 """The verbs, by name."""

@@ -12,6 +12,7 @@ from typing import Literal
 from volley.checks import Duration, duration, keep, one_of
 from volley.engine.options import StartOptions
 from volley.environment import Environment
+from volley.materialized_view import MaterializedView
 from volley.pipeline import Pipeline
 from volley.secrets import redact
 from volley.sink import Sink
@@ -44,15 +45,28 @@ class Restart:
 
 
 @dataclass(frozen=True)
+class Branch:
+    """Rows of a pipeline, and where they go.
+
+    Args:
+        stream: The rows.
+        sinks: The names of the sinks.
+    """
+
+    stream: DataStream
+    sinks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ConfiguredPipeline:
     """A pipeline of a file.
 
     Args:
         name: Its name, and that of its job and checkpoint.
-        stream: Its rows.
+        stream: Its rows, before a split.
         pipeline: The same with its sinks.
-        source: The name of its source.
-        sinks: The names of its sinks.
+        sources: The names of its sources, and of tables that it joins.
+        branches: Its branches; without a split, one.
         enabled: False if `volley run` leaves it out.
         restart: What happens when it fails.
         options: The options of its start.
@@ -61,11 +75,43 @@ class ConfiguredPipeline:
     name: str
     stream: DataStream
     pipeline: Pipeline
-    source: str
-    sinks: tuple[str, ...]
+    sources: tuple[str, ...]
+    branches: tuple[Branch, ...]
     enabled: bool = True
     restart: Restart = Restart()
     options: StartOptions = field(default_factory=StartOptions, hash=False)
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """The names of its sinks, of all branches."""
+        return tuple(name for branch in self.branches for name in branch.sinks)
+
+
+@dataclass(frozen=True)
+class ConfiguredView:
+    """A materialised view of a file.
+
+    Args:
+        view: The view.
+        sources: The names of its sources, and of tables that it joins.
+        sink: The name of the sink whose table it is kept in.
+        enabled: False if `volley run` leaves it out.
+        interval: How often it is refreshed.
+    """
+
+    view: MaterializedView
+    sources: tuple[str, ...]
+    sink: str
+    enabled: bool = True
+    interval: Duration = timedelta(seconds=10)
+
+    def __post_init__(self) -> None:
+        keep(self, interval=duration)
+
+    @property
+    def name(self) -> str:
+        """The view's name."""
+        return self.view.name
 
 
 @dataclass(frozen=True)
@@ -78,6 +124,7 @@ class Config:
         sources: The sources, by name.
         sinks: The sinks, by name.
         pipelines: The pipelines, by name.
+        views: The materialised views, by name.
         warnings: What is odd in the file, but no mistake.
         text: The file as YAML, with secrets masked and references instead of their values.
     """
@@ -87,12 +134,13 @@ class Config:
     sources: Mapping[str, Source]
     sinks: Mapping[str, Sink]
     pipelines: Mapping[str, ConfiguredPipeline]
+    views: Mapping[str, ConfiguredView] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     text: str = field(default="", repr=False)
     _secrets: Collection[str] = field(default=frozenset(), repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("sources", "sinks", "pipelines"):
+        for name in ("sources", "sinks", "pipelines", "views"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def checkpoint(self, pipeline: str) -> str:

@@ -1,8 +1,9 @@
-"""Windows in YAML: the keys, the window and the aggregates of one step."""
+"""Groups in YAML: the keys and the aggregates of one step, and its window."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any, Literal
 
 from pydantic import Field
@@ -16,7 +17,7 @@ from volley.plan.aggregates import Aggregation
 from volley.plan.windows import Window, session, sliding, tumbling
 from volley.stream import DataStream
 
-__all__ = ["WindowStep", "aggregate"]
+__all__ = ["AggregateStep", "WindowStep", "aggregate", "windowed"]
 
 _FUNCTIONS = {
     "count": aggregates.count,
@@ -28,6 +29,7 @@ _FUNCTIONS = {
     "last": aggregates.last,
     "count_distinct": aggregates.count_distinct,
     "approx_distinct": aggregates.approx_distinct,
+    "quantile": aggregates.quantile,
     "variance": aggregates.variance,
     "list": aggregates.list_,
 }
@@ -40,10 +42,18 @@ class Sliding(Model):
     every: Span = Field(description="The time from one start to the next.")
 
 
-class WindowStep(Model):
-    """How rows are grouped, and what is computed of each group; see `KeyedStream.window`."""
+class AggregateStep(Model):
+    """How rows are grouped, and what is computed of each group; see `DataStream.key_by`."""
 
     keys: Names = Field(description="The key columns.")
+    aggregate: dict[str, Literal["count"] | dict[str, Expression]] = Field(
+        description="The aggregates by their columns: count, or {function: SQL}, as in {quantile: price, q: 0.9}."
+    )
+
+
+class WindowStep(AggregateStep):
+    """How rows are grouped by key and time, and what is computed of each group; see `KeyedStream.window`."""
+
     tumbling: Span | None = Field(None, description="Windows of this length, one after the other.")
     sliding: Sliding | None = Field(None, description="Windows that overlap: {size, every}.")
     session: Span | None = Field(None, description="Windows that a pause of this length ends.")
@@ -54,25 +64,30 @@ class WindowStep(Model):
     max_ahead: Span | None = Field(None, description="How far ahead of the clock a row can be; null = no limit.")
     idle_after: Span | None = Field(None, description="A source without rows for so long holds nothing back.")
     buckets: Whole | None = Field(None, description="The number of parts of the state.")
-    aggregate: dict[str, Literal["count"] | dict[str, Expression]] = Field(
-        description="The aggregates by their columns: count, or {function: SQL}."
-    )
 
 
 _SHAPES = ("tumbling", "sliding", "session")
-_OF_STEP = {"keys", "aggregate", *_SHAPES}
+_OF_STEP = {*AggregateStep.model_fields, *_SHAPES}
 
 
-def aggregate(stream: DataStream, step: WindowStep, scope: Scope, path: Path) -> DataStream:
-    """Return the stream of windows of a step."""
-    computed = {
-        name: function
-        for name, value in step.aggregate.items()
-        if (function := _aggregation(value, scope, (*path, "aggregate", name))) is not None
-    }
+def aggregate(stream: DataStream, step: AggregateStep, scope: Scope, path: Path) -> DataStream:
+    """Return the stream of the groups of a step."""
+    computed = _aggregates(step, scope, path)
+    return stream.key_by(*step.keys).aggregate(**computed) if computed else stream
+
+
+def windowed(stream: DataStream, step: WindowStep, scope: Scope, path: Path) -> DataStream:
+    """Return the stream of the windows of a step."""
+    computed = _aggregates(step, scope, path)
     arguments = {name: value for name, value in given(step).items() if name not in _OF_STEP}
-    windowed = stream.key_by(*step.keys).window(_window(step), **arguments)
-    return windowed.aggregate(**computed) if computed else stream
+    windows = stream.key_by(*step.keys).window(_window(step), **arguments)
+    return windows.aggregate(**computed) if computed else stream
+
+
+def _aggregates(step: AggregateStep, scope: Scope, path: Path) -> dict[str, Aggregation]:
+    """Return the aggregates by their columns, without those that have mistakes."""
+    computed = {name: _aggregation(value, scope, (*path, "aggregate", name)) for name, value in step.aggregate.items()}
+    return {name: function for name, function in computed.items() if function is not None}
 
 
 def _window(step: WindowStep) -> Window:
@@ -91,15 +106,21 @@ def _window(step: WindowStep) -> Window:
 
 
 def _aggregation(value: str | Mapping[str, Expression], scope: Scope, path: Path) -> Aggregation | None:
+    """Return an aggregate: ``{function: SQL}``, with further arguments of the function beside it."""
     if isinstance(value, str):
         return aggregates.count()
-    if len(value) != 1:
-        raise ConfigError(f"an aggregate has {len(value)} functions", hint="one: {sum: price}")
-    ((name, text),) = value.items()
-    if name not in _FUNCTIONS:
-        scope.collector.add((*path, name), f"there is no aggregate {name!r}", nearest(name, _FUNCTIONS), of_key=True)
+    named = [name for name in value if name in _FUNCTIONS]
+    if len(named) != 1:
+        unknown = next(iter(value), "")
+        hint = "one: {sum: price}" if named else nearest(unknown, _FUNCTIONS)
+        message = f"an aggregate has {len(named)} functions" if named else f"there is no aggregate {unknown!r}"
+        scope.collector.add((*path, unknown), message, hint, of_key=True)
         return None
-    expression = scope.expression(text, (*path, name))
-    function: Any = _FUNCTIONS[name]
-    aggregation: Aggregation | None = None if expression is None else function(expression)
+    function: Any = _FUNCTIONS[named[0]]
+    arguments = {name: argument for name, argument in value.items() if name != named[0]}
+    for name in arguments.keys() - signature(function).parameters.keys():
+        scope.collector.add((*path, name), f"{named[0]} has no argument {name!r}", "leave it out", of_key=True)
+        return None
+    expression = scope.expression(value[named[0]], (*path, named[0]))
+    aggregation: Aggregation | None = None if expression is None else function(expression, **arguments)
     return aggregation

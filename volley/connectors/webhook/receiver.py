@@ -9,7 +9,6 @@ import os
 import pickle
 import resource
 import signal
-import ssl
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -17,14 +16,14 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from volley.connectors.webhook.auth import ServerTls
+from volley.connectors.webhook.address import listening_errors, tls_context
 from volley.connectors.webhook.batches import BatchWriter, Faults
 from volley.connectors.webhook.folder import LogFolder
 from volley.connectors.webhook.keys import KeyStore
 from volley.connectors.webhook.log import Log, lock
 from volley.connectors.webhook.server import Server
 from volley.connectors.webhook.settings import ReceiverSettings
-from volley.errors import ConfigError, SourceError, VolleyError
+from volley.errors import VolleyError
 
 __all__ = ["main"]
 
@@ -81,28 +80,11 @@ async def _receive(settings: ReceiverSettings) -> None:
 
 
 async def _listen(runner: web.ServerRunner, settings: ReceiverSettings) -> int:
-    try:
-        context = None if settings.tls is None else _tls(settings.tls)
+    with listening_errors(settings.host, settings.port):
+        context = None if settings.tls is None else tls_context(settings.tls)
         site = web.TCPSite(runner, settings.host, settings.port, ssl_context=context, backlog=1024)
         await site.start()
-    except ssl.SSLError as error:
-        raise ConfigError(
-            f"the files of tls can't be used: {error}", hint="PEM; the key fits the certificate"
-        ) from error
-    except OSError as error:
-        raise SourceError(
-            f"requests can't be received at {settings.host}:{settings.port}: {error}",
-            hint="take another port, or 0 for a free one; host is an address of this machine; tls has files that exist",
-        ) from error
     return int(runner.addresses[0][1])
-
-
-def _tls(files: ServerTls) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=files.client_ca)
-    context.load_cert_chain(files.certificate, files.key)
-    if files.client_ca is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
 
 
 def _faults(settings: ReceiverSettings) -> Faults:

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Literal
 
 from volley.checks import Duration, count, duration, flag, keep, of_type, one_of, optional, path, seconds, size, text
 from volley.connectors.webhook import settings
+from volley.connectors.webhook.address import check_address
 from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
 from volley.errors import ConfigError
+from volley.probes import Probe
 from volley.secrets import redacted_repr
 from volley.source import Reader, Source, SourceContext
 from volley.storage.paths import absolute
+from volley.storage.probe import write_and_delete
 from volley.storage.remembered import read_or_create
 
 if TYPE_CHECKING:
@@ -120,6 +123,16 @@ class HttpSource(Source):
 
     def preview(self, context: SourceContext) -> pa.Schema:
         return self._rows().schema
+
+    def probes(self) -> Sequence[Probe]:
+        # Opening would make a log, and a receiver would take requests that no job reads.
+        folder = self.folder
+        probes = [] if self.bounded else [Probe("address", self._look)]
+        return [*probes, *([] if folder is None else [Probe("log", lambda: write_and_delete(_local(folder), {}))])]
+
+    def _look(self) -> str:
+        check_address(self.host, self.port, self.tls)
+        return f"{self.host}:{self.port} is free"
 
     def open(self, context: SourceContext) -> Reader:
         from volley.connectors.webhook.folder import LogFolder

@@ -27,12 +27,13 @@ __all__ = ["table_probes"]
 _CONTENT = b"volley check writes this file and deletes it"
 
 
-def table_probes(config: IcebergSinkConfig, stream: pa.Schema | None) -> Sequence[Probe]:
+def table_probes(config: IcebergSinkConfig, stream: pa.Schema | None, commits: bool = False) -> Sequence[Probe]:
     """Return the probes of a table, in order: each needs what the ones before it have reached.
 
     Args:
         config: The sink's settings.
         stream: The rows' schema; None if it is not known yet.
+        commits: True: commit to a branch, too, and remove it.
     """
     looks = _Looks(config, stream)
     return [
@@ -41,6 +42,7 @@ def table_probes(config: IcebergSinkConfig, stream: pa.Schema | None) -> Sequenc
         Probe("table", looks.table),
         Probe("schema", looks.schema),
         Probe("storage", looks.storage),
+        *([Probe("commit", looks.commit)] if commits else []),
     ]
 
 
@@ -121,6 +123,27 @@ class _Looks:
         if content != _CONTENT:
             raise StorageError(f"{path} was read otherwise than it was written", hint="check what stands in between")
         return f"{folder}: written, read and deleted"
+
+    def commit(self) -> str:
+        """Commit a snapshot without rows to a branch of its own; remove both, and the files of the commit."""
+        if self._table is None:
+            return f"table {self._config.table_name} does not exist yet: nothing to commit to"
+        table, branch = self._table, f"volley-check-{uuid.uuid4().hex}"
+        nothing = table.schema().as_arrow().empty_table()
+        with self._config.ref.errors(), storage_errors(table.location(), "committing"):
+            table.append(nothing, {"volley.check": "true"}, branch=branch)
+            snapshot = table.snapshot_by_name(branch)
+            assert snapshot is not None
+            made = [
+                each.manifest_path
+                for each in snapshot.manifests(table.io)
+                if each.added_snapshot_id == snapshot.snapshot_id
+            ]
+            table.manage_snapshots().remove_branch(branch).commit()
+            table.maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+            for file in [*made, snapshot.manifest_list]:
+                table.io.delete(file)
+        return f"branch {branch}: committed and removed"
 
     def _io(self) -> FileIO:
         if self._table is not None:
