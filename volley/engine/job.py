@@ -28,6 +28,7 @@ from volley.html_table import html_table
 from volley.maintenance import MaintenanceReport
 from volley.sink import Sink
 from volley.spark.errors import is_slow_start, translate
+from volley.spark.session import start_in_pool
 from volley.task.failpoints import reach
 
 if TYPE_CHECKING:
@@ -222,7 +223,8 @@ class Job:
             writer = self._epochs.plan.frame.writeStream.foreachBatch(self._epoch).queryName(self.name)
             writer = writer.option("checkpointLocation", self._epochs.log.checkpoint)
             writer = writer.trigger(availableNow=True) if bounded else writer.trigger(processingTime=every)
-            self._query = writer.start()
+            start = partial(start_in_pool, self._epochs.plan.frame.sparkSession, self.name, writer.start)
+            self._query = start()
         except BaseException as error:
             self._readers.stop()
             if not isinstance(error, Exception):
@@ -233,7 +235,7 @@ class Job:
         for committer in self._epochs.committers:
             committer.start()
         self._watcher = threading.Thread(
-            target=self._watch, args=[writer.start], name=f"volley-{self.name}", daemon=True
+            target=self._watch, args=[start], name=f"volley-{self.name}", daemon=True
         )
         self._watcher.start()
 

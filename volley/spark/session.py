@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from volley.errors import ConfigError, JobError
 from volley.spark.jvm import AT_LAUNCH, LOCAL, begin, connect, log_file, submitted
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-__all__ = ["has_context", "log_file", "log_trace", "open_session", "session_for_job"]
+__all__ = ["has_context", "log_file", "log_trace", "open_session", "session_for_job", "start_in_pool"]
+
+T = TypeVar("T")
 
 _SEMANTICS = {
     # The Arrow-native path computes in UTC and raises on overflow; so must the general path.
@@ -36,7 +39,12 @@ _LOCAL_CHECKPOINT = {
     ),
 }
 
-_DEFAULTS = {"spark.ui.enabled": "false"} | _SEMANTICS
+_POOL = "spark.scheduler.pool"
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    # Jobs of one session share its cores: else the tasks of one wait until all those of the others have begun.
+    "spark.scheduler.mode": "FAIR",
+} | _SEMANTICS
 
 _LOCAL_DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
@@ -70,6 +78,24 @@ def session_for_job(session: SparkSession, checkpoint: str) -> SparkSession:
     for name, value in (_SEMANTICS | (_LOCAL_CHECKPOINT if has_local_checkpoint else {})).items():
         job_session.conf.set(name, value)
     return job_session
+
+
+def start_in_pool(session: SparkSession, pool: str, start: Callable[[], T]) -> T:
+    """Start a query in a pool of Spark's scheduler, unless this thread has one already; return what `start` returns.
+
+    Args:
+        session: Any session of the application.
+        pool: The pool's name. Each pool gets the same share of the cores.
+        start: Starts the query.
+    """
+    context = session.sparkContext
+    if context.getLocalProperty(_POOL) is not None:
+        return start()
+    context.setLocalProperty(_POOL, pool)
+    try:
+        return start()
+    finally:
+        context.setLocalProperty(_POOL, None)  # type: ignore[arg-type]
 
 
 def _link_files_for_planner() -> None:
