@@ -231,6 +231,27 @@ pipelines:
     assert config.warnings == ("sink 'b' is not used", "sink 'bad' is not used", "sink 'c' is not used")
 
 
+def test_joins_of_streams(tmp_path: Path) -> None:
+    text = f"""{LAKE}
+pipelines:
+  one:
+    source: ticks
+    sink: c
+    steps:
+      - join: {{stream: orders, on: {{value: id}}, within: [0s, 1h], time: [timestamp, at], lateness: 1m, late: drop}}
+      - join: {{stream: orders, on: value, within: 5m, time: at, max_ahead: null, suffix: _o}}
+"""
+    config = config_of(tmp_path, text)
+    orders = Environment().from_source(IcebergSource(IcebergSourceConfig(CUSTOMERS.beside("orders"))))
+    stream = (
+        Environment()
+        .from_source(RateSource())
+        .join(orders, on={"value": "id"}, within=("0s", "1h"), time=("timestamp", "at"), lateness="1m")
+        .join(orders, on="value", within="5m", time="at", max_ahead=None, suffix="_o")
+    )
+    assert config.pipelines["one"].stream == stream
+
+
 def test_branches(tmp_path: Path) -> None:
     text = f"""{LAKE}
 pipelines:
@@ -299,6 +320,8 @@ pipelines:
       - join: {{table: ticks, on: id}}
       - join: {{table: customers, on: id, how: full, colums: [a]}}
       - join: {{table: customers, on: id, as_of: [at]}}
+      - join: {{on: id}}
+      - join: {{stream: orders, on: id, within: 1 parsec}}
       - aggregate: {{keys: item, aggregate: {{n: {{quantil: price}}, m: {{quantile: price, p: 1}}}}}}
     split:
       if: price >
@@ -317,7 +340,9 @@ views:
         "a stream is joined with a table, not with RateSource",
         "how 'full' is unknown",
         "unknown key 'colums'",
-        "as_of is ('at',)",
+        "as_of is 'at'",
+        "a join has one of table and stream",
+        "within '1 parsec' is not valid",
         "there is no aggregate 'quantil'",
         "quantile has no argument 'p'",
         "sink beside split",

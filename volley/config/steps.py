@@ -133,7 +133,7 @@ VERBS = {
     ),
     "window": Verb(WindowStep, windowed, "Group rows by keys and windows of event time, and compute aggregates."),
     "aggregate": Verb(AggregateStep, aggregate, "For a view: group rows by keys, and compute aggregates."),
-    "join": Verb(JoinStep, join, "Add the columns of a table's rows with the same key."),
+    "join": Verb(JoinStep, join, "Add the columns of a table's, or another stream's, rows with the same key."),
     "union": Verb(Names, _union, "Add the rows of other sources, by their names."),
 }
 """The verbs, by name."""

@@ -234,9 +234,7 @@ class Job:
         self._ends = State.FINISHED if bounded else State.STOPPED
         for committer in self._epochs.committers:
             committer.start()
-        self._watcher = threading.Thread(
-            target=self._watch, args=[start], name=f"volley-{self.name}", daemon=True
-        )
+        self._watcher = threading.Thread(target=self._watch, args=[start], name=f"volley-{self.name}", daemon=True)
         self._watcher.start()
 
     def _watch(self, start: Callable[[], StreamingQuery]) -> None:
