@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
@@ -153,6 +155,61 @@ def test_several_pipelines_run_in_one_session_and_one_that_fails_is_started_agai
     assert [row["id"] for row in rows_of(tmp_path, "db.third")] == [1, 2]
     ids = [row["id"] for row in rows_of(tmp_path, "db.first")]
     assert ids == list(range(len(ids)))
+
+
+STUCK = """
+sources: {orders: {connector: files, config: {path: orders, format: json, schema: id long}}}
+sinks: {lake: {connector: iceberg, config: {catalog: {type: rest, rest: {uri: "ADDRESS"}}, s3: {bucket: lake},
+                                            namespace: db, table: orders}}}
+pipelines: {orders: {source: orders, sink: lake}}
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_second_signal_ends_the_process_at_once(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    """The job waits for a catalog that never answers."""
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "1.json").write_text('{"id": 1}\n')
+    log = tmp_path / "log"
+    with socket.create_server(("127.0.0.1", 0)) as silent, log.open("w") as stderr:
+        silent.settimeout(120)
+        text = STUCK.replace("ADDRESS", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        (tmp_path / "volley.yaml").write_text(text)
+        process = start(tmp_path, "run", stderr=stderr)
+        try:
+            with silent.accept()[0]:
+                process.send_signal(number)
+                wait_until(lambda: "a second signal ends the process" in log.read_text(), 60, "the first signal")
+                assert process.poll() is None
+                process.send_signal(number)
+                assert process.wait(60) == code, log.read_text()
+        finally:
+            process.kill()
+
+
+def test_a_view_is_followed_until_a_signal_comes(tmp_path: Path) -> None:
+    """It needs no Spark."""
+    (tmp_path / "volley.yaml").write_text(SPLIT.replace("steps: [{agg", "interval: 100ms\n    steps: [{agg"))
+    (tmp_path / "lake").mkdir()
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake"))
+    catalog.create_namespace("db")
+    rows = pa.table({"id": [1], "item": ["tea"], "cents": [5]})
+    paid = catalog.create_table("db.paid", rows.schema)
+    paid.append(rows)
+    log = tmp_path / "log"
+    with log.open("w") as stderr:
+        process = start(tmp_path, "run", "-p", "revenue", stderr=stderr)
+        try:
+            wait_until(lambda: "revenue: full refresh" in log.read_text(), 60, "the first refresh")
+            paid.append(rows)
+            wait_until(lambda: log.read_text().count(" refresh (") == 2, 60, "the second refresh")
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0, log.read_text()
+    assert out.startswith("revenue: ")
+    assert catalog.load_table("db.revenue").scan(selected_fields=("cents",)).to_arrow()["cents"].to_pylist() == [10]
 
 
 SPLIT = """

@@ -1,0 +1,81 @@
+"""`volley run` with its options, in this process and on the tests' session: each option does what its help says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from pyiceberg.catalog.sql import SqlCatalog
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from volley.cli.app import app
+
+TEXT = """
+sources:
+  orders: {connector: files, config: {path: orders, format: json, schema: id long}}
+sinks:
+  lake: {connector: iceberg, config: {namespace: db, table: orders, local: {path: lake}}}
+  other: {connector: iceberg, config: {namespace: db, table: other, local: {path: lake}}}
+  third: {connector: iceberg, config: {namespace: db, table: third, local: {path: lake}}}
+pipelines:
+  orders: {source: orders, sinks: [lake]}
+  copies: {source: orders, sink: third, steps: [{with_columns: {twice: id * 2}}]}
+"""
+
+
+@pytest.fixture
+def project(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "volley.yaml").write_text(TEXT)
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "1.json").write_text("".join(json.dumps({"id": number}) + "\n" for number in (1, 2)))
+    return tmp_path
+
+
+def run(*options: str) -> Result:
+    return CliRunner().invoke(app, ["run", *options])
+
+
+def ids(folder: Path, table: str) -> list[Any]:
+    catalog = SqlCatalog("volley", uri=f"sqlite:///{folder}/lake/catalog.db")
+    return sorted(catalog.load_table(f"db.{table}").scan().to_arrow()["id"].to_pylist())
+
+
+def test_starting_over_and_filling_a_new_sink(project: Path) -> None:
+    assert run("-p", "orders").exit_code == 0
+    assert ids(project, "orders") == [1, 2]
+
+    again = run("-p", "orders", "--fresh")
+    assert again.exit_code == 1
+    assert "orders: " in again.stderr
+    assert "into" in again.stderr
+    assert run("-p", "orders", "--fresh", "--into", "replace").exit_code == 0
+    assert ids(project, "orders") == [1, 2]
+    assert run("-p", "orders", "--fresh", "--into", "append").exit_code == 0
+    assert ids(project, "orders") == [1, 1, 2, 2]
+
+    (project / "volley.yaml").write_text(TEXT.replace("sinks: [lake]", "sinks: [lake, other]"))
+    assert "backfill" in run("-p", "orders").stderr
+    assert run("-p", "orders", "--backfill").exit_code == 0
+    assert (ids(project, "other"), ids(project, "orders")) == ([1, 2], [1, 1, 2, 2])
+
+
+def test_pipelines_share_the_cores(project: Path, spark: SparkSession) -> None:
+    """Each is a job of its own, in a pool of its own of Spark's fair scheduler."""
+    ended = run()
+    assert ended.exit_code == 0, ended.output
+    assert "orders: finished · epoch 0 · 2 rows" in ended.stdout
+    assert "copies: finished · epoch 0 · 2 rows" in ended.stdout
+    assert (ids(project, "orders"), ids(project, "third")) == ([1, 2], [1, 2])
+    assert spark.sparkContext.getConf().get("spark.scheduler.mode") == "FAIR"
+    pools = spark.sparkContext._jsc.sc().getAllPools()  # type: ignore[attr-defined]
+    assert {"orders", "copies"} <= {pools.apply(number).name() for number in range(pools.size())}
+
+
+def test_an_unknown_value_of_into_is_told(project: Path) -> None:
+    ended = run("--fresh", "--into", "replcae")
+    assert (ended.exit_code, "'replcae'" in ended.stderr) == (1, True)
