@@ -18,9 +18,10 @@ __all__ = ["html_rows", "show"]
 def show(rows: pa.Table) -> None:
     """Print rows as a table, numbers to the right, as wide as the terminal."""
     columns = [
-        Column(
-            f"{field.name}\n{field.type}", justify="right" if _is_number(field.type) else "left", overflow="ellipsis"
-        )
+        # Where the terminal is too narrow, texts and times are cut first.
+        Column(f"{field.name}\n{field.type}", justify="right", no_wrap=True, overflow="ellipsis")
+        if _is_number(field.type)
+        else Column(f"{field.name}\n{field.type}", overflow="ellipsis")
         for field in rows.schema
     ]
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from volley.config.load import load_config
@@ -124,8 +124,9 @@ def print_json(values: Any, config: Config | None = None) -> None:
 
 
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]], config: Config) -> None:
-    """Print rows as a table, secrets masked; a cell's last line break counts."""
-    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    """Print rows as a table, as wide as the terminal, secrets masked; the first column is not broken into lines."""
+    heads = [Column(name, no_wrap=number == 0) for number, name in enumerate(columns)]
+    table = Table(*heads, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for row in rows:
         table.add_row(*(_cell(value, config) for value in row))
     Console().print(table)

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from volley.cli.output import DEFAULT, USAGE, AsJson, File, choose, error, loaded, print_json, reported, say
+from volley.cli.output import DEFAULT, USAGE, AsJson, File, choose, error, loaded, print_json, print_rows, reported, say
 from volley.config.values import Config
 from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.maintain.values import SnapshotInfo
 from volley.iceberg.sink import IcebergSink
 
 __all__ = ["changes", "compact", "expire", "orphans", "snapshots"]
@@ -34,7 +35,8 @@ def snapshots(file: File = DEFAULT, sink: SinkName = None, as_json: AsJson = Fal
     with reported(config):
         listed = SnapshotManager(_table(config, sink)).list_snapshots()
     if not as_json:
-        say(repr(listed), config)
+        columns = ["snapshot", "committed at (UTC)", "operation", "rows", "files", "rows in table", "refs"]
+        print_rows(columns, [_cells(each) for each in listed], config)
         return
     rows = [
         {
@@ -48,6 +50,20 @@ def snapshots(file: File = DEFAULT, sink: SinkName = None, as_json: AsJson = Fal
         for each in listed
     ]
     print_json(rows, config)
+
+
+def _cells(snapshot: SnapshotInfo) -> tuple[object, ...]:
+    return (
+        *(snapshot.id, f"{snapshot.committed_at:%Y-%m-%d %H:%M:%S}", snapshot.operation),
+        _difference(snapshot.rows_added, snapshot.rows_deleted),
+        _difference(snapshot.files_added, snapshot.files_deleted),
+        None if snapshot.total_rows is None else f"{snapshot.total_rows:,}",
+        ", ".join(snapshot.refs),
+    )
+
+
+def _difference(added: int | None, deleted: int | None) -> str:
+    return " ".join([*([f"+{added:,}"] if added else []), *([f"-{deleted:,}"] if deleted else [])])
 
 
 def changes(
