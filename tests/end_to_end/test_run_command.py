@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from volley.cli.app import app
 
@@ -72,7 +71,7 @@ def test_pipelines_share_the_cores(project: Path, spark: SparkSession) -> None:
     assert "copies: finished · epoch 0 · 2 rows" in ended.stdout
     assert (ids(project, "orders"), ids(project, "third")) == ([1, 2], [1, 2])
     assert spark.sparkContext.getConf().get("spark.scheduler.mode") == "FAIR"
-    pools = spark.sparkContext._jsc.sc().getAllPools()  # type: ignore[attr-defined]
+    pools = spark.sparkContext._jsc.sc().getAllPools()
     assert {"orders", "copies"} <= {pools.apply(number).name() for number in range(pools.size())}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import jsonschema
@@ -303,7 +304,7 @@ views:
     )
     revenue = config.views["revenue"]
     assert revenue.view == MaterializedView("revenue", query, lake("a").config, "incremental", strict=True)
-    assert (revenue.sources, revenue.sink, revenue.interval.total_seconds()) == (("orders", "customers"), "a", 60)
+    assert (revenue.sources, revenue.sink, revenue.interval) == (("orders", "customers"), "a", timedelta(minutes=1))
     assert not config.views["off"].enabled
 
 
