@@ -210,7 +210,7 @@ pipelines:
     steps:
       - join: {{table: customers, on: {{value: id}}, how: left, as_of: [timestamp, valid_from], columns: [name],
                suffix: _c, max_bytes: 1MB}}
-      - join: {{table: orders, on: value}}
+      - join: {{table: orders, on: value, as_of: timestamp}}
 """
     config = config_of(tmp_path, text)
     stream = (
@@ -225,7 +225,7 @@ pipelines:
             suffix="_c",
             max_bytes=1 << 20,
         )
-        .join(CUSTOMERS.beside("orders"), on="value")
+        .join(CUSTOMERS.beside("orders"), on="value", as_of="timestamp")
     )
     assert config.pipelines["one"].stream == stream
     assert config.pipelines["one"].sources == ("ticks", "customers", "orders")
@@ -320,7 +320,7 @@ pipelines:
       - join: {{table: custmers, on: id}}
       - join: {{table: ticks, on: id}}
       - join: {{table: customers, on: id, how: full, colums: [a]}}
-      - join: {{table: customers, on: id, as_of: [at]}}
+      - join: {{table: customers, on: id, as_of: [a, b, c]}}
       - join: {{on: id}}
       - join: {{stream: orders, on: id, within: 1 parsec}}
       - aggregate: {{keys: item, aggregate: {{n: {{quantil: price}}, m: {{quantile: price, p: 1}}}}}}
@@ -341,7 +341,7 @@ views:
         "a stream is joined with a table, not with RateSource",
         "how 'full' is unknown",
         "unknown key 'colums'",
-        "as_of is 'at'",
+        "as_of is ('a', 'b', 'c')",
         "a join has one of table and stream",
         "within '1 parsec' is not valid",
         "there is no aggregate 'quantil'",

@@ -24,9 +24,10 @@ class JoinStep(Model):
     stream: str | None = Field(None, description="Instead of table: the name of a source, whose rows match in time.")
     on: Names | dict[str, str] = Field(description="The columns that both have, or {stream's: other's}.")
     how: Literal["inner", "left"] = Field("inner", description="Drop rows without a match, or keep them with nulls.")
-    as_of: list[str] | None = Field(
+    as_of: Names | None = Field(
         None,
-        description="For a table: the stream's time column, and the table's that says since when a row is valid.",
+        description="For a table: the stream's time column, for the rows that the table had then; or that column and "
+        "the table's one that says since when a row is valid.",
     )
     columns: Names | None = Field(None, description="The other's columns to add; without it, all but its keys.")
     suffix: str | None = Field(None, description="The end of the added columns' names.")
