@@ -19,6 +19,7 @@ _MODULES = (
     *("view_refresh", "windows"),
     *("maintained", "scale", "routed", "cluster", "webhook"),
     "table_join",
+    "capture",
 )
 """The modules with benchmarks, in the order of the page."""
 

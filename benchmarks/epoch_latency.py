@@ -30,7 +30,10 @@ from benchmarks.run import Run
 from volley import Environment, FileSource, IcebergSink
 from volley.iceberg import Maintenance
 
-_TABLE = "followed"
+__all__ = ["FOLLOWED", "Watch", "beside", "waits_to_be_seen"]
+
+FOLLOWED = "followed"
+"""The table that is watched."""
 _SCHEMA = pa.schema({"id": pa.int64(), "arrived": pa.float64()})
 _SPARK_SCHEMA = "id long, arrived double"
 _FILE_SECONDS = 0.1
@@ -70,12 +73,12 @@ def epoch_latency(run: Run) -> None:
     given = {"lake": lake.folder, "folder": folder, "stop": stop, "interval": run.options["interval"]}
     maintained = {"maintained": run.peer == "maintained"}
     # The process that is measured neither feeds nor watches.
-    with _beside(_feed, folder, rate, stop), _beside(watch.run, seconds, stop):
+    with beside(_feed, folder, rate, stop), beside(watch.run, seconds, stop):
         if run.peer == "runtime":
             (found,) = runtime(run, runtime_job.follow, **given, schema=_SPARK_SCHEMA)
         else:
             (found,) = run.apart(follow, options=given | maintained)
-    waits, epochs = _waits(lake.table(_TABLE), watch.seen)
+    waits, epochs = waits_to_be_seen(lake.table(FOLLOWED), watch.seen)
     p50, p99 = (float(each) for each in np.percentile(waits, [50, 99]))
     run.record(p50=p50, p99=p99, rows=len(waits), epochs=epochs, cpu_seconds=found.figures["cpu_seconds"])
 
@@ -89,9 +92,9 @@ def follow(run: Run) -> None:
         environment = Environment(
             checkpoint_dir=f"{lake.folder}/checkpoints", checkpoint_interval=timedelta(seconds=interval)
         )
-        config = replace(lake.config, table=_TABLE)
+        config = replace(lake.config, table=FOLLOWED)
         sink = IcebergSink(config.with_maintenance(Maintenance()) if run.options["maintained"] else config)
-        job = environment.from_source(source).to_sink(sink).start(_TABLE)
+        job = environment.from_source(source).to_sink(sink).start(FOLLOWED)
         while not stop.exists():
             assert not job.wait(_POLL_SECONDS * 10), job.exception
         job.stop()
@@ -100,7 +103,7 @@ def follow(run: Run) -> None:
 
 
 @contextmanager
-def _beside(work: Any, *arguments: Any) -> Iterator[None]:
+def beside(work: Any, *arguments: Any) -> Iterator[None]:
     """Run `work` in a thread meanwhile; it ends once the file that says stop is there."""
     thread = threading.Thread(target=work, args=arguments)
     thread.start()
@@ -157,7 +160,7 @@ class Watch:
         # At first there is no catalog, then no table in it.
         with suppress(sqlite3.OperationalError):
             with closing(sqlite3.connect(f"file:{self._catalog}?mode=ro", uri=True)) as catalog:
-                found = catalog.execute(query, [_TABLE]).fetchone()
+                found = catalog.execute(query, [FOLLOWED]).fetchone()
             return str(found[0]) if found else None
         return None
 
@@ -167,7 +170,7 @@ def _local(location: str) -> Path:
     return Path(urlsplit(location).path)
 
 
-def _waits(table: Table, seen: dict[int, float]) -> tuple[list[float], int]:
+def waits_to_be_seen(table: Table, seen: dict[int, float]) -> tuple[list[float], int]:
     """How long each row took that arrived after the first epochs, and the number of epochs they came in."""
     snapshots = sorted(table.snapshots(), key=lambda each: each.sequence_number or 0)
     assert len(seen) > _SKIPPED, f"{len(seen)} epochs in {_START_SECONDS} s are too few to measure"

@@ -1,0 +1,92 @@
+"""A database of PostgreSQL for the benchmarks of change capture: orders, and the changes that clients make."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from pyiceberg.table import Table
+
+from benchmarks.benchmark import Benchmark
+from benchmarks.run import Run
+from tests.captured import Database, database
+from tests.servers.postgres import Postgres
+
+__all__ = ["Shop", "server"]
+
+_TABLE = """
+    create table orders (
+        id bigint primary key, customer text not null, at timestamptz not null,
+        total numeric(12, 2), units int, note text
+    )
+"""
+_VALUES = """
+    n, 'customer ' || n % 50000, timestamptz '2026-01-01' + n * interval '1 second', n % 100000 / 100.0, n % 97,
+    case when n % 4 > 0 then 'note of order ' || n end
+"""
+_STATEMENT = 1_000
+
+
+@contextmanager
+def server(benchmark: Benchmark) -> Iterator[dict[str, Any]]:
+    """A server beside the processes that are measured; yields its address."""
+    with tempfile.TemporaryDirectory(prefix="volley-bench-") as folder:
+        postgres = Postgres(Path(folder)).start()
+        try:
+            with database(postgres) as shop:
+                yield {"uri": shop.uri}
+        finally:
+            postgres.stop()
+
+
+class Shop(Database):
+    """The orders of one run, in a table that is made anew."""
+
+    @classmethod
+    def of(cls, run: Run, rows: int) -> Shop:
+        """Make the table.
+
+        Args:
+            run: The run.
+            rows: How many orders there are at first.
+        """
+        shop = cls(run.options["uri"])
+        shop.drop_slots()
+        shop.run(
+            "drop publication if exists volley",
+            "drop table if exists orders",
+            _TABLE,
+            f"insert into orders select {_VALUES} from generate_series(1, {rows}) n",
+            "create publication volley for table orders",
+        )
+        shop.alone("vacuum analyze orders")
+        return shop
+
+    def change(self, first: int, changes: int) -> None:
+        """Make changes: five in nine insert, three update, one deletes; in transactions of a thousand.
+
+        Args:
+            first: The first new id.
+            changes: How many, a multiple of nine thousand.
+        """
+        for number in range(changes // (9 * _STATEMENT)):
+            new = first + number * 5 * _STATEMENT
+            for part in range(5):
+                low = new + part * _STATEMENT
+                self.run(f"insert into orders select {_VALUES} from generate_series({low}, {low + _STATEMENT - 1}) n")
+            for part in range(3):
+                low = 1 + (number * 3 + part) * _STATEMENT
+                where = f"id between {low} and {low + _STATEMENT - 1}"
+                self.run(f"update orders set total = total + 1, units = units + 1 where {where}")
+            self.run(f"delete from orders where id between {new} and {new + _STATEMENT - 1}")
+
+    def check(self, table: Table) -> None:
+        """Check that a copy has the same rows, by count and sums."""
+        columns = ["id", "total", "units"]
+        copied = duckdb.from_arrow(table.scan(selected_fields=tuple(columns)).to_arrow())
+        sums = "count(*), sum(id), sum(total), sum(units)"
+        assert copied.aggregate(sums).fetchall() == self.rows(f"select {sums} from orders"), "the copy is another"
