@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
+import pyarrow.compute as pc
 from adbc_driver_manager import Error as AdbcError
 from psycopg2.extensions import connection as Connection
 
@@ -17,7 +18,7 @@ from volley.connectors.postgres.connection import OPTIONS, connect, lsn_number, 
 from volley.connectors.postgres.fence import Fence
 from volley.connectors.postgres.settings import Server
 from volley.connectors.postgres.tables import Table
-from volley.connectors.postgres.types import Column, load_expression, unfit
+from volley.connectors.postgres.types import Column, from_load, load_expression, unfit
 from volley.errors import SourceError
 from volley.secrets import redact, redacted
 
@@ -131,7 +132,7 @@ def _is_unfit(column: Column) -> str:
 
 def _check(batch: pa.RecordBatch, cursor: Any, table: Table, limited: list[Column], pages: PageRange) -> None:
     """Raise SourceError for the first value that Arrow does not have."""
-    if not any(batch.column(_UNFIT).to_pylist()):
+    if not pc.any(batch.column(_UNFIT)).as_py():
         return
     for column in limited:
         where = f"{pages.condition} and {_is_unfit(column)}"
@@ -141,7 +142,7 @@ def _check(batch: pa.RecordBatch, cursor: Any, table: Table, limited: list[Colum
 
 
 def _cast(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
-    values = [batch.column(number).cast(field.type) for number, field in enumerate(table.schema)]
+    values = [from_load(column, batch.column(number)) for number, column in enumerate(table.columns)]
     return pa.RecordBatch.from_arrays(values, schema=table.schema)
 
 

@@ -12,9 +12,11 @@ import pyarrow.compute as pc
 
 from volley.errors import SourceError
 
-__all__ = ["Column", "from_text", "load_expression"]
+__all__ = ["Column", "from_load", "from_text", "load_expression"]
 
 _BYTEA, _NUMERIC, _TIME = 17, 1700, 1083
+# Whole numbers of 64 bits have so many digits at least.
+_DIGITS = 18
 _FIRST, _END = "'0001-01-01'", "'10000-01-01'"
 
 
@@ -96,6 +98,11 @@ class Column:
         """The name as SQL has it."""
         return '"' + self.name.replace('"', '""') + '"'
 
+    @property
+    def is_scaled(self) -> bool:
+        """True if the load selects a decimal as a whole number, in units of its last digit: cheaper than as text."""
+        return self.type == _NUMERIC and pa.types.is_decimal(self.data_type) and self.data_type.precision <= _DIGITS
+
     def _decimal(self) -> pa.DataType | None:
         """Return a numeric's decimal type; None without a precision, or if Iceberg has no such decimal."""
         precision, scale = (self.modifier - 4) >> 16 & 0xFFFF, (self.modifier - 4) & 0x7FF
@@ -109,10 +116,26 @@ def load_expression(column: Column) -> str:
     # format() prints a value as the stream does, but a null as an empty text; a cast prints some types in another way.
     text = f"case when {name} is not null then format('%s', {name}) end"
     value = name if column.type in _TYPES else text
+    if column.is_scaled:
+        value = f"({name} * {10**column.data_type.scale})::bigint"
     if column.limits is None:
         return value
     condition = column.limits.sql.replace("{}", name)
     return f"case when {condition} then {value} end"
+
+
+def from_load(column: Column, values: pa.Array) -> pa.Array:
+    """Return a column's values from what `load_expression` selects."""
+    return _decimals(values, column.data_type) if column.is_scaled else values.cast(column.data_type)
+
+
+def _decimals(values: pa.Int64Array, data_type: pa.DataType) -> pa.Array:
+    """Return decimals from whole numbers in units of their last digit."""
+    low = values.fill_null(0).to_numpy()
+    # A decimal has 128 bits, the lower half first.
+    words = np.stack([low, low >> 63], axis=1)
+    decimals = pa.Array.from_buffers(data_type, len(values), [None, pa.py_buffer(words)])
+    return pc.if_else(values.is_valid(), decimals, None) if values.null_count else decimals
 
 
 def from_text(column: Column, texts: pa.StringArray, nulls: bool) -> pa.Array:
