@@ -20,7 +20,7 @@ from volley.task.state_files import new_file
 
 __all__ = ["Limits", "Misfits", "Partial", "PartialFile", "PartialWriter"]
 
-_ROWS_AT_ONCE = 1 << 18
+_ROWS_AT_ONCE = 1 << 20
 _STATES_AT_ONCE = 1 << 20
 _BYTES_AT_ONCE = 128 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -118,6 +118,7 @@ class _Partials(TaskWriter):
     _states: list[pa.Table] = field(default_factory=list)
     _files: list[PartialFile] = field(default_factory=list)
     _rows: int = 0
+    _bytes: int = 0
     _reduces: bool = True
     _latest: int | None = None
     _misfits: Misfits = Misfits()
@@ -144,7 +145,8 @@ class _Partials(TaskWriter):
         self._latest = latest if self._latest is None else max(self._latest, latest)
         self._chunk.append(self.writer.operator.lifted(self.writer.input, batch, times))
         self._rows += batch.num_rows
-        if self._rows >= _ROWS_AT_ONCE:
+        self._bytes += self._chunk[-1].nbytes
+        if self._rows >= _ROWS_AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
             self._reduce()
 
     def close(self) -> WriteResult:
@@ -163,7 +165,7 @@ class _Partials(TaskWriter):
             states = self._reduced(states)
             self._reduces = states.num_rows <= _WORTHWHILE * self._rows
         self._states.append(states)
-        self._chunk, self._rows = [], 0
+        self._chunk, self._rows, self._bytes = [], 0, 0
         rows, size = (sum(getattr(table, part) for table in self._states) for part in ("num_rows", "nbytes"))
         if rows >= _STATES_AT_ONCE or size >= _BYTES_AT_ONCE:
             self._write_states()
