@@ -19,10 +19,11 @@ errors html_table
 secrets
 checks
 types
-epoch bad_rows registry exposition figures storage maintenance documents probes
-metrics_snapshot endpoint plan.functions plan.json_paths
-metrics plan.expression_nodes plan.namespaces plan.windows
+epoch bad_rows registry exposition figures storage maintenance documents probes restart
+metrics_snapshot endpoint plan.functions plan.json_paths plan.parameters
+metrics plan.expression_nodes plan.nested plan.strings plan.times plan.windows
 plan.aggregates
+plan.numbers
 plan.expressions
 dimension source sink
 plan

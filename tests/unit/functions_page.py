@@ -10,9 +10,11 @@ import volley
 from tests.unit.functions import CASES
 from volley.plan.expressions import Expr
 from volley.plan.functions import FUNCTIONS, Function
-from volley.plan.namespaces import Lists, Maps, Strings, Times
+from volley.plan.nested import Lists, Maps
 from volley.plan.sql_functions import FUNCTIONS as SQL_FUNCTIONS
 from volley.plan.sql_functions import arguments_of
+from volley.plan.strings import Strings
+from volley.plan.times import Times
 
 __all__ = ["page"]
 

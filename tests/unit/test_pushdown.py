@@ -31,8 +31,8 @@ from volley.arrow.expressions import compile_expression
 from volley.engine.joins import with_schemas
 from volley.iceberg.read.predicates import parse_predicate, pruning
 from volley.plan import graph, nodes
-from volley.plan.namespaces import Unit
 from volley.plan.pushdown import used_columns, used_rows
+from volley.plan.times import Unit
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),

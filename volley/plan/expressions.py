@@ -7,22 +7,19 @@ import html
 import uuid
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, get_args
-from typing import Literal as OneOf
+from typing import Any, Self
 from uuid import UUID
 
 from volley.errors import ExpressionError
-from volley.plan.aggregates import Aggregable
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
-from volley.plan.namespaces import ClockUnit, Lists, Maps, Strings, Times, check_clock_unit
+from volley.plan.nested import Lists, Maps
+from volley.plan.numbers import Numeric
+from volley.plan.strings import Strings
+from volley.plan.times import ClockUnit, Times, check_clock_unit
 from volley.types.names import TypeLike, check_type
 
-__all__ = ["Expr", "Rounding", "as_node", "col", "lit"]
+__all__ = ["Expr", "as_node", "col", "lit"]
 
-Rounding = OneOf["half_up", "half_even"]
-"""What to do with a number in the middle between two others."""
-
-_MOST_DIGITS = 30
 _NAMESPACES = {
     **{"dns": uuid.NAMESPACE_DNS, "url": uuid.NAMESPACE_URL, "oid": uuid.NAMESPACE_OID},
     "x500": uuid.NAMESPACE_X500,
@@ -30,7 +27,7 @@ _NAMESPACES = {
 _LITERALS = (bool, int, float, str, bytes, Decimal, date, datetime, time)
 
 
-class Expr(Aggregable):
+class Expr(Numeric):
     """An expression over columns: records the methods and operators called on it.
 
     Comparisons and arithmetic follow SQL: a null operand makes the result null, but ``false & null`` is false and
@@ -47,8 +44,8 @@ class Expr(Aggregable):
     def __init__(self, node: ExprNode) -> None:
         self.node = node
 
-    def _call(self, op: builtins.str, *args: Any) -> Expr:
-        return Expr(Call(op, (self.node, *(as_node(arg) for arg in args))))
+    def _call(self, op: builtins.str, *args: Any) -> Self:
+        return type(self)(Call(op, (self.node, *(as_node(arg) for arg in args))))
 
     def _reversed(self, op: builtins.str, left: Any) -> Expr:
         return Expr(Call(op, (as_node(left), self.node)))
@@ -213,87 +210,6 @@ class Expr(Aggregable):
     def null_if(self, value: Any) -> Expr:
         """Return null if it equals a value, else itself."""
         return self._call("null_if", value)
-
-    def is_nan(self) -> Expr:
-        """Return true for NaN, false for other numbers."""
-        return self._call("is_nan")
-
-    def abs(self) -> Expr:
-        """Return the number without its sign; the smallest integer raises."""
-        return self._call("abs")
-
-    def sign(self) -> Expr:
-        """Return -1, 0 or 1; 0 for NaN."""
-        return self._call("sign")
-
-    def floor(self) -> Expr:
-        """Return the largest whole number that is not larger."""
-        return self._call("floor")
-
-    def ceil(self) -> Expr:
-        """Return the smallest whole number that is not smaller."""
-        return self._call("ceil")
-
-    def round(self, digits: int = 0, mode: Rounding = "half_up") -> Expr:
-        """Return the nearest number with so many digits behind the point.
-
-        Args:
-            digits: The number of digits, 0 to 30.
-            mode: What to do in the middle: ``"half_up"`` = away from 0; ``"half_even"`` = to the even digit.
-        """
-        if type(digits) is not int or not 0 <= digits <= _MOST_DIGITS:
-            raise ExpressionError(f"digits is {digits!r}", hint=f"a whole number from 0 to {_MOST_DIGITS}")
-        if mode not in get_args(Rounding):
-            raise ExpressionError(f"mode is {mode!r}", hint='"half_up" or "half_even"')
-        return self._call("round", digits, mode)
-
-    def sqrt(self) -> Expr:
-        """Return the square root as a double; NaN for negative numbers."""
-        return self._call("sqrt")
-
-    def exp(self) -> Expr:
-        """Return e to the power of the number, as a double."""
-        return self._call("exp")
-
-    def ln(self) -> Expr:
-        """Return the natural logarithm as a double: -infinity for 0, NaN for negative numbers."""
-        return self._call("ln")
-
-    def log10(self) -> Expr:
-        """Return the decimal logarithm as a double: -infinity for 0, NaN for negative numbers."""
-        return self._call("log10")
-
-    def power(self, exponent: Any) -> Expr:
-        """Return the number to the power of another one, as a double."""
-        return self._call("power", exponent)
-
-    def int_div(self, divisor: Any) -> Expr:
-        """Return the quotient of two whole numbers, rounded towards zero; what is left is ``%``."""
-        return self._call("int_div", divisor)
-
-    def bit_and(self, other: Any) -> Expr:
-        """Return the bits that both whole numbers have."""
-        return self._call("bit_and", other)
-
-    def bit_or(self, other: Any) -> Expr:
-        """Return the bits that one of two whole numbers has."""
-        return self._call("bit_or", other)
-
-    def bit_xor(self, other: Any) -> Expr:
-        """Return the bits that exactly one of two whole numbers has."""
-        return self._call("bit_xor", other)
-
-    def bit_not(self) -> Expr:
-        """Return the bits that a whole number does not have."""
-        return self._call("bit_not")
-
-    def shift_left(self, bits: Any) -> Expr:
-        """Return a whole number's bits moved up by less places than its type has; bits beyond the type are lost."""
-        return self._call("shift_left", bits)
-
-    def shift_right(self, bits: Any) -> Expr:
-        """Return a whole number's bits moved down by less places than its type has; the sign stays."""
-        return self._call("shift_right", bits)
 
     def from_epoch(self, unit: ClockUnit = "second") -> Expr:
         """Return the instant that lies so many units after the start of 1970, as a timestamp."""

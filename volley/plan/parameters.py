@@ -1,0 +1,56 @@
+"""Checks of the constant arguments of functions."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from volley.errors import ExpressionError
+
+__all__ = ["character", "number", "pattern", "text"]
+
+
+def text(name: str, value: Any, least: int = 0) -> str:
+    """Return a constant text.
+
+    Raises:
+        ExpressionError: If it is none.
+    """
+    if not isinstance(value, str) or len(value) < least:
+        raise ExpressionError(f"{name} is {value!r}", hint="a text, as a constant" + ("; not empty" if least else ""))
+    return value
+
+
+def character(value: Any) -> str:
+    """Return a constant text of one character.
+
+    Raises:
+        ExpressionError: If it is none.
+    """
+    if len(text("character", value)) != 1:
+        raise ExpressionError(f"character is {value!r}", hint="one character")
+    return str(value)
+
+
+def number(name: str, value: Any, least: int | None = None) -> int:
+    """Return a constant whole number of at most 31 bits.
+
+    Raises:
+        ExpressionError: If it is none.
+    """
+    if type(value) is not int or (least is not None and value < least) or abs(value) >= 1 << 31:
+        raise ExpressionError(f"{name} is {value!r}", hint="a whole number" + ("" if least is None else ", 0 or more"))
+    return value
+
+
+def pattern(value: Any) -> str:
+    """Return a regular expression.
+
+    Raises:
+        ExpressionError: If it is none.
+    """
+    try:
+        re.compile(text("pattern", value))
+    except re.error as error:
+        raise ExpressionError(f"{value!r} is no pattern: {error}", hint="a regular expression of RE2") from error
+    return str(value)

@@ -1,0 +1,171 @@
+"""Functions of texts: the namespace ``.str`` of expressions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from volley.errors import ExpressionError, near
+from volley.plan import parameters
+from volley.plan.json_paths import steps_of
+
+__all__ = ["Strings"]
+
+E = TypeVar("E")
+Record = Callable[..., E]
+
+
+class Strings(Generic[E]):
+    """Functions of texts; positions and lengths are in characters (Unicode code points), from 0.
+
+    Patterns are regular expressions of RE2: https://github.com/google/re2/wiki/Syntax.
+
+    Example:
+        >>> from volley import col
+        >>> col("name").str.strip().str.lower()
+        col('name').str.strip('').str.lower()
+    """
+
+    def __init__(self, record: Record[E]) -> None:
+        self._record = record
+
+    def lower(self) -> E:
+        """Return the text in lower case, by Unicode's rules for single characters."""
+        return self._record("str_lower")
+
+    def upper(self) -> E:
+        """Return the text in upper case, by Unicode's rules for single characters."""
+        return self._record("str_upper")
+
+    def strip(self, characters: str = "") -> E:
+        """Return the text without these characters at both ends; "" = white space."""
+        return self._record("str_strip", parameters.text("characters", characters))
+
+    def strip_start(self, characters: str = "") -> E:
+        """Return the text without these characters at its start; "" = white space."""
+        return self._record("str_strip_start", parameters.text("characters", characters))
+
+    def strip_end(self, characters: str = "") -> E:
+        """Return the text without these characters at its end; "" = white space."""
+        return self._record("str_strip_end", parameters.text("characters", characters))
+
+    def length(self) -> E:
+        """Return the number of characters."""
+        return self._record("str_length")
+
+    def byte_length(self) -> E:
+        """Return the number of bytes of a text in UTF-8, or of a binary value."""
+        return self._record("str_byte_length")
+
+    def slice(self, start: int, length: int | None = None) -> E:
+        """Return a part of the text.
+
+        Args:
+            start: The first character; a negative one counts from the end.
+            length: The most characters; None = up to the end.
+        """
+        whole = parameters.number("start", start), None if length is None else parameters.number("length", length, 0)
+        return self._record("str_slice", *whole)
+
+    def replace(self, part: str, other: str) -> E:
+        """Return the text with another one in the place of each occurrence of a part."""
+        return self._record("str_replace", parameters.text("part", part, least=1), parameters.text("other", other))
+
+    def replace_pattern(self, pattern: str, other: str) -> E:
+        r"""Return the text with another one in the place of each match; ``\1`` in it is the first group."""
+        return self._record("str_replace_pattern", parameters.pattern(pattern), parameters.text("other", other))
+
+    def matches(self, pattern: str) -> E:
+        """Return true if the pattern matches anywhere in the text; ``^`` and ``$`` bind it to the ends."""
+        return self._record("str_matches", parameters.pattern(pattern))
+
+    def extract(self, pattern: str, group: str) -> E:
+        """Return what a named group of a pattern matches first, null without a match.
+
+        Args:
+            pattern: A pattern with named groups, such as ``"(?P<year>[0-9]{4})"``.
+            group: The group's name.
+        """
+        groups = re.findall(r"\(\?P<(\w+)>", parameters.pattern(pattern))
+        if group not in groups:
+            raise ExpressionError(
+                f"the pattern {pattern!r} has no group named {group!r}",
+                hint=near(group, groups) if groups else 'name it: "(?P<name>…)"',
+            )
+        return self._record("str_extract", pattern, group)
+
+    def starts_with(self, prefix: str) -> E:
+        """Return true if the text starts with a prefix."""
+        return self._record("starts_with", parameters.text("prefix", prefix))
+
+    def ends_with(self, suffix: str) -> E:
+        """Return true if the text ends with a suffix."""
+        return self._record("str_ends_with", parameters.text("suffix", suffix))
+
+    def contains(self, part: str) -> E:
+        """Return true if the text contains a part."""
+        return self._record("contains", parameters.text("part", part))
+
+    def split(self, separator: str) -> E:
+        """Return the parts of the text between separators, as a list."""
+        return self._record("str_split", parameters.text("separator", separator, least=1))
+
+    def pad_start(self, length: int, character: str = " ") -> E:
+        """Return the text with characters before it, up to a length; a longer one stays."""
+        return self._record("str_pad_start", parameters.number("length", length, 0), parameters.character(character))
+
+    def pad_end(self, length: int, character: str = " ") -> E:
+        """Return the text with characters behind it, up to a length; a longer one stays."""
+        return self._record("str_pad_end", parameters.number("length", length, 0), parameters.character(character))
+
+    def reverse(self) -> E:
+        """Return the characters in reversed order."""
+        return self._record("str_reverse")
+
+    def to_date(self, format: str = "%Y-%m-%d") -> E:
+        """Return the date that a text names, null if it does not fit the format.
+
+        Args:
+            format: As for C's ``strptime``: ``%Y``, ``%m``, ``%d``, ``%b``, ….
+        """
+        return self._record("str_to_date", parameters.text("format", format, least=1))
+
+    def to_timestamp(self, format: str = "%Y-%m-%d %H:%M:%S") -> E:
+        """Return the wall-clock time that a text names, in whole seconds; null if it does not fit the format.
+
+        Args:
+            format: As for C's ``strptime``: ``%Y``, ``%m``, ``%d``, ``%H``, ``%M``, ``%S``, ….
+        """
+        return self._record("str_to_timestamp", parameters.text("format", format, least=1))
+
+    def to_integer(self) -> E:
+        """Return the whole number that a text is, blanks around it left out; null if it is none, or beyond 64 bits."""
+        return self._record("str_to_integer")
+
+    def to_double(self) -> E:
+        """Return the number that a text is, such as ``1.5`` or ``2e-3``; null if it is none."""
+        return self._record("str_to_double")
+
+    def to_decimal(self, precision: int, scale: int) -> E:
+        """Return the decimal that a text is; null if it is no number, or needs more digits before or behind the point.
+
+        Args:
+            precision: The number of digits, at most 38.
+            scale: How many of them are behind the point.
+        """
+        if not (type(precision) is type(scale) is int and 0 <= scale <= precision and 1 <= precision <= 38):
+            raise ExpressionError(f"there is no decimal({precision}, {scale})", hint="0 to 38 digits, such as (10, 2)")
+        return self._record("str_to_decimal", precision, scale)
+
+    def json_path(self, path: str) -> E:
+        """Return a value out of a JSON text, as a text; null if it has none there, or is no JSON.
+
+        Texts come without quotes, numbers as they are written, objects and arrays as compact JSON. Of a name that an
+        object has twice, the last value counts.
+
+        Args:
+            path: ``$`` for the whole, then names and places: ``"$.customer.tags[0]"``, ``'$["first name"]'``.
+        """
+        steps_of(parameters.text("path", path))
+        return self._record("str_json_path", path)
