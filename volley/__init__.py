@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from volley.plan.series import SeriesFunction, ewm_mean, increase, previous, rate, rolling, session_start
     from volley.plan.sql import sql
     from volley.plan.windows import session, sliding, tumbling
+    from volley.restart import Restart
     from volley.sink import Committer, Sink, SinkContext, TaskWriter, Writer
     from volley.source import Reader, Source, SourceContext, SparkSource
     from volley.stream import DataStream
@@ -140,6 +141,7 @@ __all__ = [
     "Progress",
     "RateSource",
     "Reader",
+    "Restart",
     "SchemaMismatchError",
     "SeriesFunction",
     "SeriesStream",
@@ -257,6 +259,7 @@ _MODULES = {
     ],
     "plan.sql": ["sql"],
     "plan.windows": ["session", "sliding", "tumbling"],
+    "restart": ["Restart"],
     "sink": ["Committer", "Sink", "SinkContext", "TaskWriter", "Writer"],
     "source": ["Reader", "Source", "SourceContext", "SparkSource"],
     "stream": ["DataStream"],

@@ -14,6 +14,7 @@ __all__ = [
     "Duration",
     "Instant",
     "count",
+    "count_or_zero",
     "duration",
     "duration_or_zero",
     "flag",
@@ -89,6 +90,13 @@ def count(name: str, value: Any) -> int:
     """Return an int above 0."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise _invalid(name, value, "a whole number above 0")
+    return value
+
+
+def count_or_zero(name: str, value: Any) -> int:
+    """Return an int of 0 or more."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise _invalid(name, value, "a whole number, 0 or more")
     return value
 
 

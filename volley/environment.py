@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from volley import checks
@@ -16,6 +18,7 @@ from volley.engine.options import Start, StartOptions
 from volley.engine.phases import enter, shown
 from volley.epoch import WriteResult
 from volley.errors import ConfigError, PlanError, VolleyError
+from volley.html_table import settings_html
 from volley.metrics import Metrics
 from volley.pipeline import Pipeline
 from volley.plan import graph, nodes
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from volley.engine.job import Job
 
 __all__ = ["Environment"]
+
+_beginning = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,9 @@ class Environment:
                 raises is logged, and changes nothing.
 
                 `once`: True reads what the sources have when the job starts, then stops, also if they have no end.
+
+                `restart`: A `Restart`: start the job again after failures that may pass, with growing waits, also when
+                it can't start at first; the `Job` stays the same. None = the first failure is the job's.
 
         Raises:
             ConfigError: If there is no pipeline, or an option is wrong.
@@ -258,9 +266,9 @@ class Environment:
             self._begin_jvm(writes)
 
         from volley.engine.checkpoint import Checkpoint, locate
-        from volley.engine.history import History
         from volley.engine.job import Job
         from volley.engine.launch import launch
+        from volley.engine.run import OnEpochEnd, Run
         from volley.engine.running import release, reserve
         from volley.spark.session import open_session
 
@@ -273,6 +281,9 @@ class Environment:
         if endpoint:
             on_failure.callback(endpoint.close)
         checkpoint = Checkpoint(folder, start.name)
+        sources = [read.source for read in graph.reads(writes, path)]
+        bounded = start.once or all(source.bounded for source in sources)
+        options = start
 
         def session() -> SparkSession:
             enter("starting Spark")
@@ -280,16 +291,25 @@ class Environment:
             enter("planning")
             return opened
 
-        enter("checking")
-        epochs = launch(writes, path, start, checkpoint, session, metrics, on_failure)
-        assert start.healthy_within is None or isinstance(start.healthy_within, timedelta)
         assert start.outage is None or isinstance(start.outage, timedelta)
-        history = History(start.name, start.on_epoch, start.on_error)
-        sinks = [write.sink for write in writes]
-        job = Job(epochs, endpoint, start.healthy_within, history, sinks, start.outage)
-        sources = [read.source for read in graph.reads(writes, path)]
-        job._start(self._interval(writes), start.once or all(source.bounded for source in sources))
-        checkpoint.forget()
+        outage = None if start.outage is None else start.outage.total_seconds()
+
+        def begin(on_epoch_end: OnEpochEnd) -> Run:
+            nonlocal options
+            enter("checking")
+            # Spark's session and Python's settings for it are one for all jobs.
+            with _beginning, ExitStack() as on_failure:
+                epochs = launch(writes, path, options, checkpoint, session, metrics, on_failure)
+                run = Run(epochs, bounded, on_epoch_end, outage)
+                run.start(self._interval(writes))
+                on_failure.pop_all()
+            checkpoint.forget()
+            # The next run goes on where this one stops.
+            options = replace(start, fresh=False, into=None)
+            return run
+
+        job = Job(start, begin, metrics, endpoint, [write.sink for write in writes], partial(release, folder))
+        job._start()
         return job
 
     def _begin_jvm(self, writes: Sequence[nodes.Write]) -> None:
@@ -304,6 +324,8 @@ class Environment:
         assert isinstance(self.checkpoint_interval, timedelta)
         waits = (write.sink.flush_interval for write in writes)
         return min([self.checkpoint_interval, *(wait for wait in waits if wait is not None)])
+
+    _repr_html_ = settings_html
 
 
 def _check_session(spark: object) -> None:

@@ -45,6 +45,7 @@ class Metrics(Figures):
         self._last_commit: float | None = None
         self._all = [self]
         self._sinks: dict[str, Metrics] = {}
+        self._in_use: set[str] = set()
         self._running: Callable[[], EpochProgress | None] = lambda: None
         self._lags: dict[str, Lag] = {}
         self._tables: dict[str, TableFigures] = {}
@@ -83,20 +84,27 @@ class Metrics(Figures):
             return dict(self._tables)
 
     def of_sink(self, label: str) -> Metrics:
-        """Add counters for one sink and return them; what they count also counts here.
+        """Return the counters of one sink, from 0 or from an earlier run; what they count also counts here.
 
         Args:
             label: The sink's label; a second sink with the same label gets a number behind it.
         """
         number, name = 1, label
-        while name in self._sinks:
+        while name in self._in_use:
             number += 1
             name = f"{label} {number}"
+        self._in_use.add(name)
+        if name in self._sinks:
+            return self._sinks[name]
         metrics = Metrics({**self._labels, "sink": name})
         metrics._lock = self._lock
         metrics._all = [metrics, self]
         self._sinks[name] = metrics
         return metrics
+
+    def begin_run(self) -> None:
+        """Let `of_sink` return the same counters again: a job that starts again asks for them in the same order."""
+        self._in_use.clear()
 
     def follow(self, running: Callable[[], EpochProgress | None]) -> None:
         """Read the progress of the running epoch from this function from now on."""

@@ -133,7 +133,7 @@ def test_stop_waits_for_the_running_epoch(environment: Environment, tmp_path: Pa
     wait_while_it_runs(job, entered.exists, "the first row")
     stopper = threading.Thread(target=job.stop)
     stopper.start()
-    wait_until(lambda: job._stopping, 60, "the stop")
+    wait_until(job._stop_requested.is_set, 60, "the stop")
     stopper.join(0.5)
     assert stopper.is_alive()
     assert sink.rows() == []

@@ -29,7 +29,7 @@ from volley import (
     sql,
 )
 from volley.config.json_schema import json_schema
-from volley.config.values import Config, Restart
+from volley.config.values import Config
 from volley.documents.models import model_of
 from volley.documents.references import References
 from volley.documents.yaml_text import parse
@@ -47,6 +47,7 @@ from volley.iceberg import (
 )
 from volley.iceberg.documents.sinks import sink_model
 from volley.iceberg.documents.sources import source_model
+from volley.restart import Restart
 
 ROOT = Path(__file__).parents[2]
 

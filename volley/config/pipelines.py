@@ -10,12 +10,13 @@ from volley.config.models import BranchModel, EndpointModel, PipelineModel, Rest
 from volley.config.rows import rows_of
 from volley.config.scope import Parts, Scope
 from volley.config.steps import apply_steps
-from volley.config.values import Branch, ConfiguredPipeline, Restart
+from volley.config.values import Branch, ConfiguredPipeline
 from volley.connectors.console.sink import ConsoleSink
 from volley.documents.mistakes import Path
 from volley.documents.models import given
 from volley.errors import ConfigError
 from volley.pipeline import Pipeline
+from volley.restart import Restart
 from volley.sink import Sink
 from volley.stream import DataStream
 

@@ -5,43 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from html import escape
 from types import MappingProxyType
-from typing import Literal
 
-from volley.checks import Duration, duration, keep, one_of
 from volley.engine.options import StartOptions
 from volley.environment import Environment
 from volley.materialized_view import MaterializedView
 from volley.pipeline import Pipeline
+from volley.restart import Restart
 from volley.secrets import redact
 from volley.sink import Sink
 from volley.source import Source
 from volley.stream import DataStream
 
-__all__ = ["Config", "ConfiguredPipeline", "Restart"]
-
-
-@dataclass(frozen=True)
-class Restart:
-    """What happens when a pipeline fails.
-
-    Args:
-        policy: ``"on_failure"``: it is started again. ``"never"``: it stays down.
-        limit: How often in a row, without an epoch in between.
-        backoff: The wait before the first restart; it doubles each time, up to five minutes.
-
-    Example:
-        >>> Restart(backoff="2s").backoff
-        datetime.timedelta(seconds=2)
-    """
-
-    policy: Literal["on_failure", "never"] = "on_failure"
-    limit: int = 5
-    backoff: Duration = timedelta(seconds=5)
-
-    def __post_init__(self) -> None:
-        keep(self, policy=one_of(("on_failure", "never")), backoff=duration)
+__all__ = ["Config", "ConfiguredPipeline"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +55,7 @@ class ConfiguredPipeline:
     sources: tuple[str, ...]
     branches: tuple[Branch, ...]
     enabled: bool = True
-    restart: Restart = Restart()
+    restart: Restart = field(default_factory=Restart)
     options: StartOptions = field(default_factory=StartOptions, hash=False)
 
     @property
@@ -153,3 +130,6 @@ class Config:
     def redact(self, text: str) -> str:
         """Return a text without the values that came from the environment or from files."""
         return redact(text, self._secrets)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.text)}</pre>"

@@ -6,44 +6,31 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
-
-from py4j.protocol import Py4JError
 
 from volley import checks
 from volley.endpoint import Endpoint
-from volley.engine.acknowledge import Readers
-from volley.engine.epochs import EpochResult, Epochs
 from volley.engine.history import History
-from volley.engine.outages import through_outages
+from volley.engine.options import Start
 from volley.engine.progress import Progress, State
-from volley.engine.running import release
-from volley.errors import JobError, PlanError, VolleyError
+from volley.engine.run import OnEpochEnd, Run
+from volley.errors import PlanError, VolleyError
 from volley.figures import FinishedEpoch
 from volley.html_table import html_table
 from volley.maintenance import MaintenanceReport
+from volley.metrics import Metrics
+from volley.restart import Restart
 from volley.sink import Sink
-from volley.spark.errors import is_slow_start, translate
-from volley.spark.session import start_in_pool
-from volley.task.failpoints import reach
+from volley.spark.errors import translate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["Job"]
 
 _log = logging.getLogger(__name__)
-_RESTARTS = 2
-
-
-class _Stopping(Exception):
-    """Raised in Spark's callback to prevent a new epoch after `Job.stop`."""
 
 
 class Job:
@@ -66,36 +53,31 @@ class Job:
 
     def __init__(
         self,
-        epochs: Epochs,
+        start: Start,
+        begin: Callable[[OnEpochEnd], Run],
+        metrics: Metrics,
         endpoint: Endpoint | None = None,
-        healthy_within: timedelta | None = None,
-        history: History | None = None,
         sinks: Sequence[Sink] = (),
-        outage: timedelta | None = None,
+        on_end: Callable[[], object] = lambda: None,
     ) -> None:
-        self.name = epochs.job
-        self.metrics = epochs.metrics
+        self.name = start.name
+        self.metrics = metrics
         self.metrics_url = endpoint.url if endpoint else None
-        self._endpoint = endpoint
         self.orphans: list[str] = []
-        self._epochs = epochs
-        self._readers = Readers(epochs.job, epochs.plan.readers, epochs.log, epochs.plan.stateful)
+        self._begin = begin
+        self._restart = start.restart or Restart("never")
+        self._healthy_within = start.healthy_within
+        self._history = History(start.name, start.on_epoch, start.on_error)
+        self._endpoint = endpoint
+        self._sinks = sinks
+        self._on_end = on_end
+        self._run: Run | None = None
         self._progress = Progress()
         self._began = time.monotonic()
-        self._gate = threading.Condition()
-        self._begun = False
-        self._in_epoch = False
-        self._stopping = False
         self._failure: VolleyError | None = None
+        self._lock = threading.Lock()
+        self._stop_requested = threading.Event()
         self._ended = threading.Event()
-        self._query: StreamingQuery | None = None
-        self._query_id: str | None = None
-        self._ends = State.FINISHED
-        self._healthy_within = healthy_within
-        self._outage = None if outage is None else outage.total_seconds()
-        self._halt = threading.Event()
-        self._sinks = sinks
-        self._history = history or History(self.name)
         self._watcher: threading.Thread | None = None
         if endpoint:
             endpoint.probe(self._unhealthy, self._unready, self._notes)
@@ -110,7 +92,8 @@ class Job:
     @property
     def maintenance(self) -> MaintenanceReport:
         """What the maintenance of its tables has done lately, and when more is due; prints as a list."""
-        reports = (committer.maintenance for committer in self._epochs.committers)
+        committers = self._run.epochs.committers if self._run else ()
+        reports = (committer.maintenance for committer in committers)
         return MaintenanceReport.of(report for report in reports if report is not None)
 
     @property
@@ -185,18 +168,11 @@ class Job:
 
     def stop(self) -> None:
         """Stop the job after the running epoch, and wait for its end. The next start resumes it."""
-        self._halt.set()
-        with self._gate:
-            self._stopping = True
-            self._gate.wait_for(lambda: not self._in_epoch)
-        assert self._query is not None
-        # If a signal has killed the JVM already, there is nothing to stop.
-        with suppress(Py4JError, OSError):
-            # Wait up to 10 s for Spark to log the commit; otherwise the next start re-checks this epoch.
-            deadline = time.monotonic() + 10
-            while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < deadline:
-                self._ended.wait(0.02)
-            self._query.stop()
+        with self._lock:
+            self._stop_requested.set()
+            run = self._run
+        if run is not None:
+            run.stop()
         self.wait()
 
     def __enter__(self) -> Job:
@@ -216,50 +192,69 @@ class Job:
         seen = {"job": self.name, "error": error and error.message, "metrics": self.metrics_url}
         return html_table(seen) + self.progress._repr_html_()
 
-    def _start(self, interval: timedelta, bounded: bool) -> None:
-        every = f"{round(interval.total_seconds() * 1000)} milliseconds"
+    def _start(self) -> None:
+        """Begin the first run, then follow it in a thread, which also starts the job again after failures.
+
+        Raises:
+            VolleyError: If it can't begin, and the job does not start again after such a failure.
+        """
+        failure = None
         try:
-            self._readers.start()
-            writer = self._epochs.plan.frame.writeStream.foreachBatch(self._epoch).queryName(self.name)
-            writer = writer.option("checkpointLocation", self._epochs.log.checkpoint)
-            writer = writer.trigger(availableNow=True) if bounded else writer.trigger(processingTime=every)
-            start = partial(start_in_pool, self._epochs.plan.frame.sparkSession, self.name, writer.start)
-            self._query = start()
-        except BaseException as error:
-            self._readers.stop()
-            if not isinstance(error, Exception):
+            self._run = self._begin(self._count)
+        except VolleyError as error:
+            if not self._restart.allows(error, 1):
                 raise
-            translated = self._translate(error)
-            raise translated from translated.__cause__
-        self._ends = State.FINISHED if bounded else State.STOPPED
-        for committer in self._epochs.committers:
-            committer.start()
-        self._watcher = threading.Thread(target=self._watch, args=[start], name=f"volley-{self.name}", daemon=True)
+            failure = error
+        self._watcher = threading.Thread(target=self._watch, args=[failure], name=f"volley-{self.name}", daemon=True)
         self._watcher.start()
 
-    def _watch(self, start: Callable[[], StreamingQuery]) -> None:
-        state = self._ends
+    def _watch(self, failure: VolleyError | None) -> None:
+        """Wait for the end of the first run, unless it could not begin, and of those after failures that may pass."""
+        if self._run is not None:
+            failure = self._failure_of(self._run.wait)
+        failures = 0
+        while failure is not None and not self._stop_requested.is_set():
+            failures = 1 if self._run and self._run.has_epochs else failures + 1
+            if not self._restart.allows(failure, failures):
+                break
+            seconds = self._restart.seconds(failures)
+            text = "%s: failed, restart %d of %d in %.1f s: %s"
+            _log.warning(text, self.name, failures, self._restart.limit, seconds, failure)
+            failure = None if self._stop_requested.wait(seconds) else self._failure_of(self._run_again)
+        self._finish(failure)
+
+    def _failure_of(self, run: Callable[[], VolleyError | None]) -> VolleyError | None:
         try:
-            self._await_end(start)
+            return run()
         except Exception as error:
-            if self._failure is None and not self._stopping:
-                self._failure = self._translate(error)
-        if self._failure is not None:
-            state = State.FAILED
-            self._history.failed(self._failure)
-        elif self._stopping:
+            return translate(error, self.name)
+
+    def _run_again(self) -> VolleyError | None:
+        """Begin another run, wait for its end, and return the error that it failed with."""
+        self._run = None
+        self._progress = replace(self._progress, restarts=self._progress.restarts + 1)
+        run = self._begin(self._count)
+        with self._lock:
+            self._run = run
+        if self._stop_requested.is_set():
+            run.stop()
+        return run.wait()
+
+    def _finish(self, failure: VolleyError | None) -> None:
+        """Note how the job has ended, and let go of its checkpoint and its endpoint."""
+        bounded = self._run is not None and self._run.bounded
+        state = State.FINISHED if bounded else State.STOPPED
+        if failure is not None:
+            self._failure, state = failure, State.FAILED
+            self._history.failed(failure)
+        elif self._stop_requested.is_set():
             state = State.STOPPED
-        elif not self._progress.epochs:
-            self._log_nothing_new()
-        if self._failure is None and self._query_id is not None:
-            self._epochs.remember(self._query_id)
+        elif self._run is not None and not self._progress.epochs:
+            self._log_nothing_new(self._run)
         self._progress = replace(self.progress, state=state, running=None)
-        self._readers.stop()
-        for committer in self._epochs.committers:
-            committer.stop()
         if self._endpoint:
             self._endpoint.close()
-        release(self._epochs.log.checkpoint)
+        self._on_end()
         self._ended.set()
 
     def _unhealthy(self) -> str | None:
@@ -268,6 +263,7 @@ class Job:
             return f"job {self.name!r} has ended"
         since = self.metrics.snapshot().seconds_since_last_commit
         seconds = time.monotonic() - self._began if since is None else since
+        assert self._healthy_within is None or isinstance(self._healthy_within, timedelta)
         if self._healthy_within is None or seconds <= self._healthy_within.total_seconds():
             return None
         return f"job {self.name!r} has committed nothing for {seconds:.0f} s"
@@ -278,92 +274,18 @@ class Job:
 
     def _notes(self) -> list[str]:
         """Return what an operator should look after, though the job goes on."""
-        return [note for committer in self._epochs.committers for note in committer.notes]
+        committers = self._run.epochs.committers if self._run else ()
+        return [note for committer in committers for note in committer.notes]
 
-    def _log_nothing_new(self) -> None:
-        log = self._epochs.log
+    def _log_nothing_new(self, run: Run) -> None:
+        log = run.epochs.log
         if log.last_finished is not None:
             text = "%s: nothing new since epoch %d (checkpoint %s); to start over: fresh=True"
             _log.warning(text, self.name, log.last_finished, log.checkpoint)
 
-    def _translate(self, error: Exception) -> VolleyError:
-        """Translate what Spark or a worker raised into a VolleyError."""
-        translated = translate(error, self.name)
-        if type(translated) is not JobError:
-            return translated
-        fault = self._epochs.log.fault(str(error), translated, self._in_epoch)
-        if fault is None:
-            return translated
-        fault.__cause__ = error
-        return fault
-
-    def _await_end(self, start: Callable[[], StreamingQuery]) -> None:
-        """Wait for the query's end; restart it if Python did not start in time and no epoch has begun."""
-        assert self._query is not None
-        for _ in range(_RESTARTS):
-            try:
-                self._query.awaitTermination()
-                return
-            except Exception as error:
-                with self._gate:
-                    if self._begun or self._stopping or not is_slow_start(error):
-                        raise
-                    _log.warning("%s: Python did not start in time, starting the query again", self.name)
-                    self._query = start()
-        self._query.awaitTermination()
-
-    def _epoch(self, frame: DataFrame, number: int) -> None:
-        """Run one epoch; Spark calls this for each micro-batch."""
-        with self._gate:
-            if self._stopping:
-                raise _Stopping
-            self._begun = self._in_epoch = True
-        self._epochs.counters.begin(number)
-        began = time.monotonic()
-        try:
-            reach("before-planning", number)
-            query_id = str(frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
-            run = partial(self._epochs.run, frame, self._epochs.epoch(query_id, number))
-            epoch = self._count(through_outages(run, self._outage, self._halt, self.name), began)
-            self._query_id = query_id
-            self._readers.committed(number)
-            for lag in self._readers.lags(number):
-                self.metrics.record_lag(lag)
-            self._history.add(epoch)
-        except VolleyError as error:
-            self._failure = error
-            raise
-        except Exception as error:
-            self._failure = self._translate(error)
-            raise
-        finally:
-            self._epochs.counters.end()
-            with self._gate:
-                self._in_epoch = False
-                self._gate.notify_all()
-
-    def _count(self, result: EpochResult, began: float) -> FinishedEpoch:
-        before = self._progress
-        written = [task for sink in result.sinks for task in sink]
-        self.metrics.record_epoch(result.epoch.number)
-        self.orphans += result.orphans
-        epoch = FinishedEpoch(
-            result.epoch.number,
-            rows=self._epochs.counters.rows([sum(task.rows for task in sink) for sink in result.sinks]),
-            rejected=sum(task.rows for sink in result.letters for task in sink),
-            files=sum(task.files for task in written),
-            bytes=sum(task.bytes for task in written),
-            seconds=time.monotonic() - began,
-            skipped=result.skipped,
-        )
-        self._progress = replace(
-            before,
-            epoch=epoch.number,
-            epochs=before.epochs + 1,
-            skipped=before.skipped + epoch.skipped,
-            rows=before.rows + epoch.rows,
-            rejected=before.rejected + epoch.rejected,
-            files=before.files + epoch.files,
-            bytes=before.bytes + epoch.bytes,
-        )
-        return epoch
+    def _count(self, epoch: FinishedEpoch, orphans: Sequence[str]) -> None:
+        """Count an epoch that is visible in every sink, and tell of it."""
+        self.metrics.record_epoch(epoch.number)
+        self.orphans += orphans
+        self._progress = self._progress.after(epoch)
+        self._history.add(epoch)

@@ -9,6 +9,7 @@ from typing import Literal, TypedDict
 from volley import checks
 from volley.errors import ConfigError, VolleyError
 from volley.figures import FinishedEpoch
+from volley.restart import Restart
 
 __all__ = ["Into", "OnEpoch", "OnError", "Start", "StartOptions"]
 
@@ -36,6 +37,7 @@ class StartOptions(TypedDict, total=False):
     on_epoch: OnEpoch | None
     on_error: OnError | None
     once: bool
+    restart: Restart | None
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Start:
     on_epoch: OnEpoch | None = None
     on_error: OnError | None = None
     once: bool = False
+    restart: Restart | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -65,6 +68,7 @@ class Start:
         checks.text("metrics_host", self.metrics_host)
         checks.optional(_callback)("on_epoch", self.on_epoch)
         checks.optional(_callback)("on_error", self.on_error)
+        checks.optional(checks.of_type(Restart, 'Restart(limit=5, backoff="5s")'))("restart", self.restart)
         checks.keep(self, healthy_within=checks.optional(checks.duration), outage=checks.optional(checks.duration))
         if self.fresh and self.backfill:
             raise ConfigError(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
-from volley.figures import EpochProgress
+from volley.figures import EpochProgress, FinishedEpoch
 from volley.html_table import html_table
 
 __all__ = ["Progress", "State"]
@@ -41,6 +41,7 @@ class Progress:
         bytes: Encoded bytes written in this run.
         seconds: Time since the start, in seconds.
         running: The progress of the running epoch, not yet included above; None between epochs.
+        restarts: How often it was started again after a failure, see `Restart`.
 
     Example:
         >>> Progress(rows=3).to_json()[:52]
@@ -57,6 +58,20 @@ class Progress:
     bytes: int = 0
     seconds: float = 0.0
     running: EpochProgress | None = None
+    restarts: int = 0
+
+    def after(self, epoch: FinishedEpoch) -> Progress:
+        """Return the progress with one more epoch."""
+        return replace(
+            self,
+            epoch=epoch.number,
+            epochs=self.epochs + 1,
+            skipped=self.skipped + epoch.skipped,
+            rows=self.rows + epoch.rows,
+            rejected=self.rejected + epoch.rejected,
+            files=self.files + epoch.files,
+            bytes=self.bytes + epoch.bytes,
+        )
 
     def to_json(self) -> str:
         """Return the progress as one line of JSON, for logs."""

@@ -1,0 +1,204 @@
+"""One run of a job: a Spark query from its start to its end, with the readers and committers that it needs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+
+from volley.engine.acknowledge import Readers
+from volley.engine.epochs import EpochResult, Epochs
+from volley.engine.outages import through_outages
+from volley.errors import JobError, VolleyError
+from volley.figures import FinishedEpoch
+from volley.spark.errors import is_slow_start, translate
+from volley.spark.session import start_in_pool
+from volley.task.failpoints import reach
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["OnEpochEnd", "Run"]
+
+OnEpochEnd = Callable[[FinishedEpoch, Sequence[str]], None]
+"""Called with each epoch that is visible in every sink, and the orphaned files found in it."""
+
+_log = logging.getLogger(__name__)
+_SLOW_STARTS = 2
+
+
+class _Stopping(Exception):
+    """Raised in Spark's callback to prevent a new epoch after `Run.stop`."""
+
+
+class Run:
+    """One run of a job; the job's next run, after a failure, is another one.
+
+    Attributes:
+        epochs: Runs its epochs.
+        bounded: True if it reads what the sources have when it starts, then ends.
+        failure: The error that it failed with; None while it runs, or if it did not fail.
+        has_epochs: True once an epoch is visible in every sink.
+
+    Args:
+        epochs: Runs its epochs.
+        bounded: True to read what the sources have now, then end.
+        on_epoch_end: Takes each epoch.
+        outage: How long an epoch is tried again while a catalog is out of reach, in seconds; None = it fails.
+    """
+
+    def __init__(self, epochs: Epochs, bounded: bool, on_epoch_end: OnEpochEnd, outage: float | None) -> None:
+        self.epochs = epochs
+        self.bounded = bounded
+        self.failure: VolleyError | None = None
+        self.has_epochs = False
+        self._on_epoch_end = on_epoch_end
+        self._readers = Readers(epochs.job, epochs.plan.readers, epochs.log, epochs.plan.stateful)
+        self._outage = outage
+        self._halt = threading.Event()
+        self._gate = threading.Condition()
+        self._begun = False
+        self._in_epoch = False
+        self._stopping = False
+        self._ended = threading.Event()
+        self._query: StreamingQuery | None = None
+        self._query_id: str | None = None
+        self._start_query: Callable[[], StreamingQuery] | None = None
+
+    def start(self, interval: timedelta) -> None:
+        """Start the query.
+
+        Args:
+            interval: The time from the start of one epoch to the start of the next.
+
+        Raises:
+            VolleyError: If it can't start.
+        """
+        every = f"{round(interval.total_seconds() * 1000)} milliseconds"
+        try:
+            self._readers.start()
+            writer = self.epochs.plan.frame.writeStream.foreachBatch(self._epoch).queryName(self.epochs.job)
+            writer = writer.option("checkpointLocation", self.epochs.log.checkpoint)
+            writer = writer.trigger(availableNow=True) if self.bounded else writer.trigger(processingTime=every)
+            session = self.epochs.plan.frame.sparkSession
+            self._start_query = partial(start_in_pool, session, self.epochs.job, writer.start)
+            self._query = self._start_query()
+        except BaseException as error:
+            self._readers.stop()
+            if not isinstance(error, Exception):
+                raise
+            translated = self._translate(error)
+            raise translated from translated.__cause__
+        for committer in self.epochs.committers:
+            committer.start()
+
+    def wait(self) -> VolleyError | None:
+        """Wait for the end, let go of readers and committers, and return the error that the run failed with."""
+        try:
+            self._await_end()
+        except Exception as error:
+            if self.failure is None and not self._stopping:
+                self.failure = self._translate(error)
+        with self._gate:
+            # The next run must not begin beside an epoch of this one.
+            self._gate.wait_for(lambda: not self._in_epoch)
+        if self.failure is None and self._query_id is not None:
+            self.epochs.remember(self._query_id)
+        self._readers.stop()
+        for committer in self.epochs.committers:
+            committer.stop()
+        self._ended.set()
+        return self.failure
+
+    def stop(self) -> None:
+        """Stop after the running epoch; `wait` returns then."""
+        self._halt.set()
+        with self._gate:
+            self._stopping = True
+            self._gate.wait_for(lambda: not self._in_epoch)
+        assert self._query is not None
+        # If a signal has killed the JVM already, there is nothing to stop.
+        with suppress(Py4JError, OSError):
+            # Wait up to 10 s for Spark to log the commit; otherwise the next start re-checks this epoch.
+            deadline = time.monotonic() + 10
+            while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < deadline:
+                self._ended.wait(0.02)
+            self._query.stop()
+
+    def _await_end(self) -> None:
+        """Wait for the query's end; start it again if Python did not start in time and no epoch has begun."""
+        assert self._query is not None
+        assert self._start_query is not None
+        for _ in range(_SLOW_STARTS):
+            try:
+                self._query.awaitTermination()
+                return
+            except Exception as error:
+                with self._gate:
+                    if self._begun or self._stopping or not is_slow_start(error):
+                        raise
+                    _log.warning("%s: Python did not start in time, starting the query again", self.epochs.job)
+                    self._query = self._start_query()
+        self._query.awaitTermination()
+
+    def _translate(self, error: Exception) -> VolleyError:
+        """Translate what Spark or a worker raised into a VolleyError."""
+        translated = translate(error, self.epochs.job)
+        if type(translated) is not JobError:
+            return translated
+        fault = self.epochs.log.fault(str(error), translated, self._in_epoch)
+        if fault is None:
+            return translated
+        fault.__cause__ = error
+        return fault
+
+    def _epoch(self, frame: DataFrame, number: int) -> None:
+        """Run one epoch; Spark calls this for each micro-batch."""
+        with self._gate:
+            if self._stopping:
+                raise _Stopping
+            self._begun = self._in_epoch = True
+        self.epochs.counters.begin(number)
+        began = time.monotonic()
+        try:
+            reach("before-planning", number)
+            query_id = str(frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+            run = partial(self.epochs.run, frame, self.epochs.epoch(query_id, number))
+            result = through_outages(run, self._outage, self._halt, self.epochs.job)
+            finished = self._finished(result, time.monotonic() - began)
+            self._query_id, self.has_epochs = query_id, True
+            self._readers.committed(number)
+            for lag in self._readers.lags(number):
+                self.epochs.metrics.record_lag(lag)
+            self._on_epoch_end(finished, result.orphans)
+        except VolleyError as error:
+            self.failure = error
+            raise
+        except Exception as error:
+            self.failure = self._translate(error)
+            raise
+        finally:
+            self.epochs.counters.end()
+            with self._gate:
+                self._in_epoch = False
+                self._gate.notify_all()
+
+    def _finished(self, result: EpochResult, seconds: float) -> FinishedEpoch:
+        written = [task for sink in result.sinks for task in sink]
+        return FinishedEpoch(
+            result.epoch.number,
+            rows=self.epochs.counters.rows([sum(task.rows for task in sink) for sink in result.sinks]),
+            rejected=sum(task.rows for sink in result.letters for task in sink),
+            files=sum(task.files for task in written),
+            bytes=sum(task.bytes for task in written),
+            seconds=seconds,
+            skipped=result.skipped,
+        )
