@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 
+from volley.html_table import settings_html
+
 __all__ = ["EpochProgress", "FinishedEpoch", "Histogram", "Lag", "TableFigures"]
 
 
@@ -67,6 +69,8 @@ class FinishedEpoch:
     bytes: int = 0
     seconds: float = 0.0
     skipped: bool = False
+
+    _repr_html_ = settings_html
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, get_args
 
 from volley.checks import Duration, duration, flag, keep, of_type, one_of, text
 from volley.errors import ConfigError, PlanError
+from volley.html_table import settings_html
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Append
 from volley.iceberg.source import IcebergSource
@@ -164,3 +165,5 @@ class MaterializedView:
     @property
     def _view(self) -> View:
         return View(self.name, self.query._node, self.into, self.mode, self.strict)
+
+    _repr_html_ = settings_html

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import MISSING, Field, fields
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from volley.html_table import html_table
+from volley.html_table import changed_settings, titled
 
 __all__ = ["MASK", "redact", "redact_mapping", "redact_uri", "redacted", "redacted_html", "redacted_repr", "secrets_in"]
 
@@ -59,16 +58,12 @@ def redacted_repr(value: Any) -> str:
 
 def redacted_html(value: Any) -> str:
     """Return a dataclass as a table for notebooks: the fields that differ from their defaults, secrets masked."""
-    settings = {name: str(content) for name, content in _redacted_fields(value).items()}
-    return f"<b>{type(value).__qualname__}</b>{html_table(settings)}"
+    return titled(value, _redacted_fields(value))
 
 
 def _redacted_fields(value: Any) -> dict[str, Any]:
-    return {
-        field.name: MASK if _SECRET_NAME.search(field.name) else _redacted_value(content)
-        for field in fields(value)
-        if (content := getattr(value, field.name)) != _default(field)
-    }
+    settings = changed_settings(value).items()
+    return {name: MASK if _SECRET_NAME.search(name) else _redacted_value(content) for name, content in settings}
 
 
 def secrets_in(values: Mapping[str, Any]) -> set[str]:
@@ -121,7 +116,3 @@ def _redacted_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(map(_redacted_value, value))
     return redact_uri(value) if isinstance(value, str) else value
-
-
-def _default(field: Field[Any]) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()

@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+import re
+from typing import Any
 
-from volley import IcebergSinkConfig, IcebergStorage, MemorySink, Metrics, col
+import pyarrow as pa
+import pytest
+
+from volley import (
+    BearerAuth,
+    Environment,
+    FileSink,
+    FileSource,
+    FinishedEpoch,
+    HmacAuth,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergSource,
+    IcebergSourceConfig,
+    IcebergStorage,
+    KafkaSink,
+    KafkaSource,
+    MemorySink,
+    Metrics,
+    PostgresSource,
+    Restart,
+    col,
+)
 from volley.epoch import Epoch
+from volley.iceberg import Maintenance, RestCatalog, Upsert
 
 
 def test_an_expression_is_code() -> None:
@@ -18,6 +42,48 @@ def test_a_config_is_a_table_without_secrets() -> None:
     for shown in (config.with_credential("id:hush-hush")._repr_html_(), config.ref._repr_html_()):
         assert "hush-hush" not in shown
         assert "<th>table</th><td>&lt;t&gt;</td>" in shown
+
+
+CONFIG = IcebergSinkConfig(
+    catalog_uri="http://c", warehouse="w", namespace="db", table="<t>", storage=IcebergStorage.Local("/lake")
+).with_credential("id:hush-hush")
+VALUES = [
+    IcebergSink(CONFIG.with_commit_mode(Upsert("id"))),
+    IcebergSource(IcebergSourceConfig(CONFIG)),
+    IcebergSink(CONFIG).routed("{kind}", key_fields={"a": "id"}),
+    CONFIG.ref,
+    IcebergStorage.S3("eu", "lake", access_key_id="key-id", secret_access_key="hush-hush"),
+    RestCatalog("http://c", credential="id:hush-hush"),
+    KafkaSource("host:9092", "t", schema="id long", properties={"sasl.password": "hush-hush"}),
+    KafkaSink("host:9092", "t", key="id", properties={"sasl.password": "hush-hush"}),
+    PostgresSource(
+        host="h", database="d", user="u", password="hush-hush", slot_name="s", publication="p", tables="public.t"
+    ),
+    BearerAuth("hush-hush"),
+    HmacAuth("github", "hush-hush"),
+    FileSource("/in/*.json", format="json"),
+    FileSink("/out", format="json"),
+    Environment("local[2]"),
+    Restart(limit=3),
+    Maintenance(budget=0.5),
+    FinishedEpoch(7, rows=1234),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_settings_are_a_table_without_secrets(value: Any) -> None:
+    shown = value._repr_html_()
+    assert shown.startswith(f"<b>{type(value).__qualname__}</b><table><tr><th>")
+    assert "hush" not in shown
+    assert "<t>" not in shown
+    # No mark is left open, and nothing of a value is one.
+    tags = re.findall("<(/?)([^>]*)>", shown)
+    assert sum(1 if not end else -1 for end, name in tags if name != "br") == 0
+    assert {name for _, name in tags} <= {"b", "table", "tr", "th", "td"}
+
+
+def test_the_key_of_a_topic_is_no_secret() -> None:
+    assert "<th>key</th><td>&lt;id</td>" in KafkaSink("host:9092", "t", key="<id")._repr_html_()
 
 
 def test_metrics_are_a_table() -> None:

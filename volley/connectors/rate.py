@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volley.checks import count, keep
+from volley.html_table import settings_html
 from volley.source import SparkSource
 
 if TYPE_CHECKING:
@@ -44,3 +45,5 @@ class RateSource(SparkSource):
 
     def load(self, spark: SparkSession) -> DataFrame:
         return spark.readStream.format("rate").option("rowsPerSecond", self.rows_per_second).load()
+
+    _repr_html_ = settings_html

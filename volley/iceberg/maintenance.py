@@ -8,6 +8,7 @@ from typing import Any
 
 from volley.checks import Duration, count, duration, flag, keep, optional, size
 from volley.errors import ConfigError
+from volley.html_table import settings_html
 
 __all__ = ["Maintenance"]
 
@@ -63,6 +64,8 @@ class Maintenance:
             raise ConfigError(
                 f"retain_most {self.retain_most} is below retain_last {self.retain_last}", hint="swap the two"
             )
+
+    _repr_html_ = settings_html
 
 
 def _share(name: str, value: Any) -> float:

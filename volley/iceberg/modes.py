@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from volley.checks import flag, keep, names, one_of, optional
 from volley.errors import ConfigError, near
+from volley.html_table import settings_html
 
 __all__ = [
     "Append",
@@ -32,6 +33,8 @@ class Append:
         >>> Append()
         Append()
     """
+
+    _repr_html_ = settings_html
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,6 +165,8 @@ class Upsert:
                     f"{name} {column!r} is a key, order_by or op_field too", hint="it is not written: name it once"
                 )
         one_of(get_args(Strategy))("strategy", self.strategy)
+
+    _repr_html_ = settings_html
 
 
 CommitMode = Append | Overwrite | Upsert

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from volley.checks import count, keep, names, one_of, optional, text
 from volley.errors import ConfigError
+from volley.html_table import settings_html
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.route.keys import KeyFields, KeyFieldsLike
 from volley.iceberg.route.names import TableNames
@@ -141,3 +142,5 @@ class RoutedSink(Sink):
         settings = {"rows": self.rows, "omit": list(self.omit) or None, "on_error": self.on_error}
         shown = "".join(f", {name}={value!r}" for name, value in settings.items() if value not in (None, "fail"))
         return f"RoutedSink({str(self.route)!r}, {self.key_fields!r}{shown})"
+
+    _repr_html_ = settings_html

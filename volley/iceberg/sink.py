@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from volley.checks import keep, of_type
+from volley.html_table import settings_html
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Upsert
 from volley.iceberg.route.keys import KeyFieldsLike
@@ -208,3 +209,5 @@ class IcebergSink(Sink, Rows):
         config = with_own_columns(self.config, context.schema)
         catalog, table = open_table(config, context.schema, create=not context.resumed)
         return open_committer(catalog, table, config, context)
+
+    _repr_html_ = settings_html

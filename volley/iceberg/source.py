@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from volley.checks import keep, of_type
+from volley.html_table import settings_html
 from volley.iceberg.source_config import IcebergSourceConfig, Incremental, Snapshot
 from volley.source import Reader, Source, SourceContext
 
@@ -80,3 +81,5 @@ class IcebergSource(Source):
 
     def __repr__(self) -> str:
         return f"IcebergSource({self.config.summary})"
+
+    _repr_html_ = settings_html

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from volley.checks import count, keep
+from volley.html_table import settings_html
 from volley.sink import Committer, Sink, SinkContext
 
 __all__ = ["ConsoleSink"]
@@ -34,3 +35,5 @@ class ConsoleSink(Sink):
         from volley.connectors.console.committer import ConsoleCommitter
 
         return ConsoleCommitter(self.rows, context)
+
+    _repr_html_ = settings_html

@@ -12,7 +12,7 @@ from volley.connectors.files.committer import FileCommitter
 from volley.formats.encoders import ENCODERS, check_columns
 from volley.formats.files import WrittenFormat
 from volley.probes import Probe
-from volley.secrets import redact_uri, redacted_repr
+from volley.secrets import redact_uri, redacted_html, redacted_repr
 from volley.sink import Committer, Sink, SinkContext
 from volley.storage.paths import absolute
 
@@ -74,3 +74,5 @@ class FileSink(Sink):
 
     def __repr__(self) -> str:
         return redacted_repr(self)
+
+    _repr_html_ = redacted_html

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from volley.checks import count, flag, keep, mapping, optional, path
 from volley.errors import ConfigError, near
 from volley.formats.files import FORMATS, FileFormat, Files, format_of
-from volley.secrets import redact_uri, redacted_repr
+from volley.secrets import redact_uri, redacted_html, redacted_repr
 from volley.source import Reader, Source, SourceContext
 from volley.storage.paths import absolute
 from volley.types.schemas import schema_setting
@@ -99,6 +99,8 @@ class FileSource(Source):
 
     def __repr__(self) -> str:
         return redacted_repr(self)
+
+    _repr_html_ = redacted_html
 
     @property
     def _url(self) -> str:

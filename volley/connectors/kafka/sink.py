@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from volley.checks import Duration, duration, keep, mapping, one_of, optional, seconds, text
@@ -13,7 +14,7 @@ from volley.connectors.kafka.committer import Destination, KafkaCommitter
 from volley.connectors.kafka.settings import brokers
 from volley.errors import ConfigError, StorageError
 from volley.probes import PROBE_SECONDS, Probe
-from volley.secrets import redacted_repr
+from volley.secrets import redacted_html, redacted_repr
 from volley.sink import Committer, Sink, SinkContext
 
 if TYPE_CHECKING:
@@ -96,3 +97,6 @@ class KafkaSink(Sink):
     def __repr__(self) -> str:
         # `key` is a column's name here, not a secret.
         return redacted_repr(self).replace("key='***'", f"key={self.key!r}")
+
+    def _repr_html_(self) -> str:
+        return redacted_html(self).replace("<th>key</th><td>***</td>", f"<th>key</th><td>{escape(str(self.key))}</td>")

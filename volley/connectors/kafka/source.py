@@ -14,7 +14,7 @@ from volley.connectors.kafka.client import Client, check_properties
 from volley.connectors.kafka.cluster import Cluster
 from volley.formats.schema_registry import Registry
 from volley.probes import PROBE_SECONDS, Probe
-from volley.secrets import redacted_repr
+from volley.secrets import redacted_html, redacted_repr
 from volley.source import Reader, Source, SourceContext
 from volley.storage.remembered import read_or_create
 
@@ -158,6 +158,8 @@ include=('key', 'offset'))
 
     def __repr__(self) -> str:
         return redacted_repr(self)
+
+    _repr_html_ = redacted_html
 
     def _decoder(self, context: SourceContext) -> Decoder:
         from volley.connectors.kafka.reader import avro_decoder, plain_decoder

@@ -12,7 +12,7 @@ from volley.checks import Duration, count, duration, flag, keep, mapping, one_of
 from volley.connectors.postgres.settings import Server, identifier, only_table, table_name
 from volley.errors import MissingDependencyError
 from volley.probes import Probe
-from volley.secrets import redacted_repr
+from volley.secrets import redacted_html, redacted_repr
 from volley.source import Reader, Source, SourceContext
 
 if TYPE_CHECKING:
@@ -132,6 +132,8 @@ publication='volley_orders', tables=('public.orders',))
 
     def __repr__(self) -> str:
         return redacted_repr(self)
+
+    _repr_html_ = redacted_html
 
     def _capture(self, context: SourceContext) -> Capture:
         from volley.connectors.postgres.reader import Capture

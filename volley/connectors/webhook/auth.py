@@ -9,7 +9,7 @@ from typing import Any
 
 from volley.checks import Duration, duration, keep, optional, path, secret, text
 from volley.errors import ConfigError
-from volley.secrets import redacted_repr
+from volley.secrets import redacted_html, redacted_repr
 
 __all__ = ["BearerAuth", "HmacAuth", "ServerTls"]
 
@@ -53,6 +53,8 @@ class HmacAuth:
     def __repr__(self) -> str:
         return redacted_repr(self)
 
+    _repr_html_ = redacted_html
+
 
 @dataclass(frozen=True, repr=False)
 class BearerAuth:
@@ -76,6 +78,8 @@ class BearerAuth:
 
     def __repr__(self) -> str:
         return redacted_repr(self)
+
+    _repr_html_ = redacted_html
 
 
 @dataclass(frozen=True)

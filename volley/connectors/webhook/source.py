@@ -14,7 +14,7 @@ from volley.connectors.webhook.address import check_address
 from volley.connectors.webhook.auth import BearerAuth, HmacAuth, ServerTls
 from volley.errors import ConfigError
 from volley.probes import Probe
-from volley.secrets import redacted_repr
+from volley.secrets import redacted_html, redacted_repr
 from volley.source import Reader, Source, SourceContext
 from volley.storage.paths import absolute
 from volley.storage.probe import write_and_delete
@@ -158,6 +158,8 @@ class HttpSource(Source):
 
     def __repr__(self) -> str:
         return redacted_repr(self)
+
+    _repr_html_ = redacted_html
 
     def _rows(self) -> MessageRows:
         from volley.connectors.webhook.rows import decoder_of, rows_of

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.iceberg.storage.values import IcebergStorage
-from volley.secrets import redacted_repr
+from volley.secrets import redacted_html, redacted_repr
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -44,3 +44,4 @@ class CatalogConfig(ABC):
         """Return pyiceberg's catalog with these properties."""
 
     __repr__ = redacted_repr
+    _repr_html_ = redacted_html

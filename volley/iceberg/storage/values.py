@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from volley.checks import flag, keep, optional, secret
 from volley.checks import path as checked_path
 from volley.errors import ConfigError, MissingDependencyError
-from volley.secrets import redact_uri, redacted_repr
+from volley.secrets import redact_uri, redacted_html, redacted_repr
 
 __all__ = ["AzureStorage", "GcsStorage", "IcebergStorage", "LocalStorage", "S3Storage", "check_secret"]
 
@@ -113,6 +113,7 @@ class IcebergStorage(ABC):
             )
 
     __repr__ = redacted_repr
+    _repr_html_ = redacted_html
 
 
 def _require(matches: bool, name: str, value: object, hint: str) -> None:
