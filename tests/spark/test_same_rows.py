@@ -50,6 +50,7 @@ VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "t": (pa.timestamp("us", "UTC"), st.datetimes(timezones=st.just(UTC))),
     "n": (pa.timestamp("us"), st.datetimes()),
     "k": (pa.time64("us"), st.times()),
+    "x": (pa.binary(), st.binary(max_size=3) | st.sampled_from(["", "ü", "ab"]).map(str.encode)),
 }
 SCHEMA = pa.schema([(name, kind) for name, (kind, _) in VALUES.items()])
 NUMBERS = "ildfmw"
@@ -106,14 +107,15 @@ def conditions(draw: st.DrawFn, depth: int = 2) -> Expr:
 CASTS = {
     "i": ("long", "double", "float", "string", "decimal(12,2)", "boolean"),
     "l": ("int", "double", "float", "string", "boolean"),
-    "d": ("int", "float", "string"),
-    "w": ("double", "decimal(38,17)", "decimal(22,2)", "long", "string"),
-    "m": ("double", "decimal(9,1)", "decimal(12,4)", "int", "long", "string"),
-    "b": ("int", "string"),
+    "d": ("int", "float", "decimal(12,3)", "decimal(38,38)", "boolean", "string"),
+    "w": ("double", "decimal(38,17)", "decimal(22,2)", "long", "boolean", "string"),
+    "m": ("double", "decimal(9,1)", "decimal(12,4)", "int", "long", "boolean", "string"),
+    "b": ("int", "double", "decimal(3,1)", "decimal(1,1)", "string"),
     "y": ("string", "timestamp", "timestamp_ntz"),
     "t": ("date", "timestamp_ntz", "string"),
     "n": ("date", "timestamp", "string"),
-    "f": ("double", "int", "string"),
+    "f": ("double", "int", "decimal(20,10)", "boolean", "string"),
+    "x": ("string",),
 }
 
 

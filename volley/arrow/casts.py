@@ -12,9 +12,11 @@ import pyarrow.compute as pc
 from volley.arrow.exact import rescaled
 from volley.arrow.text_forms import (
     decimal_of,
+    decimal_of_float,
     decimal_text,
     float_text,
     is_text_of,
+    is_utf8,
     moment_text,
     number_in,
     time_of,
@@ -124,6 +126,22 @@ def _int_to_decimal(value: Datum, target: pa.DataType) -> Datum:
     return rescaled(pc.cast(value, pa.decimal128(19)), target)
 
 
+def _float_to_decimal(value: Datum, target: pa.DataType) -> Datum:
+    return pc.cast(_complete(value, decimal_of_float(value, target.scale), target), target)
+
+
+def _is_float_of_decimal(value: Datum, target: pa.DataType) -> Datum:
+    return pc.fill_null(_fits_decimal(decimal_of_float(value, target.scale), target), False)
+
+
+def _boolean_to_decimal(value: Datum, target: pa.DataType) -> Datum:
+    return _int_to_decimal(pc.cast(value, pa.int32()), target)
+
+
+def _is_boolean_of_decimal(value: Datum, target: pa.DataType) -> Datum:
+    return _fits_decimal(pc.cast(value, pa.int32()), target)
+
+
 def _decimal_to_float(value: Datum, target: pa.DataType) -> Datum:
     # Arrow multiplies by a rounded 0.01, so 0.57 becomes 0.5700000000000001; parsing the text is exact.
     return pc.cast(pc.cast(value, pa.string()), target)
@@ -156,11 +174,11 @@ def _is_boolean(value: Datum, target: pa.DataType) -> Datum:
     return pc.or_(pc.is_in(text, value_set=_TRUE), pc.is_in(text, value_set=_FALSE))
 
 
-def _complete(texts: Datum, values: Datum, target: pa.DataType) -> Datum:
-    """Return values read from texts; raise ArrowInvalid if one is null and its text is not."""
-    missing = pc.and_(pc.is_null(values), pc.is_valid(texts))
+def _complete(source: Datum, values: Datum, target: pa.DataType) -> Datum:
+    """Return converted values; raise ArrowInvalid if one is null and its source is not."""
+    missing = pc.and_(pc.is_null(values), pc.is_valid(source))
     if (missing if isinstance(missing, pa.Scalar) else pc.any(missing, min_count=0)).as_py():
-        raise pa.ArrowInvalid(f"a string is no {type_name(target)}")
+        raise pa.ArrowInvalid(f"a {type_name(source.type)} is no {type_name(target)}")
     return values
 
 
@@ -225,6 +243,14 @@ def _is_text_of_decimal(value: Datum, target: pa.DataType) -> Datum:
     return pc.is_valid(decimal_of(value, target))
 
 
+def _fixed_to_text(value: Datum, target: pa.DataType) -> Datum:
+    return pc.cast(pc.cast(value, pa.binary()), target)
+
+
+def _is_fixed_text(value: Datum, target: pa.DataType) -> Datum:
+    return is_utf8(pc.cast(value, pa.binary()))
+
+
 _TIMESTAMPS = _is(_UTC, _NTZ)
 # Microseconds of 64 bits have that many days.
 _MOST_DAYS = 106_751_991
@@ -237,12 +263,17 @@ _CASTS = [
     _Cast(_is_int, pa.types.is_boolean, _nonzero),
     _Cast(pa.types.is_floating, _is_int, _truncated, _fits_int),
     _Cast(pa.types.is_floating, pa.types.is_floating, _lossy),
+    _Cast(pa.types.is_floating, pa.types.is_decimal, _float_to_decimal, _is_float_of_decimal, by_spark=False),
+    _Cast(pa.types.is_floating, pa.types.is_boolean, _nonzero),
     _Cast(pa.types.is_floating, pa.types.is_string, lambda value, target: float_text(value), by_spark=False),
     _Cast(pa.types.is_decimal, _is_int, _decimal_to_int, _fits_int),
     _Cast(pa.types.is_decimal, pa.types.is_floating, _decimal_to_float),
     _Cast(pa.types.is_decimal, pa.types.is_decimal, _rounded, _fits_decimal),
+    _Cast(pa.types.is_decimal, pa.types.is_boolean, _nonzero),
     _Cast(pa.types.is_decimal, pa.types.is_string, lambda value, target: decimal_text(value), by_spark=False),
     _Cast(pa.types.is_boolean, _is_int, pc.cast),
+    _Cast(pa.types.is_boolean, pa.types.is_floating, pc.cast),
+    _Cast(pa.types.is_boolean, pa.types.is_decimal, _boolean_to_decimal, _is_boolean_of_decimal),
     _Cast(pa.types.is_boolean, pa.types.is_string, pc.cast),
     _Cast(pa.types.is_string, _is_int, _string_to_int, _is_text_of_int),
     _Cast(pa.types.is_string, pa.types.is_floating, _trimmed, is_text_of),
@@ -254,6 +285,9 @@ _CASTS = [
     _Cast(pa.types.is_string, pa.types.is_time64, lambda value, target: time_of(value), is_text_of, by_spark=False),
     _Cast(pa.types.is_string, _is(pa.uuid()), lambda value, target: uuid_of(value), is_text_of, by_spark=False),
     _Cast(pa.types.is_string, pa.types.is_binary, pc.cast),
+    _Cast(pa.types.is_binary, pa.types.is_string, pc.cast, lambda value, target: is_utf8(value), by_spark=False),
+    _Cast(pa.types.is_fixed_size_binary, pa.types.is_binary, pc.cast),
+    _Cast(pa.types.is_fixed_size_binary, pa.types.is_string, _fixed_to_text, _is_fixed_text, by_spark=False),
     _Cast(_is(pa.uuid()), pa.types.is_string, lambda value, target: texts(value)),
     _Cast(pa.types.is_date32, pa.types.is_string, pc.cast),
     _Cast(pa.types.is_date32, _TIMESTAMPS, _via_naive, _is_date_in_range),

@@ -2,23 +2,29 @@
 
 Floats are written as Python and DuckDB do, with the fewest digits that give the same number back (``1.0``, ``1e-05``,
 ``nan``); decimals with all digits of their scale; times in ISO 8601, without zeros at the end of the fraction, instants
-in UTC with a ``Z``.
+in UTC with a ``Z``. A float becomes the decimal that its text is, rounded half up; a binary value the text of which it
+is the UTF-8.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 __all__ = [
-    *("decimal_of", "decimal_text", "float_text", "is_text_of", "moment_text", "number_in", "time_of", "trim"),
-    "uuid_of",
+    *("decimal_of", "decimal_of_float", "decimal_text", "float_text", "is_text_of", "is_utf8", "moment_text"),
+    *("number_in", "time_of", "trim", "uuid_of"),
 ]
 
 Datum = Any
+
+_WIDEST = 38
+# The texts of smaller floats may have more digits behind the point than that.
+_SMALLEST = 1e-21
 
 # Spark trims these before it parses a value: the space and ASCII's control characters.
 _BLANKS = "".join(map(chr, [*range(33), 127]))
@@ -93,6 +99,46 @@ def decimal_text(value: pa.Array) -> pa.Array:
     padded = pc.utf8_lpad(pc.replace_substring(text, "-", ""), width=scale + 1, padding="0")
     pointed = pc.replace_substring_regex(padded, pattern=f"([0-9]{{{scale}}})$", replacement=r".\1")
     return pc.if_else(pc.starts_with(text, "-"), pc.binary_join_element_wise("-", pointed, ""), pointed)
+
+
+def decimal_of_float(value: Datum, scale: int) -> Datum:
+    """Return floats as decimals of 76 digits, rounded half up to a scale; null for NaN and 1e38 or more."""
+    if isinstance(value, pa.Scalar):
+        return decimal_of_float(pa.array([value], value.type), scale)[0]
+    size = pc.abs(value)
+    known = pc.if_else(pc.less(size, 10.0**_WIDEST), value, pa.scalar(None, value.type))
+    is_tiny = pc.and_(pc.less(size, _SMALLEST), pc.greater(size, 0.0))
+    wide = pc.cast(pc.cast(pc.if_else(is_tiny, pa.scalar(0.0, value.type), known), pa.string()), _decimal256(_WIDEST))
+    rounded = pc.cast(pc.round(wide, scale, round_mode="half_towards_infinity"), _decimal256(scale))
+    if not pc.any(is_tiny, min_count=0).as_py():
+        return rounded
+    unit = Decimal(1).scaleb(-scale)
+    tiny = [
+        Decimal(text).quantize(unit, ROUND_HALF_UP) for text in pc.cast(value.filter(is_tiny), pa.string()).to_pylist()
+    ]
+    return pc.replace_with_mask(rounded, pc.fill_null(is_tiny, False), pa.array(tiny, rounded.type))
+
+
+def _decimal256(scale: int) -> pa.DataType:
+    return pa.decimal256(76, scale)
+
+
+@_of_array
+def is_utf8(value: pa.Array) -> pa.Array:
+    """Return true for each binary value that is a text in UTF-8."""
+    try:
+        pc.cast(value, pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([each is None or _decodes(each) for each in value.to_pylist()], pa.bool_())
+    return pa.repeat(pa.scalar(True), len(value))
+
+
+def _decodes(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def moment_text(value: Datum) -> Datum:
