@@ -26,6 +26,7 @@ from volley.verbs import (
     UnknownVerb,
     check_bounded,
     check_callable,
+    check_continues,
     check_expression,
     check_sample,
     check_text,
@@ -191,6 +192,7 @@ class DataStream(Rows):
         for other in others:
             if not isinstance(other, DataStream):
                 raise ConfigError(f"union takes streams, not {type(other).__name__}", hint="environment.from_source(…)")
+            check_continues(other._node, self._node)
         return self._then(nodes.Union((self._node, *(other._node for other in others))))
 
     def deduplicate(self, *keys: str, event_time: str | None = None, within: Duration | None = None) -> DataStream:
@@ -377,6 +379,58 @@ class DataStream(Rows):
         check_bounded(self._node, "limit")
         return self._then(nodes.Limit(self._node, count("rows", rows)))
 
+    def repartition(self, tasks: int | None = None, by: str | Sequence[str] = ()) -> DataStream:
+        """Divide an epoch's rows among tasks that write them: the last step of a stream, or the one before its sort.
+
+        Without it the tasks that read rows write them, too, one for each file or other split of the sources. With it
+        an epoch has as many data files as it has tasks (of a partitioned table, as many in each partition), whatever
+        it reads: ``repartition(1)`` makes one of many small ones; more tasks divide the work of one large split. Rows
+        go through Spark's shuffle, as compressed Arrow.
+
+        Args:
+            tasks: The number of tasks that write; None = the number of Spark's cores.
+            by: A column, or several: rows with equal values go to one task, so that a partition, or a key, is in few
+                files. Without it, all tasks get as many rows.
+
+        Raises:
+            ConfigError: If an argument is wrong.
+
+        Example:
+            >>> from volley import Environment, MemorySource
+            >>> stream = Environment().from_source(MemorySource([], "country string, at timestamp"))
+            >>> print(stream.repartition(4, by="country").sort_within_epoch("at"))
+            sort_within_epoch by 'at'
+              repartition 4 by 'country'
+                read MemorySource(0 rows)
+        """
+        return self._then(nodes.Repartition(self._node, optional(count)("tasks", tasks), checks.names("by", by)))
+
+    def sort_within_epoch(self, *columns: str) -> DataStream:
+        """Sort the rows that each task of an epoch writes, so that each data file is sorted: the last step of a stream.
+
+        A sorted file has narrow statistics: queries by these columns leave out more of it, and it compresses better. A
+        task's files don't overlap; those of two tasks may: `repartition` says how many tasks an epoch has. A task holds
+        two runs of 64 MB in memory; with more rows, sorted runs go to the local disk.
+
+        In a partitioned table, the rows of each partition are sorted; a table's own sort order comes first.
+
+        Args:
+            columns: Names, each with ``asc`` (the default) or ``desc`` behind it, such as ``"at desc"``. Nulls are the
+                smallest values, NaN is the largest number.
+
+        Raises:
+            ExpressionError: If there is no column.
+
+        Example:
+            >>> from volley import Environment, MemorySource
+            >>> stream = Environment().from_source(MemorySource([{"id": 2}, {"id": None}, {"id": 1}]))
+            >>> stream.sort_within_epoch("id desc").to_arrow()["id"].to_pylist()
+            [2, 1, None]
+        """
+        if not columns:
+            raise ExpressionError("sort_within_epoch without columns", hint='name one: sort_within_epoch("at desc")')
+        return self._then(nodes.SortWithinEpoch(self._node, tuple(check_text(c, "sort_within_epoch") for c in columns)))
+
     def split(self, predicate: Expr) -> tuple[DataStream, DataStream]:
         """Return two streams: the rows for which `predicate` is true, and all others (false or null).
 
@@ -489,6 +543,7 @@ class DataStream(Rows):
         return as_html("DataStream", [self._node], self._environment.arrow_native)
 
     def _then(self, node: nodes.Node) -> DataStream:
+        check_continues(self._node, node)
         return DataStream(node, self._environment)
 
 

@@ -11,7 +11,15 @@ from volley.plan.choices import xxhash64
 from volley.plan.expressions import Expr, col
 
 __all__ = [
-    *("UnknownVerb", "check_bounded", "check_callable", "check_expression", "check_sample", "check_text"),
+    *(
+        "UnknownVerb",
+        "check_bounded",
+        "check_callable",
+        "check_continues",
+        "check_expression",
+        "check_sample",
+        "check_text",
+    ),
     "nearest_verb",
 ]
 
@@ -37,6 +45,13 @@ _ELSEWHERE = {
     "take": "head(rows)",
     "toPandas": "to_pandas()",
     "toArrow": "to_arrow()",
+    "sort": 'sort_within_epoch("id")',
+    "sort_by": 'sort_within_epoch("id")',
+    "orderBy": 'sort_within_epoch("id")',
+    "order_by": 'sort_within_epoch("id")',
+    "sortWithinPartitions": 'sort_within_epoch("id")',
+    "coalesce": "repartition(tasks)",
+    "repartitionByRange": 'repartition(tasks).sort_within_epoch("id")',
     "printSchema": "schema, without parentheses",
 }
 
@@ -90,6 +105,16 @@ def check_bounded(node: nodes.Node, verb: str) -> None:
             raise PlanError(
                 f"{verb} of rows without end: {read.source!r}", hint="head() and show() look at its rows now"
             )
+
+
+def check_continues(node: nodes.Node, step: nodes.Node) -> None:
+    """Raise PlanError if a step can't follow a node: what arranges rows for writing stands last."""
+    is_last = isinstance(node, nodes.SortWithinEpoch)
+    if is_last or (isinstance(node, nodes.Repartition) and not isinstance(step, nodes.SortWithinEpoch)):
+        raise PlanError(
+            f"a step behind {node.label()}",
+            hint="take that as the last one: .repartition(…).sort_within_epoch(…).to_sink(…)",
+        )
 
 
 def check_text(name: str, verb: str) -> str:

@@ -10,15 +10,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.duck import query
 from volley import (
     DataStream,
     Environment,
     ExpressionError,
+    FileSink,
     FinishedEpoch,
     MemorySink,
     MemorySource,
     PlanError,
     RateSource,
+    col,
 )
 
 ROWS = pa.table(
@@ -101,3 +104,49 @@ def test_an_awaited_job_raises_its_error(spark: SparkSession, tmp_path: Path) ->
     with pytest.raises(Exception, match="broken") as caught:
         asyncio.run(run())
     assert errors == [caught.value]
+
+
+@pytest.mark.parametrize("arrow_native", [True, False], ids=["native", "general"])
+def test_repartition_and_sort(arrow_native: bool, job_session: SparkSession, tmp_path: Path) -> None:
+    environment = Environment(spark=job_session, checkpoint_dir=tmp_path / "c", arrow_native=arrow_native)
+    ids = list(range(1000))
+    source = MemorySource([{"id": number, "key": f"k{number % 7}"} for number in ids[::-1]], rows_per_epoch=500)
+    rows = environment.from_source(source)
+    one, keyed, spread, plain = (str(tmp_path / name) for name in ("one", "keyed", "spread", "plain"))
+    job = environment.execute(
+        "arranged",
+        rows.repartition(1).sort_within_epoch("key desc", "id").to_sink(FileSink(one)),
+        rows.filter(col("id") < 900).repartition(3, by="key").to_sink(FileSink(keyed)),
+        rows.repartition(4).to_sink(FileSink(spread)),
+        rows.sort_within_epoch("id").to_sink(FileSink(plain)),
+    )
+    assert job.progress.epochs == 2
+    files = {folder: [query(f"select * from '{path}'") for path in Path(folder).glob("*.parquet")]
+             for folder in (one, keyed, spread, plain)}  # fmt: skip
+    found = {folder: sorted(row[0] for file in each for row in file.fetchall()) for folder, each in files.items()}
+    assert found == {one: ids, keyed: ids[:900], spread: ids, plain: ids}
+    # One file an epoch, sorted.
+    assert len(files[one]) == 2
+    for file in files[one]:
+        assert (
+            file.fetchall() == query("select * from file order by key desc, id", file=file.to_arrow_table()).fetchall()
+        )
+    # Each key in one file an epoch, and each of the tasks gets as many rows.
+    keys = [{row[1] for row in file.fetchall()} for file in files[keyed]]
+    assert sum(map(len, keys)) == 2 * 7
+    assert len(keys) <= 2 * 3
+    assert sorted(len(file) for file in files[spread]) == [125] * 8
+    for file in files[plain]:
+        numbers = [row[0] for row in file.fetchall()]
+        assert numbers == sorted(numbers)
+
+
+def test_repartition_by_unknown_columns_is_refused() -> None:
+    rows = Environment().from_source(MemorySource(ROWS))
+    with pytest.raises(ExpressionError, match="repartition: unknown column 'idd'"):
+        rows.repartition(by="idd").schema  # noqa: B018
+    with pytest.raises(ExpressionError, match="repartition by 'tags', which is nested"):
+        rows.repartition(by="tags").schema  # noqa: B018
+    with pytest.raises(PlanError, match="a step behind repartition 2"):
+        rows.repartition(2).drop("id")
+    assert rows.repartition(2).sort_within_epoch("id desc").to_arrow()["id"].to_pylist() == [6, 5, 4, 3, 2, 1]

@@ -138,6 +138,7 @@ STARTS = {
     "on_epoch": "None type",
     "on_error": "None type",
     "once": FLAG,
+    "restart": "None",
 }
 
 # What is called, a call of it that is right, and of each parameter which of the wrong values are right after all.
@@ -192,6 +193,8 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (STREAM.explode, {"column": "id"}, {"column": "x", "keep_empty": FLAG}),
     (STREAM.sample, {"fraction": 0.5, "by": "id"}, {"fraction": "0.5", "by": "x", "seed": "5 negative"}),
     (STREAM.limit, {"rows": 1}, {"rows": "5"}),
+    (STREAM.repartition, {}, {"tasks": "None 5", "by": "x list"}),
+    (STREAM.sort_within_epoch, {"columns": "id"}, {"columns": "x"}),
     (STREAM.head, {}, {"rows": "5"}),
     (STREAM.show, {}, {"rows": "5"}),
     (STREAM.to_arrow, {}, {"limit": "None 5"}),
@@ -446,6 +449,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
     (VIEW.refresh, {}, {"mode": ""}),
     # What is right here would start a thread.
     (VIEW.follow, {}, {"interval": DURATION, "on_refresh": "None type"}),
+    (volley.Restart, {}, {"policy": "", "limit": "5", "backoff": DURATION}),
     (Overwrite.partitions, {"partitions": {"id": 1}}, {"partitions": ""}),
     (orphan_files, {"table": CONFIG}, {"table": "", "older_than": ""}),
     (

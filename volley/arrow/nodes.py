@@ -17,6 +17,7 @@ from volley.arrow.compiled import CompiledExpression, as_array
 from volley.arrow.dictionaries import decode_batch, make_batch
 from volley.arrow.expressions import compile_expression
 from volley.arrow.joins import lower_join
+from volley.arrow.ordering import sort_keys
 from volley.arrow.user_code import failed
 from volley.arrow.uuids import array_of
 from volley.arrow.validation import check_values
@@ -214,6 +215,21 @@ def _rename(node: nodes.Rename, schema: pa.Schema) -> tuple[_Function, pa.Schema
     return lambda batch: make_batch(batch.columns, out), out
 
 
+def _repartition(node: nodes.Repartition, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    # Only a check: rows change their tasks when all steps are done.
+    _check_columns(node.keys, schema, "repartition")
+    for name in node.keys:
+        if pa.types.is_nested(schema.field(name).type):
+            raise ExpressionError(f"repartition by {name!r}, which is nested", hint="take a field of it as a column")
+    return lambda batch: batch, schema
+
+
+def _sort_within_epoch(node: nodes.SortWithinEpoch, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
+    # Only a check: the task sorts its rows when it has all of them.
+    sort_keys(node.order, schema)
+    return lambda batch: batch, schema
+
+
 def _output_schema(declared: Any, schema: pa.Schema) -> pa.Schema:
     return schema if declared is None else canonical_schema(arrow_schema(declared))
 
@@ -317,4 +333,6 @@ _LOWERED: dict[type[nodes.Node], Callable[[Any, pa.Schema], tuple[_Function, pa.
     nodes.FlatMap: _flat_map,
     nodes.MapBatches: _map_batches,
     nodes.Join: lower_join,
+    nodes.Repartition: _repartition,
+    nodes.SortWithinEpoch: _sort_within_epoch,
 }

@@ -75,7 +75,7 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
         plan = TaskPlan(
             tuple(reader.split_reader() for reader in readers),
             tuple(grow(read, {0: write}, schemas, dictionaries=False) for read in reads),
-            (SinkStep(schemas.known(write), None),),
+            (SinkStep(schemas.known(write), None, write.order),),
         )
         with suppress(_Enough):
             list(Task(0, plan, (rows,))(_splits(reads, readers)))

@@ -80,7 +80,9 @@ class SecondStage:
         numbers, end = sources or [0] * len(results), self.sinks
         for number, state in enumerate(self.states):
             begin, end = end, end + state.inputs
-            partials = [[each for part in result[begin:end] for each in part.committables] for result in results]
+            # Tasks behind those of the sources only write rows for sinks.
+            read = results[: len(numbers)]
+            partials = [[each for part in result[begin:end] for each in part.committables] for result in read]
             if any(partials) or not results:
                 merges[number] = state.merge(task.epoch, list(zip(numbers, partials, strict=True)))
         if merges:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from volley.plan.nodes import Keyed, Node, Read, Write
+from volley.plan.nodes import Keyed, Node, Read, Repartition, Write
 from volley.source import SparkSource
 
 __all__ = [
@@ -86,7 +86,7 @@ def choose_path(nodes: Iterable[Node], arrow_native: bool = True) -> ExecutionPa
         if isinstance(node, Read):
             if isinstance(node.source, SparkSource):
                 return ExecutionPath(False, f"{type(node.source).__name__} is read by Spark itself")
-        elif not node.narrow and not isinstance(node, Keyed):
+        elif not node.narrow and not isinstance(node, Keyed | Repartition):
             return ExecutionPath(False, f"{node.label()} needs rows of more than one batch")
     if any(isinstance(node, Keyed) for node in walk(nodes)):
         return ExecutionPath(True, "every step works on Arrow batches, or on Arrow files of its state")

@@ -34,10 +34,12 @@ __all__ = [
     "Node",
     "Read",
     "Rename",
+    "Repartition",
     "Rest",
     "Select",
     "Series",
     "Side",
+    "SortWithinEpoch",
     "Union",
     "WithColumns",
     "Write",
@@ -216,6 +218,32 @@ class Limit(_Step):
 
     def label(self) -> str:
         return f"limit {self.rows}"
+
+
+@dataclass(frozen=True)
+class Repartition(_Step):
+    """Divides an epoch's rows among tasks that write them; only a sort or writes follow.
+
+    `tasks` None = as many as there are cores. Rows with equal values of `keys` go to one task.
+    """
+
+    tasks: int | None
+    keys: tuple[str, ...] = ()
+
+    def label(self) -> str:
+        by = f" by {', '.join(map(repr, self.keys))}" if self.keys else ""
+        return f"repartition{'' if self.tasks is None else f' {self.tasks}'}{by}"
+
+
+@dataclass(frozen=True)
+class SortWithinEpoch(_Step):
+    """Sorts the rows that each task of an epoch writes; only writes follow. Columns, each with ``asc`` or ``desc``."""
+
+    narrow: ClassVar[bool] = True
+    order: tuple[str, ...]
+
+    def label(self) -> str:
+        return f"sort_within_epoch by {', '.join(map(repr, self.order))}"
 
 
 @dataclass(frozen=True)
@@ -440,6 +468,17 @@ class Write(_Step):
     narrow: ClassVar[bool] = True
     sink: Sink
     dead_letter: Sink | None = None
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The order of the rows that each task writes; none = as they come."""
+        return self.input.order if isinstance(self.input, SortWithinEpoch) else ()
+
+    @property
+    def repartition(self) -> Repartition | None:
+        """How its rows are divided among the tasks that write them; None = each writes those that it has."""
+        before = self.input.input if isinstance(self.input, SortWithinEpoch) else self.input
+        return before if isinstance(before, Repartition) else None
 
     def label(self) -> str:
         return f"write {self.sink!r}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from volley.errors import PlanError
 from volley.plan.graph import describe, ends, walk
-from volley.plan.nodes import Aggregate, Keyed, Node, Read, Write
+from volley.plan.nodes import Aggregate, Keyed, Node, Read, Repartition, Write
 
 __all__ = ["Stages", "stages"]
 
@@ -71,6 +71,7 @@ def _starts(node: Node) -> Iterator[Node]:
             yield source
             continue
         starts = list(_starts(source))
-        if not source.narrow and (step := next((start for start in starts if isinstance(start, Keyed)), None)):
+        wide = not source.narrow and not isinstance(source, Repartition)
+        if wide and (step := next((start for start in starts if isinstance(start, Keyed)), None)):
             raise PlanError(f"{source.label()} follows {step.label()}", hint="do it before that, or in another job")
         yield from starts

@@ -24,7 +24,8 @@ from volley.source import Offset, Reader, SourceContext, SparkSource
 from volley.spark import nodes as spark_nodes
 from volley.spark.datasource import data_source
 from volley.spark.errors import translate
-from volley.spark.expressions import to_spark_schema
+from volley.spark.expressions import named_column, to_spark_schema
+from volley.task.exchange import Exchange
 from volley.task.merging import Merger
 from volley.task.task import TaskPlan
 from volley.task.tree import SinkStep, grow
@@ -117,9 +118,16 @@ class _Compiler:
         self._inputs = [self._open(read, folder) for read, folder in graph.states(writes, path, state)]
         of_read = {id(source.read): source.schema for source in self._inputs}
         self._schemas = Schemas(lambda read: of_read[id(read)])
-        sinks = [SinkStep(self._schemas.known(write), write.sink.batch_size) for write in writes]
+        sinks = [self._sink_step(number, write) for number, write in enumerate(writes)]
         intakes = [intake for step in self._stages.keyed for intake in step.intakes]
         self._sinks = (*sinks, *(SinkStep(self._schemas.known(intake.inputs[0]), None) for intake in intakes))
+
+    def _sink_step(self, number: int, write: nodes.Write) -> SinkStep:
+        exchange, node = None, write.repartition
+        # On the general path, Spark divides the rows that it has.
+        if node and (self._path.arrow_native or number not in self._stages.ends):
+            exchange = Exchange(node.tasks or self._spark.sparkContext.defaultParallelism, node.keys)
+        return SinkStep(self._schemas.known(write), write.sink.batch_size, write.order, exchange)
 
     def arrow_native(self) -> CompiledPlan:
         """Compile for the Arrow-native path: the tasks read the splits and run all steps."""
@@ -225,6 +233,9 @@ class _Compiler:
             return _deduplicate(frames[0], node)
         if isinstance(node, nodes.Limit):
             return frames[0].limit(node.rows)
+        if isinstance(node, nodes.Repartition):
+            tasks = node.tasks or self._spark.sparkContext.defaultParallelism
+            return frames[0].repartition(tasks, *map(named_column, node.keys))
         return spark_nodes.apply(frames[0], node, self._schemas.known(node.inputs[0]))
 
 

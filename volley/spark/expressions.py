@@ -20,7 +20,7 @@ from volley.arrow.uuids import stored
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
 from volley.spark.arrow_columns import arrow_column
 
-__all__ = ["LOWERED", "is_native", "to_column", "to_condition", "to_spark_schema"]
+__all__ = ["LOWERED", "is_native", "named_column", "to_column", "to_condition", "to_spark_schema"]
 
 # Spark's unary minus rounds a longer decimal: it computes in Java's DECIMAL128.
 _EXACT_DIGITS = 34
@@ -60,7 +60,8 @@ def is_native(node: ExprNode, schema: pa.Schema) -> bool:
     return node.op in LOWERED and all(is_native(arg, schema) for arg in node.args)
 
 
-def _named(name: str) -> SparkColumn:
+def named_column(name: str) -> SparkColumn:
+    """Return the Spark column of this name, whatever characters it has."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 
@@ -72,7 +73,7 @@ def _of_type(column: SparkColumn, data_type: pa.DataType) -> SparkColumn:
 
 def _column(node: ExprNode, schema: pa.Schema) -> SparkColumn:
     if isinstance(node, Column):
-        return _named(node.name)
+        return named_column(node.name)
     if isinstance(node, Literal):
         return _literal(node)
     assert isinstance(node, Call)

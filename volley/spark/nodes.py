@@ -14,7 +14,7 @@ from volley.arrow.batches import conform
 from volley.arrow.nodes import lower
 from volley.plan import nodes
 from volley.plan.expression_nodes import output_name
-from volley.spark.expressions import _named, to_column, to_condition, to_spark_schema
+from volley.spark.expressions import named_column, to_column, to_condition, to_spark_schema
 from volley.task.errors import carried
 
 __all__ = ["apply", "map_in_arrow"]
@@ -41,12 +41,12 @@ def apply(frame: DataFrame, node: nodes.Node, schema: pa.Schema) -> DataFrame:
             new_columns = {name: to_column(value, schema).alias(name) for name, value in columns}
             names = [*schema.names, *(name for name in new_columns if name not in schema.names)]
             # Not withColumns: if Spark ignores case, it replaces "a" by "A".
-            return frame.select(*(new_columns[name] if name in new_columns else _named(name) for name in names))
+            return frame.select(*(new_columns[name] if name in new_columns else named_column(name) for name in names))
         case nodes.Drop(columns=columns):
-            return frame.select(*(_named(name) for name in schema.names if name not in columns))
+            return frame.select(*(named_column(name) for name in schema.names if name not in columns))
         case nodes.Rename(names=names):
             new = dict(names)
-            return frame.select(*(_named(name).alias(new.get(name, name)) for name in schema.names))
+            return frame.select(*(named_column(name).alias(new.get(name, name)) for name in schema.names))
     steps = lower([node], schema)
     output = to_spark_schema(steps.schema)
     # In Arrow, Spark's times are nanoseconds, Volley's microseconds.

@@ -17,7 +17,7 @@ from volley.spark.progress import EpochCounters
 from volley.task.errors import carried
 from volley.task.failpoints import EXECUTOR_TASK_POINT, reach
 from volley.task.memory import settle
-from volley.task.task import InputSplit, Task, task_and_attempt
+from volley.task.task import InputSplit, Record, Task, task_and_attempt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,8 +28,21 @@ T = TypeVar("T")
 
 
 def run_splits(spark: SparkSession, task: Task, splits: Sequence[InputSplit]) -> list[tuple[WriteResult, ...]]:
-    """Run one Spark task per split. Return one entry per split, with one result per sink."""
-    return _in_tasks(spark, task, splits)
+    """Run one Spark task per split. Return one entry per split, with one result per sink.
+
+    Rows that other tasks write go to them through Spark's shuffle; their entries follow.
+    """
+    tasks = task.plan.exchanges
+    if not tasks or not splits:
+        return _in_tasks(spark, task, splits)
+    taking = replace(task, first=task.first + len(splits))
+
+    def take(records: Iterable[tuple[int, Record]]) -> Iterator[Any]:
+        yield from taking.take(record for _, record in records)
+
+    divided = spark.sparkContext.parallelize(splits, len(splits)).mapPartitions(_settled(task.divide))
+    results = divided.partitionBy(tasks, int).mapPartitions(_settled(take)).collect()
+    return [result for _, result in sorted(results, key=lambda each: each[0])]
 
 
 def run_rows(frame: DataFrame, task: Task) -> list[tuple[WriteResult, ...]]:
@@ -123,13 +136,16 @@ def _in_tasks(spark: SparkSession, work: Callable[[Iterable[Any]], Iterator[T]],
     Uses an RDD: Spark would analyze, optimize and compile a DataFrame of these items again each time, which costs more
     than the whole job, and `repartition` may put two items into one task.
     """
+    if not items:
+        return []
+    results: list[T] = spark.sparkContext.parallelize(items, len(items)).mapPartitions(_settled(work)).collect()
+    return results
 
+
+def _settled(work: Callable[[Iterable[Any]], Iterator[T]]) -> Callable[[Iterable[Any]], Iterator[T]]:
     def settled(partition: Iterable[Any]) -> Iterator[T]:
         with carried():
             yield from work(partition)
         settle()
 
-    if not items:
-        return []
-    results: list[T] = spark.sparkContext.parallelize(items, len(items)).mapPartitions(settled).collect()
-    return results
+    return settled

@@ -21,7 +21,7 @@ from volley.task.memory import peak_memory
 from volley.task.sorter import DeadLetters, Sorter, with_bad_row
 from volley.task.tree import DATA_ERRORS, SinkStep, Tree
 
-__all__ = ["InputSplit", "Task", "TaskPlan", "task_and_attempt"]
+__all__ = ["InputSplit", "Record", "Task", "TaskPlan", "task_and_attempt"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,11 @@ class TaskPlan:
     readers: tuple[SplitReader, ...]
     trees: tuple[Tree, ...]
     sinks: tuple[SinkStep, ...]
+
+    @property
+    def exchanges(self) -> int:
+        """The number of tasks that write the rows which those that read divide; 0 = each writes its own."""
+        return max((step.exchange.tasks for step in self.sinks if step.exchange), default=0)
 
     def reaches(self, sink: int) -> bool:
         """Return True if rows can get to a sink."""
@@ -54,6 +59,10 @@ class TaskPlan:
             rows = part.filter(part.is_valid())
             if len(rows):
                 yield number, pa.RecordBatch.from_struct_array(rows)
+
+
+Record = tuple[int, bytes | tuple[WriteResult, ...]]
+"""What one task has for another: a sink's number and rows as an Arrow stream, or a task's own number and results."""
 
 
 @dataclass(frozen=True)
@@ -100,11 +109,72 @@ class Task:
         Yields:
             One tuple: the task's results.
         """
-        number, attempt = task_and_attempt()
+        yield self._written(self._opened(), lambda writers: self._run(inputs, writers))
+
+    def divide(self, inputs: Iterable[Any]) -> Iterator[tuple[int, Record]]:
+        """Run one task whose rows for some sinks other tasks write.
+
+        Args:
+            inputs: As for a call.
+
+        Yields:
+            Records, each with the number of the task that takes it.
+        """
+        number, _ = task_and_attempt()
+        for results in self(inputs):
+            own = list(results)
+            for sink, step in enumerate(self.plan.sinks):
+                if step.exchange:
+                    yield from ((to, (sink, data)) for rows in results[sink].committables for to, data in rows)
+                    own[sink] = WriteResult()
+            yield 0, (number, tuple(own))
+
+    def take(self, records: Iterable[Record]) -> Iterator[tuple[tuple[int, int], tuple[WriteResult, ...]]]:
+        """Run one task that writes rows which others have divided.
+
+        Args:
+            records: Its records.
+
+        Yields:
+            The results of tasks, those that divide before those that take, each with what to sort it by.
+        """
+        dividers: list[tuple[int, tuple[WriteResult, ...]]] = []
+
+        def write(writers: Sequence[TaskWriter | None]) -> None:
+            for number, content in records:
+                if not isinstance(content, bytes):
+                    dividers.append((number, content))
+                elif writer := writers[number]:
+                    for batch in pa.ipc.open_stream(content):
+                        self.plan.sinks[number].write(batch, writer)
+
+        results = self._written(self._opened(takes=True), write)
+        yield from (((0, number), result) for number, result in dividers)
+        yield (1, task_and_attempt()[0]), results
+
+    def _opened(self, takes: bool = False) -> list[TaskWriter | None]:
+        """Return the task's writers: one per sink, then one per dead letter.
+
+        Args:
+            takes: True for a task that writes rows which others have divided.
+        """
+        number = self.first + task_and_attempt()[0]
         targets = self.letters.writers if self.letters else ()
-        writers = [writer.open(self.first + number) if writer else None for writer in (*self.writers, *targets)]
+        return [
+            *(
+                step.open(writer, number, takes) if writer and (step.exchange or not takes) else None
+                for step, writer in zip(self.plan.sinks, self.writers, strict=True)
+            ),
+            *(writer.open(number) if writer and not takes else None for writer in targets),
+        ]
+
+    def _written(
+        self, writers: Sequence[TaskWriter | None], write: Callable[[Sequence[TaskWriter | None]], None]
+    ) -> tuple[WriteResult, ...]:
+        """Write rows, close the writers and return the results; abort all if anything fails."""
+        attempt = task_and_attempt()[1]
         try:
-            self._run(inputs, writers)
+            write(writers)
             self._reach("in-task", attempt)
             closed = [writer.close() if writer else None for writer in writers]
             memory = peak_memory()
@@ -119,7 +189,7 @@ class Task:
                 if writer:
                     writer.abort()
             raise
-        yield results
+        return results
 
     def _reach(self, point: str, attempt: int) -> None:
         if attempt == 0:

@@ -9,12 +9,15 @@ import pyarrow as pa
 
 from volley.arrow.batches import conform
 from volley.arrow.nodes import CompiledSteps, lower
+from volley.arrow.ordering import sort_keys
 from volley.arrow.schemas import Schemas
 from volley.arrow.validation import check_values
 from volley.errors import ExpressionError, JobError, SchemaMismatchError, SourceError
 from volley.plan import graph, nodes
 from volley.plan.expression_nodes import Column
-from volley.sink import TaskWriter
+from volley.sink import TaskWriter, Writer
+from volley.task.exchange import Exchange
+from volley.task.sorted_rows import SortedRows
 
 __all__ = ["DATA_ERRORS", "Branch", "Failure", "SinkStep", "Tree", "grouped", "grow"]
 
@@ -24,15 +27,32 @@ DATA_ERRORS = (ExpressionError, JobError, SchemaMismatchError, SourceError, pa.A
 
 @dataclass(frozen=True)
 class SinkStep:
-    """The last step before a sink: limits the size of its batches.
+    """The last step before a sink: sorts a task's rows, and limits the size of its batches.
 
     Args:
         schema: The Arrow schema of the sink's rows.
         batch_size: The most rows of one batch; None = no limit.
+        order: The columns to sort by, each with ``asc`` or ``desc``; none = rows as they come.
+        exchange: How its rows are divided among other tasks first; None = the tasks that read them write them.
     """
 
     schema: pa.Schema
     batch_size: int | None
+    order: tuple[str, ...] = ()
+    exchange: Exchange | None = None
+
+    def open(self, writer: Writer, task: int, takes: bool) -> TaskWriter:
+        """Return a task's writer, with the sort before it; or what divides the rows among other tasks.
+
+        Args:
+            writer: The sink's writer.
+            task: The task's number.
+            takes: True for a task that writes rows which others have divided.
+        """
+        if self.exchange and not takes:
+            return self.exchange.open(writer, task)
+        opened = writer.open(task)
+        return SortedRows(opened, sort_keys(self.order, self.schema), self.batch_size) if self.order else opened
 
     def write(self, batch: pa.RecordBatch, writer: TaskWriter) -> None:
         """Write rows in batches of the sink's size."""

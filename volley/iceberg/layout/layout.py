@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionKey, PartitionSpec
@@ -16,9 +15,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 from pyiceberg.typedef import Record
 
+from volley.arrow.ordering import comparable
 from volley.errors import LayoutChangedError
 from volley.iceberg.layout.partitions import path_of
-from volley.iceberg.layout.transforms import physical, transformed
+from volley.iceberg.layout.transforms import transformed
 from volley.iceberg.schema.types import fingerprint
 
 __all__ = ["Layout", "Partition", "check_layout"]
@@ -80,7 +80,7 @@ class Layout:
         columns: list[pa.Array] = []
         for field in self.order.fields:
             values = transformed(field.transform, self._column(rows, field.source_id))
-            columns += [values.is_null().cast(pa.int8()), _comparable(values)]
+            columns += [values.is_null().cast(pa.int8()), comparable(values)]
         return pa.record_batch(columns, names=[str(number) for number in range(len(columns))])
 
     @cached_property
@@ -122,15 +122,3 @@ def _path(accessor: Accessor | None) -> Iterator[int]:
     while accessor:
         yield accessor.position
         accessor = accessor.inner
-
-
-def _comparable(values: pa.Array) -> pa.Array:
-    """Return values that Arrow sorts by Iceberg's specification: -0.0 before 0.0, NaN above all other floats."""
-    stored = physical(values)
-    if pa.types.is_boolean(stored.type):
-        return stored.cast(pa.int8())
-    if not pa.types.is_floating(stored.type):
-        return stored
-    bits = stored.cast(pa.float64()).view(pa.int64())
-    numbers = bits.fill_null(0).to_numpy()
-    return pa.array(numbers ^ ((numbers >> 63) & np.int64(0x7FFFFFFFFFFFFFFF)))

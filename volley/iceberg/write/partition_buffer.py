@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ from volley.iceberg.layout.layout import Layout, Partition
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.write.data_files import RollingFiles
 from volley.storage.local import local_folder
+from volley.task.runs import merged, on_disk
 
 __all__ = ["PartitionBuffer"]
 
@@ -66,7 +66,12 @@ class PartitionBuffer:
         self._waiting.append(rows)
         self._waiting_bytes += rows.nbytes
         if self._waiting_bytes >= self._size:
-            self._runs.append(_on_disk(self._next_run()))
+            self._spill(self._next_run())
+
+    def _spill(self, rows: pa.RecordBatch) -> None:
+        folder = local_folder()
+        with storage_errors(folder):
+            self._runs.append(on_disk(rows, folder))
 
     def empty_into(self, files: RollingFiles) -> None:
         """Write all rows, one partition after the other."""
@@ -115,23 +120,7 @@ class PartitionBuffer:
         sort_columns = pa.Table.from_batches([self._layout.sort_columns(piece) for piece in pieces])
         order = pc.sort_indices(sort_columns, self._layout.sort_directions).to_numpy().astype(np.int64)
         row_bytes = sum(piece.nbytes for piece in pieces) / len(order)
-        yield from _merged(pieces, order, max(1, int(self._size / 2 / row_bytes)))
-
-
-def _merged(pieces: Sequence[pa.RecordBatch], order: _Numbers, window: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of sorted pieces in `order`, in batches of `window` rows; each piece's own order is kept."""
-    firsts = np.cumsum([0, *(piece.num_rows for piece in pieces)])
-    taken = np.zeros(len(pieces), np.int64)
-    for start in range(0, len(order), window):
-        rows_to_take = order[start : start + window]
-        piece_of = np.searchsorted(firsts, rows_to_take, "right") - 1
-        counts = np.bincount(piece_of, minlength=len(pieces))
-        rows = pa.concat_batches(
-            [piece.slice(at, count) for piece, at, count in zip(pieces, taken.tolist(), counts.tolist(), strict=True)]
-        )
-        before = np.cumsum(counts) - counts
-        yield rows.take(pa.array(rows_to_take - (firsts[:-1] + taken - before)[piece_of]))
-        taken += counts
+        yield from merged(pieces, order, max(1, int(self._size / 2 / row_bytes)))
 
 
 def _codes(values: Sequence[pa.Array], rows: int) -> _Numbers:
@@ -164,13 +153,3 @@ def _manifest_values(values: pa.Array) -> pa.Array:
 
 def _integer_type(data_type: pa.DataType) -> pa.DataType:
     return pa.int32() if data_type.bit_width == 32 else pa.int64()
-
-
-def _on_disk(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the same rows in a memory-mapped file without a name, in Spark's local folder."""
-    folder = local_folder()
-    with storage_errors(folder), tempfile.NamedTemporaryFile(prefix="volley-rows-", dir=folder) as file:
-        with pa.ipc.new_file(file, rows.schema) as run:
-            run.write_batch(rows)
-        file.flush()
-        return pa.ipc.open_file(pa.memory_map(file.name)).get_batch(0)
