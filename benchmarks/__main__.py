@@ -18,8 +18,7 @@ _MODULES = (
     *("catalog_load", "upsert", "upsert_strategy", "table_to_table", "table_changes", "compaction", "presets"),
     *("view_refresh", "windows"),
     *("maintained", "scale", "routed", "cluster", "webhook"),
-    "table_join",
-    "capture",
+    *("table_join", "capture", "first_look"),
 )
 """The modules with benchmarks, in the order of the page."""
 

@@ -20,7 +20,7 @@ secrets
 checks
 types
 epoch bad_rows registry exposition figures storage maintenance documents probes restart
-metrics_snapshot endpoint plan.functions plan.json_paths plan.parameters
+metrics_snapshot endpoint plan.elsewhere plan.functions plan.json_paths plan.parameters
 metrics plan.expression_nodes plan.nested plan.strings plan.times plan.windows
 plan.aggregates
 plan.numbers

@@ -7,7 +7,7 @@ from typing import Any
 
 from volley.errors import ConfigError, MissingDependencyError, near
 
-__all__ = ["SINKS", "SOURCES", "installed", "load"]
+__all__ = ["ROWS", "SINKS", "SOURCES", "installed", "load"]
 
 SOURCES = {
     "files": "volley.connectors.files.source:FileSource",
@@ -28,12 +28,15 @@ SINKS = {
     "memory": "volley.connectors.memory.sink:MemorySink",
 }
 
+ROWS = {"iceberg": "volley.iceberg.read.whole_table:read_now"}
+"""What reads the rows of a table in this process."""
+
 
 def load(table: dict[str, str], name: str) -> Any:
-    """Import and return the class of a connector.
+    """Import and return the class of a connector, or the function that reads its rows.
 
     Args:
-        table: SOURCES or SINKS.
+        table: SOURCES, SINKS or ROWS.
         name: The connector's short name.
 
     Raises:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+import pickle
+import re
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -13,8 +16,12 @@ from hypothesis import strategies as st
 
 from volley import ConfigError, Expr, ExpressionError, col, lit
 from volley.arrow.expressions import LOWERED as ARROW
+from volley.plan.elsewhere import EXPRESSIONS
 from volley.plan.expression_nodes import OPERATIONS, Call, Column, ExprNode, Literal, column_names, output_name
 from volley.plan.functions import FUNCTIONS
+from volley.plan.nested import Lists, Maps
+from volley.plan.strings import Strings
+from volley.plan.times import Times
 from volley.spark.expressions import LOWERED as SPARK
 
 literals = st.one_of(
@@ -148,3 +155,33 @@ def test_in_is_told_apart() -> None:
     with pytest.raises(ExpressionError, match="is not known before it runs") as caught:
         assert 1 in col("id")
     assert "is_in" in str(caught.value.hint)
+
+
+def test_names_of_others_are_answered_with_ours() -> None:
+    name: Any = col("name")
+    answers: tuple[tuple[Callable[[], object], str], ...] = (
+        (lambda: name.isNull(), "here isNull is is_null()"),
+        (lambda: name.str.len_chars(), "here len_chars is length()"),
+        (lambda: name.dt.strftime("%Y"), r"here strftime is format\(format\)"),
+        (lambda: name.list.len(), "here len is length()"),
+        (lambda: name.map.getItem("a"), r'here getItem is get\("key"\)'),
+        (lambda: name.is_nul(), "did you mean 'is_null'"),
+        (lambda: name.str.lowr(), "did you mean 'lower'"),
+    )
+    for unknown, ours in answers:
+        with pytest.raises(ExpressionError, match=ours):
+            unknown()
+    assert not hasattr(name, "isNull")
+    assert repr(copy.deepcopy(name)) == repr(pickle.loads(pickle.dumps(name))) == repr(name)
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "owner"),
+    [(EXPRESSIONS, Expr), *((space._elsewhere, space) for space in (Strings, Times, Lists, Maps))],
+)
+def test_no_answer_names_what_there_is_not(elsewhere: Mapping[str, str], owner: type) -> None:
+    for name, ours in elsewhere.items():
+        assert not hasattr(owner, name)
+        method = re.match(r"(\w+)\(", ours)
+        if method and method[1] not in ("when", "greatest", "sql", "sort_within_epoch"):
+            assert hasattr(owner, method[1]), (name, ours)

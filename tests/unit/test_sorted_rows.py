@@ -84,5 +84,5 @@ def test_what_can_not_be_sorted() -> None:
         stream({"a": 1}).sort_within_epoch("a").drop("a")
     with pytest.raises(PlanError, match="a step behind sort_within_epoch"):
         stream({"a": 1}).union(stream({"a": 1}).sort_within_epoch("a"))
-    with pytest.raises(PlanError, match=r'orderBy is sort_within_epoch\("id"\) here'):
+    with pytest.raises(PlanError, match=r'here orderBy is sort_within_epoch\("id"\)'):
         stream({"a": 1}).orderBy("a")  # type: ignore[attr-defined]

@@ -22,10 +22,12 @@ from volley.html_table import html_table
 from volley.maintenance import MaintenanceReport
 from volley.metrics import Metrics
 from volley.restart import Restart
+from volley.rows import Rows
 from volley.sink import Sink
 from volley.spark.errors import translate
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from matplotlib.figure import Figure
 
 __all__ = ["Job"]
@@ -33,7 +35,7 @@ __all__ = ["Job"]
 _log = logging.getLogger(__name__)
 
 
-class Job:
+class Job(Rows):
     """A job that runs or has ended; created by `Environment.start` and `Environment.execute`.
 
     Attributes:
@@ -153,10 +155,22 @@ class Job:
             PlanError: If no sink has a table, or several have one.
             VolleyError: If it can't be loaded.
         """
+        return self._readable_sink().table()
+
+    def to_arrow(self, limit: int | None = None) -> pa.Table:
+        """Return the rows that the job's only sink with a table has now, as an Arrow table. Raises like `table`.
+
+        Args:
+            limit: The most rows, in any order; None = all.
+        """
+        rows: pa.Table = self._readable_sink().to_arrow(limit)
+        return rows
+
+    def _readable_sink(self) -> Any:
         tables = [sink for sink in self._sinks if hasattr(sink, "table")]
         if len(tables) != 1:
             raise PlanError(f"job {self.name!r} has {len(tables)} sinks with a table", hint="ask one: sink.table()")
-        return tables[0].table()
+        return tables[0]
 
     def plot(self) -> Figure:
         """Return a figure of Matplotlib's with the rows and seconds of each epoch; a notebook shows it.

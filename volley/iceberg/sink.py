@@ -13,7 +13,6 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.modes import Upsert
 from volley.iceberg.route.keys import KeyFieldsLike
 from volley.iceberg.routed import RoutedSink
-from volley.iceberg.source_config import IcebergSourceConfig
 from volley.plan.expressions import Expr
 from volley.probes import Probe
 from volley.registry import SINKS, load
@@ -158,9 +157,7 @@ class IcebergSink(Sink, Rows):
             CatalogError: If the catalog can't be reached or rejects the request.
             SourceError: If a file is gone or damaged.
         """
-        from volley.iceberg.read.whole_table import read_table
-
-        return read_table(IcebergSourceConfig(self.config.ref), limit)
+        return self.config.ref.to_arrow(limit)
 
     def dead_letter_at(self, name: str) -> Sink:
         """Return the sink of a table of this name in the same catalog, or of JSON files in this folder.

@@ -14,9 +14,12 @@ from volley.iceberg.catalogs.config import CatalogConfig
 from volley.iceberg.catalogs.errors import catalog_errors
 from volley.iceberg.catalogs.values import GlueCatalog, SqlCatalog, catalog_from_uri
 from volley.iceberg.storage.values import IcebergStorage, LocalStorage
+from volley.registry import ROWS, load
+from volley.rows import Rows
 from volley.secrets import redacted_html, redacted_repr
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
@@ -24,7 +27,7 @@ __all__ = ["TableRef", "check_name"]
 
 
 @dataclass(frozen=True, repr=False)
-class TableRef:
+class TableRef(Rows):
     """An Iceberg table with its catalog and storage: a frozen value; only its methods connect to the catalog.
 
     Args:
@@ -143,6 +146,21 @@ class TableRef:
         catalog = self.load_catalog()
         with self.errors():
             return catalog.load_table(self.identifier)
+
+    def to_arrow(self, limit: int | None = None) -> pa.Table:
+        """Return the rows that the table has now, of its branch, as an Arrow table.
+
+        Args:
+            limit: The most rows, in any order; None = all.
+
+        Raises:
+            ConfigError: If `limit` is not a whole number above 0.
+            TableNotFoundError: If there is no such table.
+            CatalogError: If the catalog can't be reached or rejects the request.
+            SourceError: If a file is gone or damaged.
+        """
+        table: pa.Table = load(ROWS, "iceberg")(self, limit)
+        return table
 
     def errors(self) -> AbstractContextManager[None]:
         """Return a context that translates exceptions of pyiceberg and its clients into VolleyErrors of this table.

@@ -20,6 +20,7 @@ from volley.iceberg.statistics.values import TableStatistics
 from volley.iceberg.table import TableRef
 from volley.iceberg.table_rows import TableRows
 from volley.plan.expressions import Expr
+from volley.rows import Rows
 from volley.sink import ExecutorTask
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ __all__ = ["IcebergTable", "TimeTravelQuery"]
 
 
 @dataclass(frozen=True, init=False)
-class IcebergTable:
+class IcebergTable(Rows):
     """A table: its rows now and then, its snapshots, its changes, and its maintenance.
 
     Args:
@@ -119,9 +120,13 @@ class IcebergTable:
         most = optional(count)("max_bytes", max_bytes)
         return (plan_rewrite if flag("dry_run", dry_run) else rewrite)(self.ref, most)
 
-    def to_arrow(self) -> pa.Table:
-        """Return all current rows as an Arrow table. Raises like `TableRows.to_batches`."""
-        return self.rows.to_arrow()
+    def to_arrow(self, limit: int | None = None) -> pa.Table:
+        """Return the current rows as an Arrow table. Raises like `TableRows.to_batches`.
+
+        Args:
+            limit: The most rows, in any order; None = all.
+        """
+        return self.rows.to_arrow(limit)
 
     def compact(
         self,

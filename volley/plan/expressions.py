@@ -7,10 +7,11 @@ import html
 import uuid
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 from volley.errors import ExpressionError
+from volley.plan.elsewhere import EXPRESSIONS, unknown
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal
 from volley.plan.nested import Lists, Maps
 from volley.plan.numbers import Numeric
@@ -281,6 +282,11 @@ class Expr(Numeric):
 
     def __rmod__(self, left: Any) -> Expr:
         return self._reversed("mod", left)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: builtins.str) -> Any:
+            raise unknown(name, "an expression", type(self), EXPRESSIONS)
 
     def __bool__(self) -> bool:
         raise ExpressionError(

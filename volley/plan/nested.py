@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
 
 from volley.plan import parameters
+from volley.plan.elsewhere import Namespace
 
 __all__ = ["Lists", "Maps"]
 
 E = TypeVar("E")
-Record = Callable[..., E]
 
 
-class Lists(Generic[E]):
+class Lists(Namespace[E]):
     """Functions of lists; positions count from 0.
 
     Example:
@@ -22,8 +22,16 @@ class Lists(Generic[E]):
         col('tags').list.contains('new')
     """
 
-    def __init__(self, record: Record[E]) -> None:
-        self._record = record
+    _name = "list"
+    _elsewhere: ClassVar[Mapping[str, str]] = {
+        "len": "length()",
+        "size": "length()",
+        "first": "get(0)",
+        "last": "get(-1)",
+        "explode": 'stream.explode("name")',
+        "array_contains": "contains(1)",
+        "getItem": "get(0)",
+    }
 
     def length(self) -> E:
         """Return the number of items, nulls included."""
@@ -42,7 +50,7 @@ class Lists(Generic[E]):
         return self._record("list_join", parameters.text("separator", separator))
 
 
-class Maps(Generic[E]):
+class Maps(Namespace[E]):
     """Functions of maps.
 
     Example:
@@ -51,8 +59,15 @@ class Maps(Generic[E]):
         col('labels').map.get('country')
     """
 
-    def __init__(self, record: Record[E]) -> None:
-        self._record = record
+    _name = "map"
+    _elsewhere: ClassVar[Mapping[str, str]] = {
+        "len": "length()",
+        "size": "length()",
+        "getItem": 'get("key")',
+        "map_keys": "keys()",
+        "map_values": "values()",
+        "contains_key": 'contains("key")',
+    }
 
     def length(self) -> E:
         """Return the number of keys."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Mapping
+from typing import ClassVar, TypeVar
 
 from volley.errors import ExpressionError, near
 from volley.plan import parameters
+from volley.plan.elsewhere import Namespace
 from volley.plan.json_paths import steps_of
 
 __all__ = ["Strings"]
 
 E = TypeVar("E")
-Record = Callable[..., E]
 
 
-class Strings(Generic[E]):
+class Strings(Namespace[E]):
     """Functions of texts; positions and lengths are in characters (Unicode code points), from 0.
 
     Patterns are regular expressions of RE2: https://github.com/google/re2/wiki/Syntax.
@@ -27,8 +27,46 @@ class Strings(Generic[E]):
         col('name').str.strip('').str.lower()
     """
 
-    def __init__(self, record: Record[E]) -> None:
-        self._record = record
+    _name = "str"
+    _elsewhere: ClassVar[Mapping[str, str]] = {
+        "to_lowercase": "lower()",
+        "to_uppercase": "upper()",
+        "len_chars": "length()",
+        "len": "length()",
+        "len_bytes": "byte_length()",
+        "strip_chars": "strip()",
+        "trim": "strip()",
+        "lstrip": "strip_start()",
+        "ltrim": "strip_start()",
+        "strip_chars_start": "strip_start()",
+        "rstrip": "strip_end()",
+        "rtrim": "strip_end()",
+        "strip_chars_end": "strip_end()",
+        "startswith": 'starts_with("a")',
+        "endswith": 'ends_with("a")',
+        "substring": "slice(0, 3)",
+        "substr": "slice(0, 3)",
+        "zfill": 'pad_start(5, "0")',
+        "rjust": "pad_start(5)",
+        "lpad": "pad_start(5)",
+        "ljust": "pad_end(5)",
+        "rpad": "pad_end(5)",
+        "to_datetime": "to_timestamp(format)",
+        "strptime": "to_timestamp(format) or to_date(format)",
+        "replace_all": "replace(part, other), of all occurrences",
+        "regexp_replace": "replace_pattern(pattern, other)",
+        "replace_regex": "replace_pattern(pattern, other)",
+        "rlike": "matches(pattern)",
+        "match": "matches(pattern)",
+        "regexp_extract": 'extract("(?P<name>…)", "name")',
+        "json_path_match": 'json_path("$.a")',
+        "get_json_object": 'json_path("$.a")',
+        "concat": "volley.concat_str(a, b)",
+        "cat": "volley.concat_str(a, b)",
+        "join": "list.join() of a list",
+        "to_int": "to_integer()",
+        "to_float": "to_double()",
+    }
 
     def lower(self) -> E:
         """Return the text in lower case, by Unicode's rules for single characters."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any, Generic, Literal, TypeVar, get_args
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 from zoneinfo import ZoneInfo
 
 from volley.errors import ExpressionError, near
 from volley.plan import parameters
+from volley.plan.elsewhere import Namespace
 
 __all__ = ["ClockUnit", "Times", "Unit", "check_clock_unit"]
 
 E = TypeVar("E")
-Record = Callable[..., E]
 
 Unit = Literal["year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond"]
 """A unit of the calendar or the clock."""
@@ -26,7 +26,7 @@ ClockUnit = Literal["day", "hour", "minute", "second", "millisecond", "microseco
 """A unit of a fixed length."""
 
 
-class Times(Generic[E]):
+class Times(Namespace[E]):
     """Functions of dates and times; instants are taken apart in UTC.
 
     Example:
@@ -35,8 +35,37 @@ class Times(Generic[E]):
         col('at').dt.truncate('hour')
     """
 
-    def __init__(self, record: Record[E]) -> None:
-        self._record = record
+    _name = "dt"
+    _elsewhere: ClassVar[Mapping[str, str]] = {
+        "strftime": "format(format)",
+        "to_string": "format(format)",
+        "date_format": "format(format)",
+        "offset_by": "add(days=1)",
+        "date_add": "add(days=1)",
+        "add_days": "add(days=1)",
+        "date": 'truncate("day"), or cast("date") of the expression',
+        "floor": 'truncate("hour")',
+        "trunc": 'truncate("month")',
+        "date_trunc": 'truncate("month")',
+        "round": 'truncate("hour")',
+        "timestamp": "epoch_seconds()",
+        "epoch": "epoch_seconds()",
+        "unix_timestamp": "epoch_seconds()",
+        "convert_time_zone": 'in_zone("Europe/Berlin")',
+        "tz_convert": 'in_zone("Europe/Berlin")',
+        "replace_time_zone": 'from_zone("Europe/Berlin")',
+        "tz_localize": 'from_zone("Europe/Berlin")',
+        "week": "iso_week()",
+        "weekofyear": "iso_week()",
+        "dayofweek": "weekday(), 1 = Monday",
+        "day_of_week": "weekday(), 1 = Monday",
+        "ordinal_day": "day_of_year()",
+        "dayofyear": "day_of_year()",
+        "millisecond": "microsecond(), then int_div(1000)",
+        "month_start": 'truncate("month")',
+        "total_seconds": 'since(earlier, "second")',
+        "datediff": 'since(earlier, "day")',
+    }
 
     def year(self) -> E:
         """Return the year."""
