@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -132,6 +132,10 @@ class Environment:
                 `restart`: A `Restart`: start the job again after failures that may pass, with growing waits, also when
                 it can't start at first; the `Job` stays the same. None = the first failure is the job's.
 
+                `progress`: False shows no progress. True: on a terminal a line, in a notebook a table, both updated in
+                place; elsewhere a line every 30 seconds: of the logger ``volley.progress`` at INFO where logging is set
+                up, else on stderr.
+
         Raises:
             ConfigError: If there is no pipeline, or an option is wrong.
             PlanError: If the job already runs in this process, or its checkpoint belongs to another pipeline.
@@ -147,10 +151,10 @@ class Environment:
         writes = self._writes(pipelines)
         path = graph.choose_path(writes, self.arrow_native)
         _check(writes, path)
-        with shown(name), ExitStack() as on_failure:
+        with shown(name) if start.progress else nullcontext(), ExitStack() as on_failure:
             job = self._start(writes, path, start, on_failure)
             on_failure.pop_all()
-        if notebook.is_running():
+        if start.progress and notebook.is_running():
             notebook.watch(job)
         return job
 
@@ -182,7 +186,7 @@ class Environment:
         # Imports PySpark: after the JVM has begun to start.
         from volley.engine.terminal import follow
 
-        follow(job)
+        follow(job, options.get("progress", True))
         if job.exception is not None:
             # Drop the traceback: it is py4j's and Spark's, in which the epoch ran.
             raise job.exception.with_traceback(None)
@@ -300,7 +304,7 @@ class Environment:
             # Spark's session and Python's settings for it are one for all jobs.
             with _beginning, ExitStack() as on_failure:
                 epochs = launch(writes, path, options, checkpoint, session, metrics, on_failure)
-                run = Run(epochs, bounded, on_epoch_end, outage)
+                run = Run(epochs, bounded, on_epoch_end, outage, list(map(repr, sources)))
                 run.start(self._interval(writes))
                 on_failure.pop_all()
             checkpoint.forget()

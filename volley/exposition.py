@@ -69,6 +69,12 @@ _RUNNING = {
     "seconds": "Time since the start of the running epoch",
 }
 
+JOB_STATES = ("running", "restarting")
+"""The states of a job that serves metrics: it runs, or waits after a failure and begins again."""
+
+_STATE = "1 for what the job does: running, or restarting after a failure; 0 for the other"
+_RESTARTS = "How often the job was started again after a failure"
+
 _WATERMARK = "Watermark of the job's windows, in seconds since 1970"
 
 _TABLES = {
@@ -113,6 +119,8 @@ class Exposed:
         last_epoch: The number of the last epoch that is in every sink; None before the first.
         watermark: The watermark of the job's windows; None without one.
         tables: The tables of sinks with many: labels, and figures by name.
+        state: What the job does, one of JOB_STATES; None = not known.
+        restarts: How often it was started again after a failure.
     """
 
     series: Sequence[Series]
@@ -121,6 +129,8 @@ class Exposed:
     last_epoch: int | None = None
     watermark: datetime | None = None
     tables: Sequence[tuple[Mapping[str, str], Mapping[str, float]]] = ()
+    state: str | None = None
+    restarts: int = 0
 
 
 def exposition(exposed: Exposed, prefix: str) -> str:
@@ -185,9 +195,16 @@ def _filled(
 
 
 def _job(exposed: Exposed, prefix: str) -> Iterator[Metric]:
-    from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
     of_job = _of_job(exposed)
+    if exposed.state is not None:
+        state = GaugeMetricFamily(f"{prefix}_job_state", _STATE, labels=[*of_job, "state"])
+        for name in JOB_STATES:
+            state.add_metric([*of_job.values(), name], name == exposed.state)
+        restarts = CounterMetricFamily(f"{prefix}_job_restarts", _RESTARTS, labels=[*of_job])
+        restarts.add_metric([*of_job.values()], exposed.restarts)
+        yield from (state, restarts)
     info = InfoMetricFamily(f"{prefix}_build", "Versions of Volley and Python", labels=[*of_job])
     info.add_metric([*of_job.values()], _versions())
     yield info

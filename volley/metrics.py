@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from volley.figures import EpochProgress, Lag, TableFigures
 from volley.metrics_snapshot import Figures, Labelled, MetricsSnapshot
@@ -50,7 +50,19 @@ class Metrics(Figures):
         self._lags: dict[str, Lag] = {}
         self._tables: dict[str, TableFigures] = {}
         self._last_epoch: int | None = None
+        self._state: str | None = None
+        self._restarts = 0
         self._watermark: datetime | None = None
+
+    @property
+    def state(self) -> str | None:
+        """What the job does: ``running``, or ``restarting`` after a failure; None without a job."""
+        return self._state
+
+    @property
+    def restarts(self) -> int:
+        """How often the job was started again after a failure."""
+        return self._restarts
 
     @property
     def last_epoch(self) -> int | None:
@@ -113,6 +125,12 @@ class Metrics(Figures):
     @property
     def running(self) -> EpochProgress | None:
         return self._running()
+
+    def record_state(self, state: Literal["running", "restarting"]) -> None:
+        """Note what the job does; ``restarting`` counts a restart."""
+        with self._lock:
+            self._restarts += state == "restarting"
+            self._state = state
 
     def record_write(self, result: WriteResult) -> None:
         """Count what one task wrote."""

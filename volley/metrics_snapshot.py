@@ -99,7 +99,8 @@ class Figures(ABC):
         series = [now.series(labels) for labels, now in self._labelled()]
         lags = [asdict(lag) for lag in self.lags.values()]
         tables = [({**labels, "table": name}, asdict(now)) for labels, name, now in self._tabled()]
-        return Exposed(series, asdict(running) if running else None, lags, self.last_epoch, self.watermark, tables)
+        now = asdict(running) if running else None
+        return Exposed(series, now, lags, self.last_epoch, self.watermark, tables, self.state, self.restarts)
 
     def _labelled(self) -> list[Labelled]:
         return [({}, self.snapshot())]
@@ -117,6 +118,16 @@ class Figures(ABC):
     def last_epoch(self) -> int | None:
         """The number of the last epoch that is in every sink; a snapshot of the counters does not have it."""
         return None
+
+    @property
+    def state(self) -> str | None:
+        """What the job does: ``running``, or ``restarting`` after a failure; a snapshot does not have it."""
+        return None
+
+    @property
+    def restarts(self) -> int:
+        """How often the job was started again after a failure; a snapshot does not have it."""
+        return 0
 
     @property
     def watermark(self) -> datetime | None:

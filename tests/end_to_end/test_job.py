@@ -8,6 +8,7 @@ import os
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ import pytest
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
+import volley.engine.run
 from tests.waiting import wait_until, wait_while_it_runs
 from volley import (
     ABORT,
     ConfigError,
     Environment,
+    FileSource,
     IcebergSink,
     IcebergSinkConfig,
     Job,
@@ -71,6 +74,22 @@ def test_a_run_with_nothing_new_says_so(environment: Environment, caplog: pytest
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warning.startswith("again: nothing new since epoch 1 (checkpoint /")
     assert warning.endswith("/again); to start over: fresh=True")
+
+
+def test_a_watching_job_that_finds_nothing_says_so_again_and_again(
+    environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(volley.engine.run, "_WARNING_SECONDS", 1)
+    monkeypatch.setattr(volley.engine.run, "_LONGEST_SILENCE", 1)
+    (tmp_path / "in").mkdir()
+    sink = MemorySink("out")
+    source = FileSource(str(tmp_path / "in"), format="json", schema="id long", bounded=False)
+    stream = replace(environment, checkpoint_interval=0.1).from_source(source).to_sink(sink)
+    with stream.start("watching") as job:
+        wait_while_it_runs(job, lambda: caplog.text.count("watching: no rows after") >= 2, "two warnings")
+        (tmp_path / "in" / "1.json").write_text('{"id": 1}')
+        wait_while_it_runs(job, lambda: sink.rows() == [{"id": 1}], "the row")
+    assert "s: FileSource(" in caplog.text
 
 
 def test_a_job_that_is_forgotten_starts_over(environment: Environment, config: IcebergSinkConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import sys
@@ -44,8 +45,32 @@ def test_a_live_line_on_a_terminal(pipeline: Pipeline, monkeypatch: pytest.Monke
     assert re.search(r"live: finished · epoch 2 · 3\s+rows", shown)
 
 
-def test_one_quiet_line_elsewhere(pipeline: Pipeline, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_quiet_line_elsewhere(
+    pipeline: Pipeline, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As in a program that has not set up logging: pytest has.
+    monkeypatch.setattr(logging.getLogger("volley.progress"), "propagate", False)
     pipeline.execute("quiet")
     printed, shown = capfd.readouterr()
     assert printed == ""
     assert re.fullmatch(r"quiet: finished · epoch 2 · 3 rows · .* rows/s\n", shown)
+
+
+def test_a_line_of_the_log_where_logging_is_set_up(
+    pipeline: Pipeline, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "volley"):
+        pipeline.execute("logged")
+    lines = [record.getMessage() for record in caplog.records if record.name == "volley.progress"]
+    assert len(lines) == 1
+    assert lines[0].startswith("logged: finished · epoch 2 · 3 rows · ")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_no_progress_on_request(
+    pipeline: Pipeline, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "volley.progress"):
+        assert pipeline.execute("silent", progress=False).progress.rows == 3
+    assert not [record for record in caplog.records if record.name == "volley.progress"]
+    assert capfd.readouterr() == ("", "")

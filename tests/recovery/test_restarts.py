@@ -87,6 +87,9 @@ def test_rows_are_there_once_wherever_a_connection_is_cut(
     assert ids(sink) == [row["id"] for row in rows]
     assert len(sink.table().metadata.snapshots) == len(POINTS)
     assert job.metrics.commits_success == len(POINTS)
+    exposed = job.metrics.to_prometheus_format()
+    assert f'volley_iceberg_job_restarts_total{{job_name="cut"}} {restarts:.1f}' in exposed
+    assert 'volley_iceberg_job_state{job_name="cut",state="running"} 1.0' in exposed
     assert list(job.metrics.by_sink) == [sink.label]
     assert caplog.text.count("cut: failed, restart 1 of 5 in 0.0 s") == restarts
 

@@ -33,6 +33,7 @@ def exposed() -> list[Metric]:
     sink.record_table("db.orders", rows=1)
     metrics.record_lag(Lag("db.events", rows=1, seconds=1.0, snapshots=1))
     metrics.record_epoch(3)
+    metrics.record_state("running")
     metrics.record_watermark(datetime(2026, 1, 1, tzinfo=UTC))
     metrics.follow(lambda: EpochProgress(4))
     return list(text_string_to_metric_families(metrics.to_prometheus_format()))

@@ -139,6 +139,7 @@ STARTS = {
     "on_error": "None type",
     "once": FLAG,
     "restart": "None",
+    "progress": FLAG,
 }
 
 # What is called, a call of it that is right, and of each parameter which of the wrong values are right after all.

@@ -33,8 +33,8 @@ Datum = Any
 
 _UTC = pa.timestamp("us", "UTC")
 _NTZ = pa.timestamp("us")
-_TRUE = pa.array(["t", "true", "y", "yes", "1"])
-_FALSE = pa.array(["f", "false", "n", "no", "0"])
+_TRUE = "^(?:t|true|y|yes|1)$"
+_FALSE = "^(?:f|false|n|no|0)$"
 
 
 class _Cast(NamedTuple):
@@ -165,13 +165,13 @@ def _string_to_int(value: Datum, target: pa.DataType) -> Datum:
 
 def _to_boolean(value: Datum, target: pa.DataType) -> Datum:
     text = pc.utf8_lower(trim(value))
-    truth = pc.if_else(pc.is_in(text, value_set=_TRUE), True, pa.scalar(None, pa.bool_()))
-    return _complete(value, pc.if_else(pc.is_in(text, value_set=_FALSE), False, truth), target)
+    truth = pc.if_else(pc.match_substring_regex(text, pattern=_TRUE), True, pa.scalar(None, pa.bool_()))
+    return _complete(value, pc.if_else(pc.match_substring_regex(text, pattern=_FALSE), False, truth), target)
 
 
 def _is_boolean(value: Datum, target: pa.DataType) -> Datum:
     text = pc.utf8_lower(trim(value))
-    return pc.or_(pc.is_in(text, value_set=_TRUE), pc.is_in(text, value_set=_FALSE))
+    return pc.or_(pc.match_substring_regex(text, pattern=_TRUE), pc.match_substring_regex(text, pattern=_FALSE))
 
 
 def _complete(source: Datum, values: Datum, target: pa.DataType) -> Datum:

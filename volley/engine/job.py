@@ -212,6 +212,7 @@ class Job(Rows):
         Raises:
             VolleyError: If it can't begin, and the job does not start again after such a failure.
         """
+        self.metrics.record_state("running")
         failure = None
         try:
             self._run = self._begin(self._count)
@@ -234,6 +235,7 @@ class Job(Rows):
             seconds = self._restart.seconds(failures)
             text = "%s: failed, restart %d of %d in %.1f s: %s"
             _log.warning(text, self.name, failures, self._restart.limit, seconds, failure)
+            self.metrics.record_state("restarting")
             failure = None if self._stop_requested.wait(seconds) else self._failure_of(self._run_again)
         self._finish(failure)
 
@@ -246,8 +248,9 @@ class Job(Rows):
     def _run_again(self) -> VolleyError | None:
         """Begin another run, wait for its end, and return the error that it failed with."""
         self._run = None
-        self._progress = replace(self._progress, restarts=self._progress.restarts + 1)
+        self._progress = replace(self._progress, restarts=self.metrics.restarts)
         run = self._begin(self._count)
+        self.metrics.record_state("running")
         with self._lock:
             self._run = run
         if self._stop_requested.is_set():

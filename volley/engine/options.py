@@ -38,6 +38,7 @@ class StartOptions(TypedDict, total=False):
     on_error: OnError | None
     once: bool
     restart: Restart | None
+    progress: bool
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Start:
     on_error: OnError | None = None
     once: bool = False
     restart: Restart | None = None
+    progress: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -63,6 +65,7 @@ class Start:
         checks.flag("fresh", self.fresh)
         checks.flag("backfill", self.backfill)
         checks.flag("once", self.once)
+        checks.flag("progress", self.progress)
         checks.optional(checks.one_of(("append", "replace")))("into", self.into)
         checks.optional(_port)("metrics_port", self.metrics_port)
         checks.text("metrics_host", self.metrics_host)

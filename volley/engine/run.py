@@ -33,6 +33,8 @@ OnEpochEnd = Callable[[FinishedEpoch, Sequence[str]], None]
 
 _log = logging.getLogger(__name__)
 _SLOW_STARTS = 2
+_WARNING_SECONDS = 60
+_LONGEST_SILENCE = 3600
 
 
 class _Stopping(Exception):
@@ -53,19 +55,29 @@ class Run:
         bounded: True to read what the sources have now, then end.
         on_epoch_end: Takes each epoch.
         outage: How long an epoch is tried again while a catalog is out of reach, in seconds; None = it fails.
+        sources: The texts of its sources, for messages.
     """
 
-    def __init__(self, epochs: Epochs, bounded: bool, on_epoch_end: OnEpochEnd, outage: float | None) -> None:
+    def __init__(
+        self,
+        epochs: Epochs,
+        bounded: bool,
+        on_epoch_end: OnEpochEnd,
+        outage: float | None,
+        sources: Sequence[str],
+    ) -> None:
         self.epochs = epochs
         self.bounded = bounded
         self.failure: VolleyError | None = None
         self.has_epochs = False
         self._on_epoch_end = on_epoch_end
+        self._sources = sources
         self._readers = Readers(epochs.job, epochs.plan.readers, epochs.log, epochs.plan.stateful)
         self._outage = outage
         self._halt = threading.Event()
         self._gate = threading.Condition()
         self._begun = False
+        self._has_rows = False
         self._in_epoch = False
         self._stopping = False
         self._ended = threading.Event()
@@ -139,7 +151,7 @@ class Run:
         assert self._start_query is not None
         for _ in range(_SLOW_STARTS):
             try:
-                self._query.awaitTermination()
+                self._await_query(self._query)
                 return
             except Exception as error:
                 with self._gate:
@@ -147,7 +159,16 @@ class Run:
                         raise
                     _log.warning("%s: Python did not start in time, starting the query again", self.epochs.job)
                     self._query = self._start_query()
-        self._query.awaitTermination()
+        self._await_query(self._query)
+
+    def _await_query(self, query: StreamingQuery) -> None:
+        """Wait for a query's end; warn while there was no row yet, after a minute, two, four, …."""
+        wait = waited = _WARNING_SECONDS
+        while not query.awaitTermination(wait):
+            if not self._has_rows:
+                _log.warning("%s: no rows after %d s: %s", self.epochs.job, waited, ", ".join(self._sources))
+            wait = min(waited, _LONGEST_SILENCE)
+            waited += wait
 
     def _translate(self, error: Exception) -> VolleyError:
         """Translate what Spark or a worker raised into a VolleyError."""
@@ -175,6 +196,7 @@ class Run:
             result = through_outages(run, self._outage, self._halt, self.epochs.job)
             finished = self._finished(result, time.monotonic() - began)
             self._query_id, self.has_epochs = query_id, True
+            self._has_rows |= finished.rows + finished.rejected > 0 or finished.skipped
             self._readers.committed(number)
             for lag in self._readers.lags(number):
                 self.epochs.metrics.record_lag(lag)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
@@ -17,16 +18,21 @@ from volley.figures import EpochProgress
 
 __all__ = ["follow", "progress_line"]
 
+_log = logging.getLogger("volley.progress")
 _QUIET_SECONDS = 30.0
 
 
-def follow(job: Job) -> None:
+def follow(job: Job, progress: bool = True) -> None:
     """Show the job's progress until it ends; Ctrl-C and SIGTERM stop it after the running epoch.
 
     A second Ctrl-C raises KeyboardInterrupt at once; the next start repeats the epoch.
+
+    Args:
+        job: The job.
+        progress: False shows nothing.
     """
     with _graceful_stop(job):
-        if notebook.is_running():
+        if not progress or notebook.is_running():
             job.wait()
         elif sys.stderr.isatty():
             _live(job)
@@ -46,8 +52,16 @@ def _live(job: Job) -> None:
 
 def _quiet(job: Job) -> None:
     while not job.wait(_QUIET_SECONDS):
-        print(progress_line(job.name, job.progress), file=sys.stderr)
-    print(progress_line(job.name, job.progress), file=sys.stderr)
+        _tell(progress_line(job.name, job.progress))
+    _tell(progress_line(job.name, job.progress))
+
+
+def _tell(line: str) -> None:
+    """Log a line where the program has set up logging, else print it to stderr."""
+    if _log.hasHandlers():
+        _log.info(line)
+    else:
+        print(line, file=sys.stderr)
 
 
 def progress_line(name: str, progress: Progress) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -132,6 +133,7 @@ class TableRef(Rows):
             []
         """
         self.storage.check_installed()
+        _quieten(logging.getLogger("pyiceberg"))
         with self.errors():
             return self._catalog.open(self.to_properties())
 
@@ -171,6 +173,12 @@ class TableRef(Rows):
 
     __repr__ = redacted_repr
     _repr_html_ = redacted_html
+
+
+def _quieten(logger: logging.Logger) -> None:
+    """Leave out pyiceberg's lines at INFO about each class that it loads, unless the program has set its level."""
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.WARNING)
 
 
 def _catalog_in(storage: IcebergStorage) -> CatalogConfig:
