@@ -306,6 +306,7 @@ class DataStream(Rows):
             check_untimed(within, time, timing)
             return self._then(nodes.Join(self._node, table_join(other, on, how, as_of, columns, suffix, max_bytes)))
         join = stream_join(on, how, as_of, max_bytes, within, time, columns, suffix, timing)
+        check_continues(other._node, self._node)
         sides = nodes.Side(self._node, is_right=False), nodes.Side(other._node, is_right=True)
         return self._then(nodes.JoinStreams(*sides, join))
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volley import ConfigError, Expr, ExpressionError, col, lit
+from volley import ConfigError, Expr, ExpressionError, col, lit, when
 from volley.arrow.expressions import LOWERED as ARROW
 from volley.plan.elsewhere import EXPRESSIONS
 from volley.plan.expression_nodes import OPERATIONS, Call, Column, ExprNode, Literal, column_names, output_name
@@ -185,3 +185,12 @@ def test_no_answer_names_what_there_is_not(elsewhere: Mapping[str, str], owner: 
         method = re.match(r"(\w+)\(", ours)
         if method and method[1] not in ("when", "greatest", "sql", "sort_within_epoch"):
             assert hasattr(owner, method[1]), (name, ours)
+
+
+def test_a_choice_is_an_expression_like_any_other() -> None:
+    choice = when(col("a") > 0).then(1)
+    assert (
+        repr(choice.alias("sign") + 1)
+        == "when(col('a') > lit(0)).then(lit(1)).otherwise(lit(None)).alias('sign') + lit(1)"
+    )
+    assert type(choice.abs()) is type(choice.otherwise(0)) is type(choice.cast("long")) is Expr

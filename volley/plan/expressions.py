@@ -7,7 +7,7 @@ import html
 import uuid
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from volley.errors import ExpressionError
@@ -28,7 +28,7 @@ _NAMESPACES = {
 _LITERALS = (bool, int, float, str, bytes, Decimal, date, datetime, time)
 
 
-class Expr(Numeric):
+class Expr(Numeric["Expr"]):
     """An expression over columns: records the methods and operators called on it.
 
     Comparisons and arithmetic follow SQL: a null operand makes the result null, but ``false & null`` is false and
@@ -45,8 +45,8 @@ class Expr(Numeric):
     def __init__(self, node: ExprNode) -> None:
         self.node = node
 
-    def _call(self, op: builtins.str, *args: Any) -> Self:
-        return type(self)(Call(op, (self.node, *(as_node(arg) for arg in args))))
+    def _call(self, op: builtins.str, *args: Any) -> Expr:
+        return Expr(Call(op, (self.node, *(as_node(arg) for arg in args))))
 
     def _reversed(self, op: builtins.str, left: Any) -> Expr:
         return Expr(Call(op, (as_node(left), self.node)))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Literal, Self, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from volley.errors import ExpressionError
 from volley.plan.aggregates import Aggregable
 
 __all__ = ["Numeric", "Rounding"]
+
+E = TypeVar("E")
 
 Rounding = Literal["half_up", "half_even"]
 """What to do with a number in the middle between two others."""
@@ -16,7 +18,7 @@ Rounding = Literal["half_up", "half_even"]
 _MOST_DIGITS = 30
 
 
-class Numeric(Aggregable):
+class Numeric(Aggregable, Generic[E]):
     """The functions of numbers as methods of expressions.
 
     Example:
@@ -28,30 +30,30 @@ class Numeric(Aggregable):
     __slots__ = ()
 
     @abstractmethod
-    def _call(self, op: str, *args: Any) -> Self:
+    def _call(self, op: str, *args: Any) -> E:
         """Return a call of a function whose first argument is this expression."""
 
-    def is_nan(self) -> Self:
+    def is_nan(self) -> E:
         """Return true for NaN, false for other numbers."""
         return self._call("is_nan")
 
-    def abs(self) -> Self:
+    def abs(self) -> E:
         """Return the number without its sign; the smallest integer raises."""
         return self._call("abs")
 
-    def sign(self) -> Self:
+    def sign(self) -> E:
         """Return -1, 0 or 1; 0 for NaN."""
         return self._call("sign")
 
-    def floor(self) -> Self:
+    def floor(self) -> E:
         """Return the largest whole number that is not larger."""
         return self._call("floor")
 
-    def ceil(self) -> Self:
+    def ceil(self) -> E:
         """Return the smallest whole number that is not smaller."""
         return self._call("ceil")
 
-    def round(self, digits: int = 0, mode: Rounding = "half_up") -> Self:
+    def round(self, digits: int = 0, mode: Rounding = "half_up") -> E:
         """Return the nearest number with so many digits behind the point.
 
         Args:
@@ -64,50 +66,50 @@ class Numeric(Aggregable):
             raise ExpressionError(f"mode is {mode!r}", hint='"half_up" or "half_even"')
         return self._call("round", digits, mode)
 
-    def sqrt(self) -> Self:
+    def sqrt(self) -> E:
         """Return the square root as a double; NaN for negative numbers."""
         return self._call("sqrt")
 
-    def exp(self) -> Self:
+    def exp(self) -> E:
         """Return e to the power of the number, as a double."""
         return self._call("exp")
 
-    def ln(self) -> Self:
+    def ln(self) -> E:
         """Return the natural logarithm as a double: -infinity for 0, NaN for negative numbers."""
         return self._call("ln")
 
-    def log10(self) -> Self:
+    def log10(self) -> E:
         """Return the decimal logarithm as a double: -infinity for 0, NaN for negative numbers."""
         return self._call("log10")
 
-    def power(self, exponent: Any) -> Self:
+    def power(self, exponent: Any) -> E:
         """Return the number to the power of another one, as a double."""
         return self._call("power", exponent)
 
-    def int_div(self, divisor: Any) -> Self:
+    def int_div(self, divisor: Any) -> E:
         """Return the quotient of two whole numbers, rounded towards zero; what is left is ``%``."""
         return self._call("int_div", divisor)
 
-    def bit_and(self, other: Any) -> Self:
+    def bit_and(self, other: Any) -> E:
         """Return the bits that both whole numbers have."""
         return self._call("bit_and", other)
 
-    def bit_or(self, other: Any) -> Self:
+    def bit_or(self, other: Any) -> E:
         """Return the bits that one of two whole numbers has."""
         return self._call("bit_or", other)
 
-    def bit_xor(self, other: Any) -> Self:
+    def bit_xor(self, other: Any) -> E:
         """Return the bits that exactly one of two whole numbers has."""
         return self._call("bit_xor", other)
 
-    def bit_not(self) -> Self:
+    def bit_not(self) -> E:
         """Return the bits that a whole number does not have."""
         return self._call("bit_not")
 
-    def shift_left(self, bits: Any) -> Self:
+    def shift_left(self, bits: Any) -> E:
         """Return a whole number's bits moved up by less places than its type has; bits beyond the type are lost."""
         return self._call("shift_left", bits)
 
-    def shift_right(self, bits: Any) -> Self:
+    def shift_right(self, bits: Any) -> E:
         """Return a whole number's bits moved down by less places than its type has; the sign stays."""
         return self._call("shift_right", bits)

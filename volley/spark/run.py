@@ -14,10 +14,11 @@ from volley.sink import ExecutorTask
 from volley.spark.errors import translate
 from volley.spark.nodes import map_in_arrow
 from volley.spark.progress import EpochCounters
+from volley.task.context import task_and_attempt
 from volley.task.errors import carried
 from volley.task.failpoints import EXECUTOR_TASK_POINT, reach
 from volley.task.memory import settle
-from volley.task.task import InputSplit, Record, Task, task_and_attempt
+from volley.task.task import InputSplit, Record, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

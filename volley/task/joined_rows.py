@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from volley.arrow.join_index import JoinIndex
 from volley.dimension import Version
 from volley.errors import StorageError
 from volley.storage.paths import filesystem
+from volley.task.context import task_context
 
 __all__ = ["EpochRows", "LoadedRows", "digest", "index_file", "pin_file"]
 
@@ -92,7 +92,7 @@ class EpochRows:
         Raises:
             StorageError: If the checkpoint can't be read here.
         """
-        task = TaskContext.get()
+        task = task_context()
         assert task is not None, "joins run in Spark's tasks"
         version = _pinned(self.folder, int(str(task.getLocalProperty(_EPOCH))), task.taskAttemptId())
         return _mapped(index_file(self.folder, self.layout, version))

@@ -9,19 +9,19 @@ from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from volley.bad_rows import BadRow
 from volley.epoch import WriteResult
 from volley.errors import VolleyError
 from volley.sink import TaskWriter, Writer
 from volley.source import Split, SplitReader
+from volley.task.context import task_and_attempt
 from volley.task.failpoints import reach
 from volley.task.memory import peak_memory
 from volley.task.sorter import DeadLetters, Sorter, with_bad_row
 from volley.task.tree import DATA_ERRORS, SinkStep, Tree
 
-__all__ = ["InputSplit", "Record", "Task", "TaskPlan", "task_and_attempt"]
+__all__ = ["InputSplit", "Record", "Task", "TaskPlan"]
 
 
 @dataclass(frozen=True)
@@ -247,9 +247,3 @@ class Task:
                     return rows.position(number)
                 number -= rows.batch.num_rows
         return None
-
-
-def task_and_attempt() -> tuple[int, int]:
-    """Return the numbers of the current Spark task and of its attempt; outside of Spark both are 0."""
-    context = TaskContext.get()
-    return (context.partitionId(), context.attemptNumber()) if context else (0, 0)
