@@ -302,11 +302,11 @@ class Environment:
             nonlocal options
             enter("checking")
             # Spark's session and Python's settings for it are one for all jobs.
-            with _beginning, ExitStack() as on_failure:
-                epochs = launch(writes, path, options, checkpoint, session, metrics, on_failure)
+            with _beginning, ExitStack() as undo:
+                epochs = launch(writes, path, options, checkpoint, session, metrics, undo)
                 run = Run(epochs, bounded, on_epoch_end, outage, list(map(repr, sources)))
                 run.start(self._interval(writes))
-                on_failure.pop_all()
+                undo.pop_all()
             checkpoint.forget()
             # The next run goes on where this one stops.
             options = replace(start, fresh=False, into=None)

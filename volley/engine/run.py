@@ -48,7 +48,7 @@ class Run:
         epochs: Runs its epochs.
         bounded: True if it reads what the sources have when it starts, then ends.
         failure: The error that it failed with; None while it runs, or if it did not fail.
-        has_epochs: True once an epoch is visible in every sink.
+        has_epochs: True once an epoch is visible in every sink that some of them lacked.
 
     Args:
         epochs: Runs its epochs.
@@ -195,7 +195,8 @@ class Run:
             run = partial(self.epochs.run, frame, self.epochs.epoch(query_id, number))
             result = through_outages(run, self._outage, self._halt, self.epochs.job)
             finished = self._finished(result, time.monotonic() - began)
-            self._query_id, self.has_epochs = query_id, True
+            self._query_id = query_id
+            self.has_epochs |= not finished.skipped
             self._has_rows |= finished.rows + finished.rejected > 0 or finished.skipped
             self._readers.committed(number)
             for lag in self._readers.lags(number):
