@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from html import escape
 from types import MappingProxyType
 
+from volley.checks import Duration, duration, keep
 from volley.engine.options import StartOptions
 from volley.environment import Environment
 from volley.materialized_view import MaterializedView
