@@ -30,7 +30,7 @@ coverage: lint $(CLASSES)
 	@$(BIN)/coverage report
 
 test-slow: $(STAMP)
-	@echo "test-slow: Nessie with Keycloak, Trino: servers that take a minute to start"
+	@echo "test-slow: Nessie with Keycloak, Trino: servers that take a minute to start; the wheel on each Python"
 	@$(BIN)/pytest -m slow
 
 unit: $(STAMP)
