@@ -50,7 +50,7 @@ class Database:
             rows: list[tuple[Any, ...]] = cursor.fetchall()
             return rows
 
-    def source(self, table: str = "public.orders", **settings: Any) -> PostgresSource:
+    def source(self, table: Any = "public.orders", **settings: Any) -> PostgresSource:
         """A bounded source of a table, with a slot and a publication of the database's name."""
         at = urlsplit(self.uri)
         assert at.hostname
@@ -65,7 +65,7 @@ class Database:
         """Free the server's slots."""
         sql = "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = current_database()"
         self.alone(
-            "select pg_terminate_backend(active_pid) from pg_replication_slots where active_pid is not null "
+            "select pg_terminate_backend(active_pid, 10000) from pg_replication_slots where active_pid is not null "
             "and database = current_database()"
         )
         self.alone(sql)

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from tests.servers.postgres import Postgres
 from volley.connectors.postgres.segments import Segments
 from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, SLOT_POINTS, TASK_POINTS
 
-__all__ = ["follow", "run"]
+__all__ = ["Campaign", "Writers", "captured", "catch_up", "follow", "run", "writing"]
 
 _IDS = 5_000
 _CLIENTS = 3
@@ -33,15 +33,15 @@ _TABLE = """
 
 def follow(folder: Path, port: int, name: str) -> None:
     """The endless job, in a driver of its own."""
-    start(folder, _database(port, name).source(bounded=False), interval="1s").wait()
+    start(folder, captured(port, name).source(bounded=False), interval="1s").wait()
 
 
-def _database(port: int, name: str) -> Database:
+def captured(port: int, name: str) -> Database:
     return Database(f"postgresql://volley:secret@127.0.0.1:{port}/{name}")
 
 
 @dataclass
-class _Writers:
+class Writers:
     """Clients that change rows: inserts, updates, deletes, changed keys, values of 10 kB, savepoints and rollbacks.
 
     Attributes:
@@ -51,6 +51,7 @@ class _Writers:
 
     database: Database
     seed: int
+    change: Callable[[psycopg2.extensions.cursor, random.Random], None]
     paused: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
     changes: int = 0
@@ -70,7 +71,7 @@ class _Writers:
         count = dice.randrange(1, 6)
         with connection.cursor() as cursor:
             for _ in range(count):
-                self._change(cursor, dice)
+                self.change(cursor, dice)
         if dice.random() < 0.1:
             connection.rollback()
         else:
@@ -78,41 +79,49 @@ class _Writers:
             self.changes += count
         time.sleep(0.02)
 
-    def _change(self, cursor: psycopg2.extensions.cursor, dice: random.Random) -> None:
-        id, other = dice.randrange(_IDS), dice.randrange(_IDS)
-        note = dice.choice([None, "", "short", f"{dice.getrandbits(40_000):x}"])
-        cursor.execute("savepoint before")
-        upsert = "on conflict (id) do update set number = excluded.number, note = excluded.note"
-        match dice.randrange(6):
-            case 0 | 1:
-                cursor.execute(
-                    f"insert into orders values (%s, %s, 1.5, clock_timestamp(), %s) {upsert}", (id, other, note)
-                )
-            case 2 | 3:
-                cursor.execute("update orders set number = number + 1, at = clock_timestamp() where id = %s", (id,))
-            case 4:
-                cursor.execute("delete from orders where id = %s", (id,))
-            case _:
-                # Of a row without a large value: of one with it, the stream leaves the value out.
-                sql = "update orders set id = %s where id = %s and not exists (select from orders where id = %s)"
-                sql += " and coalesce(length(note), 0) < 100"
-                with suppress(psycopg2.errors.UniqueViolation):
-                    cursor.execute(sql, (other, id, other))
-                    return
-                cursor.execute("rollback to before")
-        if dice.random() < 0.1:
+
+def _change(cursor: psycopg2.extensions.cursor, dice: random.Random) -> None:
+    id, other = dice.randrange(_IDS), dice.randrange(_IDS)
+    note = dice.choice([None, "", "short", f"{dice.getrandbits(40_000):x}"])
+    cursor.execute("savepoint before")
+    upsert = "on conflict (id) do update set number = excluded.number, note = excluded.note"
+    match dice.randrange(6):
+        case 0 | 1:
+            cursor.execute(
+                f"insert into orders values (%s, %s, 1.5, clock_timestamp(), %s) {upsert}", (id, other, note)
+            )
+        case 2 | 3:
+            cursor.execute("update orders set number = number + 1, at = clock_timestamp() where id = %s", (id,))
+        case 4:
+            cursor.execute("delete from orders where id = %s", (id,))
+        case _:
+            sql = "update orders set id = %s where id = %s and not exists (select from orders where id = %s)"
+            with suppress(psycopg2.errors.UniqueViolation):
+                cursor.execute(sql, (other, id, other))
+                return
             cursor.execute("rollback to before")
+    if dice.random() < 0.1:
+        cursor.execute("rollback to before")
 
 
 @dataclass
-class _Campaign:
-    """One server, one table, one job that dies again and again."""
+class Campaign:
+    """One server, one job that dies again and again.
+
+    Attributes:
+        job: The endless job, for a driver of its own; gets the folder, the server's port and the database's name.
+        life: The shortest and the longest life of a driver, in seconds.
+        deaths: What has died.
+        failures: The drivers that failed.
+    """
 
     drivers: Drivers
     folder: Path
     server: Postgres
     database: Database
     dice: random.Random
+    job: Callable[[Path, int, str], None]
+    life: tuple[float, float] = (10, 20)
     deaths: Counter[str] = field(default_factory=Counter)
     failures: int = 0
 
@@ -120,8 +129,8 @@ class _Campaign:
         """One start of the job: others die around it, then the driver does, at a point or at any time."""
         point = self.dice.choice([*POINTS, *SLOT_POINTS, *TASK_POINTS, EXECUTOR_TASK_POINT, None, None, None])
         armed = "" if point is None else self._armed(point)
-        driver = self.drivers.start(follow, self.folder, self.server.port, self.database.name, failpoint=armed)
-        ends = time.monotonic() + self.dice.uniform(10, 20)
+        driver = self.drivers.start(self.job, self.folder, self.server.port, self.database.name, failpoint=armed)
+        ends = time.monotonic() + self.dice.uniform(*self.life)
         while driver.is_alive() and time.monotonic() < ends:
             time.sleep(self.dice.uniform(0.5, 2.5))
             self._kill_another(driver.pid)
@@ -179,7 +188,7 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 @contextmanager
-def _writing(writers: _Writers) -> Iterator[None]:
+def writing(writers: Writers) -> Iterator[None]:
     threads = [threading.Thread(target=writers.write, args=[client]) for client in range(_CLIENTS)]
     for thread in threads:
         thread.start()
@@ -206,10 +215,10 @@ def run(drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int 
     try:
         database = Database(server.database().replace("+psycopg2", ""))
         database.run(_TABLE, f"insert into orders select n, n, 0, now(), null from generate_series(1, {_IDS // 2}) n")
-        writers = _Writers(database, seed)
-        campaign = _Campaign(drivers, folder, server, database, random.Random(seed))
+        writers = Writers(database, seed, _change)
+        campaign = Campaign(drivers, folder, server, database, random.Random(seed), follow)
         compared = 0
-        with _writing(writers):
+        with writing(writers):
             while campaign.deaths.total() < kills:
                 campaign.once()
                 print(f"chaos: {dict(campaign.deaths)}, {writers.changes} changes", flush=True)
@@ -227,7 +236,7 @@ def run(drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int 
 
 def catch_up(folder: Path, port: int, name: str) -> None:
     """The bounded job, in a driver of its own."""
-    mirror(folder, _database(port, name).source())
+    mirror(folder, captured(port, name).source())
 
 
 def _compare(drivers: Drivers, folder: Path, database: Database) -> None:

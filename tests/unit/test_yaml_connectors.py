@@ -102,6 +102,43 @@ def test_change_capture_routes_and_windows(tmp_path: Path) -> None:
     assert config.pipelines["shop"].stream == stream
 
 
+MANY = """
+sources:
+  shop:
+    connector: postgres-cdc
+    config: {host: db, database: shop, user: me, slot_name: shop, publication: shop, on_rewrite: reload}
+    streams: [{name: "order_*"}, {name: users, namespace: crm}]
+sinks:
+  lake:
+    connector: iceberg
+    config:
+      {namespace: lake, table: all, local: {path: /lake}, commit_mode: upsert, schema_evolution: full,
+       route: {table: "{namespace}_{table}", rows: rows}}
+pipelines:
+  shop: {source: shop, sink: lake}
+"""
+
+
+def test_several_tables_of_one_slot(tmp_path: Path) -> None:
+    (tmp_path / "volley.yaml").write_text(MANY)
+    config = load_config(tmp_path / "volley.yaml", {})
+    assert config.sources["shop"] == PostgresSource(
+        host="db",
+        database="shop",
+        user="me",
+        slot_name="shop",
+        publication="shop",
+        tables=["public.order_*", "crm.users"],
+        on_rewrite="reload",
+    )
+    lake = IcebergSinkConfig(namespace="lake", table="all", storage=IcebergStorage.Local("/lake"))
+    lake = lake.with_commit_mode(Upsert()).with_schema_evolution("full")
+    assert config.sinks["lake"] == IcebergSink(lake).routed("{namespace}_{table}", rows="rows")
+    (tmp_path / "volley.yaml").write_text(MANY.replace("users,", "users, sync_mode: changes_only,"))
+    with pytest.raises(ConfigError, match="differ in sync_mode"):
+        load_config(tmp_path / "volley.yaml", {})
+
+
 UPSERT = """
 sources:
   shop:

@@ -1,4 +1,4 @@
-"""PostgreSQL's change capture in YAML: the table stands under ``streams``."""
+"""PostgreSQL's change capture in YAML: the tables stand under ``streams``."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _LOADS = {"incremental": "snapshot", "changes_only": "none"}
 
 
 class Table(Model):
-    """A table that is captured."""
+    """A table that is captured, or several."""
 
-    name: str = Field(description="The table's name.")
-    namespace: str = Field("public", description="The table's schema.")
+    name: str = Field(description="The table's name; * and ? stand for any characters.")
+    namespace: str = Field("public", description="The table's schema, likewise.")
     sync_mode: Literal["incremental", "changes_only"] = Field(
         "incremental", description="incremental: its rows first, then every change; changes_only: only changes."
     )
@@ -34,7 +34,10 @@ class Table(Model):
 def postgres_model() -> type[Model]:
     """Return the model of the settings under ``config``."""
     base = model_of(load(SOURCES, "postgres"), frozenset({"tables"}))
-    tables: Any = (Names | None, Field(None, description='The table, "schema.table"; or streams beside config.'))
+    tables: Any = (
+        Names | None,
+        Field(None, description='Tables, "schema.table"; * and ? stand for any characters. Or streams beside config.'),
+    )
     return create_model("PostgresSource", __base__=base, tables=tables)
 
 
@@ -51,6 +54,8 @@ def postgres_source(values: Any, collector: Collector, path: Path) -> Source | N
     if tables:
         arguments["tables"] = [f"{table.namespace}.{table.name}" for table in tables]
         arguments["load"] = _LOADS[tables[0].sync_mode]
+        if len({table.sync_mode for table in tables}) > 1:
+            collector.add(beside, "streams differ in sync_mode", "a source of its own for each sync_mode")
     elif not arguments.get("tables"):
         collector.add(beside, "streams are missing", "streams: [{name: orders}]")
         return None

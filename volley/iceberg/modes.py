@@ -92,14 +92,16 @@ class Upsert:
         order_by: The column that orders an epoch's rows of one key: the highest value wins, nulls are lowest. None =
             the stream's own; without one, the last to arrive wins.
         op_field: A column of the stream with the operation: ``"d"`` or ``"delete"`` (in any case), or True, deletes
-            the row with these keys; any other value writes it. The column itself is not written. None = the stream's
-            own; without one, every row is written.
+            the row with these keys; any other value writes it. With ``write_order=False``, ``"t"`` or ``"truncate"``
+            deletes every row that comes before it. The column itself is not written. None = the stream's own; without
+            one, every row is written.
         strategy: ``"merge_on_read"`` writes position-delete files, ``"copy_on_write"`` rewrites the data files;
             ``"auto"`` rewrites a file if a large part of it is replaced. Tables of format version 1 have no delete
             files: their data files are always rewritten.
         write_order: False = the column of `order_by`, a whole number, is not written.
         unchanged_field: A column of the stream with a list of columns' names: the row does not have their values, as
-            they have not changed; they are taken from the row that it replaces. The column itself is not written.
+            they have not changed; they are taken from the row that it replaces, or, if the row numbered just before it
+            is a deletion, from the row that this one deletes: its key has changed. The column itself is not written.
             None = the stream's own, if it has one.
 
     Raises:

@@ -71,6 +71,11 @@ class ChangelogForm:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
+    def emptied(self) -> pa.RecordBatch:
+        """Return the event before a load that replaces all rows."""
+        values = (pa.nulls(1, field.type) for field in [*self.schema][2:])
+        return pa.RecordBatch.from_arrays([pa.array([_TRUNCATED]), pa.array([-1]), *values], schema=self.schema)
+
     def truncated(self, truncation: Truncation, first: int) -> pa.RecordBatch:
         """Return the event of a truncation: it has no rows."""
         columns = [

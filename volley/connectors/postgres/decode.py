@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,17 +15,13 @@ from volley.connectors.postgres.messages import (
     DELETE,
     EPOCH_MICROSECONDS,
     INSERT,
-    RELATION,
+    TABLE,
     TRUNCATE,
     UPDATE,
-    Relation,
-    relation_of,
     truncated,
 )
-from volley.connectors.postgres.settings import ANEW
-from volley.connectors.postgres.tables import Table
+from volley.connectors.postgres.tables import Table, table_of
 from volley.connectors.postgres.types import Column, from_text
-from volley.errors import SourceError
 
 __all__ = ["Changes", "Decoder", "Transactions", "Truncation", "Tuples"]
 
@@ -175,6 +171,7 @@ class Changes:
     """Changes of one table, in their order.
 
     Args:
+        table: The table, in the form that it had then.
         numbers: The numbers of the messages.
         kinds: The kinds of the messages.
         new: The new rows, of inserts and updates.
@@ -184,6 +181,7 @@ class Changes:
         transactions: For each change, its transaction.
     """
 
+    table: Table
     numbers: Numbers
     kinds: Numbers
     new: Tuples
@@ -195,99 +193,83 @@ class Changes:
 
 @dataclass(frozen=True)
 class Truncation:
-    """The removal of all rows of the table.
+    """A truncation of one table.
 
     Args:
+        table: The table.
         number: The number of the message.
         transaction: Its transaction.
     """
 
+    table: Table
     number: int
     transaction: Transactions
 
 
 @dataclass
 class Decoder:
-    """Finds the changes of one table in the batches of a segment, in order.
+    """Finds the changes of tables in the batches of a segment, in the order of each table.
 
     Args:
-        table: The table.
-        dropped: Columns that the table had once.
-        fence: The transactions that the initial load has seen; None = there was no load.
+        fences: By the oids of tables, the transactions that their loads have seen.
     """
 
-    table: Table
-    dropped: frozenset[str]
-    fence: Fence | None
-    _relation: Relation | None = None
+    fences: Mapping[int, Fence]
+    _tables: dict[int, Table] = field(default_factory=dict)
     _transactions: Transactions = field(default_factory=lambda: Transactions(*np.zeros((3, 1), np.int64)))
 
     def changes(self, batch: pa.RecordBatch) -> Iterator[Changes | Truncation]:
-        """Yield the changes in a batch of messages; several times if the table's columns change within it.
-
-        Raises:
-            SourceError: If the table was made anew, or got a column.
-        """
+        """Yield the changes in a batch of messages; those of a table in its order, whatever forms it has in turn."""
         if batch.num_rows == 0:
             return
         messages = Messages(batch.column(0))
         begins = messages.numbers(BEGIN)
         self._transactions = Transactions.begun(messages, begins, self._transactions)
-        described = messages.numbers(RELATION, TRUNCATE)
-        for first, last in zip([0, *described], [*described, batch.num_rows], strict=True):
-            if first in described and messages.kinds[first] == RELATION:
-                self._note(messages[int(first)])
-            elif first in described:
-                yield from self._truncations(messages, int(first), begins)
-            if self._relation is not None and last > first:
-                yield from self._between(messages, int(first), int(last), begins, self._relation)
+        described = messages.numbers(TABLE, TRUNCATE)
+        for first, last in zip([-1, *described], [*described, batch.num_rows], strict=True):
+            if first >= 0:
+                yield from self._note(messages, int(first), begins)
+            if last > first + 1:
+                yield from self._between(messages, int(first) + 1, int(last), begins)
 
-    def _note(self, message: bytes) -> None:
-        """Take note of a description of the table."""
-        relation = relation_of(message)
-        if (relation.schema, relation.table) == (self.table.name.schema, self.table.name.table):
-            self._check(relation)
-            self._relation = relation
-
-    def _truncations(self, messages: Messages, number: int, begins: Numbers) -> Iterator[Truncation]:
-        """Yield the truncation of the table, if a message tells one that the initial load has not seen."""
+    def _note(self, messages: Messages, number: int, begins: Numbers) -> Iterator[Truncation]:
+        """Take note of the form of a table; yield truncations."""
+        if messages.kinds[number] == TABLE:
+            table = table_of(messages[number])
+            self._tables[table.oid] = table
+            return
         transaction = np.searchsorted(begins, [number])
-        if self.table.oid in truncated(messages[number]) and self._is_new(transaction).all():
-            yield Truncation(number, self._transactions.take(transaction))
+        for table in filter(None, map(self._tables.get, truncated(messages[number]))):
+            if self._is_new(table, transaction).all():
+                yield Truncation(table, number, self._transactions.take(transaction))
 
-    def _is_new(self, transactions: Numbers) -> Numbers:
-        """Return for transactions, by their indices, whether the initial load has not seen them."""
-        found = self._transactions.take(transactions)
-        if self.fence is None:
+    def _is_new(self, table: Table, transactions: Numbers) -> Numbers:
+        """Return for transactions, by their indices, whether the table's load has not seen them."""
+        fence = self.fences.get(table.oid)
+        if fence is None:
             return np.ones(len(transactions), np.bool_)
-        return ~self.fence.has(found.positions, found.xids)
+        found = self._transactions.take(transactions)
+        return ~fence.has(found.positions, found.xids)
 
-    def _check(self, relation: Relation) -> None:
-        if relation.oid != self.table.oid:
-            raise SourceError(
-                f"table {self.table.name} was made anew (oid {self.table.oid}, now {relation.oid})", hint=ANEW
-            )
-        known = {column.name for column in self.table.columns} | self.dropped
-        if new := [name for name in relation.columns if name not in known]:
-            raise SourceError(
-                f"table {self.table.name} has the new column {new[0]!r}",
-                hint="start the job again: it then has the column; with restart=… it does so by itself",
-            )
-
-    def _between(
-        self, messages: Messages, first: int, last: int, begins: Numbers, relation: Relation
-    ) -> Iterator[Changes]:
-        """Yield the changes among the messages of a range, which have one form."""
+    def _between(self, messages: Messages, first: int, last: int, begins: Numbers) -> Iterator[Changes]:
+        """Yield the changes among the messages of a range, in which each table has one form."""
         kinds = messages.kinds[first:last]
         numbers = first + np.flatnonzero((kinds == INSERT) | (kinds == UPDATE) | (kinds == DELETE))
-        numbers = numbers[messages.integers(messages.starts[numbers] + 1, 4) == relation.oid]
+        oids = messages.integers(messages.starts[numbers] + 1, 4)
+        for oid in np.unique(oids):
+            table = self._tables.get(int(oid))
+            if table is not None:
+                yield from self._of_table(messages, table, numbers[oids == oid], begins)
+
+    def _of_table(self, messages: Messages, table: Table, numbers: Numbers, begins: Numbers) -> Iterator[Changes]:
         transactions = np.searchsorted(begins, numbers)
-        new = self._is_new(transactions)
+        new = self._is_new(table, transactions)
         if new.any():
-            yield _found(messages, numbers[new], relation.columns, self._transactions.take(transactions[new]))
+            yield _found(messages, table, numbers[new], self._transactions.take(transactions[new]))
 
 
-def _found(messages: Messages, numbers: Numbers, columns: tuple[str, ...], transactions: Transactions) -> Changes:
+def _found(messages: Messages, table: Table, numbers: Numbers, transactions: Transactions) -> Changes:
+    columns = table.names
     kinds, starts = messages.kinds[numbers], messages.starts[numbers]
     marks = messages.data[starts + 5]
     has_old = (marks == _KEY) | (marks == _OLD)
@@ -301,4 +283,4 @@ def _found(messages: Messages, numbers: Numbers, columns: tuple[str, ...], trans
     if (both := has_new & (marks == _OLD)).any():
         rows = (np.cumsum(has_new) - 1)[both]
         new = new.with_unchanged(rows, old.take((np.cumsum(has_old) - 1)[both]))
-    return Changes(numbers, kinds, new, old, has_new, has_old, transactions)
+    return Changes(table, numbers, kinds, new, old, has_new, has_old, transactions)

@@ -28,19 +28,25 @@ _PAGES = 16_384
 """The most pages of 8 KiB that a task reads: 128 MiB."""
 
 _UNFIT = "volley_unfit"
+_PAGED = """
+    select format('%%I.%%I', n.nspname, c.relname), pg_relation_size(c.oid) / current_setting('block_size')::bigint
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = any(%s::bigint[]::oid[]) order by c.oid
+"""
 
 
 @dataclass(frozen=True)
 class PageRange:
-    """Pages of a table, as a snapshot sees them.
+    """Pages of a table, or of one of its partitions, as a snapshot sees them.
 
     Args:
         snapshot: The snapshot's name in the server.
+        relation: The table or partition, as SQL has it.
         first: The first page.
         end: The page after the last one; None = there is no end.
     """
 
     snapshot: str
+    relation: str
     first: int
     end: int | None
 
@@ -79,15 +85,17 @@ class Snapshot:
 
 def page_ranges(snapshot: Snapshot, table: Table, parallelism: int) -> list[PageRange]:
     """Return the ranges of a table's pages: at least as many as tasks run at once, if it is large enough."""
-    ((pages,),) = query(
-        snapshot.connection,
-        "select pg_relation_size(%s) / current_setting('block_size')::bigint",
-        table.oid,
-    )
-    size = max(1, min(_PAGES, -(-pages // parallelism)))
-    starts = [*range(0, max(pages, 1), size)]
-    # Rows that came after the pages were counted are not in the snapshot, but the last range has no end to be sure.
-    return [PageRange(snapshot.name, first, end) for first, end in zip(starts, [*starts[1:], None], strict=True)]
+    oids = [file.oid for file in table.files if file.number]
+    relations = query(snapshot.connection, _PAGED, oids)
+    total = sum(pages for _, pages in relations)
+    size = max(1, min(_PAGES, -(-total // parallelism)))
+    return [
+        PageRange(snapshot.name, relation, first, end)
+        for relation, pages in relations
+        for starts in [[*range(0, max(pages, 1), size)]]
+        # Rows that came after the pages were counted are not in the snapshot, but the last range has no end to be sure.
+        for first, end in zip(starts, [*starts[1:], None], strict=True)
+    ]
 
 
 def load(server: Server, table: Table, pages: PageRange, nulls: bool) -> Iterator[pa.RecordBatch]:
@@ -122,7 +130,7 @@ def _select(table: Table, limited: list[Column], pages: PageRange) -> str:
     columns = [f"{load_expression(column)} as {column.quoted}" for column in table.columns]
     if limited:
         columns.append(f"({' or '.join(map(_is_unfit, limited))}) as {_UNFIT}")
-    return f"select {', '.join(columns)} from only {table.name.quoted} where {pages.condition}"
+    return f"select {', '.join(columns)} from only {pages.relation} where {pages.condition}"
 
 
 def _is_unfit(column: Column) -> str:
@@ -136,7 +144,7 @@ def _check(batch: pa.RecordBatch, cursor: Any, table: Table, limited: list[Colum
         return
     for column in limited:
         where = f"{pages.condition} and {_is_unfit(column)}"
-        cursor.execute(f"select {column.quoted}::text from only {table.name.quoted} where {where} limit 1")
+        cursor.execute(f"select {column.quoted}::text from only {pages.relation} where {where} limit 1")
         if (row := cursor.fetchone()) is not None:
             raise unfit(column, row[0]).within(f"table {table.name}")
 

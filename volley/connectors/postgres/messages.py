@@ -6,12 +6,14 @@ import struct
 from dataclasses import dataclass
 
 __all__ = [
-    *("BEGIN", "COMMIT", "DELETE", "INSERT", "RELATION", "TRUNCATE", "TYPE", "UPDATE"),
-    *("Begin", "Relation", "begin_of", "commit_of", "relation_of", "truncated"),
+    *("BEGIN", "COMMIT", "DELETE", "INSERT", "RELATION", "TABLE", "TRUNCATE", "TYPE", "UPDATE"),
+    *("Begin", "Relation", "RelationColumn", "begin_of", "commit_of", "relation_of", "truncated"),
 ]
 
 BEGIN, COMMIT, RELATION, TYPE = b"BCRY"
 INSERT, UPDATE, DELETE, TRUNCATE = b"IUDT"
+TABLE = ord("V")
+"""Not of the protocol: what the receiver adds to a relation's description, for those who decode it."""
 
 EPOCH_MICROSECONDS = 946_684_800_000_000
 """PostgreSQL's times count from 2000-01-01."""
@@ -33,6 +35,23 @@ class Begin:
 
 
 @dataclass(frozen=True)
+class RelationColumn:
+    """A column of a relation.
+
+    Args:
+        name: Its name.
+        is_identity: True if it is part of the replica identity.
+        type: The oid of its type.
+        modifier: The type's modifier; -1 = none.
+    """
+
+    name: str
+    is_identity: bool
+    type: int
+    modifier: int
+
+
+@dataclass(frozen=True)
 class Relation:
     """A table as the messages after its description have it.
 
@@ -40,13 +59,13 @@ class Relation:
         oid: Its oid.
         schema: Its schema.
         table: Its name.
-        columns: The names of its columns, in the order of the values.
+        columns: Its columns, in the order of the values.
     """
 
     oid: int
     schema: str
     table: str
-    columns: tuple[str, ...]
+    columns: tuple[RelationColumn, ...]
 
 
 def begin_of(message: bytes) -> Begin:
@@ -70,8 +89,9 @@ def relation_of(message: bytes) -> Relation:
     at += 3
     columns = []
     for _ in range(count):
+        is_identity = bool(message[at] & 1)
         name, at = _text(message, at + 1)
-        columns.append(name)
+        columns.append(RelationColumn(name, is_identity, *struct.unpack_from(">Ii", message, at)))
         at += 8
     return Relation(oid, schema or "pg_catalog", table, tuple(columns))
 

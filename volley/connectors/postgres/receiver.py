@@ -12,6 +12,7 @@ from volley.connectors.postgres.connection import LOST
 from volley.connectors.postgres.segments import Segments, SegmentTaken
 from volley.connectors.postgres.session import Session, Slot
 from volley.connectors.postgres.settings import ANEW
+from volley.connectors.postgres.watch import Watch
 from volley.errors import SourceError, VolleyError
 from volley.secrets import redact
 
@@ -27,8 +28,7 @@ class Receiver:
     Args:
         slot: What it reads.
         segments: Where it stages the messages.
-        check_relation: Called with each new description of a relation: checks that the table is still the one that the
-            job reads.
+        watch: Watches the catalog.
         on_failure: Called with the error that ends the thread.
     """
 
@@ -36,12 +36,12 @@ class Receiver:
         self,
         slot: Slot,
         segments: Segments,
-        check_relation: Callable[[bytes], None],
+        watch: Watch,
         on_failure: Callable[[VolleyError], None],
     ) -> None:
         self._slot = slot
         self._segments = segments
-        self._check_relation = check_relation
+        self._watch = watch
         self._on_failure = on_failure
         self._stopping = threading.Event()
         self._moved = threading.Condition()
@@ -83,7 +83,7 @@ class Receiver:
     def _receive(self) -> None:
         """Receive until the connection breaks, another receiver adds to the chain, or `stop`."""
         try:
-            Session(self._slot, self._segments, self._check_relation, self._reached, self._stopping).run()
+            Session(self._slot, self._segments, self._watch, self._reached, self._stopping).run()
         except SegmentTaken as error:
             _log.warning("slot %s: another receiver has written %s; continuing after it", self._slot.name, error)
         except psycopg2.errors.ObjectNotInPrerequisiteState:

@@ -14,12 +14,19 @@ __all__ = ["check_server", "check_table"]
 
 _log = logging.getLogger(__name__)
 _OLDEST = 130_000
+_KINDS = ("r", "p")
 _SETTINGS = """
     select current_setting('server_version_num')::int, current_setting('wal_level'), pg_is_in_recovery(),
         exists (select from pg_roles r where r.rolname in ('rds_replication', 'azure_pg_admin', 'cloudsqlreplica')
             and pg_has_role(current_user, r.oid, 'member'))
         or (select rolsuper or rolreplication from pg_roles where rolname = current_user),
         current_setting('max_replication_slots')::int, current_setting('max_slot_wal_keep_size', true)
+"""
+
+_PARTITIONS = """
+    select c.relname, case when c.relkind = 'f' then 'foreign' else 'unlogged' end
+    from pg_partition_tree(%s::oid) t join pg_class c on c.oid = t.relid
+    where t.isleaf and (c.relkind = 'f' or c.relpersistence <> 'p')
 """
 
 
@@ -54,28 +61,37 @@ def check_server(connection: Connection, slot: str) -> None:
         )
 
 
-def check_table(connection: Connection, table: Table) -> None:
+def check_table(connection: Connection, table: Table, is_published: bool = False) -> None:
     """Check that a table's changes can be captured without harm to those who write it.
+
+    Args:
+        connection: A connection to the database.
+        table: The table.
+        is_published: True if the harm is done already: it has been published with others.
 
     Raises:
         SourceError: If they can't.
     """
     name = table.name
-    if table.kind != "r":
-        kinds = {"p": "a partitioned table", "v": "a view", "m": "a materialized view", "f": "a foreign table"}
+    if table.kind not in _KINDS:
+        kinds = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
         raise SourceError(
-            f"{name} is {kinds.get(table.kind, 'not a table')}, which this source does not read",
-            hint="capture its partitions, each by a source of its own" if table.kind == "p" else "name a table",
+            f"{name} is {kinds.get(table.kind, 'not a table')}, which this source does not read", hint="name a table"
         )
     if table.persistence != "p":
         raise SourceError(
             f"table {name} is unlogged or temporary: its changes are not logged", hint="alter table … set logged"
         )
-    if table.identity != "f" and not table.keys:
+    if table.identity != "f" and not table.keys and not is_published:
         # Published without one, the table would refuse updates and deletes.
         raise SourceError(
             f"table {name} has no replica identity: once published, its own updates and deletes would fail",
             hint=f"add a primary key, or: alter table {name.quoted} replica identity full",
+        )
+    for partition, kind in query(connection, _PARTITIONS, table.oid):
+        raise SourceError(
+            f"table {name} has the {kind} partition {partition}, whose changes are not logged",
+            hint="capture its other partitions, in a publication without publish_via_partition_root",
         )
     ((may_read,),) = query(connection, "select has_table_privilege(%s::oid, 'select')", table.oid)
     if not may_read:

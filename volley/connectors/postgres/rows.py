@@ -12,15 +12,18 @@ import pyarrow.compute as pc
 from volley.arrow.change_columns import ChangeColumns
 from volley.connectors.postgres.decode import Changes, Truncation, Tuples
 from volley.connectors.postgres.messages import DELETE, INSERT
-from volley.connectors.postgres.settings import ANEW
 from volley.connectors.postgres.tables import Table
-from volley.errors import SourceError
 
-__all__ = ["LOADED", "NAMES", "OPERATION", "SEQUENCE", "UNCHANGED", "RowForm", "unchanged_columns"]
+__all__ = [
+    *("LOADED", "NAMES", "OPERATION", "SEQUENCE", "TRUNCATED", "UNCHANGED"),
+    *("RowForm", "unchanged_columns"),
+]
 
 OPERATION, SEQUENCE, UNCHANGED = "_op", "_seq", "_unchanged"
 LOADED = "r"
-"""The operation of a row that the initial load has read."""
+"""The operation of a row that a load has read."""
+TRUNCATED = "t"
+"""The operation of a row that stands for the end of all rows before it."""
 
 NAMES = pa.list_(pa.string())
 """The type of lists of columns."""
@@ -52,8 +55,24 @@ class RowForm:
         unchanged = pa.nulls(rows.num_rows, NAMES)
         return pa.RecordBatch.from_arrays([*rows.columns, operation, sequence, unchanged], schema=self.schema)
 
+    def emptied(self) -> pa.RecordBatch:
+        """Return the row before a load that replaces all rows."""
+        return self._truncated(-1)
+
+    def truncated(self, truncation: Truncation, first: int) -> pa.RecordBatch:
+        """Return the row of a truncation.
+
+        Args:
+            truncation: The truncation.
+            first: The number of the first message of its batch.
+        """
+        return self._truncated(2 * (first + truncation.number))
+
+    def _truncated(self, sequence: int) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([{OPERATION: TRUNCATED, SEQUENCE: sequence}], self.schema)
+
     def changed(self, changes: Changes, first: int) -> pa.RecordBatch:
-        """Return the rows of changes: a changed key is a deletion of the old one before the new row.
+        """Return the rows of changes: a changed key is a deletion of the old one, then, numbered next, the new row.
 
         Args:
             changes: The changes.
@@ -62,22 +81,18 @@ class RowForm:
         numbers = 2 * (first + changes.numbers)
         kinds = changes.kinds[changes.has_new]
         operations = pa.array(np.where(kinds == INSERT, "i", "u"), pa.string())
-        unchanged = unchanged_columns(self.table, changes.new)
-        written = self._batch(changes.new, operations, numbers[changes.has_new] + 1, unchanged)
+        written = self._batch(
+            changes.new, operations, numbers[changes.has_new] + 1, unchanged_columns(self.table, changes.new)
+        )
         gone = self._gone(changes)
         if not gone.any():
             return written
-        self._check_keys(changes, gone, unchanged)
         old = changes.old.take(np.flatnonzero(gone))
         operations = pa.repeat(pa.scalar("d"), int(gone.sum()))
         deleted = self._batch(old, operations, numbers[changes.has_old][gone], pa.nulls(len(operations), NAMES))
         both = pa.concat_batches([written, deleted])
         order = np.argsort(both[SEQUENCE].to_numpy(), kind="stable")
         return both.take(pa.array(order))
-
-    def truncated(self, truncation: Truncation, first: int) -> pa.RecordBatch:
-        """Raise SourceError: an upsert can't remove all rows."""
-        raise SourceError(f"table {self.table.name} was truncated: its rows in the sinks stay", hint=ANEW)
 
     def _gone(self, changes: Changes) -> np.ndarray[Any, Any]:
         """Return for each old row whether its key is no longer in the table."""
@@ -100,18 +115,6 @@ class RowForm:
     ) -> pa.RecordBatch:
         values = [rows.values(column, self.nulls) for column in self.table.columns]
         return pa.RecordBatch.from_arrays([*values, operations, pa.array(sequence), unchanged], schema=self.schema)
-
-    def _check_keys(self, changes: Changes, gone: np.ndarray[Any, Any], unchanged: pa.ListArray) -> None:
-        """Raise SourceError if a row with another key leaves values out: an upsert finds no row of its key."""
-        is_update = changes.has_old & changes.has_new
-        rekeyed = (np.cumsum(changes.has_new) - 1)[is_update][gone[changes.has_new[changes.has_old]]]
-        partial = unchanged.take(pa.array(rekeyed))
-        if names := pc.unique(pc.list_flatten(partial)).to_pylist():
-            raise SourceError(
-                f"table {self.table.name}: an update has changed the key of a row, and the stream leaves out the value "
-                f"of its column {names[0]!r}, which is large and has not changed (TOAST)",
-                hint=f"alter table {self.table.name.quoted} replica identity full; then {ANEW}",
-            )
 
 
 def unchanged_columns(table: Table, rows: Tuples) -> pa.ListArray:

@@ -13,10 +13,11 @@ from typing import Any
 import psycopg2
 
 from volley.connectors.postgres.connection import connect, lsn_text, query, replication
-from volley.connectors.postgres.messages import BEGIN, COMMIT, RELATION, TYPE, begin_of, commit_of
+from volley.connectors.postgres.messages import BEGIN, COMMIT, RELATION, TRUNCATE, TYPE, begin_of, commit_of
 from volley.connectors.postgres.segments import Chain, Segments, SegmentTaken, SegmentWriter
 from volley.connectors.postgres.settings import Server
 from volley.connectors.postgres.slot import Origin, check_position
+from volley.connectors.postgres.watch import Watch
 from volley.task.failpoints import reach
 
 __all__ = ["Session", "Slot"]
@@ -58,7 +59,7 @@ class Session:
     Args:
         slot: What it reads.
         segments: Where it stages the messages.
-        check_relation: Called with each new description of a relation.
+        watch: Watches the catalog.
         reached: Called with the position up to which every transaction is staged, and whether no more may be.
         stopping: Set when it has to end.
     """
@@ -67,13 +68,13 @@ class Session:
         self,
         slot: Slot,
         segments: Segments,
-        check_relation: Callable[[bytes], None],
+        watch: Watch,
         reached: Callable[[int, bool], None],
         stopping: threading.Event,
     ) -> None:
         self._slot = slot
         self._segments = segments
-        self._check_relation = check_relation
+        self._watch = watch
         self._reached = reached
         self._stopping = stopping
         self._chain = Chain(0, 0, 0)
@@ -81,6 +82,7 @@ class Session:
         # What the server has described so far: it does so once a session, and each segment begins with it.
         self._described: dict[bytes, bytes] = {}
         self._begin: bytes | None = None
+        self._xid = 0
         self._in_transaction = self._skips = False
         self._fed_back = self._beat = time.monotonic()
 
@@ -119,6 +121,7 @@ class Session:
             self._chain = check_position(connection, self._slot.name, lambda: self._segments.chain(position))
         if self._chain.end != chain.end:
             raise SegmentTaken(f"the messages before {self._chain.next}")
+        self._watch.resume()
 
     def _end_other(self) -> None:
         with closing(connect(self._slot.server)) as connection:
@@ -142,12 +145,15 @@ class Session:
             elif kind in _DESCRIPTIONS:
                 self._describe(payload)
             elif not self._skips:
+                if kind == TRUNCATE:
+                    self._watch.truncated(payload, self._xid)
                 self._hold(payload)
 
     def _begin_transaction(self, payload: bytes) -> None:
         self._in_transaction, self._begin = True, payload
+        begin = begin_of(payload)
         # After a crash the server may have forgotten what it was told, and sends it again.
-        self._skips = begin_of(payload).position < self._chain.end
+        self._xid, self._skips = begin.xid, begin.position < self._chain.end
 
     def _commit(self, payload: bytes) -> None:
         self._in_transaction = False
@@ -159,14 +165,16 @@ class Session:
         self._cut_if_due()
 
     def _describe(self, payload: bytes) -> None:
-        if self._described.get(payload[:5]) == payload:
-            return
-        if payload[0] == RELATION:
-            self._check_relation(payload)
-        # The segment that is open began without it.
-        if self._open.writer and not self._skips:
-            self._hold(payload)
-        self._described[payload[:5]] = payload
+        """Hold a description if it is new, and what it leaves out of a table."""
+        # The server repeats it whenever its catalog changes, which may be more than it says.
+        table = self._watch.describe(payload) if payload[0] == RELATION else None
+        for description in filter(None, [payload, table]):
+            if self._described.get(description[:5]) == description:
+                continue
+            # A segment that is not open yet begins with it.
+            if self._open.writer and not self._skips:
+                self._hold(description)
+            self._described[description[:5]] = description
 
     def _hold(self, payload: bytes) -> None:
         if self._open.writer is None:
@@ -186,6 +194,7 @@ class Session:
         messages = self._open.finish(position, committed)
         reach("after-segment", number)
         self._chain = Chain(number + messages, position, max(self._chain.told, position))
+        self._watch.passed(position)
         self._reached(position, self._is_full())
 
     def _is_full(self) -> bool:
@@ -205,6 +214,7 @@ class Session:
         if time.monotonic() - self._fed_back < _FEEDBACK_SECONDS:
             return
         self._feed_back(cursor)
+        self._watch.look_if_due()
         # Without reading more: the rest waits in the server's log, which grows.
         while not self._in_transaction and self._is_full() and not self._stopping.wait(_FEEDBACK_SECONDS):
             self._feed_back(cursor)
@@ -221,6 +231,7 @@ class Session:
         cursor.send_feedback(write_lsn=position, flush_lsn=position, reply=is_idle)
         reach("acknowledged", 0)
         if is_idle:
+            self._watch.passed(position)
             self._reached(position, False)
 
     def _send_heartbeat(self) -> None:

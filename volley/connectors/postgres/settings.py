@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
-from volley.checks import names
 from volley.errors import ConfigError
 
-__all__ = ["ANEW", "Server", "TableName", "identifier", "only_table", "table_name"]
+__all__ = ["ANEW", "Server", "TableName", "identifier", "table_name"]
 
 ANEW = 'load the table anew: drop the slot, then start with fresh=True, into="replace"'
 """The way out where changes are gone, or were never in the stream."""
@@ -79,22 +77,6 @@ class Server:
     def secrets(self) -> tuple[str, ...]:
         """What errors must not show."""
         return tuple(filter(None, [self.password, *(value for name, value in self.options if "pass" in name)]))
-
-
-def only_table(name: str, value: str | Sequence[str]) -> tuple[str]:
-    """Return the one table that a source reads.
-
-    Raises:
-        ConfigError: If there is not exactly one, or it is not named as ``schema.table``.
-    """
-    tables = names(name, value)
-    if len(tables) != 1:
-        raise ConfigError(
-            f"{name} has {len(tables)} tables: a source reads exactly one",
-            hint="one source a table, each with a slot and a publication of its own",
-        )
-    table_name(tables[0])
-    return (tables[0],)
 
 
 def table_name(text: str) -> TableName:

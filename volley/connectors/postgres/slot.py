@@ -1,4 +1,4 @@
-"""The publication and the slot: created in this order, recorded in the source's state, checked at each start."""
+"""The slot: created after the publication, recorded in the source's state, checked at each start."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from psycopg2.extensions import connection as Connection
 from volley.connectors.postgres.connection import lsn_number, lsn_text, query, replication
 from volley.connectors.postgres.segments import Chain
 from volley.connectors.postgres.settings import ANEW, Server
-from volley.connectors.postgres.tables import Table
 from volley.errors import SourceError
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
 from volley.storage.remembered import damaged
 
-__all__ = ["Origin", "check_position", "ensure_publication", "ensure_slot"]
+__all__ = ["Origin", "check_position", "ensure_slot"]
 
 _SLOT = """
     select plugin, database, active_pid, wal_status, confirmed_flush_lsn::text, restart_lsn::text
@@ -40,51 +39,6 @@ class Origin:
     system: int
     timeline: int
     position: int
-
-
-def ensure_publication(connection: Connection, name: str, table: Table) -> None:
-    """Create the publication if there is none; otherwise check that it has the table, whole.
-
-    Raises:
-        SourceError: If it lacks the table, some of its operations, rows or columns.
-    """
-    found = query(
-        connection, "select pubinsert, pubupdate, pubdelete, pubtruncate from pg_publication where pubname = %s", name
-    )
-    if not found:
-        query(connection, f'create publication "{name}" for table {table.name.quoted}')
-        return
-    if not all(found[0]):
-        raise SourceError(
-            f"publication {name!r} leaves out operations: the table would miss changes",
-            hint=f"alter publication {name} set (publish = 'insert, update, delete, truncate')",
-        )
-    _check_published(connection, name, table)
-
-
-def _check_published(connection: Connection, name: str, table: Table) -> None:
-    names = [column.name for column in table.columns]
-    rows = query(
-        connection,
-        "select to_jsonb(p) from pg_publication_tables p where pubname = %s and schemaname = %s and tablename = %s",
-        *(name, table.name.schema, table.name.table),
-    )
-    if not rows:
-        raise SourceError(
-            f"publication {name!r} does not have table {table.name}",
-            hint=f"alter publication {name} add table {table.name.quoted}; changes made before are not in the stream",
-        )
-    if rows[0][0].get("rowfilter") is not None:
-        raise SourceError(
-            f"publication {name!r} has only some rows of table {table.name}: the load would have all of them",
-            hint="publish the table without a row filter, and filter the stream: .filter_expr(…)",
-        )
-    # PostgreSQL 15 and newer say which columns are published.
-    if lacking := [column.name for column in table.columns if column.name not in rows[0][0].get("attnames", names)]:
-        raise SourceError(
-            f"publication {name!r} has only some columns of table {table.name}: it lacks {lacking[0]!r}",
-            hint="publish the table without a list of columns, and drop them from the stream: .drop(…)",
-        )
 
 
 def ensure_slot(server: Server, connection: Connection, name: str, state: str) -> Origin:

@@ -1,4 +1,4 @@
-"""PostgresSource: the rows of a PostgreSQL table, and every change of them, exactly once."""
+"""PostgresSource: the rows of PostgreSQL tables, and every change of them, exactly once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 from volley.checks import Duration, count, duration, flag, keep, mapping, one_of, optional, seconds, secret, size, text
-from volley.connectors.postgres.settings import Server, identifier, only_table, table_name
-from volley.errors import MissingDependencyError
+from volley.connectors.postgres.selection import Selection, table_names
+from volley.connectors.postgres.settings import Server, identifier
+from volley.errors import ConfigError, MissingDependencyError
 from volley.probes import Probe
 from volley.secrets import redacted_html, redacted_repr
 from volley.source import Reader, Source, SourceContext
@@ -18,20 +19,24 @@ from volley.source import Reader, Source, SourceContext
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from volley.connectors.postgres.reader import Capture
+    from volley.connectors.postgres.capture import Capture
 
 __all__ = ["PostgresSource"]
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class PostgresSource(Source):
-    """Captures a table of PostgreSQL 13 or newer: its rows first, then every change, by logical replication.
+    """Captures tables of PostgreSQL 13 or newer: their rows first, then every change, by logical replication.
 
-    The rows are the table's columns, and three more: ``_op`` is ``"r"`` for a row of the initial load, ``"i"``, ``"u"``
-    or ``"d"`` for one that was inserted, updated or deleted; ``_seq`` orders them; ``_unchanged`` names the columns
-    that are null because the stream leaves out a large value that an update has not changed. ``Upsert()`` reads all
-    three, and takes the table's primary key from the stream. A changed key is a deletion of the old one, then the new
-    row. A deleted row has its keys only.
+    Of one table, the rows are its columns, and three more: ``_op`` is ``"r"`` for a row of a load, ``"i"``, ``"u"`` or
+    ``"d"`` for one that was inserted, updated or deleted, ``"t"`` for a truncation, which has no other values; ``_seq``
+    orders them; ``_unchanged`` names the columns that are null because the stream leaves out a large value that an
+    update has not changed. ``Upsert()`` reads all three, and takes the table's primary key from the stream. A changed
+    key is a deletion of the old one, then the new row. A deleted row has its keys only.
+
+    Of several tables, or of a whole database, such rows are packed, with the key of their table: each row of the source
+    has the ``namespace`` and ``table`` that ``rows`` belong to, for `IcebergSink.routed` with ``rows="rows"``. Tables
+    that are made later join on the way, columns that come later are added.
 
     The job makes the publication and the slot, if need be, stages the stream beside its checkpoint, and acknowledges to
     the server what is staged.
@@ -40,26 +45,32 @@ class PostgresSource(Source):
         host: The server's host.
         port: Its port.
         database: The database.
-        user: A role that may log in, replicate and read the table; to make the publication, it must own the table.
+        user: A role that may log in, replicate and read the tables; to make the publication, it must own them, and for
+            all tables be a superuser.
         password: Its password; None = libpq's own sources, such as ``~/.pgpass``.
         slot_name: The replication slot; of this job alone. Drop it when the job is not needed any more: until then,
             the server keeps its log from where the job stopped.
-        publication: The publication that has the table.
-        tables: The table, as ``"schema.table"``: exactly one.
-        load: ``"snapshot"`` (the default): the table's rows come first. ``"none"``: only changes from now on.
+        publication: The publication that has the tables.
+        tables: A table, as ``"schema.table"``, or several; ``*`` and ``?`` stand for any characters, as in
+            ``"public.*"``. None = all tables of the publication.
+        packed: True: rows are packed also of one table, which then may get columns while the job runs. None = only
+            those of several tables.
+        load: ``"snapshot"`` (the default): the tables' rows come first. ``"none"``: only changes from now on.
         changelog: True: one row an event instead, to be appended: ``op`` (``"r"``, ``"i"``, ``"u"``, ``"d"``, or
             ``"t"`` for a truncation), ``seq``, ``lsn`` and ``commit_time`` of its transaction, ``before`` and
             ``after``: the rows, as structs, and ``unchanged``. ``before`` has what the replica identity tells.
-        bounded: True: read what the table and the server's log have when the run starts, then stop; if more than
+        bounded: True: read what the tables and the server's log have when the run starts, then stop; if more than
             `max_staged` waits, the next run reads the rest. False: keep reading.
-        on_rewrite: What to do if ``alter table`` gives rows new values, which the stream does not carry: ``"stop"``
-            (the default), or ``"ignore"`` it: earlier rows keep their old values. A changelog always ignores it.
+        on_rewrite: What to do if rows change without a change in the stream, as by ``alter table … type``, a column
+            with a default, a partition that is attached, or a table that is dropped and made again: ``"stop"`` the job
+            (the default); ``"reload"`` the table: a truncation, then its rows, exactly beside the stream; ``"ignore"``
+            rewrites and defaults, as a changelog always does.
         unrepresentable: What to do with values that Iceberg does not have (infinite or far dates, the time 24:00, the
             NaN of a numeric): ``"fail"`` (the default), or write ``"null"``.
         max_staged: The most bytes to stage, as a number or a text such as ``"10GB"``; when they are reached, the rest
             waits in the server's log.
         max_segments_per_epoch: The most segments (up to 100,000 changes, or one larger transaction) of an epoch, and
-            the load counts as one; None = all.
+            its loads count as one; None = all.
         heartbeat: How often to write a message of a few bytes to the server's log, so that the slot moves on where
             nobody else writes; None = never.
         timeout: The longest wait for a connection: a timedelta, seconds or a text such as ``"30s"``.
@@ -84,11 +95,12 @@ publication='volley_orders', tables=('public.orders',))
     password: str | None = None
     slot_name: str
     publication: str
-    tables: str | Sequence[str]
+    tables: str | Sequence[str] | None = None
+    packed: bool | None = None
     load: Literal["snapshot", "none"] = "snapshot"
     changelog: bool = False
     bounded: bool = False
-    on_rewrite: Literal["stop", "ignore"] = "stop"
+    on_rewrite: Literal["stop", "reload", "ignore"] = "stop"
     unrepresentable: Literal["fail", "null"] = "fail"
     max_staged: int | str = 10 << 30
     max_segments_per_epoch: int | None = None
@@ -98,22 +110,37 @@ publication='volley_orders', tables=('public.orders',))
 
     def __post_init__(self) -> None:
         keep(self, host=text, port=count, database=text, user=text, password=optional(secret))
-        keep(self, slot_name=identifier, publication=identifier, tables=only_table)
-        keep(self, load=one_of(("snapshot", "none")), on_rewrite=one_of(("stop", "ignore")))
+        keep(self, slot_name=identifier, publication=identifier)
+        keep(self, tables=optional(table_names), packed=optional(flag))
+        keep(self, load=one_of(("snapshot", "none")), on_rewrite=one_of(("stop", "reload", "ignore")))
         keep(self, changelog=flag, bounded=flag)
         keep(self, unrepresentable=one_of(("fail", "null")), max_staged=size, timeout=duration, options=mapping)
         keep(self, max_segments_per_epoch=optional(count), heartbeat=optional(duration))
+        if self.packed is False and self._selection.only is None:
+            raise ConfigError("packed is False, and tables are several", hint="rows of several tables are packed")
+        if self.on_rewrite == "reload" and self.load == "none":
+            raise ConfigError('on_rewrite="reload" with load="none"', hint='load="snapshot", or on_rewrite="stop"')
+
+    @property
+    def _selection(self) -> Selection:
+        return Selection.of(self.tables or ())
+
+    @property
+    def _is_packed(self) -> bool:
+        return bool(self.packed) or self._selection.only is None
 
     @property
     def identity(self) -> str:
-        # Without the host: it may move. Another server is recognised by its identifier.
-        return f"postgres:{self.database}/{self.slot_name}/{self.tables[0]}"
+        # Without the host: it may move. Another server is recognised by its identifier. Without the names of several
+        # tables: there may be more of them later.
+        rows = "*" if self._is_packed else str(self._selection)
+        return f"postgres:{self.database}/{self.slot_name}/{rows}"
 
     def preview(self, context: SourceContext) -> pa.Schema | None:
         _check_installed()
         from volley.connectors.postgres.reader import inspect
 
-        return inspect(self._capture(context)).form.schema
+        return inspect(self._capture(context)).output.schema
 
     def open(self, context: SourceContext) -> Reader:
         _check_installed()
@@ -128,7 +155,7 @@ publication='volley_orders', tables=('public.orders',))
     def _look(self) -> str:
         with TemporaryDirectory(prefix="volley-") as state:
             self.open(SourceContext(state))
-        return f"{self.tables[0]} can be captured"
+        return f"{self._selection} can be captured"
 
     def __repr__(self) -> str:
         return redacted_repr(self)
@@ -136,19 +163,20 @@ publication='volley_orders', tables=('public.orders',))
     _repr_html_ = redacted_html
 
     def _capture(self, context: SourceContext) -> Capture:
-        from volley.connectors.postgres.reader import Capture
+        from volley.connectors.postgres.capture import Capture
 
         options = tuple((name, str(value)) for name, value in self.options.items())
         timeout = seconds("timeout", self.timeout)
         return Capture(
             server=Server(self.host, self.port, self.database, self.user, self.password, timeout, options),
-            table=table_name(self.tables[0]),
+            selection=self._selection,
+            packed=self._is_packed,
             slot=self.slot_name,
             publication=self.publication,
             loads=self.load == "snapshot",
             nulls=self.unrepresentable == "null",
-            # A changelog promises no table that is equal; and a truncation looks like a rewrite.
-            accepts_rewrites=self.on_rewrite == "ignore" or self.changelog,
+            # A changelog promises no table that is equal.
+            on_rewrite="ignore" if self.changelog else self.on_rewrite,
             changelog=self.changelog,
             bounded=self.bounded,
             max_staged=int(self.max_staged),

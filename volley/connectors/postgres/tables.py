@@ -1,8 +1,10 @@
-"""A table as PostgreSQL's catalog describes it: its columns, its replica identity, the file it is stored in."""
+"""Tables as PostgreSQL's catalog describes them: their columns, replica identity, the files they are stored in."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import json
+import struct
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,15 +12,30 @@ import pyarrow as pa
 from psycopg2.extensions import connection as Connection
 
 from volley.connectors.postgres.connection import query
+from volley.connectors.postgres.messages import TABLE, Relation
 from volley.connectors.postgres.settings import TableName
 from volley.connectors.postgres.types import Column
 from volley.errors import SourceError
 
-__all__ = ["Table", "describe"]
+__all__ = ["StoredFile", "Table", "describe", "described", "oid_of", "table_of"]
 
+_OID = """
+    select c.oid::bigint from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = %s and c.relname = %s
+"""
 _TABLE = """
-    select c.oid::bigint, c.relfilenode::bigint, c.relkind::text, c.relpersistence::text, c.relreplident::text
-    from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = %s and c.relname = %s
+    select n.nspname, c.relname, c.relkind::text, c.relpersistence::text, c.relreplident::text
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = %s
+"""
+# A partition that was made as one has an entry in pg_inherits of the same transaction as its row type.
+_FILES = """
+    with members as (
+        select relid::oid as oid from pg_partition_tree(%(oid)s::oid) union select %(oid)s::oid
+    )
+    select c.oid::bigint, c.relfilenode::bigint, c.xmin::text::bigint, coalesce(i.xmin::text <> t.xmin::text, false)
+    from members m join pg_class c on c.oid = m.oid
+    left join pg_inherits i on i.inhrelid = c.oid left join pg_type t on t.typrelid = c.oid
+    where c.relkind = 'r' or c.oid <> %(oid)s order by c.oid
 """
 _COLUMNS = """
     with recursive typed(number, type, modifier) as (
@@ -39,34 +56,69 @@ _COLUMNS = """
 """
 
 
+_TYPES = """
+    with recursive typed(number, type, modifier) as (
+        select number, type::oid, modifier
+        from unnest(%(types)s::bigint[], %(modifiers)s::int[]) with ordinality as given(type, modifier, number)
+        union all
+        select c.number, t.typbasetype, greatest(c.modifier, t.typtypmod)
+        from typed c join pg_type t on t.oid = c.type where t.typtype = 'd'
+    )
+    select c.number, c.type::bigint, c.modifier from typed c join pg_type t on t.oid = c.type and t.typtype <> 'd'
+"""
+_TEXT = 25
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of a table: of the table itself, or of one of its partitions.
+
+    Args:
+        oid: The oid of the table or partition.
+        number: The file's number; a rewritten or truncated table has a new one.
+        writer: The lower 32 bits of the id of the transaction that last wrote its entry in the catalog.
+        attached: True if it was a table of its own before it became a partition.
+    """
+
+    oid: int
+    number: int
+    writer: int
+    attached: bool
+
+
 @dataclass(frozen=True)
 class Table:
-    """A table, as its catalog has it now.
+    """A table, as its catalog has it now, or as the stream has described it.
 
     Args:
         name: Its name.
         oid: Its oid; a table that is made again has a new one.
-        storage: The number of its file; a rewritten or truncated table has a new one.
+        columns: The columns that the stream sends: all but generated ones.
         kind: ``"r"`` = an ordinary table, ``"p"`` = a partitioned one, …
         persistence: ``"p"`` = its changes are in the log.
         identity: What an old row has: ``"d"`` = the primary key, ``"i"`` = an index's columns, ``"f"`` = all columns,
             ``"n"`` = nothing.
-        columns: The columns that the stream sends: all but generated ones.
+        files: Its files.
     """
 
     name: TableName
     oid: int
-    storage: int
-    kind: str
-    persistence: str
-    identity: str
     columns: tuple[Column, ...]
+    kind: str = "r"
+    persistence: str = "p"
+    identity: str = "d"
+    files: tuple[StoredFile, ...] = ()
 
-    @property
+    @cached_property
     def keys(self) -> tuple[str, ...]:
         """The columns that identify a row: the primary key, or those of the identity's index; empty = none."""
         keys = [column for column in self.columns if column.key is not None]
         return tuple(column.name for column in sorted(keys, key=lambda column: column.key or 0))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of its columns."""
+        return tuple(column.name for column in self.columns)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -74,24 +126,74 @@ class Table:
         return pa.schema([(column.name, column.data_type) for column in self.columns])
 
     def to_json(self) -> dict[str, Any]:
-        """Return what tells later whether the table was changed in a way that the stream does not carry."""
-        return {
-            "oid": self.oid,
-            "storage": self.storage,
-            "columns": [[column.number, column.name, str(column.data_type)] for column in self.columns],
+        """Return it as JSON values, for `from_json`."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Table:
+        """Return the table that `to_json` wrote."""
+        name, columns, files = values["name"], values["columns"], values["files"]
+        parts = {
+            "name": TableName(**name),
+            "columns": tuple(Column(**column) for column in columns),
+            "files": tuple(StoredFile(**file) for file in files),
         }
+        return cls(**{**values, **parts})
+
+    def to_message(self) -> bytes:
+        """Return the message that tells the table's form to those who decode its changes."""
+        return struct.pack(">BI", TABLE, self.oid) + json.dumps(replace(self, files=()).to_json()).encode()
 
 
-def describe(connection: Connection, name: TableName) -> Table:
-    """Return a table's description.
+def table_of(message: bytes) -> Table:
+    """Return the table of a message of `Table.to_message`."""
+    return Table.from_json(json.loads(message[5:]))
+
+
+def oid_of(connection: Connection, name: TableName) -> int:
+    """Return a table's oid.
 
     Raises:
         SourceError: If there is no such table.
     """
-    rows = query(connection, _TABLE, name.schema, name.table)
+    rows = query(connection, _OID, name.schema, name.table)
     if not rows:
         raise SourceError(f"table {name} not found", hint="check schema and name; case counts")
-    oid, storage, kind, persistence, identity = rows[0]
+    return int(rows[0][0])
+
+
+def describe(connection: Connection, oid: int) -> Table | None:
+    """Return the description of a table; None if there is none of this oid."""
+    rows = query(connection, _TABLE, oid)
+    if not rows:
+        return None
+    schema, name, kind, persistence, identity = rows[0]
     columns = [Column(*row) for row in query(connection, _COLUMNS, oid=oid)]
     columns = [replace(column, key=None) if identity == "n" else column for column in columns]
-    return Table(name, oid, storage, kind, persistence, identity, tuple(columns))
+    files = tuple(StoredFile(*row) for row in query(connection, _FILES, oid=oid))
+    return Table(TableName(schema, name), oid, tuple(columns), kind, persistence, identity, files)
+
+
+def described(connection: Connection, relation: Relation, keys: tuple[str, ...]) -> Table:
+    """Return a table in the form in which the stream sends its changes, which may be older than the catalog's.
+
+    Args:
+        connection: A connection to the database.
+        relation: The stream's description.
+        keys: The table's key columns.
+    """
+    types = [column.type for column in relation.columns]
+    modifiers = [column.modifier for column in relation.columns]
+    resolved = {
+        number: (data_type, modifier)
+        for number, data_type, modifier in query(connection, _TYPES, types=types, modifiers=modifiers)
+    }
+    names = [column.name for column in relation.columns]
+    if not set(keys) <= set(names):
+        keys = tuple(column.name for column in relation.columns if column.is_identity)
+    columns = []
+    for number, name in enumerate(names, 1):
+        # The values of a type that is gone by now are texts.
+        data_type, modifier = resolved.get(number, (_TEXT, -1))
+        columns.append(Column(name, 0, data_type, modifier, keys.index(name) if name in keys else None, False))
+    return Table(TableName(relation.schema, relation.table), relation.oid, tuple(columns))

@@ -22,8 +22,8 @@ from volley.iceberg.layout.specs import spec_of
 from volley.iceberg.modes import Overwrite, Upsert
 from volley.iceberg.pyiceberg_private.access import commit_once
 from volley.iceberg.schema.types import to_iceberg_schema
+from volley.iceberg.upsert.checks import check_keys
 from volley.iceberg.upsert.own_columns import with_own_columns
-from volley.iceberg.upsert.parked import check_keys
 
 __all__ = ["check_table", "open_table"]
 

@@ -11,7 +11,9 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from volley.arrow.change_columns import ChangeColumns
 from volley.epoch import WriteResult
 from volley.errors import ConfigError, SchemaMismatchError
 from volley.formats.packed_rows import key_fields_of, unpack_rows
@@ -20,7 +22,7 @@ from volley.iceberg.route.keys import KeyFields
 from volley.iceberg.route.names import TableNames
 from volley.iceberg.route.parking import ParkingWriter
 from volley.iceberg.route.rows import Keys, divide, keys_of
-from volley.iceberg.upsert.parked import UpsertWriter
+from volley.iceberg.upsert.parked import UpsertWriter, truncates
 from volley.iceberg.write.writer import IcebergWriter
 from volley.sink import TaskWriter, Writer
 
@@ -279,6 +281,8 @@ class _RoutedTask(TaskWriter):
 
     def _check_keys(self, key: str, rows: pa.RecordBatch) -> None:
         mode = self._epoch.key_fields.mode_of(self._epoch.names.identifier(key), key_fields_of(rows.schema))
+        if (operation := ChangeColumns.of(rows.schema).operation) is not None:
+            rows = rows.filter(pc.invert(truncates(rows.column(operation))))
         for name in mode.keys if isinstance(mode, Upsert) else ():
             if name in rows.schema.names and rows.column(name).null_count:
                 raise SchemaMismatchError(

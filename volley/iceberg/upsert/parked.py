@@ -19,7 +19,7 @@ from pyiceberg.table.locations import load_location_provider
 from volley.arrow.batches import conform
 from volley.arrow.uuids import comparable, stored
 from volley.epoch import WriteResult
-from volley.errors import ConfigError, SchemaMismatchError
+from volley.errors import SchemaMismatchError
 from volley.iceberg.modes import Upsert
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.write.writer import IcebergWriter
@@ -27,12 +27,15 @@ from volley.sink import TaskWriter, Writer
 
 __all__ = [
     *("BUCKETS", "DELETED", "ORDER", "UNCHANGED"),
-    *("KeyRange", "ParkedFile", "ParkingTaskWriter", "UpsertWriter", "check_keys", "lacks"),
+    *("KeyRange", "ParkedFile", "ParkingTaskWriter", "UpsertWriter", "is_partial", "lacks"),
+    *("rekeyed_from", "truncates"),
 ]
 
 BUCKETS = 32
 """The number of parts of a parked file, by a hash of the keys; a merge holds at least one part in memory."""
 
+_AT = "at"
+_DELETES, _TRUNCATES = pa.array(["d", "delete"]), pa.array(["t", "truncate"])
 _BUFFER_BYTES = 64 << 20
 _PIECES = 32
 DELETED = "_volley_deleted"
@@ -56,6 +59,8 @@ class ParkedFile:
         ranges: For each key column, ranges that contain its values; None = unknown.
         layout: The fingerprint of the layout that the rows will be written for.
         unchanged: The columns whose values some of the rows do not have.
+        rekeyed: True if some of these rows had another key before.
+        truncated: The order of the last truncation; None = there is none.
     """
 
     path: str
@@ -64,6 +69,8 @@ class ParkedFile:
     ranges: tuple[tuple[KeyRange, ...] | None, ...]
     layout: str
     unchanged: frozenset[str] = frozenset()
+    rekeyed: bool = False
+    truncated: int | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +139,16 @@ class UpsertWriter(Writer):
         unchanged = [] if self.mode.unchanged_field is None else [batch.column(self.mode.unchanged_field)]
         return pa.RecordBatch.from_arrays([*rows.columns, deleted, *order, *unchanged], schema=self.schema)
 
+    def without_truncations(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int | None]:
+        """Return the rows that are no truncations, and the order of the last one that is; None if there is none."""
+        if self.mode.write_order or self.mode.op_field is None:
+            return batch, None
+        truncations = truncates(batch.column(self.mode.op_field))
+        if truncations.true_count == 0:
+            return batch, None
+        orders = batch.column(self.mode.order_by).cast(pa.int64()).filter(truncations)
+        return batch.filter(pc.invert(truncations)), pc.max(orders).as_py()
+
     def _must_have(self, batch: pa.RecordBatch, deleted: pa.BooleanArray, field: pa.Field) -> pa.BooleanArray:
         """Return for each row whether it must have a value of a required column."""
         if self.mode.unchanged_field is None:
@@ -150,13 +167,30 @@ class UpsertWriter(Writer):
         return pa.concat_tables(tables).select(self.keys).rename_columns(self.key_schema.names)
 
     def partial_keys(self, files: Sequence[ParkedFile]) -> pa.Table:
-        """Return the keys of the rows that do not have all values, with duplicates."""
-        tables = [
-            self._read(file, range(len(file.buckets)), [*self.keys, UNCHANGED]) for file in files if file.unchanged
-        ]
-        rows = pa.concat_tables(tables)
-        rows = rows.filter(pc.greater(pc.list_value_length(rows[UNCHANGED]), 0))
+        """Return the keys of the rows that have the values that others leave out, with duplicates.
+
+        They are the keys of these rows, and those that they had before.
+        """
+        partial = [self.steps([file]) for file in files if file.unchanged]
+        rows = pa.concat_tables([*(rows.filter(is_partial(rows)) for rows in partial), *map(rekeyed_from, partial)])
         return rows.select(self.keys).rename_columns(self.key_schema.names)
+
+    def steps(self, files: Sequence[ParkedFile]) -> pa.Table:
+        """Return of all parked rows the keys, and what tells how they follow from each other."""
+        columns = [*self.keys, *self.schema.names[len(self.rows.rows_schema) :]]
+        return pa.concat_tables(self._read(file, range(len(file.buckets)), columns) for file in files)
+
+    def rows_of(self, files: Sequence[ParkedFile], keys: pa.Table) -> pa.Table:
+        """Return the parked rows with one of these keys, in order of arrival."""
+        names = self.key_schema.names
+        chosen = [self.schema.empty_table()]
+        for parked, group in ((file, group) for file in files for group in range(len(file.buckets))):
+            rows = self._read(parked, [group], None)
+            numbered = comparable(rows.select(self.keys).rename_columns(names))
+            numbered = numbered.append_column(_AT, pa.array(np.arange(rows.num_rows)))
+            matches = numbered.join(keys, names, join_type="left semi", use_threads=False)
+            chosen.append(rows.take(pa.array(np.sort(matches[_AT].to_numpy()))))
+        return pa.concat_tables(chosen)
 
     def bucket_rows(self, files: Sequence[ParkedFile], buckets: range) -> pa.Table:
         """Return the parked rows of some buckets, in order of arrival."""
@@ -173,37 +207,18 @@ class UpsertWriter(Writer):
         return {"rows": self.rows, "mode": self.mode}
 
 
-def check_keys(mode: Upsert, stream: pa.Schema) -> None:
-    """Check, before a row is written, that a stream has the columns of the mode.
+def is_partial(rows: pa.Table) -> pa.ChunkedArray:
+    """Return for each parked row whether it leaves out values."""
+    return pc.greater(pc.list_value_length(rows[UNCHANGED]), 0).fill_null(False)
 
-    Raises:
-        ConfigError: If one is missing, or values of a key can't be compared.
-    """
-    for name in (*mode.keys, mode.order_by, mode.op_field, mode.unchanged_field):
-        if name is not None and name not in stream.names:
-            raise ConfigError(f"upsert by unknown column {name!r}", hint=f"the stream has {', '.join(stream.names)}")
-    for key in mode.keys:
-        data_type = stream.field(key).type
-        if pa.types.is_floating(data_type) or pa.types.is_nested(data_type):
-            raise ConfigError(
-                f"key field {key!r} is of type {data_type}, whose values don't tell rows apart",
-                hint="use columns of whole numbers, decimals, texts, dates, times or bytes as keys",
-            )
-    if mode.order_by is not None and not _is_ordered(data_type := stream.field(mode.order_by).type):
-        raise ConfigError(
-            f"order_by {mode.order_by!r} is of type {data_type}, whose values have no order",
-            hint="use a column of numbers, texts, dates, times or bytes, or a struct of such",
-        )
-    if not mode.write_order and not _is_whole(stream, mode.order_by):
-        raise ConfigError(
-            f"write_order is False, and order_by is {mode.order_by!r}: not a column of whole numbers",
-            hint="name such a column, or let it be written",
-        )
-    if mode.op_field is not None and (data_type := stream.field(mode.op_field).type) not in (pa.string(), pa.bool_()):
-        raise ConfigError(
-            f"op_field {mode.op_field!r} is of type {data_type}, which can't tell that a row is removed",
-            hint='make it a string ("d" or "delete" removes) or a boolean (True removes)',
-        )
+
+def rekeyed_from(rows: pa.Table) -> pa.Table:
+    """Return the deletions among parked rows that come just before a row that leaves out values: it had their key."""
+    if ORDER not in rows.column_names:
+        return rows.slice(0, 0)
+    partial = rows.filter(is_partial(rows))
+    before = pc.is_in(rows[ORDER], pc.subtract(partial[ORDER], 1).combine_chunks())
+    return rows.filter(pc.and_(rows[DELETED], before))
 
 
 def lacks(unchanged: pa.ListArray, column: str) -> np.ndarray[Any, Any]:
@@ -214,24 +229,26 @@ def lacks(unchanged: pa.ListArray, column: str) -> np.ndarray[Any, Any]:
     return missing
 
 
-def _is_whole(stream: pa.Schema, column: str | None) -> bool:
-    return column is not None and pa.types.is_integer(stream.field(column).type)
-
-
-def _is_ordered(data_type: pa.DataType) -> bool:
-    if pa.types.is_struct(data_type):
-        return all(_is_ordered(field.type) for field in data_type)
-    return not pa.types.is_nested(data_type)
-
-
 def _deletions(batch: pa.RecordBatch, op_field: str | None) -> pa.BooleanArray:
     """Return for each row whether it is a deletion."""
     if op_field is None:
         return pa.repeat(pa.scalar(False), batch.num_rows)
     operations = batch.column(op_field)
     if not pa.types.is_boolean(operations.type):
-        operations = pc.is_in(pc.utf8_lower(operations.cast(pa.string())), pa.array(["d", "delete"]))
+        operations = _has_operation(operations, _DELETES)
     return operations.fill_null(False)
+
+
+def truncates(operations: pa.Array) -> pa.BooleanArray:
+    """Return for each operation of a row whether it is a truncation."""
+    return _has_operation(operations, _TRUNCATES)
+
+
+def _has_operation(operations: pa.Array, names: pa.Array) -> pa.BooleanArray:
+    """Return for each operation whether it has one of these names, in any case."""
+    if pa.types.is_boolean(operations.type):
+        return pa.repeat(pa.scalar(False), len(operations))
+    return pc.is_in(pc.utf8_lower(operations.cast(pa.string())), names)
 
 
 class ParkingTaskWriter(TaskWriter):
@@ -247,23 +264,40 @@ class ParkingTaskWriter(TaskWriter):
         self._buckets: list[int] = []
         self._ranges: list[list[KeyRange] | None] = [[] for _ in writer.keys]
         self._unchanged: set[str] = set()
+        self._is_rekeyed = False
+        self._last: list[pa.RecordBatch] = []
+        self._truncated: int | None = None
         self._result = WriteResult()
         self._seconds = 0.0
 
     def check(self, batch: pa.RecordBatch) -> None:
-        self._writer.to_parked(batch)
+        self._writer.to_parked(self._writer.without_truncations(batch)[0])
 
     def write(self, batch: pa.RecordBatch) -> None:
         began = time.perf_counter()
-        rows = self._writer.to_parked(batch)
+        changes, truncated = self._writer.without_truncations(batch)
+        if truncated is not None:
+            self._truncated = truncated if self._truncated is None else max(truncated, self._truncated)
+        rows = self._writer.to_parked(changes)
         if self._writer.mode.unchanged_field is not None:
-            self._unchanged |= {*pc.unique(pc.list_flatten(rows[UNCHANGED])).to_pylist()}
+            self._note_unchanged(rows)
         self.park(rows)
         self._result = self._result.with_batch(batch.num_rows)
         self._seconds += time.perf_counter() - began
 
+    def _note_unchanged(self, rows: pa.RecordBatch) -> None:
+        unchanged = {*pc.unique(pc.list_flatten(rows[UNCHANGED])).to_pylist()}
+        if unchanged and not self._is_rekeyed:
+            # A row that had another key follows its deletion, perhaps in the batch before.
+            both = pa.Table.from_batches([*self._last, rows])
+            self._is_rekeyed = rekeyed_from(both).num_rows > 0
+        self._unchanged |= unchanged
+        self._last = [rows.slice(max(0, rows.num_rows - 1))]
+
     def park(self, rows: pa.RecordBatch) -> None:
         """Add rows in the schema of parked rows."""
+        if rows.num_rows == 0:
+            return
         self._held.append(rows)
         self._bytes += rows.nbytes
         if self._bytes >= _BUFFER_BYTES:
@@ -272,6 +306,8 @@ class ParkingTaskWriter(TaskWriter):
     def close(self) -> WriteResult:
         began = time.perf_counter()
         self._flush()
+        if self._truncated is not None:
+            self._open()
         files = (self._finished(self._parquet),) if self._parquet else ()
         return replace(self._result, seconds=self._seconds + time.perf_counter() - began, committables=files)
 
@@ -322,6 +358,8 @@ class ParkingTaskWriter(TaskWriter):
             tuple(None if ranges is None else tuple(ranges) for ranges in self._ranges),
             self._writer.rows.layout.fingerprint,
             frozenset(self._unchanged),
+            self._is_rekeyed,
+            self._truncated,
         )
 
 

@@ -27,6 +27,7 @@ from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.heads import head_of
 from volley.iceberg.read.planning import plan
 from volley.iceberg.upsert.parked import BUCKETS, KeyRange, ParkedFile, UpsertWriter
+from volley.iceberg.upsert.rekey import Rekey
 from volley.iceberg.upsert.replace import Fill, Merge, Replace, Replaced
 from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.written import WrittenFile
@@ -97,6 +98,8 @@ class EpochUpsert:
         """
         writer = self._writer(table)
         candidates = {_seen(planned): planned for planned in self._candidates(table, writer)}
+        if self._truncated is not None:
+            self._replaced |= {seen: Replaced(planned.file, removed=True) for seen, planned in candidates.items()}
         slim = _without_history(table.metadata)
         self._fill(writer, candidates, slim)
         merges = self._merges(writer) if self._merged is None else []
@@ -117,12 +120,20 @@ class EpochUpsert:
         """Park the values that the epoch's rows leave out; again if the data files that have them have changed."""
         if not any(file.unchanged for file in self._parked) or self._filled_from == frozenset(candidates):
             return
-        tasks = [Fill(writer, n, self._sent, metadata, planned) for n, planned in enumerate(candidates.values())]
-        results = self._run(tasks) if tasks else []
-        self._fills = tuple(item for result in results for item in result.committables)
-        self._temporary += [file.path for file in self._fills]
+        # After a truncation, the table has none of the rows that they replace.
+        sources = () if self._truncated is not None else candidates.values()
+        self._fills = self._parked_by([Fill(writer, n, self._sent, metadata, each) for n, each in enumerate(sources)])
+        if any(file.rekeyed for file in self._parked):
+            self._fills += self._parked_by([Rekey(writer, 0, (*self._fills, *self._sent), self._truncated)])
         self._superseded += self._merged or ()
         self._merged, self._filled_from = None, frozenset(candidates)
+
+    def _parked_by(self, tasks: Sequence[ExecutorTask]) -> tuple[ParkedFile, ...]:
+        """Run tasks that park rows; return their files."""
+        results = self._run(tasks) if tasks else []
+        files = tuple(replace(item, ranges=()) for result in results for item in result.committables)
+        self._temporary += [file.path for file in files]
+        return files
 
     def _take(self, results: Sequence[WriteResult], candidates: Iterable[_Seen]) -> None:
         items = [item for result in results for item in result.committables]
@@ -137,21 +148,30 @@ class EpochUpsert:
         for file in self._parked:
             for bucket, size in zip(file.buckets, file.sizes, strict=True):
                 sizes[bucket] += size
-        fills = tuple(replace(file, ranges=()) for file in self._fills)
-        return [Merge(writer, number, (*fills, *self._sent), part) for number, part in enumerate(_parts(sizes))]
+        parked = (*self._fills, *self._sent)
+        return [Merge(writer, number, parked, part, self._truncated) for number, part in enumerate(_parts(sizes))]
 
     def _candidates(self, table: Table, writer: UpsertWriter) -> Iterator[PlannedFile]:
         """Yield the data files that may contain one of the keys, by their bounds and partitions."""
         head = head_of(table, self._branch)
         if head is None:
             return
-        keys = {key: _union(file.ranges[number] for file in self._parked) for number, key in enumerate(writer.keys)}
+        keys = {key: self._ranges(number) for number, key in enumerate(writer.keys)}
         fields = [(table.schema().find_field(key), ranges) for key, ranges in keys.items()]
         statistics = frozenset(field.field_id for field, _ in fields)
         for planned in plan(table.io, table.metadata, head, _between(fields), statistics=statistics).files:
             bounds = [(ranges, _bounds(planned.file, field)) for field, ranges in fields]
             if all(_may_meet(ranges, limits) for ranges, limits in bounds):
                 yield PlannedFile(planned.file.without_statistics(), planned.deletes)
+
+    def _ranges(self, key: int) -> list[KeyRange] | None:
+        """Return the ranges of a key whose rows may be replaced; None = of any value, as by a truncation."""
+        return None if self._truncated is not None else _union(file.ranges[key] for file in self._parked)
+
+    @property
+    def _truncated(self) -> int | None:
+        """The order of the epoch's last truncation; None = there is none."""
+        return max((file.truncated for file in self._parked if file.truncated is not None), default=None)
 
 
 def _seen(planned: PlannedFile) -> _Seen:

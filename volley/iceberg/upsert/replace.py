@@ -21,12 +21,12 @@ from volley.errors import SourceError
 from volley.iceberg.read.entries import FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.rows import Mask, RowReader, file_task
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.upsert.parked import DELETED, UNCHANGED, ParkedFile, UpsertWriter, lacks
+from volley.iceberg.upsert.parked import DELETED, ORDER, UNCHANGED, ParkedFile, UpsertWriter, lacks
 from volley.iceberg.write.position_deletes import write_position_deletes
 from volley.iceberg.write.writer import IcebergWriter
 from volley.iceberg.write.written import WrittenFile
 
-__all__ = ["Fill", "Merge", "Replace", "Replaced"]
+__all__ = ["Fill", "Merge", "Replace", "Replaced", "ascending", "rows_after", "without_source"]
 
 # From this part of a file on, rewriting it costs no more than reading it with its deletes one to three times, depending
 # on the reader (python -m benchmarks upsert_strategy); below it, some readers hardly notice the deletes.
@@ -60,15 +60,18 @@ class Merge:
         number: A unique number for the names of its files.
         parked: All parked files, in order of arrival.
         buckets: The buckets to merge.
+        truncated: The order of the epoch's last truncation; None = there is none.
     """
 
     writer: UpsertWriter
     number: int
     parked: tuple[ParkedFile, ...]
     buckets: range
+    truncated: int | None = None
 
     def __call__(self) -> WriteResult:
-        rows = _last_of_each(self.writer.bucket_rows(self.parked, self.buckets), self.writer)
+        rows = self.writer.bucket_rows(self.parked, self.buckets)
+        rows = _last_of_each(rows_after(rows, self.truncated), self.writer)
         rows = rows.filter(pc.invert(rows[DELETED])).select(self.writer.rows.rows_schema.names)
         return _write(self.writer.rows, self.number, rows.to_batches(max_chunksize=100_000))
 
@@ -85,10 +88,15 @@ def _write(writer: IcebergWriter, number: int, batches: Iterable[pa.RecordBatch]
         raise
 
 
+def rows_after(rows: pa.Table, truncated: int | None) -> pa.Table:
+    """Return the parked rows that come after a truncation."""
+    return rows if truncated is None else rows.filter(pc.greater(rows[ORDER], truncated))
+
+
 def _last_of_each(rows: pa.Table, writer: UpsertWriter) -> pa.Table:
     """Return the winning row of each key, in order of arrival."""
     keys = comparable(rows.select(writer.keys).rename_columns(writer.key_schema.names))
-    order = _ascending(rows, writer)
+    order = ascending(rows, writer)
     winners = np.sort(_last(keys, order)[_AT].to_numpy())
     last = rows.take(pa.array(winners))
     if UNCHANGED not in rows.column_names:
@@ -100,7 +108,7 @@ def _last_of_each(rows: pa.Table, writer: UpsertWriter) -> pa.Table:
     return last
 
 
-def _ascending(rows: pa.Table, writer: UpsertWriter) -> np.ndarray[Any, Any]:
+def ascending(rows: pa.Table, writer: UpsertWriter) -> np.ndarray[Any, Any]:
     """Return the rows' numbers in the order in which later ones replace earlier ones."""
     arrival = pa.array(np.arange(rows.num_rows))
     if writer.order_by is None:
@@ -145,13 +153,18 @@ def _sources(
         _last(keys, order[has_value[order]]), keys.column_names, join_type="inner", use_threads=False
     )
     if matches.num_rows < len(lacking):
-        raise SourceError(
-            f"{len(lacking) - matches.num_rows} rows have no value of column {column!r}, as it has not changed, and "
-            "the table does not have the rows that they replace",
-            hint='load all rows first (load="snapshot"), or make the source send whole rows',
-        )
+        raise without_source(len(lacking) - matches.num_rows, column)
     sources[matches[_WINNER].to_numpy()] = matches[_AT].to_numpy()
     return sources
+
+
+def without_source(rows: int, column: str) -> SourceError:
+    """Return the error for rows that leave out a value that neither the epoch nor the table has."""
+    return SourceError(
+        f"{rows} rows have no value of column {column!r}, as it has not changed, and the table does not have the rows "
+        "that they replace",
+        hint='load all rows first (load="snapshot"), or make the source send whole rows',
+    )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,100 @@
+"""Finds changes of a table that the stream does not carry, by what the catalog said before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from volley.connectors.postgres.settings import ANEW
+from volley.connectors.postgres.tables import Table
+
+__all__ = ["Difference", "difference"]
+
+_ALIKE = 'if it was by vacuum full or cluster, which change no values: on_rewrite="ignore" once; else '
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A change that the stream does not carry.
+
+    Args:
+        reason: What has changed.
+        hint: What to do if the table is not loaded again.
+        is_rewrite: True if columns and key are the same, and rows may have other values, or not.
+        writers: The transactions that gave the table its new files; None = it has other differences, too.
+    """
+
+    reason: str
+    hint: str
+    is_rewrite: bool = False
+    writers: frozenset[int] | None = None
+
+
+def difference(known: Table, dropped: frozenset[str], table: Table) -> Difference | None:
+    """Return the first difference between a table and what was known of it; None if the stream carries all.
+
+    Args:
+        known: What is known of it.
+        dropped: The names of columns that it had once.
+        table: The table now.
+    """
+    return next(_differences(known, dropped, table), None)
+
+
+def _differences(known: Table, dropped: frozenset[str], table: Table) -> Iterator[Difference]:
+    name = f"table {known.name}"
+    if known.oid != table.oid:
+        yield Difference(f"{name} was made anew (oid {known.oid}, now {table.oid})", ANEW)
+    if known.name != table.name:
+        yield Difference(f"{name} is named {table.name} now", f"name it {known.name.table!r} again; or {ANEW}")
+    yield from _of_columns(known, dropped, table)
+    yield from _of_files(known, table)
+
+
+def _of_columns(known: Table, dropped: frozenset[str], table: Table) -> Iterator[Difference]:
+    name = f"table {known.name}"
+    before = {column.number: column for column in known.columns}
+    names = {*known.names} | dropped
+    for column in table.columns:
+        old = before.get(column.number)
+        if old is not None and old.name != column.name:
+            yield Difference(
+                f"{name}: column {old.name!r} is named {column.name!r} now, which the stream does not say of the rows "
+                "before",
+                f"name it {old.name!r} again, and rename it behind the source; or {ANEW}",
+            )
+        elif old is not None and old.data_type != column.data_type and known.files != table.files:
+            yield Difference(
+                f"{name}: column {column.name!r} was {old.data_type} and is {column.data_type} now: the table was "
+                "rewritten, and the stream does not have its rows",
+                ANEW,
+            )
+        elif old is None and column.name in names:
+            yield Difference(
+                f"{name}: column {column.name!r} was dropped and added again: older rows would keep their values", ANEW
+            )
+        elif old is None and column.default:
+            yield Difference(
+                f"{name}: the new column {column.name!r} has a default for older rows, which the stream does not have",
+                f'{ANEW}; or on_rewrite="ignore", and older rows stay null in it',
+                is_rewrite=True,
+            )
+
+
+def _of_files(known: Table, table: Table) -> Iterator[Difference]:
+    name = f"table {known.name}"
+    before, now = ({file.oid: file for file in each.files} for each in (known, table))
+    if before.keys() - now.keys():
+        yield Difference(f"{name} has lost a partition, with its rows", ANEW, is_rewrite=True)
+    if any(now[oid].attached for oid in now.keys() - before.keys()):
+        yield Difference(f"{name} has got a partition that was a table before, with its rows", ANEW, is_rewrite=True)
+    rewritten = [oid for oid in before.keys() & now.keys() if before[oid].number != now[oid].number]
+    if rewritten:
+        old, new = before[rewritten[0]].number, now[rewritten[0]].number
+        yield Difference(
+            f"{name} was rewritten (file {old}, now {new}): by alter table its rows may have other values, which the "
+            "stream does not have",
+            f"{_ALIKE}{ANEW}",
+            is_rewrite=True,
+            writers=frozenset(now[oid].writer for oid in rewritten),
+        )

@@ -1,0 +1,95 @@
+"""The tables of a source as its job knows them, kept in its state to notice what the stream does not carry."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from dataclasses import dataclass, replace
+from typing import Any
+
+from volley.connectors.postgres.settings import TableName
+from volley.connectors.postgres.tables import Table
+from volley.storage.durable import write_durably
+from volley.storage.paths import filesystem
+from volley.storage.remembered import damaged
+
+__all__ = ["KnownTable", "KnownTables"]
+
+_TRUNCATIONS = 100
+
+
+@dataclass(frozen=True)
+class KnownTable:
+    """A table as the job knows it.
+
+    Args:
+        table: Its last description.
+        dropped: The names of columns that it had once.
+        truncations: The lower 32 bits of the ids of the last transactions that truncated it.
+    """
+
+    table: Table
+    dropped: frozenset[str] = frozenset()
+    truncations: tuple[int, ...] = ()
+
+    def with_table(self, table: Table) -> KnownTable:
+        """Return it with a new description of the table."""
+        return replace(self, table=table, dropped=(self.dropped | {*self.table.names}) - {*table.names})
+
+    def with_truncation(self, xid: int) -> KnownTable:
+        """Return it with one more truncation."""
+        earlier = tuple(other for other in self.truncations if other != xid)
+        return replace(self, truncations=(*earlier, xid)[-_TRUNCATIONS:])
+
+
+class KnownTables:
+    """All tables of a source.
+
+    Args:
+        state: The fsspec URL of the source's state folder.
+    """
+
+    def __init__(self, state: str) -> None:
+        self._folder = f"{state}/tables"
+        self._tables: dict[int, KnownTable] = {}
+
+    def read(self) -> None:
+        """Read what is kept."""
+        files, folder = filesystem(self._folder, {})
+        if files.exists(folder):
+            files.invalidate_cache(folder)
+            paths = [path for path in files.ls(folder, detail=False) if path.endswith(".json")]
+            self._tables = {int(posixpath.basename(path)[:-5]): _known(files, path) for path in paths}
+
+    def __contains__(self, oid: int) -> bool:
+        return oid in self._tables
+
+    def __getitem__(self, oid: int) -> KnownTable:
+        return self._tables[oid]
+
+    def named(self, name: TableName) -> KnownTable | None:
+        """Return the latest known table of a name; None if there is none."""
+        matches = [known for known in self._tables.values() if known.table.name == name]
+        return max(matches, key=lambda known: known.table.oid) if matches else None
+
+    def keep(self, known: KnownTable) -> None:
+        """Keep a table durably."""
+        oid = known.table.oid
+        if self._tables.get(oid) == known:
+            return
+        values = {
+            "table": known.table.to_json(),
+            "dropped": sorted(known.dropped),
+            "truncations": list(known.truncations),
+        }
+        write_durably(*filesystem(f"{self._folder}/{oid}.json", {}), json.dumps(values).encode())
+        self._tables[oid] = known
+
+
+def _known(files: Any, path: str) -> KnownTable:
+    try:
+        values = json.loads(files.cat_file(path))
+        table = Table.from_json(values["table"])
+        return KnownTable(table, frozenset(values["dropped"]), tuple(values["truncations"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(path, "is damaged") from error

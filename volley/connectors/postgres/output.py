@@ -1,0 +1,106 @@
+"""What a source yields: the rows of its one table, or those of many tables, packed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from volley.connectors.postgres.changelog import ChangelogForm
+from volley.connectors.postgres.rows import RowForm
+from volley.connectors.postgres.tables import Table
+from volley.errors import SourceError
+from volley.formats.packed_rows import pack_rows
+
+__all__ = ["NAMESPACE", "ROWS", "TABLE", "Form", "ManyTables", "OneTable", "Output", "form_of"]
+
+NAMESPACE, TABLE, ROWS = "namespace", "table", "rows"
+Form = RowForm | ChangelogForm
+
+
+def form_of(table: Table, nulls: bool, changelog: bool) -> Form:
+    """Return the form of a table's rows.
+
+    Args:
+        table: The table.
+        nulls: True: values that Arrow does not have are null; False: they are errors.
+        changelog: True: one row an event; False: rows for an upsert.
+    """
+    return ChangelogForm(table, nulls) if changelog else RowForm(table, nulls)
+
+
+class Output(ABC):
+    """Makes the rows that a source yields; picklable."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The schema of what it makes."""
+
+    @abstractmethod
+    def form(self, table: Table) -> Form:
+        """Return the form of the rows of a table, which has the form that it had then.
+
+        Raises:
+            SourceError: If the source can't yield such rows.
+        """
+
+    @abstractmethod
+    def of(self, form: Form, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what the source yields for rows of a form."""
+
+
+@dataclass(frozen=True)
+class OneTable(Output):
+    """The rows themselves, in the form that the table had when the job started.
+
+    Args:
+        fixed: The form.
+        dropped: The names of columns that the table had once.
+    """
+
+    fixed: Form
+    dropped: frozenset[str]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.fixed.schema
+
+    def form(self, table: Table) -> Form:
+        known = {*self.fixed.table.names} | self.dropped
+        if new := [name for name in table.names if name not in known]:
+            raise SourceError(
+                f"table {table.name} has the new column {new[0]!r}",
+                hint="start the job again: it then has the column; with restart=… it does so by itself; or use "
+                "packed=True and a routed sink, which takes columns on the way",
+            )
+        return self.fixed
+
+    def of(self, form: Form, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows
+
+
+@dataclass(frozen=True)
+class ManyTables(Output):
+    """The rows of each batch, packed, beside the name of their table.
+
+    Args:
+        nulls: True: values that Arrow does not have are null; False: they are errors.
+        changelog: True: one row an event; False: rows for an upsert.
+    """
+
+    nulls: bool
+    changelog: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(NAMESPACE, pa.string()), (TABLE, pa.string()), (ROWS, pa.binary())])
+
+    def form(self, table: Table) -> Form:
+        return form_of(table, self.nulls, self.changelog)
+
+    def of(self, form: Form, rows: pa.RecordBatch) -> pa.RecordBatch:
+        name, keys = form.table.name, () if self.changelog else form.table.keys
+        values = [name.schema], [name.table], [pack_rows(rows, keys)]
+        return pa.RecordBatch.from_arrays([pa.array(value) for value in values], schema=self.schema)

@@ -1,0 +1,89 @@
+"""Which tables of a database a source reads: one by its name, or several by names and patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from volley.checks import names
+from volley.connectors.postgres.settings import TableName, table_name
+from volley.errors import ConfigError
+
+__all__ = ["Selection", "table_names"]
+
+_WILD = "*?["
+_EVERY = TableName("*", "*")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The tables that a source reads, of those that its publication has.
+
+    Args:
+        patterns: Names of tables, in which ``*`` and ``?`` stand for any characters; empty = all tables.
+
+    Example:
+        >>> shop = Selection.of(["public.order_*"])
+        >>> TableName("public", "order_items") in shop, TableName("public", "users") in shop, shop.only
+        (True, False, None)
+    """
+
+    patterns: tuple[TableName, ...]
+
+    @classmethod
+    def of(cls, tables: Sequence[str]) -> Selection:
+        """Return the selection of names as users write them; ``*.*`` = all tables."""
+        patterns = tuple(map(table_name, tables))
+        return cls(() if _EVERY in patterns else patterns)
+
+    @property
+    def only(self) -> TableName | None:
+        """The one table, if it is selected by its name alone."""
+        return self.patterns[0] if len(self.patterns) == 1 and not _is_wild(self.patterns[0]) else None
+
+    @property
+    def named(self) -> tuple[TableName, ...]:
+        """The tables that are selected by their names."""
+        return tuple(name for name in self.patterns if not _is_wild(name))
+
+    @property
+    def schemas(self) -> tuple[str, ...]:
+        """The schemas of which all tables are selected."""
+        return tuple(name.schema for name in self.patterns if name.table == "*" and not _has_wildcard(name.schema))
+
+    @property
+    def is_whole_database(self) -> bool:
+        """True if every table is selected."""
+        return not self.patterns
+
+    def __contains__(self, name: TableName) -> bool:
+        return not self.patterns or any(
+            fnmatchcase(name.schema, pattern.schema) and fnmatchcase(name.table, pattern.table)
+            for pattern in self.patterns
+        )
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.patterns)) or "all tables"
+
+
+def table_names(name: str, value: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the names and patterns of tables.
+
+    Raises:
+        ConfigError: If one is not a schema and a table, or there is none.
+    """
+    tables = names(name, value)
+    if not tables:
+        raise ConfigError(f"{name} is empty", hint="name tables, or leave it out: all tables of the publication")
+    for table in tables:
+        table_name(table)
+    return tables
+
+
+def _is_wild(name: TableName) -> bool:
+    return _has_wildcard(name.schema) or _has_wildcard(name.table)
+
+
+def _has_wildcard(text: str) -> bool:
+    return any(sign in text for sign in _WILD)

@@ -1,0 +1,87 @@
+"""The splits of a source, and what reads them on executors: pages of tables, staged changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from volley.arrow.batches import conform
+from volley.connectors.postgres.capture import Capture
+from volley.connectors.postgres.decode import Decoder, Truncation
+from volley.connectors.postgres.fence import Fence
+from volley.connectors.postgres.load import PageRange, load
+from volley.connectors.postgres.output import Form, Output
+from volley.connectors.postgres.tables import Table
+from volley.source import SplitReader
+
+__all__ = ["ChangeReader", "PostgresSplit", "StagedChanges", "TableLoad"]
+
+
+@dataclass(frozen=True)
+class TableLoad:
+    """A split: a range of a table's pages; or, without one, the end of all rows that the table had before.
+
+    Args:
+        table: The table, as the snapshot sees it.
+        pages: The pages.
+    """
+
+    table: Table
+    pages: PageRange | None
+
+
+@dataclass(frozen=True)
+class StagedChanges:
+    """A split: staged segments.
+
+    Args:
+        firsts: The numbers of their first messages.
+        fences: By the oids of tables, what their loads have seen.
+    """
+
+    firsts: tuple[int, ...]
+    fences: Mapping[int, Fence]
+
+
+PostgresSplit = TableLoad | StagedChanges
+
+
+@dataclass(frozen=True)
+class ChangeReader(SplitReader):
+    """Reads splits on executors: ranges of a table's pages, or staged segments.
+
+    Args:
+        capture: What to capture.
+        output: Makes what the source yields.
+    """
+
+    capture: Capture
+    output: Output
+
+    def read(self, split: PostgresSplit) -> Iterator[pa.RecordBatch]:
+        rows = self._loaded(split) if isinstance(split, TableLoad) else self._changed(split)
+        return (self.output.of(form, batch) for form, batch in rows)
+
+    def _loaded(self, split: TableLoad) -> Iterator[tuple[Form, pa.RecordBatch]]:
+        form = self.output.form(split.table)
+        if split.pages is None:
+            yield form, form.emptied()
+            return
+        for rows in load(self.capture.server, split.table, split.pages, self.capture.nulls):
+            yield form, form.loaded(conform(rows, form.table.schema))
+
+    def _changed(self, split: StagedChanges) -> Iterator[tuple[Form, pa.RecordBatch]]:
+        for first in split.firsts:
+            decoder = Decoder(split.fences)
+            with self.capture.segments.opened(first) as reader:
+                for number in range(reader.num_record_batches):
+                    batch = reader.get_batch(number)
+                    for changes in decoder.changes(batch):
+                        form = self.output.form(changes.table)
+                        if isinstance(changes, Truncation):
+                            yield form, form.truncated(changes, first)
+                        else:
+                            yield form, form.changed(changes, first)
+                    first += batch.num_rows

@@ -1,0 +1,216 @@
+"""Watches the catalog while the stream is received: tables that join, and changes that the stream does not carry."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from psycopg2.extensions import connection as Connection
+
+from volley.connectors.postgres.connection import connect, lsn_number, query
+from volley.connectors.postgres.differences import Difference, difference
+from volley.connectors.postgres.known import KnownTable, KnownTables
+from volley.connectors.postgres.loads import Loads
+from volley.connectors.postgres.messages import relation_of, truncated
+from volley.connectors.postgres.selection import Selection
+from volley.connectors.postgres.settings import Server, TableName
+from volley.connectors.postgres.tables import Table, describe, described
+from volley.errors import SourceError
+
+__all__ = ["RewritePolicy", "Watch", "published"]
+
+_log = logging.getLogger(__name__)
+RewritePolicy = Literal["stop", "reload", "ignore"]
+_SECONDS = 5.0
+_PUBLISHED = """
+    select c.oid::bigint, p.schemaname, p.tablename,
+        concat_ws(' ', c.relfilenode, c.xmin, case when c.relkind = 'p' then (
+            select string_agg(concat_ws(':', m.oid, m.relfilenode, m.xmin), ' ' order by m.oid)
+            from pg_partition_tree(c.oid) t join pg_class m on m.oid = t.relid
+        ) end)
+    from pg_publication_tables p join pg_namespace n on n.nspname = p.schemaname
+    join pg_class c on c.relnamespace = n.oid and c.relname = p.tablename
+    where p.pubname = %s order by p.schemaname, p.tablename
+"""
+
+
+@dataclass(frozen=True)
+class _Suspect:
+    """A table with new files that a truncation may have made, whose message is still in the stream.
+
+    Args:
+        table: The table.
+        difference: What is different.
+        position: The position in the server's log before which the message would be.
+    """
+
+    table: Table
+    difference: Difference
+    position: int
+
+
+def published(connection: Connection, publication: str, selection: Selection) -> dict[int, str]:
+    """Return the oids of the tables that a publication has and a source reads; with what tells that they changed."""
+    rows = query(connection, _PUBLISHED, publication)
+    return {oid: signature for oid, schema, name, signature in rows if TableName(schema, name) in selection}
+
+
+class Watch:
+    """Compares tables with what is known of them: at each description in the stream, and every few seconds.
+
+    Args:
+        server: The server.
+        publication: The publication.
+        selection: The tables that the source reads.
+        state: The fsspec URL of the source's state folder.
+        loads: True if the rows of a new table are loaded.
+        on_rewrite: What to do about changes that the stream does not carry.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        publication: str,
+        selection: Selection,
+        state: str,
+        loads: bool,
+        on_rewrite: RewritePolicy,
+    ) -> None:
+        self._server = server
+        self._publication = publication
+        self._selection = selection
+        self._known = KnownTables(state)
+        self._loads = Loads(state)
+        self._is_loaded = loads
+        self._on_rewrite = on_rewrite
+        self._signatures: dict[int, str] = {}
+        self._suspects: dict[int, _Suspect] = {}
+        self._looked = 0.0
+
+    def resume(self) -> None:
+        """Read what is known, which another receiver may have changed, and look at all tables.
+
+        Raises:
+            SourceError: If a table has changed in a way that stops the job.
+        """
+        self._known.read()
+        self.look()
+
+    def look(self) -> None:
+        """Look at all tables.
+
+        Raises:
+            SourceError: If a table has changed in a way that stops the job.
+        """
+        self._looked = time.monotonic()
+        with self._connected() as connection:
+            for oid, signature in published(connection, self._publication, self._selection).items():
+                if self._signatures.get(oid) != signature:
+                    self._look_at(connection, oid)
+                    self._signatures[oid] = signature
+
+    def look_if_due(self) -> None:
+        """Look at all tables, if the last time is some seconds ago."""
+        if time.monotonic() - self._looked >= _SECONDS:
+            self.look()
+
+    def describe(self, message: bytes) -> bytes | None:
+        """Return the message that tells a table's form, for the stream's description of it.
+
+        Returns:
+            The message; None if the source does not read the table.
+
+        Raises:
+            SourceError: If the table has changed in a way that stops the job.
+        """
+        relation = relation_of(message)
+        with self._connected() as connection:
+            is_captured = relation.oid in self._known or relation.oid in published(
+                connection, self._publication, self._selection
+            )
+            table = self._look_at(connection, relation.oid) if is_captured else None
+            if relation.oid not in self._known:
+                return None
+            keys = (table or self._known[relation.oid].table).keys
+            return described(connection, relation, keys).to_message()
+
+    def truncated(self, message: bytes, xid: int) -> None:
+        """Take note of a truncation in the stream, which explains new files of its tables.
+
+        Raises:
+            SourceError: If a table has changed in a way that stops the job.
+        """
+        with self._connected() as connection:
+            for oid in truncated(message):
+                if oid in self._known:
+                    self._known.keep(self._known[oid].with_truncation(xid))
+                    self._look_at(connection, oid)
+
+    def passed(self, position: int) -> None:
+        """Decide about tables with new files, once the stream has come to a position without their truncation.
+
+        Raises:
+            SourceError: If one was rewritten, and that stops the job.
+        """
+        for oid, suspect in list(self._suspects.items()):
+            if suspect.position <= position:
+                del self._suspects[oid]
+                self._resolve(self._known[oid], suspect.table, suspect.difference)
+
+    def _look_at(self, connection: Connection, oid: int) -> Table | None:
+        table = describe(connection, oid)
+        if table is None:
+            return None
+        if oid not in self._known:
+            self._join(table)
+            return table
+        known = self._known[oid]
+        found = difference(known.table, known.dropped, table)
+        if found is None or _is_explained(found, known):
+            self._suspects.pop(oid, None)
+            self._known.keep(known.with_table(table))
+        elif found.writers is None:
+            self._resolve(known, table, found)
+        elif oid not in self._suspects or self._suspects[oid].table != table:
+            ((position,),) = query(connection, "select pg_current_wal_flush_lsn()::text")
+            self._suspects[oid] = _Suspect(table, found, lsn_number(position))
+        return table
+
+    def _join(self, table: Table) -> None:
+        """Add a table; if another one had its name before, its rows are deleted."""
+        earlier = self._known.named(table.name)
+        if not table.keys:
+            _log.warning("table %s has no key: its changes can only be appended", table.name)
+        if earlier is not None:
+            found = difference(earlier.table, earlier.dropped, table)
+            assert found is not None
+            self._resolve(earlier, table, found)
+            return
+        if self._is_loaded:
+            self._loads.add(table.oid)
+        self._known.keep(KnownTable(table))
+
+    def _resolve(self, known: KnownTable, table: Table, found: Difference) -> None:
+        """Load a table again, or raise the error that stops the job."""
+        if _is_explained(found, known) or (found.is_rewrite and self._on_rewrite == "ignore"):
+            self._known.keep(known.with_table(table))
+        elif self._on_rewrite == "reload":
+            _log.warning("%s: it is loaded again", found.reason)
+            self._loads.add(table.oid, anew=True, replaced=known.table.oid)
+            self._known.keep(KnownTable(table, truncations=known.truncations))
+        else:
+            raise SourceError(found.reason, hint=found.hint)
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        with closing(connect(self._server)) as connection:
+            yield connection
+
+
+def _is_explained(found: Difference, known: KnownTable) -> bool:
+    """Return True if the stream has truncations that made the table's new files."""
+    return found.writers is not None and found.writers <= {*known.truncations}

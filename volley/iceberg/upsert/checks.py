@@ -1,0 +1,53 @@
+"""Checks, before a row is written, that a stream has the columns that an upsert names."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from volley.errors import ConfigError
+from volley.iceberg.modes import Upsert
+
+__all__ = ["check_keys"]
+
+
+def check_keys(mode: Upsert, stream: pa.Schema) -> None:
+    """Check, before a row is written, that a stream has the columns of the mode.
+
+    Raises:
+        ConfigError: If one is missing, or values of a key can't be compared.
+    """
+    for name in (*mode.keys, mode.order_by, mode.op_field, mode.unchanged_field):
+        if name is not None and name not in stream.names:
+            raise ConfigError(f"upsert by unknown column {name!r}", hint=f"the stream has {', '.join(stream.names)}")
+    for key in mode.keys:
+        data_type = stream.field(key).type
+        if pa.types.is_floating(data_type) or pa.types.is_nested(data_type):
+            raise ConfigError(
+                f"key field {key!r} is of type {data_type}, whose values don't tell rows apart",
+                hint="use columns of whole numbers, decimals, texts, dates, times or bytes as keys",
+            )
+    if mode.order_by is not None and not _is_ordered(data_type := stream.field(mode.order_by).type):
+        raise ConfigError(
+            f"order_by {mode.order_by!r} is of type {data_type}, whose values have no order",
+            hint="use a column of numbers, texts, dates, times or bytes, or a struct of such",
+        )
+    if not mode.write_order and not _is_whole(stream, mode.order_by):
+        raise ConfigError(
+            f"write_order is False, and order_by is {mode.order_by!r}: not a column of whole numbers",
+            hint="name such a column, or let it be written",
+        )
+    if mode.op_field is not None and (data_type := stream.field(mode.op_field).type) not in (pa.string(), pa.bool_()):
+        raise ConfigError(
+            f"op_field {mode.op_field!r} is of type {data_type}, which can't tell that a row is removed",
+            hint='make it a string ("d" or "delete" removes) or a boolean (True removes)',
+        )
+
+
+def _is_whole(stream: pa.Schema, column: str | None) -> bool:
+    return column is not None and pa.types.is_integer(stream.field(column).type)
+
+
+def _is_ordered(data_type: pa.DataType) -> bool:
+    if pa.types.is_struct(data_type):
+        return all(_is_ordered(field.type) for field in data_type)
+    return not pa.types.is_nested(data_type)
