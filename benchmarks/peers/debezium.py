@@ -57,5 +57,5 @@ def _settings(source: PostgresSource, folder: Path) -> dict[str, object]:
         "database.dbname": source.database,
         "slot.name": source.slot_name,
         "publication.name": source.publication,
-        "table.include.list": source.tables[0],
+        "table.include.list": ",".join(source.tables or ()),
     }

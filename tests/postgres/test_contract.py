@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -58,7 +58,7 @@ class _Staged(PostgresReader):
         pass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _StagedSource(Source):
     """Each of its states begins with the segments of a folder."""
 
@@ -70,10 +70,13 @@ class _StagedSource(Source):
     def identity(self) -> str:
         return self.stream.identity
 
+    def __repr__(self) -> str:
+        return repr(self.stream)
+
     def open(self, context: SourceContext) -> Reader:
         if not Path(context.state, "segments").exists():
             shutil.copytree(self.staged, f"{context.state}/segments")
-        reader = self.stream.open(context)
+        reader = self.stream.open(replace(context, parallelism=100))
         assert isinstance(reader, PostgresReader)
         return _Staged(reader)
 
