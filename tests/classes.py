@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from volley.spark.class_archive import AT_ITS_ADDRESS
+
 ARCHIVE = Path(sys.prefix) / "classes.jsa"
 
 # Each test's JVM lives for seconds: compiling less, and collecting with one thread, halves what it costs.
@@ -18,7 +20,8 @@ _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 def java_options() -> str:
     """Options for a JVM of the tests. One that has other classes or another Java passes over the archive."""
-    return f"{_SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE} -Xlog:cds*=off" if ARCHIVE.exists() else _SHORT_LIVED
+    archive = [f"-XX:SharedArchiveFile={ARCHIVE}", *AT_ITS_ADDRESS, "-Xlog:cds*=off"] if ARCHIVE.exists() else []
+    return " ".join([_SHORT_LIVED, *archive])
 
 
 def main() -> None:

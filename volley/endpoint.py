@@ -53,7 +53,10 @@ class Endpoint:
                 hint="take another metrics_port, or 0 for a free one; metrics_host is an address of this machine",
             ) from error
         self._server.set_app(self._answer)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="volley-endpoint", daemon=True)
+        # It looks every 0.05 s whether it is to end: the job waits for that.
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="volley-endpoint", daemon=True
+        )
         self._thread.start()
         url_host = f"[{host}]" if ":" in host else host
         self.url = f"http://{url_host}:{self._server.server_port}/metrics"

@@ -291,7 +291,7 @@ class Environment:
 
         def session() -> SparkSession:
             enter("starting Spark")
-            opened = self.spark or open_session(self.master)
+            opened = self.spark or open_session(self.master, graph.worker_modules(writes))
             enter("planning")
             return opened
 

@@ -163,10 +163,10 @@ class Reader(SplitReader):
 
     A split must always return the same rows, so that an epoch can be repeated after a crash.
 
-    Spark pickles the reader to its planner process, which calls `latest_offset` (and `splits`, on the general path;
-    on the Arrow-native path the driver calls it), and its `split_reader` to the executors. Only the driver's own
-    reader gets the calls of `start`, `committed` and `stop`: exclude what they create from pickling
-    (``__getstate__``).
+    A copy of the reader gets the calls of `latest_offset`, made by pickling: on the Arrow-native path in the driver, on
+    the general one in a process of Spark's, where it gets those of `splits` too. The `split_reader` is pickled to the
+    executors. Only the driver's own reader gets the calls of `start`, `committed` and `stop`: exclude what they create
+    from pickling (``__getstate__``).
 
     Attributes:
         schema: The Arrow schema of every batch that `read` yields.

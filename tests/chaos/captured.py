@@ -1,4 +1,4 @@
-"""Chaos of change capture: driver, planner, workers, walsender and PostgreSQL itself are killed under writers."""
+"""Chaos of change capture: driver, workers, walsender and PostgreSQL itself are killed under writers."""
 
 from __future__ import annotations
 
@@ -161,21 +161,17 @@ class Campaign:
                 self.server.kill()
                 self.server.start()
                 self._count("PostgreSQL")
-            case 4:
-                self._kill_worker("python_streaming_source_runner", "planner")
-            case 5:
-                self._kill_worker("daemon", "worker")
+            case 4 | 5:
+                self._kill_worker()
 
-    def _kill_worker(self, module: str, name: str) -> None:
-        """Kill a Python process that Spark has started: its planner, or a worker below its daemon."""
-        parent = psutil.Process()
-        found = [process for process in parent.children(recursive=True) if module in " ".join(_command(process))]
-        if module == "daemon":
-            found = [child for process in found for child in process.children()]
-        if found:
+    def _kill_worker(self) -> None:
+        """Kill a Python worker, which a daemon of Spark's has forked."""
+        processes = psutil.Process().children(recursive=True)
+        daemons = [process for process in processes if "daemon" in " ".join(_command(process))]
+        if workers := [worker for daemon in daemons for worker in daemon.children()]:
             with suppress(psutil.NoSuchProcess):
-                self.dice.choice(found).kill()
-                self._count(name)
+                self.dice.choice(workers).kill()
+                self._count("worker")
 
     def _count(self, what: str, times: int = 1) -> None:
         self.deaths[what] += times

@@ -7,8 +7,8 @@ import logging
 import os
 import threading
 import traceback
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from volley import (
     VolleyError,
     col,
 )
+from volley.source import Offset, Reader, Source, SourceContext, Split
 
 Rows = Callable[[], list[dict[str, Any]]]
 
@@ -64,6 +65,56 @@ def test_start_returns_a_running_job_that_stops(spark: SparkSession, tmp_path: P
     again.stop()
     values = sorted(row["value"] for row in sink.rows())
     assert values == list(range(len(values)))
+
+
+class Asked(Reader):
+    """Ten rows, and a file with the process in which the offsets were asked for and of how many rows at most."""
+
+    schema = pa.schema({"n": pa.int64()})
+    limit = 4
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def initial_offset(self) -> Offset:
+        return {"n": 0}
+
+    def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
+        with self.file.open("a") as file:
+            file.write(f"{os.getpid()} {id(self)} {start['n']} {limit} {target and target['n']}\n")
+        return {"n": 10 if limit is None else min(10, start["n"] + limit)}
+
+    def splits(self, start: Offset, end: Offset) -> list[Split]:
+        return [range(start["n"], end["n"])]
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"n": list(split)}, self.schema)
+
+
+@dataclass(frozen=True)
+class AskedSource(Source):
+    file: Path
+    reader: list[Asked] = field(default_factory=list)
+    bounded = True
+    identity = "asked"
+
+    def open(self, context: SourceContext) -> Reader:
+        self.reader.append(Asked(self.file))
+        return self.reader[-1]
+
+
+def test_a_copy_of_the_reader_is_asked_for_offsets(environment: Environment, tmp_path: Path) -> None:
+    """On the Arrow-native path in this process: Spark's own for Python sources take more than a second to start."""
+    source, sink = AskedSource(tmp_path / "asked"), MemorySink("asked")
+    job = environment.from_source(source).to_sink(sink).execute("asked")
+    assert (sorted(row["n"] for row in sink.rows()), job.progress.epochs) == (list(range(10)), 3)
+    asked = [line.split() for line in source.file.read_text().splitlines()]
+    assert ({process for process, *_ in asked} == {str(os.getpid())}) == (environment.arrow_native is not False)
+    assert len({reader for _, reader, *_ in asked}) == 1
+    assert asked[0][1] != str(id(source.reader[-1]))
+    # The run ends with the rows that are there at its start.
+    starts = [" ".join(rest) for _, _, *rest in asked]
+    assert starts[:4] == ["0 None None", "0 4 10", "4 4 10", "8 4 10"]
 
 
 def test_a_run_with_nothing_new_says_so(environment: Environment, caplog: pytest.LogCaptureFixture) -> None:

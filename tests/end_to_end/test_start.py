@@ -24,22 +24,24 @@ except JobError as error:
 
 
 @pytest.mark.parametrize(
-    ("master", "python", "message"),
+    ("master", "python", "message", "progress"),
     [
         (
             "spark://nohost",
             sys.executable,
             "Spark did not start on spark://nohost: org.apache.spark.SparkException: Invalid",
+            [],
         ),
-        ("local[1]", "./nowhere/python", 'Cannot run program "./nowhere/python"'),
+        # Its first epoch finds out.
+        ("local[1]", "./nowhere/python", 'Cannot run program "./nowhere/python"', ["start: failed"]),
     ],
 )
-def test_the_cause_is_named(master: str, python: str, message: str, tmp_path: Path) -> None:
+def test_the_cause_is_named(master: str, python: str, message: str, progress: list[str], tmp_path: Path) -> None:
     environment = plain_environment(PYSPARK_PYTHON=python)
     command = [sys.executable, "-c", SCRIPT, master]
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert message in ran.stdout
-    assert ran.stderr == ""
+    assert [line.partition(" ·")[0] for line in ran.stderr.splitlines()] == progress
 
 
 COMPILER = """
@@ -115,7 +117,7 @@ from pathlib import Path
 from volley import Environment, JobError, MemorySink, MemorySource
 
 left = Path("left")
-environment = Environment(master="local[1]")
+environment = Environment(master="local[1]", arrow_native=False)
 for slow in (2, 3):
     left.write_text(str(slow))
     sink = MemorySink()
@@ -126,7 +128,7 @@ for slow in (2, 3):
         print(error)
 """
 
-# Spark starts it for the process that plans a query's epochs, and waits ten seconds for it.
+# On the general path, Spark starts it for the process that plans a query's epochs, and waits ten seconds for it.
 SLOW_PYTHON = """#!/bin/sh
 left=$(cat left)
 case "$*" in

@@ -45,6 +45,16 @@ def test_an_old_java_home_is_passed_over(bare: Path, monkeypatch: pytest.MonkeyP
     assert find_java() == bare / "21"
 
 
+def test_the_release_of_a_jdk_says_its_version(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = fake_java(bare / "21", "a version that nobody asks for")
+    (home / "release").write_text('IMPLEMENTOR="x"\nJAVA_VERSION="21.0.8"\n')
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert find_java() == home
+    (home / "release").write_text('JAVA_VERSION="1.8.0_402"\n')
+    with pytest.raises(MissingDependencyError, match="version 8"):
+        find_java()
+
+
 def test_without_java_it_says_what_was_tried_and_what_to_install(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(bare / "8", "1.8.0_402")))
     monkeypatch.setenv("PATH", str(fake_java(bare / "25", "25.0.2") / "bin"))

@@ -87,8 +87,7 @@ def launch(
     known = frozenset(bound.targets or ()) if begun else frozenset()
 
     spark = session_for_job(session(), checkpoint.url)
-    # Workers start, which takes a second, while the driver compiles the plan.
-    preload(spark, graph.worker_modules(writes))
+    preload(spark.sparkContext, graph.worker_modules(writes))
     end = _end_of_run(writes, path, checkpoint)
     plan = compile_plan(spark, writes, path, f"{checkpoint.url}/volley", start.name, end.target if end else None)
     readers = [reader for reader in plan.readers if reader is not None]
@@ -112,7 +111,7 @@ def launch(
     targets = DeadLetterSinks.open(writes, start.name, metrics, known)
     opened = (*committers, *targets.committers)
     _check_distinct(opened)
-    preload(spark, {type(runner).__module__ for runner in (*plan.tasks.readers, *committers)})
+    preload(spark.sparkContext, {type(runner).__module__ for runner in (*plan.tasks.readers, *committers)})
     epochs = Epochs(
         job=start.name,
         plan=plan,

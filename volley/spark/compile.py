@@ -25,6 +25,7 @@ from volley.spark import nodes as spark_nodes
 from volley.spark.datasource import data_source
 from volley.spark.errors import translate
 from volley.spark.expressions import named_column, to_spark_schema
+from volley.spark.offset_stream import offset_stream
 from volley.task.exchange import Exchange
 from volley.task.merging import Merger
 from volley.task.task import TaskPlan
@@ -131,6 +132,8 @@ class _Compiler:
 
     def arrow_native(self) -> CompiledPlan:
         """Compile for the Arrow-native path: the tasks read the splits and run all steps."""
+        # Spark would compile Java code for a frame that is never evaluated.
+        self._spark.conf.set("spark.sql.codegen.wholeStage", "false")
         trees = tuple(
             grow(source.read, self._stages.ends, self._schemas, self._take_dictionaries(source.read))
             for source in self._inputs
@@ -205,9 +208,10 @@ class _Compiler:
 
     def _stream(self, number: int, reader: Reader, schema: pa.Schema | None) -> DataFrame:
         name = f"volley-{self._job}-{number}"
-        spark_schema = None if schema is None else to_spark_schema(schema)
         target = None if self._target is None else self._target(number, reader)
-        self._spark.dataSource.register(data_source(name, reader, spark_schema, target))
+        if schema is None:
+            return offset_stream(self._spark, name, reader, target)
+        self._spark.dataSource.register(data_source(name, reader, to_spark_schema(schema), target))
         return self._spark.readStream.format(name).load()
 
     def _frame(self, node: nodes.Node, inputs: Iterator[tuple[int, _Input]]) -> DataFrame:

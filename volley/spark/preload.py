@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 __all__ = ["preload"]
 
@@ -18,28 +18,27 @@ _log = logging.getLogger(__name__)
 _preloaded: set[tuple[str, str]] = set()
 
 
-def preload(spark: SparkSession, modules: Iterable[str]) -> None:
+def preload(context: SparkContext, modules: Iterable[str]) -> None:
     """Start workers and import modules in them, in the background, while the driver starts the query.
 
     Args:
-        spark: The session.
+        context: Spark's context.
         modules: What to import; each module once per Spark application.
     """
-    application = str(spark.sparkContext.applicationId)
+    application = str(context.applicationId)
     missing = {(application, module) for module in modules} - _preloaded
     if missing:
         _preloaded.update(missing)
         names = sorted(module for _, module in missing)
-        threading.Thread(target=_preload, args=(spark, names), name="volley-preload", daemon=True).start()
+        threading.Thread(target=_preload, args=(context, names), name="volley-preload", daemon=True).start()
 
 
-def _preload(spark: SparkSession, modules: Sequence[str]) -> None:
+def _preload(context: SparkContext, modules: Sequence[str]) -> None:
     def load(numbers: Iterable[int]) -> Iterator[int]:
         for module in ("volley.task.task", *modules):
             importlib.import_module(module)
         yield from numbers
 
-    context = spark.sparkContext
     try:
         context.parallelize(range(context.defaultParallelism), context.defaultParallelism).mapPartitions(load).count()
     except Exception:

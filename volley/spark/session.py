@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from volley.errors import ConfigError, JobError
 from volley.spark.jvm import AT_LAUNCH, LOCAL, begin, connect, log_file, submitted
+from volley.spark.preload import preload
 from volley.spark.worker_python import choose_worker_python, is_script_chosen
 
 if TYPE_CHECKING:
@@ -117,11 +118,12 @@ def has_context() -> bool:
     return SparkContext._active_spark_context is not None
 
 
-def open_session(master: str | None) -> SparkSession:
+def open_session(master: str | None, modules: Iterable[str] = ()) -> SparkSession:
     """Return the active session, or start one.
 
     Args:
         master: Spark's master URL; None = that of the active session, else all local cores.
+        modules: What the workers of a new session import while the rest of it starts.
 
     Raises:
         ConfigError: If a session with another master is active.
@@ -132,7 +134,7 @@ def open_session(master: str | None) -> SparkSession:
 
     active = SparkSession.getActiveSession()
     if active is None:
-        return _start(master)
+        return _start(master, modules)
     if master is not None and active.sparkContext.master != master:
         raise ConfigError(
             f"Environment(master={master!r}), but a session with master {active.sparkContext.master!r} is active",
@@ -141,7 +143,7 @@ def open_session(master: str | None) -> SparkSession:
     return active
 
 
-def _start(master: str | None) -> SparkSession:
+def _start(master: str | None, modules: Iterable[str]) -> SparkSession:
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
@@ -155,7 +157,10 @@ def _start(master: str | None) -> SparkSession:
         if SparkContext._gateway is None:
             _connect(chosen)
         choose_worker_python(chosen.get("spark.master"), starts=False)
-        return SparkSession(SparkContext.getOrCreate(_completed(SparkConf().setAll(list(chosen.items())))))
+        context = SparkContext.getOrCreate(_completed(SparkConf().setAll(list(chosen.items()))))
+        # Workers take a second to start, as long as the driver takes for the session and the plan.
+        preload(context, modules)
+        return SparkSession(context)
     except (PySparkException, Py4JError, OSError) as error:
         where = chosen.get("spark.master", "the master of spark-submit")
         raise JobError(

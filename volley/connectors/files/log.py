@@ -31,8 +31,8 @@ class FileLog:
     """An append-only log in a folder beside the checkpoint: one JSON file per listing that had new files.
 
     An entry is logged before an offset counts it, so that the same offsets mean the same files after a crash.
-    Only Spark's planner process, which lives as long as the query, writes the log; other processes read the new
-    entries when an offset needs them.
+    Only the copy of the reader that Spark's query asks for offsets writes the log; others read the new entries when an
+    offset needs them.
 
     Args:
         folder: The fsspec URL of the log's folder; it may not exist yet.
@@ -43,7 +43,7 @@ class FileLog:
     _seen: set[str] = field(default_factory=set, repr=False)
 
     def __reduce__(self) -> tuple[type[FileLog], tuple[str]]:
-        # Executors don't need the entries, and the planner reads them again: keep what is sent with tasks small.
+        # Executors don't need the entries, and the query's reader reads them again: keep what is sent with tasks small.
         return FileLog, (self.folder,)
 
     @property

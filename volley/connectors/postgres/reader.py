@@ -212,7 +212,7 @@ class PostgresReader(Reader):
         return filesystem(f"{self.capture.state}/failure.json", {})
 
     def _keep_failure(self, error: VolleyError) -> None:
-        """Keep the receiver's error for the planner, which is another process."""
+        """Keep the receiver's error for the copy of the reader that is asked for offsets, maybe in another process."""
         files, path = self._failure
         write_durably(files, path, error.to_json().encode())
 

@@ -106,7 +106,7 @@ class SplitRows(SplitReader):
 
 @dataclass(frozen=True)
 class IcebergReader(Reader):
-    """Reads a table; the driver's part, and that of Spark's planner process.
+    """Reads a table; the driver's part, and that of the copy that is asked for offsets.
 
     Args:
         config: The source's settings.
