@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from volley.checks import Duration
 from volley.errors import ExpressionError
-from volley.plan import nodes
+from volley.plan import keyed_nodes, nodes
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import Column, ExprNode, output_name
 from volley.plan.expressions import Expr
@@ -202,7 +202,7 @@ class SeriesStream(Generic[S]):
                     hint=f'for example with_columns({name}=rolling("5m", avg("price")))',
                 )
         return self._stream._then(
-            nodes.Series(self._stream._node, self._keys, tuple(functions.items()), self._ordering)
+            keyed_nodes.Series(self._stream._node, self._keys, tuple(functions.items()), self._ordering)
         )
 
 
@@ -221,7 +221,7 @@ def _aggregated(
             raise ExpressionError(
                 f"{name}={aggregation!r} without windows that fill gaps", hint='window(…, fill_gaps="1h")'
             )
-    node = nodes.Aggregate(stream._node, keys, tuple(aggregates.items()), windowing)
+    node = keyed_nodes.Aggregate(stream._node, keys, tuple(aggregates.items()), windowing)
     if twice := sorted({name for name in node.names if node.names.count(name) > 1}):
         raise ExpressionError(f"aggregate has two columns named {twice[0]!r}", hint="rename one of them")
     return stream._then(node)

@@ -16,7 +16,7 @@ from volley.iceberg.source import IcebergSource
 from volley.iceberg.source_config import IcebergSourceConfig
 from volley.iceberg.views.supported import check_query, obstacles
 from volley.iceberg.views.values import RefreshMode, View, ViewPlan, ViewRefresh, ViewStatus
-from volley.plan import nodes
+from volley.plan import keyed_nodes, nodes
 from volley.stream import DataStream
 from volley.verbs import check_callable
 
@@ -156,7 +156,7 @@ class MaterializedView:
     def to_source(self) -> IcebergSource:
         """Return the view's rows as a source, with the query's columns alone: for jobs, and for views of this view."""
         config, last = IcebergSourceConfig(self.into), self.query._node
-        if isinstance(last, nodes.Aggregate):
+        if isinstance(last, keyed_nodes.Aggregate):
             config = config.with_columns(last.names)
         elif isinstance(last, nodes.Deduplicate):
             config = config.with_columns(last.keys)

@@ -14,7 +14,7 @@ from volley.explain import as_html, explained
 from volley.joining import MAX_AHEAD, MAX_BYTES, check_untimed, stream_join, table_join
 from volley.keyed import KeyedStream, key_node
 from volley.pipeline import Pipeline, Runner
-from volley.plan import graph, nodes
+from volley.plan import graph, keyed_nodes, nodes
 from volley.plan.expression_nodes import Column, output_name
 from volley.plan.expressions import Expr, as_node, col
 from volley.plan.joins import How
@@ -307,8 +307,8 @@ class DataStream(Rows):
             return self._then(nodes.Join(self._node, table_join(other, on, how, as_of, columns, suffix, max_bytes)))
         join = stream_join(on, how, as_of, max_bytes, within, time, columns, suffix, timing)
         check_continues(other._node, self._node)
-        sides = nodes.Side(self._node, is_right=False), nodes.Side(other._node, is_right=True)
-        return self._then(nodes.JoinStreams(*sides, join))
+        sides = keyed_nodes.Side(self._node, is_right=False), keyed_nodes.Side(other._node, is_right=True)
+        return self._then(keyed_nodes.JoinStreams(*sides, join))
 
     def key_by(self, *keys: str | Expr, **named: str | Expr) -> KeyedStream[DataStream]:
         """Group the rows by key, for aggregates: of each window of time, or of each key for a materialised view.

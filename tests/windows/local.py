@@ -16,7 +16,7 @@ from volley.arrow.operators import Operator
 from volley.arrow.series import SeriesOperator
 from volley.arrow.stream_joins import StreamJoiner
 from volley.engine.state import KeyedState
-from volley.plan.nodes import Aggregate, JoinStreams, Series
+from volley.plan.keyed_nodes import Aggregate, JoinStreams, Series
 from volley.task.merging import Merger
 from volley.task.partials import Misfits, Partial, PartialWriter
 

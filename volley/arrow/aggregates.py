@@ -11,7 +11,7 @@ from volley.arrow.operand_types import is_number
 from volley.errors import ExpressionError, near
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import ExprNode, output_name
-from volley.plan.nodes import CHANGE, WINDOW_COLUMNS, Aggregate
+from volley.plan.keyed_nodes import CHANGE, WINDOW_COLUMNS, Aggregate
 from volley.types.arrow import type_name
 
 __all__ = ["aggregate_type", "aggregated_schema", "key_fields", "time_type", "value_of"]

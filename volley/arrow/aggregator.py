@@ -19,7 +19,7 @@ from volley.arrow.gaps import Gaps, fill_gaps
 from volley.arrow.groups import by_key
 from volley.arrow.operators import Merged, Times
 from volley.arrow.windows import END, START, Closing, Grouping, Windows, microseconds, windows_of
-from volley.plan.nodes import Aggregate
+from volley.plan.keyed_nodes import Aggregate
 from volley.plan.windows import Session, Windowing
 
 __all__ = ["Aggregator", "key_values"]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from volley.arrow.operators import Times
 from volley.plan.aggregates import Aggregation
-from volley.plan.nodes import WINDOW_COLUMNS
+from volley.plan.keyed_nodes import WINDOW_COLUMNS
 
 __all__ = ["Gaps", "fill_gaps"]
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from volley.plan.nodes import Keyed
+from volley.plan.keyed_nodes import Keyed
 from volley.plan.windows import Timing
 
 __all__ = ["Merged", "Operator", "Times"]

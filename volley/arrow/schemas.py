@@ -10,7 +10,7 @@ from volley.arrow.nodes import lower
 from volley.arrow.series import series_schema
 from volley.arrow.stream_joins import joined_streams_schema
 from volley.errors import ExpressionError, PlanError, near
-from volley.plan import nodes
+from volley.plan import keyed_nodes, nodes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,13 +62,13 @@ class Schemas:
         if isinstance(node, nodes.Deduplicate):
             _check_keys(node, known[0])
             return known[0]
-        if isinstance(node, nodes.Aggregate):
+        if isinstance(node, keyed_nodes.Aggregate):
             return aggregated_schema(node, known[0])
-        if isinstance(node, nodes.JoinStreams):
+        if isinstance(node, keyed_nodes.JoinStreams):
             return joined_streams_schema(node.join, *known)
-        if isinstance(node, nodes.Series):
+        if isinstance(node, keyed_nodes.Series):
             return series_schema(node, known[0])
-        if isinstance(node, nodes.Limit | nodes.Side):
+        if isinstance(node, nodes.Limit | keyed_nodes.Side):
             return known[0]
         return lower([node], known[0]).schema
 

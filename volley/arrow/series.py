@@ -19,7 +19,7 @@ from volley.arrow.groups import by_key
 from volley.arrow.operators import Merged, Times
 from volley.arrow.series_functions import SeriesPart, SeriesRows, series_part, series_type
 from volley.arrow.windows import microseconds
-from volley.plan.nodes import Series
+from volley.plan.keyed_nodes import Series
 from volley.plan.series import Ordering
 
 __all__ = ["SeriesOperator", "series_schema"]

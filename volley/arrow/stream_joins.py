@@ -23,7 +23,7 @@ from volley.arrow.operators import Merged, Times
 from volley.arrow.windows import microseconds
 from volley.errors import ExpressionError, near
 from volley.plan.joins import StreamJoin
-from volley.plan.nodes import JoinStreams
+from volley.plan.keyed_nodes import JoinStreams
 from volley.plan.windows import Timing
 from volley.types.arrow import type_name
 

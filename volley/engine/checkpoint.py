@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from volley.errors import ConfigError, PlanError, StorageError
-from volley.plan import graph, nodes
+from volley.plan import graph, keyed_nodes, nodes
 from volley.sink import Sink
 from volley.spark.log import COMMITS, METADATA, OFFSETS, STATE, SparkLog, metadata_of, usable
 from volley.storage.durable import write_durably
@@ -78,7 +78,7 @@ class Binding:
         """Return the binding of a new job; targets get their identities once they are open."""
         sources = [read.source.identity for read in graph.reads(writes, path)]
         stateful = [step.label() for step in graph.stateful(writes, path)]
-        stateful += [node.state for node in graph.walk(writes) if isinstance(node, nodes.Keyed)]
+        stateful += [node.state for node in graph.walk(writes) if isinstance(node, keyed_nodes.Keyed)]
         return cls(str(uuid.uuid4()), sources, stateful, dict.fromkeys(targets))
 
     @classmethod

@@ -16,7 +16,7 @@ from volley.dimension import Dimension
 from volley.engine.joins import with_rows, with_schemas
 from volley.epoch import WriteResult
 from volley.errors import PlanError
-from volley.plan import graph, nodes
+from volley.plan import graph, keyed_nodes, nodes
 from volley.plan.pushdown import used_columns, used_rows
 from volley.sink import TaskWriter, Writer
 from volley.source import Reader, Source, SourceContext, SparkSource
@@ -58,7 +58,7 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
     while isinstance(node, nodes.Limit):
         limit, node = min(node.rows, node.rows if limit is None else limit), node.input
     path = graph.choose_path([node])
-    keyed = [step.label() for step in graph.walk([node]) if isinstance(step, nodes.Keyed)]
+    keyed = [step.label() for step in graph.walk([node]) if isinstance(step, keyed_nodes.Keyed)]
     if keyed or not path.arrow_native:
         raise PlanError(
             f"only a job can compute these rows: {keyed[0] if keyed else path.reason}",

@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from volley.plan.nodes import Keyed, Node, Read, Repartition, Write
+from volley.plan.keyed_nodes import Keyed
+from volley.plan.nodes import Node, Read, Repartition, Write
 from volley.source import SparkSource
 
 __all__ = [

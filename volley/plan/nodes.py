@@ -8,26 +8,18 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from volley.plan.aggregates import Aggregation
-from volley.plan.expression_nodes import ExprNode, column_names, output_name
-from volley.plan.joins import JoinedRows, StreamJoin, TableJoin
-from volley.plan.series import Ordering, SeriesFunction
-from volley.plan.windows import Session, Timing, Windowing
+from volley.plan.expression_nodes import ExprNode
+from volley.plan.joins import JoinedRows, TableJoin
 from volley.sink import Sink
 from volley.source import Source
 
 __all__ = [
-    "CHANGE",
-    "WINDOW_COLUMNS",
-    "Aggregate",
     "Deduplicate",
     "Drop",
     "Explode",
     "Filter",
     "FlatMap",
     "Join",
-    "JoinStreams",
-    "Keyed",
     "Limit",
     "Map",
     "MapBatches",
@@ -37,9 +29,8 @@ __all__ = [
     "Repartition",
     "Rest",
     "Select",
-    "Series",
-    "Side",
     "SortWithinEpoch",
+    "Step",
     "Union",
     "WithColumns",
     "Write",
@@ -81,7 +72,9 @@ class Read(Node):
 
 
 @dataclass(frozen=True)
-class _Step(Node):
+class Step(Node):
+    """A step with one input."""
+
     input: Node
 
     @property
@@ -93,7 +86,7 @@ class _Step(Node):
 
 
 @dataclass(frozen=True)
-class Filter(_Step):
+class Filter(Step):
     """Keeps the rows for which the predicate is true (not false, not null)."""
 
     narrow: ClassVar[bool] = True
@@ -104,7 +97,7 @@ class Filter(_Step):
 
 
 @dataclass(frozen=True)
-class Rest(_Step):
+class Rest(Step):
     """Keeps the rows for which the predicate is false or null."""
 
     narrow: ClassVar[bool] = True
@@ -115,7 +108,7 @@ class Rest(_Step):
 
 
 @dataclass(frozen=True)
-class Select(_Step):
+class Select(Step):
     """Keeps exactly these columns, in this order."""
 
     narrow: ClassVar[bool] = True
@@ -126,7 +119,7 @@ class Select(_Step):
 
 
 @dataclass(frozen=True)
-class WithColumns(_Step):
+class WithColumns(Step):
     """Appends columns, or replaces those of the same names in their places; all values are of the rows as they were."""
 
     narrow: ClassVar[bool] = True
@@ -138,7 +131,7 @@ class WithColumns(_Step):
 
 
 @dataclass(frozen=True)
-class Drop(_Step):
+class Drop(Step):
     """Drops these columns."""
 
     narrow: ClassVar[bool] = True
@@ -149,7 +142,7 @@ class Drop(_Step):
 
 
 @dataclass(frozen=True)
-class Rename(_Step):
+class Rename(Step):
     """Renames columns: pairs of (old, new)."""
 
     narrow: ClassVar[bool] = True
@@ -164,7 +157,7 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 @dataclass(frozen=True)
-class _Apply(_Step):
+class _Apply(Step):
     """Applies a Python function; `schema` is its output's (see `volley.types.names`), None = the input's schema."""
 
     narrow: ClassVar[bool] = True
@@ -198,7 +191,7 @@ class MapBatches(_Apply):
 
 
 @dataclass(frozen=True)
-class Explode(_Step):
+class Explode(Step):
     """Makes a row of each item of a list; of an empty list or null none, or with `keep_empty` one with a null."""
 
     narrow: ClassVar[bool] = True
@@ -210,7 +203,7 @@ class Explode(_Step):
 
 
 @dataclass(frozen=True)
-class Limit(_Step):
+class Limit(Step):
     """Keeps so many rows of a stream that ends, whichever come first."""
 
     stateful: ClassVar[bool] = True
@@ -221,7 +214,7 @@ class Limit(_Step):
 
 
 @dataclass(frozen=True)
-class Repartition(_Step):
+class Repartition(Step):
     """Divides an epoch's rows among tasks that write them; only a sort or writes follow.
 
     `tasks` None = as many as there are cores. Rows with equal values of `keys` go to one task.
@@ -236,7 +229,7 @@ class Repartition(_Step):
 
 
 @dataclass(frozen=True)
-class SortWithinEpoch(_Step):
+class SortWithinEpoch(Step):
     """Sorts the rows that each task of an epoch writes; only writes follow. Columns, each with ``asc`` or ``desc``."""
 
     narrow: ClassVar[bool] = True
@@ -247,7 +240,7 @@ class SortWithinEpoch(_Step):
 
 
 @dataclass(frozen=True)
-class Join(_Step):
+class Join(Step):
     """Adds the columns of a table's rows with the same key.
 
     Args:
@@ -289,7 +282,7 @@ class Union(Node):
 
 
 @dataclass(frozen=True)
-class Deduplicate(_Step):
+class Deduplicate(Step):
     """Keeps the first row of each key; with `within`, drops keys from the state that long after their `event_time`."""
 
     stateful: ClassVar[bool] = True
@@ -302,167 +295,8 @@ class Deduplicate(_Step):
         return f"deduplicate by {', '.join(map(repr, self.keys))}{window}"
 
 
-WINDOW_COLUMNS = ("window_start", "window_end")
-"""The columns of a windowed aggregate before its keys."""
-
-CHANGE = "_change"
-"""The last column of updates of sessions: ``delete`` for one that has become a part of another, else ``update_after``.
-"""
-
-
-class Keyed(Node):
-    """A step for which Volley keeps state by key: it begins the second stage of a job, which follows its intakes."""
-
-    @property
-    @abstractmethod
-    def intakes(self) -> tuple[Node, ...]:
-        """What takes its rows at the end of the first stage: itself, or a step for each of its inputs."""
-
-    @property
-    @abstractmethod
-    def timing(self) -> Timing | None:
-        """How it follows event time; None if it does not, so that a job can't run it."""
-
-    @property
-    @abstractmethod
-    def state(self) -> str:
-        """What the state of a job refers to, as one line of text."""
-
-
 @dataclass(frozen=True)
-class Aggregate(_Step, Keyed):
-    """Reduces the rows of each key, and of each window of time, to one row of aggregates.
-
-    `aggregates` are pairs of a column's name and its aggregate; without `windowing`, a key's row is never final.
-    """
-
-    keys: tuple[ExprNode, ...]
-    aggregates: tuple[tuple[str, Aggregation], ...]
-    windowing: Windowing | None = None
-
-    @property
-    def intakes(self) -> tuple[Node, ...]:
-        return (self,)
-
-    @property
-    def timing(self) -> Timing | None:
-        return self.windowing
-
-    @property
-    def names(self) -> list[str]:
-        """The names of its columns."""
-        windows = WINDOW_COLUMNS if self.windowing else ()
-        changes = (CHANGE,) if self.has_changes else ()
-        return [*windows, *map(output_name, self.keys), *(name for name, _ in self.aggregates), *changes]
-
-    @property
-    def used_columns(self) -> set[str]:
-        """The names of the columns that it uses of its input."""
-        on = {self.windowing.on} if self.windowing else set()
-        return on.union(*map(column_names, self.keys), *(each.used_columns for _, each in self.aggregates))
-
-    @property
-    def has_changes(self) -> bool:
-        """True if a row that came out can be deleted later."""
-        windowing = self.windowing
-        return windowing is not None and windowing.emit == "updates" and isinstance(windowing.window, Session)
-
-    @property
-    def state(self) -> str:
-        buckets = f", in {self.windowing.buckets} buckets" if self.windowing else ""
-        return f"{self._groups()}{buckets}"
-
-    def label(self) -> str:
-        emission = f", emit {self.windowing.emit}" if self.windowing else ""
-        return f"{self._groups()}{emission}"
-
-    def _groups(self) -> str:
-        groups = [repr(key) for key in self.keys]
-        if self.windowing:
-            groups.insert(0, f"{self.windowing.window!r} of {self.windowing.on!r}")
-        aggregates = ", ".join(f"{name}={aggregation!r}" for name, aggregation in self.aggregates)
-        return f"aggregate {aggregates}{' by ' if groups else ''}{', '.join(groups)}"
-
-
-@dataclass(frozen=True)
-class Side(_Step):
-    """Takes the rows of one side of a join of streams."""
-
-    narrow: ClassVar[bool] = True
-    is_right: bool
-
-    def label(self) -> str:
-        return "right side" if self.is_right else "left side"
-
-
-@dataclass(frozen=True)
-class JoinStreams(Keyed):
-    """Joins the rows of two streams with the same key that are near in time."""
-
-    left: Side
-    right: Side
-    join: StreamJoin
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return self.left, self.right
-
-    def after(self, inputs: Sequence[Node]) -> Node:
-        left, right = inputs
-        assert isinstance(left, Side)
-        assert isinstance(right, Side)
-        return replace(self, left=left, right=right)
-
-    @property
-    def intakes(self) -> tuple[Node, ...]:
-        return self.inputs
-
-    @property
-    def timing(self) -> Timing:
-        return self.join.timing
-
-    @property
-    def state(self) -> str:
-        return f"{self.join}, in {self.timing.buckets} buckets"
-
-    def label(self) -> str:
-        return str(self.join)
-
-
-@dataclass(frozen=True)
-class Series(_Step, Keyed):
-    """Adds columns that are computed from the rows of the same key before each row, in the order of event time."""
-
-    keys: tuple[ExprNode, ...]
-    functions: tuple[tuple[str, SeriesFunction], ...]
-    ordering: Ordering
-
-    @property
-    def intakes(self) -> tuple[Node, ...]:
-        return (self,)
-
-    @property
-    def timing(self) -> Timing:
-        return self.ordering
-
-    @property
-    def used_columns(self) -> set[str]:
-        """The names of the columns that it uses of its input."""
-        functions = (each.used_columns for _, each in self.functions)
-        return {self.ordering.on}.union(*map(column_names, self.keys), *functions)
-
-    @property
-    def state(self) -> str:
-        pause = f", pause {self.ordering.pause}" if self.ordering.pause else ""
-        return f"{self.label()}{pause}, in {self.ordering.buckets} buckets"
-
-    def label(self) -> str:
-        functions = ", ".join(f"{name}={function!r}" for name, function in self.functions)
-        return f"series {functions} by {', '.join([*map(repr, self.keys), repr(self.ordering.on)])}"
-
-
-@dataclass(frozen=True)
-class Write(_Step):
+class Write(Step):
     """Writes the rows to a sink, bad ones to its dead letter. A job's graph is what leads to its writes."""
 
     narrow: ClassVar[bool] = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from volley.plan import graph, nodes
+from volley.plan import graph, keyed_nodes, nodes
 from volley.plan.expression_nodes import Call, ExprNode, column_names
 
 __all__ = ["used_columns", "used_rows"]
@@ -63,13 +63,13 @@ def used_columns(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str
                 further = used_after(step)
                 names, values = {name for name, _ in step.columns}, (value for _, value in step.columns)
                 return None if further is None else (further - names).union(*map(column_names, values))
-            case nodes.Series():
+            case keyed_nodes.Series():
                 further = used_after(step)
                 names = {name for name, _ in step.functions}
                 return None if further is None else (further - names) | step.used_columns
-            case nodes.Aggregate():
+            case keyed_nodes.Aggregate():
                 return frozenset(step.used_columns)
-            case nodes.Side():
+            case keyed_nodes.Side():
                 return used_by_side(step)
             case nodes.Drop():
                 own = frozenset(step.columns)
@@ -84,9 +84,9 @@ def used_columns(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str
         further = used_after(step)
         return None if further is None else own | further
 
-    def used_by_side(side: nodes.Side) -> frozenset[str] | None:
+    def used_by_side(side: keyed_nodes.Side) -> frozenset[str] | None:
         (node,) = followers[id(side)]
-        assert isinstance(node, nodes.JoinStreams)
+        assert isinstance(node, keyed_nodes.JoinStreams)
         join, added, further = node.join, node.join.known_additions, used_after(node)
         own = frozenset([*(join.right_keys if side.is_right else join.left_keys), join.times[side.is_right]])
         if side.is_right:

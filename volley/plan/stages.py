@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from volley.errors import PlanError
 from volley.plan.graph import describe, ends, walk
-from volley.plan.nodes import Aggregate, Keyed, Node, Read, Repartition, Write
+from volley.plan.keyed_nodes import Aggregate, Keyed
+from volley.plan.nodes import Node, Read, Repartition, Write
 
 __all__ = ["Stages", "stages"]
 

@@ -17,7 +17,7 @@ from volley.arrow.schemas import Schemas
 from volley.arrow.series import SeriesOperator
 from volley.arrow.stream_joins import StreamJoiner
 from volley.errors import VolleyError
-from volley.plan import graph, nodes
+from volley.plan import graph, keyed_nodes, nodes
 from volley.plan.pushdown import used_columns, used_rows
 from volley.plan.stages import stages
 from volley.source import Offset, Reader, SourceContext, SparkSource
@@ -170,13 +170,13 @@ class _Compiler:
         )
         return replace(plan, operators=operators, merging=TaskPlan(tuple(map(Merger, operators)), trees, self._sinks))
 
-    def _operator(self, step: nodes.Keyed) -> Operator:
+    def _operator(self, step: keyed_nodes.Keyed) -> Operator:
         schemas = [self._schemas.known(intake.inputs[0]) for intake in step.intakes]
-        if isinstance(step, nodes.JoinStreams):
+        if isinstance(step, keyed_nodes.JoinStreams):
             return StreamJoiner(step, *schemas)
-        if isinstance(step, nodes.Series):
+        if isinstance(step, keyed_nodes.Series):
             return SeriesOperator(step, *schemas)
-        assert isinstance(step, nodes.Aggregate)
+        assert isinstance(step, keyed_nodes.Aggregate)
         return Aggregator(step, *schemas)
 
     def _take_dictionaries(self, read: nodes.Read) -> bool:

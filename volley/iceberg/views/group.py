@@ -19,7 +19,7 @@ from volley.iceberg.views.operators import Operator, Side, plain_column, restric
 from volley.iceberg.views.parts import ROWS, Part, Parts, reached, sum_type
 from volley.iceberg.views.scan import Tally
 from volley.iceberg.views.zsets import WEIGHT, copies
-from volley.plan import nodes
+from volley.plan import keyed_nodes, nodes
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import Column
 
@@ -46,8 +46,8 @@ class Group(Operator):
 
     reads_before = True
 
-    def __init__(self, node: nodes.Aggregate | nodes.Deduplicate, before: Operator, tally: Tally) -> None:
-        if isinstance(node, nodes.Aggregate):
+    def __init__(self, node: keyed_nodes.Aggregate | nodes.Deduplicate, before: Operator, tally: Tally) -> None:
+        if isinstance(node, keyed_nodes.Aggregate):
             keys, self._aggregates = node.keys, node.aggregates
             schema = aggregated_schema(node, before.schema)
         else:

@@ -13,7 +13,7 @@ from volley.iceberg.views.group import Group
 from volley.iceberg.views.join import Join
 from volley.iceberg.views.operators import Operator, Steps, Union
 from volley.iceberg.views.scan import Pin, Scan, Tally
-from volley.plan import graph, nodes
+from volley.plan import graph, keyed_nodes, nodes
 from volley.plan.pushdown import used_columns, used_rows
 
 __all__ = ["Compiler", "sources_of"]
@@ -62,7 +62,7 @@ class Compiler:
                 return self._scan(node)
             case nodes.Union():
                 return Union(node, [self.operator(before) for before in node.inputs])
-            case nodes.Aggregate():
+            case keyed_nodes.Aggregate():
                 return Group(node, self.operator(node.input), self.tally)
             case nodes.Deduplicate():
                 return self._distinct(node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from volley.errors import PlanError
 from volley.iceberg.dimension import IcebergDimension
 from volley.iceberg.source import IcebergSource
-from volley.plan import graph, nodes
+from volley.plan import graph, keyed_nodes, nodes
 
 __all__ = ["FUNCTIONS", "check_query", "obstacle", "obstacles"]
 
@@ -16,7 +16,7 @@ _BY_PYTHON = (nodes.Map, nodes.FlatMap, nodes.MapBatches)
 _STEPS = (
     *(nodes.Filter, nodes.Rest, nodes.Select, nodes.WithColumns, nodes.Drop, nodes.Rename, nodes.Explode),
     # A side stands before a join of streams, which is refused itself.
-    *(nodes.Union, nodes.Deduplicate, nodes.Side, *_BY_PYTHON),
+    *(nodes.Union, nodes.Deduplicate, keyed_nodes.Side, *_BY_PYTHON),
 )
 
 
@@ -29,7 +29,7 @@ def check_query(query: nodes.Node) -> None:
     for node in graph.walk([query]):
         if isinstance(node, nodes.Read):
             _check_source(node)
-        elif isinstance(node, nodes.Aggregate):
+        elif isinstance(node, keyed_nodes.Aggregate):
             _check_aggregate(node)
         elif isinstance(node, nodes.Join):
             _check_join(node)
@@ -71,7 +71,7 @@ def _check_join(node: nodes.Join) -> None:
         )
 
 
-def _check_aggregate(node: nodes.Aggregate) -> None:
+def _check_aggregate(node: keyed_nodes.Aggregate) -> None:
     if node.windowing is not None:
         raise PlanError(
             "a view can't have windows of event time",

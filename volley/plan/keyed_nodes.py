@@ -1,0 +1,175 @@
+"""The nodes of steps that keep state by key: they begin the second stage of a job."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from volley.plan.aggregates import Aggregation
+from volley.plan.expression_nodes import ExprNode, column_names, output_name
+from volley.plan.joins import StreamJoin
+from volley.plan.nodes import Node, Step
+from volley.plan.series import Ordering, SeriesFunction
+from volley.plan.windows import Session, Timing, Windowing
+
+__all__ = ["CHANGE", "WINDOW_COLUMNS", "Aggregate", "JoinStreams", "Keyed", "Series", "Side"]
+
+WINDOW_COLUMNS = ("window_start", "window_end")
+"""The columns of a windowed aggregate before its keys."""
+
+CHANGE = "_change"
+"""The last column of updates of sessions: ``delete`` for one that has become a part of another, else ``update_after``.
+"""
+
+
+class Keyed(Node):
+    """A step for which Volley keeps state by key: it begins the second stage of a job, which follows its intakes."""
+
+    @property
+    @abstractmethod
+    def intakes(self) -> tuple[Node, ...]:
+        """What takes its rows at the end of the first stage: itself, or a step for each of its inputs."""
+
+    @property
+    @abstractmethod
+    def timing(self) -> Timing | None:
+        """How it follows event time; None if it does not, so that a job can't run it."""
+
+    @property
+    @abstractmethod
+    def state(self) -> str:
+        """What the state of a job refers to, as one line of text."""
+
+
+@dataclass(frozen=True)
+class Aggregate(Step, Keyed):
+    """Reduces the rows of each key, and of each window of time, to one row of aggregates.
+
+    `aggregates` are pairs of a column's name and its aggregate; without `windowing`, a key's row is never final.
+    """
+
+    keys: tuple[ExprNode, ...]
+    aggregates: tuple[tuple[str, Aggregation], ...]
+    windowing: Windowing | None = None
+
+    @property
+    def intakes(self) -> tuple[Node, ...]:
+        return (self,)
+
+    @property
+    def timing(self) -> Timing | None:
+        return self.windowing
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its columns."""
+        windows = WINDOW_COLUMNS if self.windowing else ()
+        changes = (CHANGE,) if self.has_changes else ()
+        return [*windows, *map(output_name, self.keys), *(name for name, _ in self.aggregates), *changes]
+
+    @property
+    def used_columns(self) -> set[str]:
+        """The names of the columns that it uses of its input."""
+        on = {self.windowing.on} if self.windowing else set()
+        return on.union(*map(column_names, self.keys), *(each.used_columns for _, each in self.aggregates))
+
+    @property
+    def has_changes(self) -> bool:
+        """True if a row that came out can be deleted later."""
+        windowing = self.windowing
+        return windowing is not None and windowing.emit == "updates" and isinstance(windowing.window, Session)
+
+    @property
+    def state(self) -> str:
+        buckets = f", in {self.windowing.buckets} buckets" if self.windowing else ""
+        return f"{self._groups()}{buckets}"
+
+    def label(self) -> str:
+        emission = f", emit {self.windowing.emit}" if self.windowing else ""
+        return f"{self._groups()}{emission}"
+
+    def _groups(self) -> str:
+        groups = [repr(key) for key in self.keys]
+        if self.windowing:
+            groups.insert(0, f"{self.windowing.window!r} of {self.windowing.on!r}")
+        aggregates = ", ".join(f"{name}={aggregation!r}" for name, aggregation in self.aggregates)
+        return f"aggregate {aggregates}{' by ' if groups else ''}{', '.join(groups)}"
+
+
+@dataclass(frozen=True)
+class Side(Step):
+    """Takes the rows of one side of a join of streams."""
+
+    narrow: ClassVar[bool] = True
+    is_right: bool
+
+    def label(self) -> str:
+        return "right side" if self.is_right else "left side"
+
+
+@dataclass(frozen=True)
+class JoinStreams(Keyed):
+    """Joins the rows of two streams with the same key that are near in time."""
+
+    left: Side
+    right: Side
+    join: StreamJoin
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.left, self.right
+
+    def after(self, inputs: Sequence[Node]) -> Node:
+        left, right = inputs
+        assert isinstance(left, Side)
+        assert isinstance(right, Side)
+        return replace(self, left=left, right=right)
+
+    @property
+    def intakes(self) -> tuple[Node, ...]:
+        return self.inputs
+
+    @property
+    def timing(self) -> Timing:
+        return self.join.timing
+
+    @property
+    def state(self) -> str:
+        return f"{self.join}, in {self.timing.buckets} buckets"
+
+    def label(self) -> str:
+        return str(self.join)
+
+
+@dataclass(frozen=True)
+class Series(Step, Keyed):
+    """Adds columns that are computed from the rows of the same key before each row, in the order of event time."""
+
+    keys: tuple[ExprNode, ...]
+    functions: tuple[tuple[str, SeriesFunction], ...]
+    ordering: Ordering
+
+    @property
+    def intakes(self) -> tuple[Node, ...]:
+        return (self,)
+
+    @property
+    def timing(self) -> Timing:
+        return self.ordering
+
+    @property
+    def used_columns(self) -> set[str]:
+        """The names of the columns that it uses of its input."""
+        functions = (each.used_columns for _, each in self.functions)
+        return {self.ordering.on}.union(*map(column_names, self.keys), *functions)
+
+    @property
+    def state(self) -> str:
+        pause = f", pause {self.ordering.pause}" if self.ordering.pause else ""
+        return f"{self.label()}{pause}, in {self.ordering.buckets} buckets"
+
+    def label(self) -> str:
+        functions = ", ".join(f"{name}={function!r}" for name, function in self.functions)
+        return f"series {functions} by {', '.join([*map(repr, self.keys), repr(self.ordering.on)])}"
