@@ -37,6 +37,7 @@ from volley import (
 from volley.connectors.files.log import LoggedFile
 from volley.formats import packing
 from volley.formats.files import FORMATS, FileFormat
+from volley.formats.options import CsvOptions, JsonOptions
 from volley.formats.packing import pack
 
 START = {"files": 0}
@@ -162,7 +163,7 @@ def test_what_goes_to_executors_holds_no_log(folder: Path, tmp_path: Path) -> No
 
 
 def test_the_driver_knows_files_that_the_planner_has_found_since(folder: Path, tmp_path: Path) -> None:
-    driver = opened(folder, tmp_path / "state")
+    driver = opened(folder, tmp_path / "state", bounded=False)
     planner, start = pickle.loads(pickle.dumps(driver)), START
     for number in range(4):
         put(folder, f"{number}.json", number)
@@ -255,6 +256,8 @@ def test_a_few_small_files_are_one_split() -> None:
         ("a.json.gz", {}, 1),
         ("a.csv", {}, 1),
         ("a.csv", {"newlines_in_values": True}, 1),
+        ("a.csv", {"quote": None}, 24),
+        ("a.csv", {"quote": None, "escape": "/"}, 1),
         ("a.csv", {"newlines_in_values": False}, 24),
         ("a.csv.zst", {"newlines_in_values": False}, 1),
         ("a.parquet", {}, 24),
@@ -262,7 +265,8 @@ def test_a_few_small_files_are_one_split() -> None:
 )
 def test_large_files_are_cut_where_it_is_safe(name: str, options: dict[str, Any], parts: int) -> None:
     format = FORMATS[str(FileSource(name, options=options).format)]
-    splits = packed([LoggedFile(name, 3 << 30)], lambda path: format.divides(path, options), 2)
+    given = format.options(**options)
+    splits = packed([LoggedFile(name, 3 << 30)], lambda path: format.undivided(path, given) is None, 2)
     assert [part for split in splits for _, part in split] == [(number, parts) for number in range(parts)]
     assert len(splits) == parts
 
@@ -309,7 +313,7 @@ def test_rows_without_columns_say_nothing_about_the_schema(folder: Path, tmp_pat
 
 def test_nothing_to_infer_a_schema_from(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="no rows with columns to infer") as caught:
-        FileSource(folder, format="json").open(SourceContext(str(tmp_path / "state")))
+        FileSource(folder, format="json", bounded=False).open(SourceContext(str(tmp_path / "state")))
     assert "declare" in str(caught.value.hint)
 
 
@@ -366,12 +370,17 @@ def test_the_folder_of_a_sink_without_rows_is_an_empty_folder(folder: Path, tmp_
     task = sink.writer(Epoch("2b6f8a5e", 0)).open(0)
     task.write(pa.record_batch({"id": [1]}))
     task.close()
-    source = FileSource(folder, format="json", schema="id long").open(SourceContext(str(tmp_path / "state")))
+    with pytest.raises(SourceError, match="is there, but has no file to read"):
+        opened(folder, tmp_path / "state")
+    source = opened(folder, tmp_path / "state", bounded=False)
     assert source.latest_offset(START, None, None) == START
 
 
 def test_an_empty_folder_has_no_rows_yet(folder: Path, tmp_path: Path) -> None:
-    source = opened(folder, tmp_path / "state")
+    with pytest.raises(SourceError, match=f"{folder} is there, but has no file to read") as caught:
+        opened(folder, tmp_path / "state")
+    assert "bounded=False" in str(caught.value.hint)
+    source = opened(folder, tmp_path / "state", bounded=False)
     assert source.latest_offset(START, None, None) == START
     put(folder, "a.json", 1)
     assert ids(source, START, opened(folder, tmp_path / "state").latest_offset(START, None, None)) == [1]
@@ -496,6 +505,18 @@ def test_cached_listings_do_not_hide_new_files(folder: Path, tmp_path: Path) -> 
         ({"path": "in.csv", "options": {"null_values": "NA"}}, "null_values 'NA' is not a list"),
         ({"path": "in.csv", "options": {"null_values": [None]}}, "is not a list of texts"),
         ({"path": "in.csv", "options": {"newlines_in_values": "no"}}, "'no' is not True or False"),
+        ({"path": "in.csv", "options": {"header": 1}}, "header 1 is not True or False"),
+        ({"path": "in.csv", "options": {"header": True, "column_names": ["a"]}}, "and header is True"),
+        ({"path": "in.csv", "options": {"column_names": ["a", "a"]}}, "don't name each column once"),
+        ({"path": "in.csv", "options": {"column_names": []}}, "don't name each column once"),
+        ({"path": "in.csv", "options": {"skip_rows": -1}}, "skip_rows -1 is not a number of lines"),
+        ({"path": "in.csv", "options": {"quote": "é"}}, "quote 'é' is not one character of ASCII"),
+        ({"path": "in.csv", "options": {"escape": '"'}}, "quote and escape are both '\"'"),
+        ({"path": "in.csv", "options": {"quote": ","}}, "delimiter and quote are both ','"),
+        ({"path": "in.csv", "options": {"decimal_point": "1"}}, "decimal_point '1' can't be one"),
+        ({"path": "in.csv", "options": {"date_formats": "%d.%m.%q"}}, "date_formats has '%d.%m.%q': 'q' is a bad"),
+        ({"path": "in.csv", "options": {"date_formats": ["%S.%f"]}}, "strptime knows no %f"),
+        ({"path": "in.csv", "include": ["rows"]}, "include 'rows' is unknown"),
         ({"path": "in.csv", "max_files_per_epoch": 0}, "max_files_per_epoch 0"),
         ({"path": "in.csv", "schema": "id lng"}, "lng"),
     ],
@@ -551,8 +572,8 @@ def test_text_in_another_encoding(compressed: bool, tmp_path: Path) -> None:
         source = FileSource(tmp_path / f"a.{name}{ending}", options=options)
         assert Environment().from_source(source).to_arrow().to_pylist() == rows
     # In UTF-16 a line's end is two bytes: such a file is not cut.
-    assert not FORMATS["csv"].divides("a.csv", {"encoding": "utf-16", "newlines_in_values": False})
-    assert not FORMATS["json"].divides("a.json", {"encoding": "utf-16"})
+    assert FORMATS["csv"].undivided("a.csv", CsvOptions(encoding="utf-16", newlines_in_values=False))
+    assert FORMATS["json"].undivided("a.json", JsonOptions(encoding="utf-16"))
 
 
 def test_bytes_of_no_encoding_are_named(tmp_path: Path) -> None:

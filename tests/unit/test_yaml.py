@@ -247,7 +247,7 @@ TOLD = [
     "6:5: path is missing",
     "7:7: unknown key 'pth' (sources.files.config.pth)",
     "8:28: max_files_per_epoch 'ten' is not a whole number",
-    "9:16: csv files have no option 'delimeter' (sources.files.config.options)",
+    "9:17: unknown key 'delimeter' (sources.files.config.options.delimeter)",
     "12:16: there is no connector 'kafak' among the sources",
     "16:26: environment variable BROKERS is not set",
     "18:15: unknown type 'lng'",

@@ -27,7 +27,19 @@ from pydantic import (
 from volley import checks
 from volley.errors import ConfigError
 
-__all__ = ["Flag", "Model", "Names", "Number", "SchemaText", "Size", "Span", "Time", "Whole", "given", "model_of"]
+__all__ = [
+    "Flag",
+    "Model",
+    "Names",
+    "Number",
+    "SchemaText",
+    "Size",
+    "Span",
+    "Time",
+    "Whole",
+    "given",
+    "model_of",
+]
 
 
 class Model(BaseModel):
@@ -130,7 +142,8 @@ def model_of(settings: Any, leave_out: Collection[str] = frozenset()) -> type[Mo
     """Return the model of a frozen class' settings, by the names, types and descriptions that it has itself.
 
     Args:
-        settings: A dataclass. Its constructor checks the values; the model checks their types.
+        settings: A dataclass. Its constructor checks the values; the model checks their types. A mapping with known
+            keys has a dataclass with a field for each under ``"keys"`` in its field's metadata.
         leave_out: Fields that documents don't have.
 
     Example:
@@ -142,7 +155,7 @@ def model_of(settings: Any, leave_out: Collection[str] = frozenset()) -> type[Mo
     described = descriptions(settings)
     definitions: dict[str, Any] = {
         field.name: (
-            _type_of(hints[field.name]),
+            _type_of(hints[field.name], field.metadata.get("keys")),
             Field(
                 default=... if field.default is field.default_factory is MISSING else None,
                 description=described.get(field.name),
@@ -158,8 +171,10 @@ def model_of(settings: Any, leave_out: Collection[str] = frozenset()) -> type[Mo
         return create_model(settings.__name__, __base__=Model, __doc__=summary, **definitions)
 
 
-def _type_of(hint: Any) -> Any:
-    """Return the type of a document's field for the annotation of a dataclass' field."""
+def _type_of(hint: Any, keys: Any = None) -> Any:
+    """Return the type of a document's field for the annotation of a dataclass' field, and the class of its keys."""
+    if keys is not None:
+        return Annotated[model_of(keys), AfterValidator(given)]
     parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     ours = Size if {int, str} <= set(parts) else next((_TYPES[part] for part in _TYPES if part in parts), None)
     if ours is None:

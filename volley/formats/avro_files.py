@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -16,6 +16,7 @@ from volley.formats.avro import avro_columns, file_reader
 from volley.formats.files import FormatReader
 from volley.formats.fitting import fitting, strict
 from volley.formats.input_file import InputFile
+from volley.formats.options import NoOptions
 
 __all__ = ["FORMAT"]
 
@@ -26,21 +27,19 @@ def check(schema: pa.Schema) -> None:
     """Do nothing: a value that a column can't hold is a bad row."""
 
 
-def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
+def infer(file: InputFile, options: NoOptions) -> pa.Schema:
     """Return the schema of the file."""
     with _opened(file) as (_, schema):
         return schema
 
 
-def read(
-    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
-) -> Iterator[pa.RecordBatch]:
+def read(file: InputFile, schema: pa.Schema, part: tuple[int, int], options: NoOptions) -> Iterator[pa.RecordBatch]:
     """Yield the file's rows; one task reads a whole file."""
     return strict(read_tolerant(file, schema, part, options))
 
 
 def read_tolerant(
-    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
+    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: NoOptions
 ) -> Iterator[PositionedBatch | BadRow]:
     """Yield the same rows with their places, and a `BadRow` for each row that doesn't fit the schema."""
     with _opened(file) as (records, own):

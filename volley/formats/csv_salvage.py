@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import csv
-import io
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pcsv
 
 from volley.arrow.bisect import process_or_bisect
 from volley.bad_rows import BadRow, PositionedBatch
-from volley.formats.csv import (
-    BadValue,
-    batches,
-    check,
-    decoded,
-    delimiter,
-    header,
-    infer,
-    part_of_rows,
-    read,
-    reason,
-    records,
-    rules,
-)
+from volley.formats.csv import batches, check, header, infer, part_of_rows, read, reason, rules
 from volley.formats.csv_floats import texts_of
+from volley.formats.csv_records import Record, raw_records, records
+from volley.formats.csv_values import BadValue, decoded
 from volley.formats.files import FormatReader
 from volley.formats.input_file import InputFile
+from volley.formats.options import CsvOptions
 
 __all__ = ["FORMAT"]
 
@@ -41,14 +27,14 @@ _GROUP = 10_000
 
 
 def read_tolerant(
-    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
+    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: CsvOptions
 ) -> Iterator[PositionedBatch | BadRow]:
     """Yield the file's rows with their line numbers, and a `BadRow` for each row that can't be read."""
     file = part_of_rows(file, part, options)
     names = header(file, schema, options)
     if names is None:
         return
-    done = 1 if options.get("header", True) else 0
+    done = 1 if options.has_header else 0
     places = _Places(file, options)
     try:
         for batch in batches(file, schema, options):
@@ -56,13 +42,13 @@ def read_tolerant(
             done += batch.num_rows
     except (BadValue, pa.ArrowInvalid):
         # Arrow drops the whole block: read everything after the last good batch again, as raw rows.
-        yield from _salvaged(file, islice(_raw_records(file, options), done, None), names, schema, options)
+        yield from _salvaged(file, islice(raw_records(file, options), done, None), names, schema, options)
 
 
 class _Places:
     """The line each row starts at; reads the file a second time, only if a row is bad."""
 
-    def __init__(self, file: InputFile, options: Mapping[str, Any]) -> None:
+    def __init__(self, file: InputFile, options: CsvOptions) -> None:
         self._file = file
         self._records = enumerate(records(file, options), 1)
 
@@ -75,31 +61,18 @@ class _Places:
         return self._file.position(first + row, "row")
 
 
-@dataclass(frozen=True)
-class _Record:
-    """The raw text of a row; `whole` is False if it has an unclosed quote."""
-
-    line: int
-    text: str
-    whole: bool
-
-    @property
-    def payload(self) -> str:
-        return self.text.rstrip("\r\n").encode(errors="surrogateescape").decode(errors="replace")
-
-
 def _salvaged(
-    file: InputFile, raw_records: Iterator[_Record], names: list[str], schema: pa.Schema, options: Mapping[str, Any]
+    file: InputFile, raw: Iterator[Record], names: list[str], schema: pa.Schema, options: CsvOptions
 ) -> Iterator[PositionedBatch | BadRow]:
-    while group := list(islice(raw_records, _GROUP)):
+    while group := list(islice(raw, _GROUP)):
 
-        def attempt(start: int, end: int, group: list[_Record] = group) -> PositionedBatch | BadRow:
+        def attempt(start: int, end: int, group: list[Record] = group) -> PositionedBatch | BadRow:
             return PositionedBatch(
                 _parsed(group[start:end], names, schema, options),
                 lambda row: file.position(group[start + row].line),
             )
 
-        def single(index: int, error: Exception, group: list[_Record] = group) -> BadRow:
+        def single(index: int, error: Exception, group: list[Record] = group) -> BadRow:
             record = group[index]
             reason_text = error.reason if isinstance(error, BadValue) else reason(error, names)
             return BadRow(record.payload, reason_text, file.position(record.line))
@@ -107,7 +80,7 @@ def _salvaged(
         yield from process_or_bisect(len(group), attempt, single, (BadValue, pa.ArrowInvalid))
 
 
-def _parsed(group: list[_Record], names: list[str], schema: pa.Schema, options: Mapping[str, Any]) -> pa.RecordBatch:
+def _parsed(group: list[Record], names: list[str], schema: pa.Schema, options: CsvOptions) -> pa.RecordBatch:
     if not all(record.whole for record in group):
         raise BadValue(0, "a quote is opened and never closed")
     data = "".join(record.text for record in group).encode(errors="surrogateescape")
@@ -119,55 +92,7 @@ def _parsed(group: list[_Record], names: list[str], schema: pa.Schema, options: 
             raise BadValue(0, f"{table.num_rows} rows where one should be")
         return table.combine_chunks().to_batches()[0]
 
-    return decoded(parse(schema), schema, lambda: parse(texts_of(schema)))
-
-
-class _Lines:
-    """Feeds lines to a `csv.reader` and keeps them, so that the raw text of each record is known."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = iter(lines)
-        self._again: deque[str] = deque()
-        self.taken: list[str] = []
-        self.ended = False
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        line = self._again.popleft() if self._again else next(self._lines, None)
-        if line is None:
-            self.ended = True
-            raise StopIteration
-        self.taken.append(line)
-        return line
-
-    def give_back(self) -> None:
-        """Return all taken lines but the first, to be read again."""
-        self._again.extendleft(reversed(self.taken[1:]))
-        del self.taken[1:]
-        self.ended = False
-
-
-def _raw_records(file: InputFile, options: Mapping[str, Any]) -> Iterator[_Record]:
-    """Yield the records that are not empty lines; an unclosed quote spoils only its own line."""
-    with file.open() as stream:
-        lines = _Lines(io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline=""))
-        number = 1
-        while True:
-            lines.taken = []
-            try:
-                row = next(csv.reader(lines, delimiter=delimiter(options)), None)
-                whole = not lines.ended
-            except csv.Error:
-                row, whole = None, False
-            if not lines.taken:
-                return
-            if not whole:
-                lines.give_back()
-            if row or not whole:
-                yield _Record(number, "".join(lines.taken), whole)
-            number += len(lines.taken)
+    return decoded(parse(schema), schema, options, lambda: parse(texts_of(schema)))
 
 
 FORMAT = FormatReader(check, infer, read, read_tolerant)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from volley.formats.options import CsvOptions, JsonOptions, NoOptions
+
 if TYPE_CHECKING:
     from typing import TypeAlias
 
@@ -15,12 +17,15 @@ if TYPE_CHECKING:
     from volley.bad_rows import BadRow, PositionedBatch
     from volley.formats.input_file import InputFile
 
-    Read: TypeAlias = Callable[[InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[pa.RecordBatch]]
+    Read: TypeAlias = Callable[[InputFile, pa.Schema, tuple[int, int], Any], Iterator[pa.RecordBatch]]
 
-__all__ = ["FORMATS", "FileFormat", "Files", "Format", "FormatReader", "WrittenFormat", "format_of"]
+__all__ = ["FORMATS", "INCLUDE", "FileFormat", "Files", "Format", "FormatReader", "WrittenFormat", "format_of"]
 
 FileFormat = Literal["json", "csv", "parquet", "orc", "avro"]
 WrittenFormat = Literal["json", "csv", "parquet"]
+
+INCLUDE = ("file", "row")
+"""What a FileSource can add to each row: its file, and its number in the file."""
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
@@ -37,15 +42,15 @@ class FormatReader:
         read_tolerant: Like `read`, with the place of each row and a `BadRow` for each row that can't be read.
         read_encoded: Like `read`, but may yield a column that the file stores as dictionary and indices as a
             dictionary array; None = the format has no dictionaries.
+        rows_before: Returns the number of the file's rows before a part; None = only a read from the start tells.
     """
 
     check: Callable[[pa.Schema], None]
-    infer: Callable[[InputFile, Mapping[str, Any]], pa.Schema | None]
+    infer: Callable[[InputFile, Any], pa.Schema | None]
     read: Read
-    read_tolerant: Callable[
-        [InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[PositionedBatch | BadRow]
-    ]
+    read_tolerant: Callable[[InputFile, pa.Schema, tuple[int, int], Any], Iterator[PositionedBatch | BadRow]]
     read_encoded: Read | None = None
+    rows_before: Callable[[InputFile, tuple[int, int]], int] | None = None
 
 
 @dataclass(frozen=True)
@@ -55,16 +60,18 @@ class Format:
     Args:
         extensions: The file extensions of the format.
         module: The module that has its `FormatReader` under the name ``FORMAT``; imported when files are read.
-        options: The names of its options.
-        is_divisible: Returns True if several tasks can read parts of one large file with these options.
+        options: The class of its options.
         is_text: True for a text format: a file may be compressed as a whole, and may have no rows.
+        counts_rows: True if a file tells the number of rows before each of its parts.
+        whole: The files that one task reads, whatever the options.
     """
 
     extensions: tuple[str, ...]
     module: str
-    options: tuple[str, ...] = ()
-    is_divisible: Callable[[Mapping[str, Any]], bool] = lambda options: True
+    options: type[NoOptions] = NoOptions
     is_text: bool = True
+    counts_rows: bool = False
+    whole: str | None = None
 
     @property
     def reader(self) -> FormatReader:
@@ -78,9 +85,15 @@ class Format:
             return None
         return next((codec for ending, codec in _COMPRESSIONS.items() if path.endswith(ending)), None)
 
-    def divides(self, path: str, options: Mapping[str, Any]) -> bool:
-        """Return True if this file is read in parts when it is large."""
-        return self.compression(path) is None and self.is_divisible(options)
+    def undivided(self, path: str, options: NoOptions) -> str | None:
+        """Return why a file is read by one task, however large it is; None if it is read in parts.
+
+        Args:
+            path: The file's path.
+            options: The options of the format.
+        """
+        codec = self.compression(path)
+        return options.undivided if codec is None else f"compressed by {codec}"
 
 
 @dataclass(frozen=True)
@@ -94,14 +107,28 @@ class Files:
         storage_options: Options of the fsspec file system.
         declared: The declared schema, in any form; None = infer it.
         must_exist: True: raise if there is no file.
+        include: What to add to each row: ``"file"``, ``"row"``.
     """
 
     url: str = field(repr=False)
     format: str
-    options: Mapping[str, Any]
+    options: NoOptions
     storage_options: Mapping[str, Any] = field(repr=False)
     declared: Any
     must_exist: bool
+    include: tuple[str, ...] = ()
+
+    def undivided(self, path: str) -> str | None:
+        """Return why a file is read by one task, however large it is; None if it is read in parts."""
+        format = FORMATS[self.format]
+        if "row" in self.include and not format.counts_rows:
+            return "its rows are numbered from its start"
+        return format.undivided(path, self.options)
+
+    @property
+    def encoding(self) -> str | None:
+        """The encoding of their text; None = UTF-8, or no text."""
+        return self.options.encoding if isinstance(self.options, JsonOptions) else None
 
 
 def format_of(path: str) -> str | None:
@@ -111,32 +138,26 @@ def format_of(path: str) -> str | None:
     return next((name for name, file_format in FORMATS.items() if path.endswith(file_format.extensions)), None)
 
 
-def _is_utf8(options: Mapping[str, Any]) -> bool:
-    """Return True if text can be cut at line ends: in UTF-8, no other character has the byte of one."""
-    return "encoding" not in options
+@dataclass(frozen=True)
+class _AvroOptions(NoOptions):
+    """The options of Avro files: none."""
 
-
-def _has_no_newlines_in_values(options: Mapping[str, Any]) -> bool:
-    """Return True if CSV can be cut at any line end: only a read from the start shows which ones are quoted."""
-    return options.get("newlines_in_values", True) is False and _is_utf8(options)
+    @property
+    def undivided(self) -> str | None:
+        return "Avro has no index of its blocks"
 
 
 FORMATS = {
     "json": Format(
         extensions=(".json", ".jsonl", ".ndjson"),
         module="volley.formats.json_lines",
-        options=("encoding",),
-        is_divisible=_is_utf8,
+        options=JsonOptions,
+        whole="JSON arrays and compressed files",
     ),
     "csv": Format(
-        extensions=(".csv",),
-        module="volley.formats.csv_salvage",
-        options=("header", "delimiter", "null_values", "newlines_in_values", "encoding"),
-        is_divisible=_has_no_newlines_in_values,
+        extensions=(".csv",), module="volley.formats.csv_salvage", options=CsvOptions, whole="compressed files"
     ),
-    "parquet": Format(extensions=(".parquet",), module="volley.formats.parquet", is_text=False),
+    "parquet": Format(extensions=(".parquet",), module="volley.formats.parquet", is_text=False, counts_rows=True),
     "orc": Format(extensions=(".orc",), module="volley.formats.orc", is_text=False),
-    "avro": Format(
-        extensions=(".avro",), module="volley.formats.avro_files", is_divisible=lambda options: False, is_text=False
-    ),
+    "avro": Format(extensions=(".avro",), module="volley.formats.avro_files", options=_AvroOptions, is_text=False),
 }

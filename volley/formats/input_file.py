@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -32,6 +32,8 @@ class InputFile:
         open: Opens it for reading bytes, from the start, decompressed.
         first_byte: The first byte of the part; 0 = the start of the file.
         lines_before: The number of header lines that are read in front of every part.
+        lines_skipped: The number of lines at the start of the file that are not read.
+        unit: What the file consists of, as errors count it.
     """
 
     name: str
@@ -39,14 +41,17 @@ class InputFile:
     open: Callable[[], AbstractContextManager[Any]]
     first_byte: int = 0
     lines_before: int = 0
+    lines_skipped: int = 0
+    unit: Literal["line", "element"] = "line"
 
-    def place(self, number: int, unit: str = "line") -> str:
+    def place(self, number: int, unit: str | None = None) -> str:
         """Return a line number; in a later part of a file it counts from the part's first byte."""
+        unit = unit or self.unit
         if not self.first_byte:
-            return f"{unit} {number}"
+            return f"{unit} {number + (self.lines_skipped if unit == 'line' else 0)}"
         return f"{unit} {number - self.lines_before} from byte {self.first_byte} on"
 
-    def position(self, number: int, unit: str = "line") -> str:
+    def position(self, number: int, unit: str | None = None) -> str:
         """Return the file's name and a line of it."""
         return f"{self.name}, {self.place(number, unit)}"
 

@@ -1,10 +1,10 @@
-"""Reads JSON lines as Arrow batches, in chunks of whole lines; errors name the bad line and quote it."""
+"""Reads JSON lines, or a JSON array, as Arrow batches, in chunks of whole lines; errors name the bad line."""
 
 from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any
@@ -17,31 +17,44 @@ from volley.errors import SourceError
 from volley.formats.files import FormatReader
 from volley.formats.input_file import LARGEST_VALUE, InputFile
 from volley.formats.json import check, fault, inferred, parsed
+from volley.formats.json_arrays import elements, elements_of, is_array
 from volley.formats.line_parts import part_of_lines
+from volley.formats.options import JsonOptions
 
 __all__ = ["FORMAT"]
 
 _CHUNK = 8 << 20
 _SAMPLE = 1 << 20
+_PEEK = 64 << 10
 _DEEPEST = 100
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKETS = re.compile(rb"[\[\]{}]")
 
 
-def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema | None:
-    """Return the schema of the lines in the file's first megabyte; None if they are empty."""
-    with file.open() as stream:
-        sample = stream.read(_SAMPLE)
-        whole = sample[: sample.rfind(b"\n") + 1] if stream.read(1) else sample
-    if not sample.removeprefix(BOM_UTF8).strip():
+def infer(file: InputFile, options: JsonOptions) -> pa.Schema | None:
+    """Return the schema of the lines or elements in the file's first megabyte; None if there are none."""
+    file, lines = _sample(file)
+    if lines is None:
         return None
-    for number, line in enumerate(whole.splitlines(), 1):
+    for number, line in enumerate(lines.splitlines(), 1):
         if _depth(line) > _DEEPEST:
             raise file.fault(f"nested more than {_DEEPEST} deep", number, line[:80].decode(errors="replace"))
     try:
-        return inferred(whole)
+        return inferred(lines)
     except (pa.ArrowException, SourceError) as error:
-        raise _bad_line(file, whole, 0, None, error) from error
+        raise _bad_line(file, lines, 0, None, error) from error
+
+
+def _sample(file: InputFile) -> tuple[InputFile, bytes | None]:
+    """Return the file as errors name it, and the lines or elements in its first megabyte; None = there are none."""
+    with file.open() as stream:
+        head = bytes(stream.read(_SAMPLE))
+        if is_array(head):
+            file = elements_of(file)
+            return file, next((text for _, text in elements(file, head, stream, _SAMPLE)), None)
+        if not head.removeprefix(BOM_UTF8).strip():
+            return file, None
+        return file, head[: head.rfind(b"\n") + 1] if stream.read(1) else head
 
 
 def _depth(line: bytes) -> int:
@@ -50,32 +63,48 @@ def _depth(line: bytes) -> int:
     return max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets), default=0)
 
 
-def read(
-    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
-) -> Iterator[pa.RecordBatch]:
-    """Yield the file's lines as rows; missing fields are null, unknown fields are ignored."""
-    file = part_of_lines(file, part, has_header=False)
-    with file.open() as stream:
-        for before, chunk in _chunks(file, stream):
-            try:
-                batches = parsed(chunk, schema)
-            except (pa.ArrowException, SourceError) as error:
-                raise _bad_line(file, chunk, before, schema, error) from error
-            yield from batches
+def read(file: InputFile, schema: pa.Schema, part: tuple[int, int], options: JsonOptions) -> Iterator[pa.RecordBatch]:
+    """Yield the file's lines or elements as rows; missing fields are null, unknown fields are ignored."""
+    for place, before, chunk in _texts(file, part):
+        try:
+            batches = parsed(chunk, schema)
+        except (pa.ArrowException, SourceError) as error:
+            raise _bad_line(place, chunk, before, schema, error) from error
+        yield from batches
 
 
 def read_tolerant(
-    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
+    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: JsonOptions
 ) -> Iterator[PositionedBatch | BadRow]:
-    """Yield the same rows with their line numbers, and a `BadRow` for each line that can't be read."""
-    file = part_of_lines(file, part, has_header=False)
+    """Yield the same rows with their places, and a `BadRow` for each line or element that can't be read."""
+    for place, before, chunk in _texts(file, part):
+        try:
+            rows: Iterable[PositionedBatch | BadRow] = _located(place, chunk, before, parsed(chunk, schema))
+        except (pa.ArrowException, SourceError):
+            rows = _salvaged(place, chunk, before, schema)
+        yield from rows
+
+
+def _texts(file: InputFile, part: tuple[int, int]) -> Iterator[tuple[InputFile, int, bytes]]:
+    """Yield chunks of whole lines: the file, or its part, as errors name it; the number of lines before; the text.
+
+    The elements of an array are lines, too. The first of its parts has all of them, as the middle of an array can't
+    be read.
+    """
+    number, parts = part
+    if parts > 1:
+        with file.open() as stream:
+            in_array = is_array(bytes(stream.read(_PEEK)))
+        if in_array and number:
+            return
+        file = file if in_array else part_of_lines(file, part, has_header=False)
     with file.open() as stream:
-        for before, chunk in _chunks(file, stream):
-            try:
-                rows: Iterable[PositionedBatch | BadRow] = _located(file, chunk, before, parsed(chunk, schema))
-            except (pa.ArrowException, SourceError):
-                rows = _salvaged(file, chunk, before, schema)
-            yield from rows
+        head = bytes(stream.read(_CHUNK))
+        in_array = not file.first_byte and is_array(head)
+        place = elements_of(file) if in_array else file
+        chunks = elements(place, head, stream, _CHUNK) if in_array else _chunks(file, stream, head)
+        for before, chunk in chunks:
+            yield place, before, chunk
 
 
 def _salvaged(file: InputFile, chunk: bytes, before: int, schema: pa.Schema) -> Iterator[PositionedBatch | BadRow]:
@@ -123,10 +152,11 @@ class _Lines:
         return f"{self._file.position(numbers[0])} to {self._file.place(numbers[-1])}, row {start + row + 1}"
 
 
-def _chunks(file: InputFile, stream: Any) -> Iterator[tuple[int, bytes]]:
-    """Yield chunks of whole lines, each with the number of lines before it."""
+def _chunks(file: InputFile, stream: Any, head: bytes = b"") -> Iterator[tuple[int, bytes]]:
+    """Yield chunks of whole lines, each with the number of lines before it; `head` comes before the stream."""
     before, rest = 0, b""
-    while more := stream.read(_CHUNK):
+    while more := head or stream.read(_CHUNK):
+        head = b""
         cut = more.rfind(b"\n") + 1
         if not cut:
             rest += more
@@ -156,4 +186,4 @@ def _bad_line(file: InputFile, chunk: bytes, before: int, schema: pa.Schema | No
 
 
 FORMAT = FormatReader(check, infer, read, read_tolerant)
-"""The reader of files of JSON lines."""
+"""The reader of JSON files."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from volley.formats.input_file import LARGEST_VALUE, InputFile
@@ -13,30 +15,58 @@ from volley.formats.input_file import LARGEST_VALUE, InputFile
 __all__ = ["part_of_lines"]
 
 _PIECE = 1 << 20
+_LINE_END = re.compile(b"\n")
 
 
-def part_of_lines(file: InputFile, part: tuple[int, int], has_header: bool) -> InputFile:
+def part_of_lines(file: InputFile, part: tuple[int, int], has_header: bool, skip: int = 0) -> InputFile:
     """Return a part of a file, as a file.
 
     Args:
         file: The whole file; uncompressed if there are several parts.
         part: The number of the part, from 0, and the number of parts.
         has_header: True: every part begins with the file's first line that is not blank.
+        skip: The number of lines at the start of the file to leave out.
 
     Raises:
         SourceError: If the header has no end.
     """
     number, parts = part
     if parts == 1:
-        return file
+        return _without_lines(file, skip) if skip else file
     start, end = file.size * number // parts, file.size * (number + 1) // parts
-    if start == 0:
-        return replace(file, open=_opened(file, b"", 0, end))
     with file.open() as stream:
+        begin = _end_of_lines(stream, skip)
+        if start == 0:
+            return replace(file, open=_opened(file, b"", begin, end), lines_skipped=skip)
+        stream.seek(begin)
         head = _header(file, stream) if has_header else b""
-        first = max(len(head), _first_line(stream, start, end))
+        first = max(begin + len(head), _first_line(stream, start, end))
     lines_of_head = head.count(b"\n")
     return replace(file, open=_opened(file, head, first, end), first_byte=first, lines_before=lines_of_head)
+
+
+def _without_lines(file: InputFile, count: int) -> InputFile:
+    """Return a file, which may be compressed, without its first lines."""
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        with file.open() as stream, io.BufferedReader(stream, _PIECE) as lines:
+            for _ in range(count):
+                while (line := lines.readline(_PIECE)) and not line.endswith(b"\n"):
+                    pass
+            yield lines
+
+    return replace(file, open=opened, lines_skipped=count)
+
+
+def _end_of_lines(stream: Any, count: int) -> int:
+    """Return where the first lines of a stream end."""
+    position = 0
+    while count and (piece := bytes(stream.read(_PIECE))):
+        ends = [match.end() for match in islice(_LINE_END.finditer(piece), count)]
+        count -= len(ends)
+        position += ends[-1] if not count else len(piece)
+    return position
 
 
 def _opened(file: InputFile, head: bytes, first: int, end: int) -> Any:

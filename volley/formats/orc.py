@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 from pyarrow import orc
@@ -15,6 +14,7 @@ from volley.errors import SourceError
 from volley.formats.files import FormatReader
 from volley.formats.fitting import fitting, strict
 from volley.formats.input_file import InputFile
+from volley.formats.options import NoOptions
 
 __all__ = ["FORMAT"]
 
@@ -23,22 +23,20 @@ def check(schema: pa.Schema) -> None:
     """Do nothing: ORC holds all types that a file of it is read into."""
 
 
-def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
+def infer(file: InputFile, options: NoOptions) -> pa.Schema:
     """Return the schema of the file."""
     with _opened(file) as source:
         schema: pa.Schema = source.schema
         return schema
 
 
-def read(
-    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
-) -> Iterator[pa.RecordBatch]:
+def read(file: InputFile, schema: pa.Schema, part: tuple[int, int], options: NoOptions) -> Iterator[pa.RecordBatch]:
     """Yield the stripes of a part; only the schema's columns are read."""
     return strict(read_tolerant(file, schema, part, options))
 
 
 def read_tolerant(
-    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
+    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: NoOptions
 ) -> Iterator[PositionedBatch | BadRow]:
     """Yield the same rows with their places, and a `BadRow` for each row that doesn't fit the schema."""
     number, parts = part

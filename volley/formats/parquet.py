@@ -17,6 +17,7 @@ from volley.errors import SourceError
 from volley.formats.files import FormatReader
 from volley.formats.fitting import fitting, strict
 from volley.formats.input_file import LARGEST_VALUE, InputFile
+from volley.formats.options import NoOptions
 from volley.formats.parquet_footer import (
     BYTE_ARRAY,
     FIXED_LEN_BYTE_ARRAY,
@@ -51,7 +52,7 @@ def check(schema: pa.Schema) -> None:
     """Do nothing: Parquet holds all types."""
 
 
-def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
+def infer(file: InputFile, options: NoOptions) -> pa.Schema:
     """Return the schema of the file."""
     try:
         with file.open() as stream:
@@ -62,25 +63,29 @@ def infer(file: InputFile, options: Mapping[str, Any]) -> pa.Schema:
         raise damaged(file, error) from error
 
 
-def read(
-    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
-) -> Iterator[pa.RecordBatch]:
+def read(file: InputFile, schema: pa.Schema, part: tuple[int, int], options: NoOptions) -> Iterator[pa.RecordBatch]:
     """Yield the row groups of a part; only the schema's columns are read."""
     return strict(_rows(file, schema, part, dictionaries=False))
 
 
 def read_encoded(
-    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
+    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: NoOptions
 ) -> Iterator[pa.RecordBatch]:
     """Yield the same rows; a column with a small dictionary stays dictionary-encoded."""
     return strict(_rows(file, schema, part, dictionaries=True))
 
 
 def read_tolerant(
-    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: Mapping[str, Any]
+    file: InputFile, schema: pa.Schema, part: tuple[int, int], options: NoOptions
 ) -> Iterator[PositionedBatch | BadRow]:
     """Yield the same rows with their places, and a `BadRow` for each row that doesn't fit the schema."""
     return _rows(file, schema, part, dictionaries=False)
+
+
+def rows_before(file: InputFile, part: tuple[int, int]) -> int:
+    """Return the number of the file's rows before a part."""
+    with opened(file) as parquet:
+        return sum(group.rows for group in parquet.groups[: parquet.part(*part).start])
 
 
 def _rows(
@@ -312,5 +317,5 @@ def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
         yield from _dictionaries(array.values)
 
 
-FORMAT = FormatReader(check, infer, read, read_tolerant, read_encoded)
+FORMAT = FormatReader(check, infer, read, read_tolerant, read_encoded, rows_before)
 """The reader of Parquet files."""

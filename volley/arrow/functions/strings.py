@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, any_fails, misfit, to_type
 from volley.arrow.functions.json_texts import json_value
+from volley.arrow.moments import moments
 from volley.arrow.text_forms import decimal_of, number_in
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
@@ -61,10 +62,6 @@ def _extract(value: Datum, pattern: str, group: str) -> Datum:
     found = pc.extract_regex(value, pattern=pattern)
     field = pc.struct_field(found, found.type.get_field_index(group))
     return pc.if_else(pc.is_valid(found), field, pa.scalar(None, pa.string()))
-
-
-def _to_timestamp(value: Datum, format: str) -> Datum:
-    return pc.strptime(value, format=format, unit="us", error_is_null=True)
 
 
 def _to_integer(value: Datum) -> Datum:
@@ -124,8 +121,8 @@ LOWERED: dict[str, Lowering] = {
     "str_pad_start": _text(lambda value, length, character: pc.utf8_lpad(value, width=length, padding=character)),
     "str_pad_end": _text(lambda value, length, character: pc.utf8_rpad(value, width=length, padding=character)),
     "str_reverse": _text(pc.utf8_reverse),
-    "str_to_date": _text(lambda value, format: _to_timestamp(value, format).cast(pa.date32()), pa.date32()),
-    "str_to_timestamp": _text(_to_timestamp, pa.timestamp("us")),
+    "str_to_date": _text(lambda value, format: moments(value, format).cast(pa.date32()), pa.date32()),
+    "str_to_timestamp": _text(moments, pa.timestamp("us")),
     "str_to_integer": _text(_to_integer, pa.int64()),
     "str_to_double": _text(_to_double, pa.float64()),
     "str_to_decimal": _to_decimal,

@@ -46,16 +46,13 @@ def check_exists(path: str, options: Mapping[str, Any], known: Collection[str] =
         base = _base(root) if _is_glob(files, root) else root
         if files.exists(base) or (known and (base in known or not _is_local(files))):
             return
-        hint = f"{_contents(files, base)}an empty folder is fine, a missing one is not"
+        hint = f"{_contents(files, base)}check the path"
     folder = "" if base == root else f": there is no folder {redact_uri(base)}"
     raise SourceError(f"{redact_uri(path)} does not exist{folder}", hint=hint)
 
 
 def check_not_empty(path: str, options: Mapping[str, Any]) -> None:
-    """Raise SourceError if a glob matches no file, or if a folder has only files that are left out.
-
-    An empty folder passes: files may arrive before the next run.
-    """
+    """Raise SourceError if a glob matches no file, or if a folder is empty or has only files that are left out."""
     files, root = filesystem(path, options)
     with _listing(path):
         globbed = _is_glob(files, root)
@@ -65,8 +62,11 @@ def check_not_empty(path: str, options: Mapping[str, Any]) -> None:
                 return
             if info["type"] != "directory" and not _is_of_a_sink(info["name"]):
                 left_out.append(info["name"])
-        if not globbed and not left_out and files.isdir(root):
-            return
+        if not globbed and not left_out:
+            raise SourceError(
+                f"{redact_uri(path)} is there, but has no file to read",
+                hint="put a file there first; bounded=False waits for one",
+            )
         hint = f"there are {_name_list(sorted(left_out))}; " if left_out else _contents(files, _base(root))
     raise SourceError(f"{redact_uri(path)} matches no file to read", hint=hint + _LEFT_OUT)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
 from volley.bad_rows import BadRow, PositionedBatch
+from volley.connectors.files.included import FileColumns, with_included
 from volley.connectors.files.listing import check_exists, check_not_empty, list_files
 from volley.connectors.files.log import FileLog, LoggedFile
 from volley.errors import SourceError, VolleyError
@@ -24,8 +25,6 @@ from volley.types.arrow import arrow_schema, canonical_schema
 
 __all__ = ["FileReader", "open_reader", "preview"]
 
-T = TypeVar("T")
-
 FileSplit = list[tuple[LoggedFile, tuple[int, int]]]
 """Files, each with the number of the part to read and the number of parts."""
 
@@ -36,7 +35,8 @@ class FileReader(Reader):
 
     Args:
         files: The source's settings.
-        schema: The columns.
+        content: The columns that the files have.
+        schema: These, and the included ones.
         log: The logged files; offsets count its entries.
         parallelism: The number of splits that are read at the same time.
         dictionaries: True: yield columns that are stored with a small dictionary as dictionary arrays.
@@ -44,6 +44,7 @@ class FileReader(Reader):
     """
 
     files: Files
+    content: pa.Schema
     schema: pa.Schema
     log: FileLog
     parallelism: int
@@ -64,35 +65,36 @@ class FileReader(Reader):
     def splits(self, start: Offset, end: Offset) -> list[FileSplit]:
         self.log.check(end["files"])
         files = self.log.entries[start["files"] : end["files"]]
-        return pack([(file, file.size, self._divides(file.path)) for file in files], self.parallelism)
+        return pack([(file, file.size, self.files.undivided(file.path) is None) for file in files], self.parallelism)
 
     def read(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
         reader = self._format.reader
-        encoded = reader.read_encoded if self.dictionaries else None
-        return self._read_files(split, encoded or reader.read)
+        read = (reader.read_encoded if self.dictionaries else None) or reader.read
+        for logged, part in self._with_rows(split):
+            with _reading(self.files, logged):
+                file = _input_file(self.files, logged)
+                batches = read(file, self.content, part, self.files.options)
+                yield from self._columns(file, part, self.dictionaries).add(batches)
 
     def read_tolerant(self, split: FileSplit) -> Iterator[PositionedBatch | BadRow]:
-        return self._read_files(split, self._format.reader.read_tolerant)
+        for logged, part in self._with_rows(split):
+            with _reading(self.files, logged):
+                file = _input_file(self.files, logged)
+                items = self._format.reader.read_tolerant(file, self.content, part, self.files.options)
+                yield from self._columns(file, part).add_tolerant(items)
 
     @property
     def _format(self) -> Format:
         return FORMATS[self.files.format]
 
-    def _divides(self, path: str) -> bool:
-        return self._format.divides(path, self.files.options)
+    def _with_rows(self, split: FileSplit) -> FileSplit:
+        """Return the files of a split without empty ones, which are text files without rows."""
+        return [(logged, part) for logged, part in split if logged.size or not self._format.is_text]
 
-    def _read_files(
-        self, split: FileSplit, read: Callable[[InputFile, pa.Schema, tuple[int, int], Mapping[str, Any]], Iterator[T]]
-    ) -> Iterator[T]:
-        for logged, part in split:
-            if logged.size == 0 and self._format.is_text:
-                continue
-            try:
-                yield from read(_input_file(self.files, logged), self.schema, part, self.files.options)
-            except OSError as error:
-                raise _unreadable(logged.path, error) from redacted(error)
-            except UnicodeDecodeError as error:
-                raise _misencoded(self.files, logged.path, error) from error
+    def _columns(self, file: InputFile, part: tuple[int, int], dictionaries: bool = False) -> FileColumns:
+        rows_before = self._format.reader.rows_before if "row" in self.files.include and part[0] else None
+        before = 0 if rows_before is None else rows_before(file, part)
+        return FileColumns(self.files.include, _url_of(self.files, file.name), before, dictionaries)
 
 
 def preview(files: Files, context: SourceContext) -> pa.Schema | None:
@@ -100,10 +102,11 @@ def preview(files: Files, context: SourceContext) -> pa.Schema | None:
 
     Raises:
         ConfigError: If the format can't be read into it.
-        SourceError: If the path does not exist, or a bounded source matches no file.
+        SourceError: If the path does not exist, or a bounded source finds no file.
     """
     _check_found(files, _log_of(context))
-    return _declared(files)
+    content = _declared(files)
+    return None if content is None else with_included(content, files.include)
 
 
 def open_reader(files: Files, context: SourceContext, limit: int | None) -> FileReader:
@@ -116,16 +119,17 @@ def open_reader(files: Files, context: SourceContext, limit: int | None) -> File
 
     Raises:
         ConfigError: If the format can't be read into the declared schema.
-        SourceError: If the path does not exist, a bounded source matches no file, or no file has rows to infer a
+        SourceError: If the path does not exist, a bounded source finds no file, or no file has rows to infer a
             schema from.
     """
     log = _log_of(context)
     _check_found(files, log)
-    schema = _declared(files)
-    if schema is None:
-        schema = _infer_once(files, log, f"{context.state}/schema.arrow")
-        FORMATS[files.format].reader.check(schema)
-    return FileReader(files, schema, log, context.parallelism, context.dictionaries, limit)
+    content = _declared(files)
+    if content is None:
+        content = _infer_once(files, log, f"{context.state}/schema.arrow")
+        FORMATS[files.format].reader.check(content)
+    schema = with_included(content, files.include)
+    return FileReader(files, content, schema, log, context.parallelism, context.dictionaries, limit)
 
 
 def _log_of(context: SourceContext) -> FileLog:
@@ -137,7 +141,7 @@ def _log_new_files(files: Files, log: FileLog) -> None:
 
 
 def _check_found(files: Files, log: FileLog) -> None:
-    """Raise SourceError if the path does not exist, or a bounded source matches no file: the path is likely wrong."""
+    """Raise SourceError if the path does not exist, or a bounded source finds no file: the path is likely wrong."""
     check_exists(files.url, files.storage_options, log.paths)
     if files.must_exist and not log.paths:
         check_not_empty(files.url, files.storage_options)
@@ -177,17 +181,25 @@ def _infer_once(files: Files, log: FileLog, saved: str) -> pa.Schema:
 
 def _schema_of(files: Files, logged: LoggedFile) -> pa.Schema | None:
     try:
-        schema = FORMATS[files.format].reader.infer(_input_file(files, logged), files.options)
+        with _reading(files, logged):
+            schema = FORMATS[files.format].reader.infer(_input_file(files, logged), files.options)
         # JSON objects without fields are rows, but have no columns.
         return canonical_schema(schema) if schema else None
-    except OSError as error:
-        raise _unreadable(logged.path, error) from redacted(error)
-    except UnicodeDecodeError as error:
-        raise _misencoded(files, logged.path, error) from error
     except VolleyError as error:
         if logged.path in error.message:
             raise
         raise error.within(logged.path) from error
+
+
+@contextmanager
+def _reading(files: Files, logged: LoggedFile) -> Iterator[None]:
+    """Translate exceptions of the storage, and of the text's encoding, into SourceErrors."""
+    try:
+        yield
+    except OSError as error:
+        raise _unreadable(logged.path, error) from redacted(error)
+    except UnicodeDecodeError as error:
+        raise _misencoded(files, logged.path, error) from error
 
 
 def _input_file(files: Files, logged: LoggedFile) -> InputFile:
@@ -208,14 +220,22 @@ def _input_file(files: Files, logged: LoggedFile) -> InputFile:
         with storage.open(logged.path, "rb") as file:
             compression = FORMATS[files.format].compression(logged.path)
             text = file if compression is None else pa.input_stream(file, compression=compression)
-            encoding = files.options.get("encoding")
+            encoding = files.encoding
             yield text if encoding is None else pa.transcoding_input_stream(pa.input_stream(text), encoding, "utf8")
 
     return InputFile(logged.path, size, opened)
 
 
+def _url_of(files: Files, path: str) -> str:
+    """Return the path of a local file, or the URL of another, without secrets."""
+    if "://" not in files.url:
+        return path
+    storage, _ = filesystem(files.url, files.storage_options)
+    return redact_uri(storage.unstrip_protocol(path))
+
+
 def _misencoded(files: Files, path: str, error: UnicodeDecodeError) -> SourceError:
-    encoding = files.options.get("encoding", error.encoding)
+    encoding = files.encoding or error.encoding
     return SourceError(
         f"{redact_uri(path)} is not in the encoding {encoding!r}: {error.reason}", hint='options={"encoding": …}'
     )

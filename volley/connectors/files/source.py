@@ -1,17 +1,17 @@
-"""FileSource: reads JSON lines, CSV, Parquet, ORC or Avro files on any fsspec storage, and new files as they arrive."""
+"""FileSource: reads JSON, CSV, Parquet, ORC or Avro files on any fsspec storage, and new files as they arrive."""
 
 from __future__ import annotations
 
-import codecs
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from volley.checks import count, flag, keep, mapping, optional, path
+from volley.checks import count, flag, keep, mapping, names, one_of, optional, path
 from volley.errors import ConfigError, near
-from volley.formats.files import FORMATS, FileFormat, Files, format_of
+from volley.formats.files import FORMATS, INCLUDE, FileFormat, Files, format_of
+from volley.formats.options import CsvOptions, NoOptions
 from volley.secrets import redact_uri, redacted_html, redacted_repr
 from volley.source import Reader, Source, SourceContext
 from volley.storage.paths import absolute
@@ -35,10 +35,10 @@ class FileSource(Source):
     Args:
         path: A folder (with its subfolders), a file or a glob; a local path or an fsspec URL
             (``s3://bucket/in/*.json``). Links and names that start with ``.`` or ``_`` or end in ``.tmp`` or ``.crc``
-            are left out. A missing path is an error, and in a bounded source a path that matches no file; an empty
-            folder is not.
-        format: ``"json"`` (one object per line), ``"csv"``, ``"parquet"``, ``"orc"`` or ``"avro"`` (needs fastavro, of
-            the extra `kafka`); None = by the path's extension. JSON and CSV files may be compressed: .gz, .bz2, .zst.
+            are left out. A missing path is an error, and in a bounded source one where there is no file yet.
+        format: ``"json"`` (one object per line, or one array of objects), ``"csv"``, ``"parquet"``, ``"orc"`` or
+            ``"avro"`` (needs fastavro, of the extra `kafka`); None = by the path's extension. JSON and CSV files may be
+            compressed: .gz, .bz2, .zst.
         schema: The columns: a text such as ``"id long, name string"``, a dict of names and types, a dataclass, a
             pydantic model or a `pyarrow.Schema`. Missing columns are null, others are ignored. None = infer it from
             the first file with rows, once for a checkpoint's life; declaring it is safer.
@@ -47,10 +47,15 @@ class FileSource(Source):
         max_files_per_epoch: The maximum number of files per epoch; None = all.
         bounded: True: read the files that exist when the run starts, then stop; the next run with the same checkpoint
             reads the files that were added since. False: keep watching for new files.
-        options: Options of CSV: ``{"header": False, "delimiter": ";", "null_values": ["NA"]}``. A field is null if
-            it is empty without quotes, or one of `null_values` (default: none), in columns of any type.
+        options: Options of the format. Of CSV: ``header``, ``column_names``, ``skip_rows``, ``delimiter``, ``quote``,
+            ``escape``, ``null_values``, ``decimal_point``, ``date_formats`` and ``newlines_in_values``, as in
+            ``{"delimiter": ";", "decimal_point": ",", "null_values": ["NA"]}``. A field is null if it is empty without
+            quotes, or one of `null_values` (default: none), in columns of any type.
             ``{"newlines_in_values": False}`` declares that no value has a newline: large files are read in parts.
             Of JSON and CSV: ``{"encoding": "latin-1"}``, one of Python's encodings; without it files are in UTF-8.
+        include: What to add to each row: ``"file"`` for its file in the column ``file_path``, ``"row"`` for the number
+            of the row in that file, from 1, in the column ``file_row``; bad rows count. With ``"row"`` a large file is
+            read by one task, unless it is Parquet.
         storage_options: Options of the fsspec file system; secrets in them are never shown.
 
     Raises:
@@ -68,7 +73,8 @@ class FileSource(Source):
     schema: SchemaLike | None = None
     max_files_per_epoch: int | None = None
     bounded: bool = True
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata={"keys": CsvOptions})
+    include: Sequence[str] = ()
     storage_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -81,7 +87,8 @@ class FileSource(Source):
                 f"FileSource format {name!r} of {redact_uri(self._url)!r} is unknown", hint=near(str(name), FORMATS)
             )
         object.__setattr__(self, "format", name)
-        _check_options(name, self.options)
+        keep(self, include=_include)
+        _options(name, self.options)
 
     @property
     def identity(self) -> str:
@@ -97,6 +104,13 @@ class FileSource(Source):
 
         return open_reader(self._files(), context, self.max_files_per_epoch)
 
+    def explain(self, context: SourceContext) -> str:
+        files = self._files()
+        if reason := files.undivided(self._url):
+            return f"one task reads a file, however large it is: {reason}"
+        whole = FORMATS[files.format].whole
+        return "several tasks read a large file in parts" + (f"; one task each: {whole}" if whole else "")
+
     def __repr__(self) -> str:
         return redacted_repr(self)
 
@@ -109,7 +123,13 @@ class FileSource(Source):
     def _files(self) -> Files:
         assert self.format is not None
         return Files(
-            absolute(self._url), self.format, self.options, self.storage_options, self.schema, must_exist=self.bounded
+            absolute(self._url),
+            self.format,
+            _options(self.format, self.options),
+            self.storage_options,
+            self.schema,
+            must_exist=self.bounded,
+            include=tuple(self.include),
         )
 
 
@@ -122,25 +142,17 @@ def _check_url(url: str) -> None:
         )
 
 
-def _check_options(format: str, options: Mapping[str, Any]) -> None:
-    known = FORMATS[format].options
+def _options(format: str, options: Mapping[str, Any]) -> NoOptions:
+    """Return the options of a format as its own value, which checks them."""
+    known = [option.name for option in fields(FORMATS[format].options)]
     for option in options:
         if option not in known:
             raise ConfigError(f"{format} files have no option {option!r}", hint=near(option, known))
-    if "encoding" in options:
-        _check_encoding(options["encoding"])
-    delimiter = options.get("delimiter", ",")
-    if not isinstance(delimiter, str) or len(delimiter) != 1:
-        raise ConfigError(f"delimiter {delimiter!r} is not one character", hint='for example ";" or "\\t"')
-    if not isinstance(newlines := options.get("newlines_in_values", True), bool):
-        raise ConfigError(f"newlines_in_values {newlines!r} is not True or False", hint="False: no value has a newline")
-    nulls = options.get("null_values", [])
-    if not isinstance(nulls, list | tuple) or not all(isinstance(text, str) for text in nulls):
-        raise ConfigError(f"null_values {nulls!r} is not a list of texts", hint='for example ["NA", "NULL"]')
+    return FORMATS[format].options(**options)
 
 
-def _check_encoding(encoding: object) -> None:
-    try:
-        codecs.lookup(str(encoding))
-    except LookupError as error:
-        raise ConfigError(f"encoding {encoding!r} is unknown", hint='one of Python\'s, such as "latin-1"') from error
+def _include(name: str, value: Any) -> tuple[str, ...]:
+    include = names(name, value)
+    for part in include:
+        one_of(INCLUDE)(name, part)
+    return tuple(part for part in INCLUDE if part in include)

@@ -1,0 +1,134 @@
+"""Reads a JSON array as text of one element a line, in chunks: the rest of the reader then knows lines only."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from codecs import BOM_UTF8
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from volley.errors import SourceError
+from volley.formats.input_file import LARGEST_VALUE, InputFile
+
+__all__ = ["elements", "elements_of", "is_array"]
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_DECODER = json.JSONDecoder()
+_HINT = "elements behind this place can't be told apart; mend the file, or write one object a line"
+
+
+def is_array(head: bytes) -> bool:
+    """Return True if a file that begins with these bytes is a JSON array."""
+    return head.removeprefix(BOM_UTF8).lstrip(b" \t\r\n").startswith(b"[")
+
+
+def elements_of(file: InputFile) -> InputFile:
+    """Return the file whose places in errors are elements of the array, from 1."""
+    return replace(file, unit="element")
+
+
+def elements(file: InputFile, head: bytes, stream: Any, size: int) -> Iterator[tuple[int, bytes]]:
+    """Yield chunks of elements, one a line, each with the number of elements before it.
+
+    Args:
+        file: The file, for its name in errors.
+        head: Its first bytes, with the start of the array.
+        stream: The rest of it.
+        size: The bytes to read at a time; a chunk has as many, or more if an element is larger.
+
+    Raises:
+        SourceError: If the text is no array: the elements behind the fault can't be told apart.
+    """
+    before, lines, length = 0, list[str](), 0
+    for text in _Array(file, head, stream, size):
+        lines.append(text)
+        length += len(text)
+        if length >= size:
+            yield before, _joined(lines)
+            before, lines, length = before + len(lines), [], 0
+    if lines:
+        yield before, _joined(lines)
+
+
+def _joined(lines: list[str]) -> bytes:
+    return "\n".join(lines).encode(errors="surrogateescape")
+
+
+class _Array:
+    """The text of each element of an array, without newlines; memory holds a piece of the file and one element."""
+
+    def __init__(self, file: InputFile, head: bytes, stream: Any, size: int) -> None:
+        self._file, self._stream, self._size = file, stream, size
+        # A byte that is no UTF-8 makes its element a bad row, not the file.
+        self._decode = codecs.getincrementaldecoder("utf-8")(errors="surrogateescape").decode
+        self._text = self._decode(head.removeprefix(BOM_UTF8))
+        self._at = self._number = 0
+        self._ended = False
+
+    def __iter__(self) -> Iterator[str]:
+        self._skip("[")
+        if self._next() == "]":
+            self._skip("]")
+        else:
+            yield self._element()
+            while self._next() == ",":
+                self._skip(",")
+                yield self._element()
+            self._skip("]")
+        if extra := self._next():
+            raise self._fault(f"{extra!r} behind the end of the array")
+
+    def _next(self) -> str:
+        """Return the next character that is no space; the empty text at the end of the file."""
+        while (at := self._after_space()) == len(self._text) and self._read():
+            pass
+        self._at = at
+        return self._text[at : at + 1]
+
+    def _after_space(self) -> int:
+        match = _SPACE.match(self._text, self._at)
+        assert match is not None
+        return match.end()
+
+    def _skip(self, character: str) -> None:
+        if self._next() != character:
+            missing = "the array is not closed" if not self._text[self._at :] else f"no {character!r} here"
+            raise self._fault(missing)
+        self._at += 1
+
+    def _element(self) -> str:
+        self._next()
+        self._number += 1
+        while True:
+            try:
+                _, end = _DECODER.raw_decode(self._text, self._at)
+            except RecursionError as error:
+                raise self._fault("nested too deep") from error
+            except ValueError as error:
+                # Cut at the end of the piece, or wrong.
+                if not self._read():
+                    raise self._fault(f"not JSON ({error})") from error
+                continue
+            # A number at the end of the piece may go on.
+            if end < len(self._text) or not self._read():
+                break
+        element = self._text[self._at : end]
+        self._at = end
+        return element.replace("\n", " ").replace("\r", " ")
+
+    def _read(self) -> bool:
+        """Read on; False at the end of the file. As much again as is in memory: a large element is parsed few times."""
+        rest = len(self._text) - self._at
+        if self._ended or rest > LARGEST_VALUE:
+            return False
+        data = self._stream.read(max(self._size, rest))
+        self._ended = not data
+        self._text, self._at = self._text[self._at :] + self._decode(data, final=not data), 0
+        return True
+
+    def _fault(self, reason: str) -> SourceError:
+        excerpt = self._text[self._at : self._at + 80].encode(errors="surrogateescape").decode(errors="replace")
+        return self._file.fault(reason, self._number, excerpt, _HINT)

@@ -1,0 +1,182 @@
+"""The options of each file format: frozen values that check themselves, without Arrow."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import combinations
+from typing import Any
+
+from volley.checks import keep, names, optional
+from volley.errors import ConfigError
+
+__all__ = ["CsvOptions", "JsonOptions", "NoOptions"]
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """The options of formats that have none."""
+
+    @property
+    def undivided(self) -> str | None:
+        """Why a large file can't be read in parts; None if it can."""
+        return None
+
+
+@dataclass(frozen=True)
+class JsonOptions(NoOptions):
+    """The options of JSON files.
+
+    Args:
+        encoding: The encoding of the text, one of Python's, such as ``"latin-1"``; None = UTF-8.
+
+    Raises:
+        ConfigError: If an option is wrong.
+    """
+
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        keep(self, encoding=optional(_encoding))
+
+    @property
+    def undivided(self) -> str | None:
+        # In UTF-8, no other character has the byte of a line end.
+        return None if self.encoding is None else "not in UTF-8"
+
+
+@dataclass(frozen=True)
+class CsvOptions(JsonOptions):
+    """The options of CSV files.
+
+    Args:
+        encoding: The encoding of the text, one of Python's, such as ``"latin-1"``; None = UTF-8.
+        header: True: the first row has the names of the columns. None = True without `column_names`.
+        column_names: The names of the columns of files without a header, in their order; None = those of the schema.
+        skip_rows: The number of lines before the header, or before the first row, to leave out.
+        delimiter: The character between two fields.
+        quote: The character around fields that have delimiters, quotes or newlines in them; a quote within is doubled.
+            None = fields are never quoted.
+        escape: The character before one that stands for itself, such as ``"\\\\"``; None = there is none.
+        null_values: Texts that are null in columns of any type if they are not quoted, such as ``["NA"]``; an empty
+            field without quotes always is.
+        decimal_point: The character before the fraction of a number.
+        date_formats: Formats of dates and timestamps as of C's ``strptime``, such as ``"%d.%m.%Y"``, in the order in
+            which they are tried, before ISO 8601. Times without ``%z`` are in UTC.
+        newlines_in_values: False declares that no field has a newline: large files are then read in parts.
+
+    Raises:
+        ConfigError: If an option is wrong.
+
+    Example:
+        >>> CsvOptions(delimiter=";", decimal_point=",", column_names=["id", "price"]).has_header
+        False
+    """
+
+    header: bool | None = None
+    column_names: Sequence[str] | None = None
+    skip_rows: int = 0
+    delimiter: str = ","
+    quote: str | None = '"'
+    escape: str | None = None
+    null_values: Sequence[str] = ()
+    decimal_point: str = "."
+    date_formats: Sequence[str] = ()
+    newlines_in_values: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        keep(self, header=optional(_flag), newlines_in_values=_flag, skip_rows=_lines)
+        keep(self, delimiter=_character, decimal_point=_character, quote=optional(_character))
+        keep(self, escape=optional(_character), null_values=_texts, date_formats=_formats)
+        keep(self, column_names=optional(_column_names))
+        self._check_header()
+        self._check_characters()
+
+    @property
+    def has_header(self) -> bool:
+        """True if the file's first row has the names of its columns."""
+        return self.column_names is None if self.header is None else self.header
+
+    @property
+    def undivided(self) -> str | None:
+        if self.newlines_in_values and (self.quote or self.escape):
+            return "fields may have newlines; newlines_in_values=False says that none has"
+        return super().undivided
+
+    def _check_header(self) -> None:
+        if self.header and self.column_names is not None:
+            raise ConfigError(
+                "column_names are those of files without a header, and header is True",
+                hint="leave out header=True; a header's names are taken from the file; skip_rows=1 leaves it out",
+            )
+
+    def _check_characters(self) -> None:
+        used = {"delimiter": self.delimiter, "quote": self.quote, "escape": self.escape}
+        for one, other in combinations(used, 2):
+            if used[one] == used[other] is not None:
+                raise ConfigError(
+                    f"{one} and {other} are both {used[one]!r}", hint="a doubled quote needs no escape: leave it out"
+                )
+        if self.decimal_point.isdigit() or self.decimal_point == self.quote:
+            raise ConfigError(f"decimal_point {self.decimal_point!r} can't be one", hint='"." or ","')
+
+
+def _encoding(name: str, value: Any) -> str:
+    try:
+        codecs.lookup(str(value))
+    except LookupError as error:
+        raise ConfigError(f"{name} {value!r} is unknown", hint='one of Python\'s, such as "latin-1"') from error
+    return str(value)
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} {value!r} is not True or False", hint=f"for example {{{name!r}: False}}")
+    return value
+
+
+def _lines(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigError(f"{name} {value!r} is not a number of lines", hint="a whole number, 0 or more")
+    return value
+
+
+def _character(name: str, value: Any) -> str:
+    if not isinstance(value, str) or len(value) != 1 or not value.isascii() or value in "\r\n":
+        raise ConfigError(f"{name} {value!r} is not one character of ASCII", hint='for example ";" or "\\t"')
+    return value
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise ConfigError(f"{name} {value!r} is not a list of texts", hint='for example ["NA", "NULL"]')
+    return tuple(value)
+
+
+def _column_names(name: str, value: Any) -> tuple[str, ...]:
+    columns = names(name, value)
+    if len(set(columns)) < len(columns) or not columns:
+        raise ConfigError(f"{name} {list(columns)} don't name each column once", hint='for example ["id", "name"]')
+    return columns
+
+
+def _formats(name: str, value: Any) -> tuple[str, ...]:
+    formats = names(name, value)
+    for item in formats:
+        if fault := _fault_of_format(item):
+            raise ConfigError(f"{name} has {item!r}: {fault}", hint='for example "%d.%m.%Y %H:%M"')
+    return formats
+
+
+def _fault_of_format(item: str) -> str | None:
+    if "%f" in item.replace("%%", ""):
+        return "C's strptime knows no %f"
+    try:
+        datetime.strptime("", item)
+    except ValueError as error:
+        # An empty text fits no format, but the directives are looked at first.
+        return None if "does not match" in str(error) else str(error)
+    return None
