@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from importlib.metadata import version
@@ -84,6 +84,8 @@ _TABLES = {
 
 _PARKED = "Rows that wait until one of the tables of a sink with many can take them"
 
+_READ = "Rows read of a source, good and bad ones"
+
 _LAGS = {
     "snapshots": "Snapshots of a source that are not read yet, after the last epoch",
     "rows": "Rows of a source that are not read yet, after the last epoch",
@@ -121,6 +123,7 @@ class Exposed:
         tables: The tables of sinks with many: labels, and figures by name.
         state: What the job does, one of JOB_STATES; None = not known.
         restarts: How often it was started again after a failure.
+        read: The rows read of each source, by its name.
     """
 
     series: Sequence[Series]
@@ -131,6 +134,7 @@ class Exposed:
     tables: Sequence[tuple[Mapping[str, str], Mapping[str, float]]] = ()
     state: str | None = None
     restarts: int = 0
+    read: Mapping[str, int] = field(default_factory=dict)
 
 
 def exposition(exposed: Exposed, prefix: str) -> str:
@@ -179,6 +183,7 @@ def _families(exposed: Exposed, prefix: str) -> Iterator[Metric]:
             histogram.add_metric([*series.labels.values()], *series.buckets[name])
         yield histogram
     yield from _job(exposed, prefix)
+    yield from _read(exposed, prefix)
     yield from _lag(exposed, prefix)
     yield from _of_tables(exposed, prefix)
     if exposed.running is not None:
@@ -225,6 +230,17 @@ def _versions() -> dict[str, str]:
 
 def _of_job(exposed: Exposed) -> dict[str, str]:
     return {name: value for name, value in exposed.series[0].labels.items() if name != "sink"}
+
+
+def _read(exposed: Exposed, prefix: str) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    of_job = _of_job(exposed)
+    if exposed.read:
+        family = CounterMetricFamily(f"{prefix}_source_records_read", _READ, labels=[*of_job, "source"])
+        for source, rows in exposed.read.items():
+            family.add_metric([*of_job.values(), source], rows)
+        yield family
 
 
 def _lag(exposed: Exposed, prefix: str) -> Iterator[Metric]:

@@ -48,6 +48,7 @@ class Metrics(Figures):
         self._in_use: set[str] = set()
         self._running: Callable[[], EpochProgress | None] = lambda: None
         self._lags: dict[str, Lag] = {}
+        self._read: dict[str, int] = {}
         self._tables: dict[str, TableFigures] = {}
         self._last_epoch: int | None = None
         self._state: str | None = None
@@ -88,6 +89,12 @@ class Metrics(Figures):
     def by_sink(self) -> Mapping[str, Metrics]:
         """The counters of each sink and dead letter, by its label."""
         return dict(self._sinks)
+
+    @property
+    def by_source(self) -> Mapping[str, int]:
+        """The rows read of each source, by its name, good and bad ones; of an epoch once it is in every sink."""
+        with self._lock:
+            return dict(self._read)
 
     @property
     def by_table(self) -> Mapping[str, TableFigures]:
@@ -192,6 +199,17 @@ class Metrics(Figures):
 
     def _label_of(self, table: str) -> str:
         return table if table in self._tables or len(self._tables) < _TABLES else _OTHER_TABLES
+
+    def record_read(self, source: str, rows: int) -> None:
+        """Count rows read of a source.
+
+        Args:
+            source: The source's name.
+            rows: Their number.
+        """
+        self._count(lambda now: replace(now, records_read=now.records_read + rows))
+        with self._lock:
+            self._read[source] = self._read.get(source, 0) + rows
 
     def record_lag(self, lag: Lag) -> None:
         """Keep how far a source has been read."""

@@ -99,8 +99,9 @@ class Figures(ABC):
         series = [now.series(labels) for labels, now in self._labelled()]
         lags = [asdict(lag) for lag in self.lags.values()]
         tables = [({**labels, "table": name}, asdict(now)) for labels, name, now in self._tabled()]
-        now = asdict(running) if running else None
-        return Exposed(series, now, lags, self.last_epoch, self.watermark, tables, self.state, self.restarts)
+        epoch = asdict(running) if running else None
+        job = (self.last_epoch, self.watermark, tables, self.state, self.restarts, self.by_source)
+        return Exposed(series, epoch, lags, *job)
 
     def _labelled(self) -> list[Labelled]:
         return [({}, self.snapshot())]
@@ -139,6 +140,11 @@ class Figures(ABC):
         """How far the job is behind its sources; a snapshot of the counters does not have it."""
         return {}
 
+    @property
+    def by_source(self) -> Mapping[str, int]:
+        """The rows read of each source; a snapshot of the counters has only their sum."""
+        return {}
+
 
 _NO_COMMITS = Histogram.empty(_COMMIT_SECONDS)
 _NO_BATCHES = Histogram.empty(_BATCH_RECORDS)
@@ -149,6 +155,7 @@ class MetricsSnapshot(Figures):
     """The counters at one moment: frozen, comparable, exportable as JSON.
 
     Args:
+        records_read: Rows read of all sources; of a job only, not of one of its sinks.
         records_written, bytes_written: Rows written, and their encoded bytes.
         records_failed: Rows in a dead letter, and rows of epochs that could not be committed.
         commits_success, commits_failed: Commits that landed, and those that did not, or may not have.
@@ -170,6 +177,7 @@ class MetricsSnapshot(Figures):
         (150.0, 5.0)
     """
 
+    records_read: int = 0
     records_written: int = 0
     records_failed: int = 0
     bytes_written: int = 0

@@ -31,6 +31,7 @@ def exposed() -> list[Metric]:
     sink = metrics.of_sink("db.orders")
     sink.record_commit(0.1, succeeded=True)
     sink.record_table("db.orders", rows=1)
+    metrics.record_read("iceberg:db.events", rows=1)
     metrics.record_lag(Lag("db.events", rows=1, seconds=1.0, snapshots=1))
     metrics.record_epoch(3)
     metrics.record_state("running")

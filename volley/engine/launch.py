@@ -92,7 +92,7 @@ def launch(
     plan = compile_plan(spark, writes, path, f"{checkpoint.url}/volley", start.name, end.target if end else None)
     readers = [reader for reader in plan.readers if reader is not None]
     planned = PlannedEpochs(checkpoint.log, readers) if path.arrow_native else None
-    counters = EpochCounters(spark.sparkContext, _groups(plan, len(sinks)))
+    counters = EpochCounters(spark.sparkContext, len(plan.tasks.readers), _groups(plan, len(sinks)))
     metrics.begin_run()
     metrics.follow(lambda: counters.progress)
     executor_tasks = [ExecutorTasks(spark, start.name, counters, metrics.of_sink(sink.label)) for sink in sinks]

@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError
 from volley.engine.acknowledge import Readers
 from volley.engine.epochs import EpochResult, Epochs
 from volley.engine.outages import through_outages
+from volley.engine.reading import Reading
 from volley.errors import JobError, VolleyError
 from volley.figures import FinishedEpoch
 from volley.spark.errors import is_slow_start, translate
@@ -72,6 +73,7 @@ class Run:
         self.has_epochs = False
         self._on_epoch_end = on_epoch_end
         self._sources = sources
+        self._reading = Reading(epochs.job, epochs.plan, epochs.counters, epochs.metrics)
         self._readers = Readers(epochs.job, epochs.plan.readers, epochs.log, epochs.plan.stateful)
         self._outage = outage
         self._halt = threading.Event()
@@ -122,6 +124,8 @@ class Run:
         with self._gate:
             # The next run must not begin beside an epoch of this one.
             self._gate.wait_for(lambda: not self._in_epoch)
+        if self._query is not None:
+            self._reading.finish(self._query)
         if self.failure is None and self._query_id is not None:
             self.epochs.remember(self._query_id)
         self._readers.stop()
@@ -198,6 +202,7 @@ class Run:
             self._query_id = query_id
             self.has_epochs |= not finished.skipped
             self._has_rows |= finished.rows + finished.rejected > 0 or finished.skipped
+            self._reading.count(self._query, number)
             self._readers.committed(number)
             for lag in self._readers.lags(number):
                 self.epochs.metrics.record_lag(lag)

@@ -20,7 +20,7 @@ from volley.errors import VolleyError
 from volley.plan import graph, keyed_nodes, nodes
 from volley.plan.pushdown import used_columns, used_rows
 from volley.plan.stages import stages
-from volley.source import Offset, Reader, SourceContext, SparkSource
+from volley.source import Offset, Reader, Source, SourceContext, SparkSource
 from volley.spark import nodes as spark_nodes
 from volley.spark.datasource import data_source
 from volley.spark.errors import translate
@@ -53,6 +53,7 @@ class CompiledPlan:
         frame: The streaming DataFrame; empty on the Arrow-native path, where tasks read the splits.
         tasks: What the tasks do.
         readers: One per line of an epoch's entry in Spark's offset log; None = Spark reads that source.
+        sources: The source of each of these lines.
         stateful: True if Spark may keep state for `frame`: it must then be evaluated in every epoch.
         operators: The keyed steps; their inputs follow the sinks in `tasks`.
         merging: What the tasks of the second stage do, which read what comes out of these; None without any.
@@ -61,6 +62,7 @@ class CompiledPlan:
     frame: DataFrame
     tasks: TaskPlan
     readers: tuple[Reader | None, ...]
+    sources: tuple[Source, ...]
     stateful: bool
     operators: tuple[Operator, ...] = ()
     merging: TaskPlan | None = None
@@ -139,11 +141,12 @@ class _Compiler:
             for source in self._inputs
         )
         readers = tuple(source.opened for source in self._inputs if isinstance(source.opened, Reader))
+        sources = tuple(source.read.source for source in self._inputs)
         first, *others = (self._stream(number, reader, None) for number, reader in enumerate(readers))
         for other in others:
             first = first.union(other)
         tasks = TaskPlan(tuple(reader.split_reader() for reader in readers), trees, self._sinks)
-        return self._with_second_stage(CompiledPlan(first, tasks, readers, stateful=False))
+        return self._with_second_stage(CompiledPlan(first, tasks, readers, sources, stateful=False))
 
     def general(self) -> CompiledPlan:
         """Compile for the general path: Spark runs the steps up to the last wide one, the tasks run the rest."""
@@ -156,7 +159,9 @@ class _Compiler:
         has_frames = any(isinstance(source.opened, DataFrame) for source in self._inputs)
         stateful = bool(graph.stateful(self._writes, self._path)) or has_frames
         readers = tuple(reader for source in self._inputs for reader in source.streams)
-        return self._with_second_stage(CompiledPlan(frame, TaskPlan((), trees, self._sinks), readers, stateful))
+        sources = tuple(source.read.source for source in self._inputs for _ in source.streams)
+        tasks = TaskPlan((), trees, self._sinks)
+        return self._with_second_stage(CompiledPlan(frame, tasks, readers, sources, stateful))
 
     def _with_second_stage(self, plan: CompiledPlan) -> CompiledPlan:
         """Add the second stage, if there is one."""
@@ -168,7 +173,8 @@ class _Compiler:
             grow(step, writes, self._schemas, dictionaries=False)
             for step, writes in zip(keyed, self._stages.writes, strict=True)
         )
-        return replace(plan, operators=operators, merging=TaskPlan(tuple(map(Merger, operators)), trees, self._sinks))
+        merging = TaskPlan(tuple(map(Merger, operators)), trees, self._sinks, of_sources=False)
+        return replace(plan, operators=operators, merging=merging)
 
     def _operator(self, step: keyed_nodes.Keyed) -> Operator:
         schemas = [self._schemas.known(intake.inputs[0]) for intake in step.intakes]

@@ -32,11 +32,13 @@ class TaskPlan:
         readers: Read the splits on the Arrow-native path; empty on the general path, where Spark passes batches.
         trees: The steps and sinks of the rows: one tree per reader; on the general path one per head of the plan.
         sinks: The last step before each sink.
+        of_sources: True if the readers are those of the job's sources, False if they read what tasks have written.
     """
 
     readers: tuple[SplitReader, ...]
     trees: tuple[Tree, ...]
     sinks: tuple[SinkStep, ...]
+    of_sources: bool = True
 
     @property
     def exchanges(self) -> int:
@@ -76,8 +78,8 @@ class InputSplit:
 class TaskCounts(Protocol):
     """Counts what tasks have written while others still run."""
 
-    def add(self, results: Sequence[WriteResult]) -> None:
-        """Count the results of one task: one per sink, then one per dead letter."""
+    def add(self, results: Sequence[WriteResult], read: Sequence[int]) -> None:
+        """Count the results of one task: one per sink, then one per dead letter; and the rows read of each source."""
 
 
 @dataclass(frozen=True)
@@ -140,13 +142,14 @@ class Task:
         """
         dividers: list[tuple[int, tuple[WriteResult, ...]]] = []
 
-        def write(writers: Sequence[TaskWriter | None]) -> None:
+        def write(writers: Sequence[TaskWriter | None]) -> Sequence[int]:
             for number, content in records:
                 if not isinstance(content, bytes):
                     dividers.append((number, content))
                 elif writer := writers[number]:
                     for batch in pa.ipc.open_stream(content):
                         self.plan.sinks[number].write(batch, writer)
+            return ()
 
         results = self._written(self._opened(takes=True), write)
         yield from (((0, number), result) for number, result in dividers)
@@ -169,12 +172,17 @@ class Task:
         ]
 
     def _written(
-        self, writers: Sequence[TaskWriter | None], write: Callable[[Sequence[TaskWriter | None]], None]
+        self, writers: Sequence[TaskWriter | None], write: Callable[[Sequence[TaskWriter | None]], Sequence[int]]
     ) -> tuple[WriteResult, ...]:
-        """Write rows, close the writers and return the results; abort all if anything fails."""
+        """Write rows, close the writers and return the results; abort all if anything fails.
+
+        Args:
+            writers: The writers.
+            write: Feeds them; returns the rows read of each source.
+        """
         attempt = task_and_attempt()[1]
         try:
-            write(writers)
+            read = write(writers)
             self._reach("in-task", attempt)
             closed = [writer.close() if writer else None for writer in writers]
             memory = peak_memory()
@@ -183,7 +191,7 @@ class Task:
             )
             self._reach("after-task", attempt)
             if self.counts:
-                self.counts.add(results)
+                self.counts.add(results, read if self.plan.of_sources else ())
         except BaseException:
             for writer in writers:
                 if writer:
@@ -195,31 +203,40 @@ class Task:
         if attempt == 0:
             reach(point, self.epoch)
 
-    def _run(self, inputs: Iterable[Any], writers: Sequence[TaskWriter | None]) -> None:
+    def _run(self, inputs: Iterable[Any], writers: Sequence[TaskWriter | None]) -> Sequence[int]:
+        """Feed the writers; return the rows read by each reader."""
+        read = [0] * len(self.plan.readers)
         if not self.plan.readers:
             for batch in inputs:
                 for number, rows in self.plan.parts(batch):
                     self._feed(number, rows, writers, lambda row: None)
-            return
+            return read
         for split in inputs:
             if self.letters and self.letters.takes(self.plan.trees[split.reader]):
-                self._sort(split, self.letters, writers)
+                read[split.reader] += self._sort(split, self.letters, writers)
             else:
-                self._read(split, writers)
+                read[split.reader] += self._read(split, writers)
+        return read
 
-    def _sort(self, split: InputSplit, letters: DeadLetters, writers: Sequence[TaskWriter | None]) -> None:
-        count = len(self.plan.sinks)
+    def _sort(self, split: InputSplit, letters: DeadLetters, writers: Sequence[TaskWriter | None]) -> int:
+        """Feed the rows of a split, and its bad rows to the dead letters; return their number."""
+        sinks = len(self.plan.sinks)
         tree = self.plan.trees[split.reader]
-        sorter = Sorter(letters, tree, self.plan.sinks, writers[:count], writers[count:])
+        sorter = Sorter(letters, tree, self.plan.sinks, writers[:sinks], writers[sinks:])
+        count = 0
         for rows in self.plan.readers[split.reader].read_tolerant(split.split):
             sorter.write(rows)
+            count += 1 if isinstance(rows, BadRow) else rows.batch.num_rows
         sorter.finish()
+        return count
 
-    def _read(self, split: InputSplit, writers: Sequence[TaskWriter | None]) -> None:
+    def _read(self, split: InputSplit, writers: Sequence[TaskWriter | None]) -> int:
+        """Feed the rows of a split; return their number."""
         before = 0
         for batch in self.plan.readers[split.reader].read(split.split):
             self._feed(split.reader, batch, writers, partial(self._position, split, before))
             before += batch.num_rows
+        return before
 
     def _feed(
         self,
