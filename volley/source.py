@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.bad_rows import BadRow, PositionedBatch, numbered
-from volley.errors import PlanError
+from volley.errors import PlanError, SourceError
 from volley.probes import Probe
 
 if TYPE_CHECKING:
@@ -251,6 +251,16 @@ class Reader(SplitReader):
 
         Raises:
             Exception: Any; the job logs it as a warning and goes on.
+        """
+        return None
+
+    def nothing(self) -> SourceError | None:
+        """Return the error of a bounded run that finds no rows at all, not even ones that an earlier run has read.
+
+        Asked if the end of the source is its initial offset: where the job begins, there is nothing to read.
+
+        Returns:
+            The error; None (default) = a source without rows is fine.
         """
         return None
 

@@ -1,16 +1,23 @@
-"""What a job has read of its sources: the rows of each."""
+"""What a job has read of its sources: the rows of each, and what is said if there is nothing to read."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from volley import (
     Environment,
     FileSource,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergSource,
+    IcebergSourceConfig,
     MemorySink,
     MemorySource,
+    SourceError,
+    VolleyError,
     col,
 )
 
@@ -36,3 +43,17 @@ def test_bad_rows_are_read_rows(native: Environment, tmp_path: Path) -> None:
     source = FileSource(tmp_path / "a.csv", schema="id long")
     job = native.from_source(source).to_sink(MemorySink("a"), dead_letter=MemorySink("bad")).execute("bad")
     assert (job.metrics.records_read, job.metrics.records_written, job.metrics.records_failed) == (3, 2, 1)
+
+
+def test_a_table_without_rows_is_not_a_missing_one(environment: Environment, config: IcebergSinkConfig) -> None:
+    stream = environment.from_source(IcebergSource(IcebergSourceConfig(config.ref))).to_sink(MemorySink("rows"))
+    with pytest.raises(VolleyError, match="does not exist"):
+        stream.execute("copy")
+    sink = IcebergSink(config)
+    environment.from_source(MemorySource([], schema="id long")).to_sink(sink).execute("make")
+    with pytest.raises(SourceError, match="has no rows: nothing has written to main yet") as empty:
+        stream.execute("copy")
+    assert empty.value.hint
+    environment.from_source(MemorySource([{"id": 1}])).to_sink(sink).execute("fill")
+    assert stream.execute("copy").progress.rows == 1
+    assert stream.execute("copy").progress.rows == 0  # nothing new is no error

@@ -30,6 +30,7 @@ from volley.bad_rows import BadRow, PositionedBatch
 from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.connectors.kafka.cluster import Cluster
 from volley.source import Offset
+from volley.spark.offsets import Offsets
 
 NUMBERS = "id long"
 
@@ -157,6 +158,18 @@ def test_a_bounded_run_ends_where_the_topic_ended(kafka: Kafka, tmp_path: Path) 
     kafka.add_partitions(topic, 2)
     kafka.produce(topic, [*numbers(3, 5), *numbers(5, 6, partition=1)])
     assert (run.ids(2), run.ids(2), run.ids(2)) == ([0, 1], [2], [])
+
+
+def test_a_bounded_run_over_a_topic_that_never_had_a_message_says_so(kafka: Kafka, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    reader = of_numbers(kafka, topic, bounded=True).open(SourceContext(str(tmp_path)))
+    start = reader.initial_offset()
+    with pytest.raises(SourceError, match=f"topic {topic} has no messages"):
+        Offsets(reader, None, is_bounded=True).latest(start)
+    kafka.produce(topic, numbers(0, 1))
+    end = Offsets(reader, None, is_bounded=True).latest(start)
+    assert end != start
+    assert Offsets(reader, None, is_bounded=True).latest(end) == end  # nothing new is no error
 
 
 def test_a_new_job_begins_where_it_is_told_and_once(kafka: Kafka, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a user's process begins; should Spark be started after all, the test says so."""
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
 
-    def start(master: str | None) -> Any:
+    def start(master: str | None, modules: set[str]) -> Any:
         raise AssertionError("Spark was started")
 
     monkeypatch.setattr("volley.spark.session.open_session", start)
@@ -56,7 +56,10 @@ Draw = Callable[[Environment, Path], DataStream | Pipeline]
 
 MISTAKES: dict[str, tuple[Draw, str]] = {
     "a column of rows in memory": (lambda e, f: e.from_source(MEMORY).filter_expr(col("idd") > 1), "'idd'"),
-    "a column of files": (lambda e, f: e.from_source(FileSource(f, "json", {"id": int})).select("idd"), "'idd'"),
+    "a column of files": (
+        lambda e, f: e.from_source(FileSource(f, "json", {"id": int}, bounded=False)).select("idd"),
+        "'idd'",
+    ),
     "a column of messages": (lambda e, f: e.from_source(KAFKA).drop("kafka_keys"), "'kafka_keys'"),
     "a type": (lambda e, f: e.from_source(MEMORY).with_column("n", col("at") * 2), "timestamp"),
     "a key of duplicates": (lambda e, f: e.from_source(MEMORY).deduplicate("idd"), "'idd'"),

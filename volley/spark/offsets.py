@@ -27,7 +27,12 @@ class Offsets:
         """Return the end of the epoch that begins at `start`.
 
         Spark's own limit of an epoch is not used: the unit of a reader's limit, rows or files, is up to the source.
+
+        Raises:
+            SourceError: If a bounded run finds nothing at all, and the source calls that an error.
         """
         if self.is_bounded and self.target is None:
             self.target = self.reader.latest_offset(start, None, None)
+            if self.target == self.reader.initial_offset() and (error := self.reader.nothing()):
+                raise error
         return self.reader.latest_offset(start, self.reader.limit, self.target)

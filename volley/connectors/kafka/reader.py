@@ -23,7 +23,7 @@ from volley.connectors.kafka.offsets import (
     splits_of,
 )
 from volley.connectors.kafka.rows import RowReader
-from volley.errors import ConfigError
+from volley.errors import ConfigError, SourceError
 from volley.formats import json as json_format
 from volley.formats.avro import AvroValues
 from volley.formats.messages import Decoder, JsonValues, PlainValues
@@ -88,6 +88,13 @@ class KafkaReader(Reader):
 
     def committed(self, offset: Offset) -> None:
         self.cluster.publish(offset)
+
+    def nothing(self) -> SourceError:
+        topics = ", ".join(sorted({partition.topic for partition in offsets_of(self.initial)}))
+        return SourceError(
+            f"Kafka topic {topics} has no messages from the job's first offsets on",
+            hint='produce some first, or begin earlier: starting_offsets="earliest"; bounded=False waits for one',
+        )
 
     def _begins(
         self, start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int | None

@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 
 from volley.arrow.nodes import CompiledSteps, lower
 from volley.bad_rows import BadRow, PositionedBatch, numbered
-from volley.errors import CatalogUnreachableError
+from volley.errors import CatalogUnreachableError, SourceError
 from volley.figures import Lag
 from volley.formats.packing import Part, pack
 from volley.iceberg.catalogs.retry import retry_reads
@@ -189,6 +189,12 @@ class IcebergReader(Reader):
 
     def read_tolerant(self, split: IcebergSplit) -> Iterator[PositionedBatch | BadRow]:
         return self.rows.read_tolerant(split)
+
+    def nothing(self) -> SourceError:
+        return SourceError(
+            f"table {self.config.ref.name} has no rows: nothing has written to {self.config.ref.branch} yet",
+            hint="run the job that fills it first",
+        )
 
     def committed(self, offset: Offset) -> None:
         if self.hold is not None:
