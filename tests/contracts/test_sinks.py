@@ -66,7 +66,7 @@ class Case:
 def files(format: WrittenFormat, folder: Path) -> Case:
     def visible() -> list[int]:
         context = SourceContext(str(folder.parent / uuid.uuid4().hex))
-        source = FileSource(folder, format=format, schema=SCHEMA).open(context)
+        source = FileSource(folder, format=format, schema=SCHEMA, bounded=False).open(context)
         end = source.latest_offset(source.initial_offset(), None, None)
         splits = source.splits(source.initial_offset(), end)
         return sorted(row["id"] for split in splits for batch in source.read(split) for row in batch.to_pylist())
