@@ -5,17 +5,26 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 from benchmarks.benchmark import benchmark
 from benchmarks.events import events_folder
 from benchmarks.first_epoch import first_epoch
 from benchmarks.peers import runtime_job
 from benchmarks.peers.runtime import runtime
-from benchmarks.rows import RUNTIME
+from benchmarks.rows import RUNTIME, Bound, Row
 from benchmarks.run import Run
 
 _IMPORTS = ("pass", "import volley", "import volley.iceberg", "import pyspark.sql, pyiceberg.catalog.sql, pyarrow")
 _FIRST = "to the first snapshot"
+_VOLLEY, _RUNTIME = f"Volley: {_FIRST}", f"{RUNTIME}: {_FIRST}"
+_MOST_OF_RUNTIME = 0.6
+
+
+def _bounds(row: Row) -> Iterator[Bound]:
+    ratio = row.times("seconds", lambda other: other.peer == _RUNTIME)
+    if row.peer == _VOLLEY and ratio is not None:
+        yield Bound(row.what, ratio, _MOST_OF_RUNTIME, "× the runtime's", ratio <= _MOST_OF_RUNTIME)
 
 
 @benchmark(
@@ -23,10 +32,11 @@ _FIRST = "to the first snapshot"
     repeat=5,
     peers={
         **{line: f"python -c {line!r}" for line in _IMPORTS},
-        **{"volley": f"Volley: {_FIRST}", "runtime": f"{RUNTIME}: {_FIRST}"},
+        **{"volley": _VOLLEY, "runtime": _RUNTIME},
     },
     figures=("seconds",),
     plots=("seconds",),
+    bounds=_bounds,
 )
 def start_up(run: Run) -> None:
     """Seconds to import Volley, and from a process's start to its first snapshot, beside the runtime."""
