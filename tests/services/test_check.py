@@ -26,6 +26,7 @@ from tests.servers.glue import MotoServer
 from tests.servers.hive import HiveMetastore
 from tests.servers.identity import TokenEndpoint, service_account_key
 from tests.servers.kafka import Kafka
+from tests.servers.nessie import Nessie
 from tests.servers.postgres import Postgres
 from tests.servers.rest_fixture import RestFixture
 from tests.servers.s3 import ADMIN, BUCKET, READER, S3
@@ -201,9 +202,13 @@ def all_parts(parts: Parts, registry: str) -> Parts:
 
 
 def failures(parts: Parts, *arguments: str) -> dict[str, tuple[str, str]]:
+    return failures_of(parts.folder, parts.document(), *arguments)
+
+
+def failures_of(folder: Path, document: dict[str, Any], *arguments: str) -> dict[str, tuple[str, str]]:
     """The probe that fails of each part, with its message; nothing secret is said, and it takes half a minute."""
-    file = parts.folder / f"{uuid.uuid4().hex}.yaml"
-    file.write_text(json.dumps(parts.document()))
+    file = folder / f"{uuid.uuid4().hex}.yaml"
+    file.write_text(json.dumps(document))
     began = time.monotonic()
     ended = CliRunner().invoke(app, ["check", "-c", str(file), "--json", *arguments])
     assert time.monotonic() - began < SECONDS
@@ -315,3 +320,22 @@ def test_missing_rights(all_parts: Parts, guest: str) -> None:
     assert told.keys() == {"seaweed", "sql", "s3", "azure", "postgres"}
     assert (told["s3"][0], told["azure"][0], told["postgres"][0]) == ("storage", "storage", "source")
     assert "s3://plain" in told["s3"][1]
+
+
+@pytest.mark.slow
+def test_nessie_and_its_authorization_server(nessie: Nessie, tmp_path: Path) -> None:
+    def told(uri: str, tokens: str, secret: str) -> dict[str, tuple[str, str]]:
+        settings = {"uri": uri, "branch": "dev", "credential": f"{nessie.key}:{secret}"}
+        storage = {"region": "us-east-1", "bucket": "warehouse", "endpoint": nessie.s3}
+        config = {
+            "catalog": {"type": "nessie", "nessie": {**settings, "properties": {"oauth2-server-uri": tokens}}},
+            **{"namespace": f"check_{uuid.uuid4().hex}", "table": "events"},
+            "s3": {**storage, "access_key_id": "id", "secret_access_key": "secret"},
+        }
+        return failures_of(tmp_path, {"sinks": {"nessie": {"connector": "iceberg", "config": config}}}, "--commit")
+
+    closed = "http://127.0.0.1:1"
+    assert told(nessie.uri, nessie.tokens, nessie.secret) == {}
+    for faulty in ((closed, nessie.tokens, nessie.secret), (nessie.uri, closed, nessie.secret)):
+        assert told(*faulty)["nessie"][0] == "catalog"
+    assert told(nessie.uri, nessie.tokens, "hush-hush")["nessie"][0] == "catalog"
