@@ -198,8 +198,8 @@ def test_a_machine_has_one_copy_of_remote_rows(ref: TableRef, tmp_path: Path, mo
     (join,) = tables.open([joined(ref)._node])
     assert isinstance(join, nodes.Join)
     names = []
-    with patch.object(joined_rows, "TaskContext") as context:
-        task = context.get.return_value
+    with patch.object(joined_rows, "task_context") as context:
+        task = context.return_value
         for epoch, name in enumerate(["Ada", "Ada", "Bob"]):
             if name == "Bob":
                 ref.load().overwrite(people("Bob"))
