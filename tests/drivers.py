@@ -132,6 +132,7 @@ def _drive(
         os.environ[VICTIM] = str(os.getpid())
     if "PYSPARK_GATEWAY_PORT" in environment:
         _arm_workers()
+        _number_callbacks()
     job(*args, **more)
 
 
@@ -146,3 +147,12 @@ def _arm_workers() -> None:
             system.setProperty(setting, os.environ[name])
         else:
             system.clearProperty(setting)
+
+
+def _number_callbacks() -> None:
+    """Give this driver's callbacks numbers of their own.
+
+    The JVM still frees those of drivers that have died, by their numbers, in the process that it now calls.
+    """
+    gateway: Any = SparkContext._gateway
+    gateway.gateway_property.pool.next_id = os.getpid() << 20

@@ -39,6 +39,7 @@ from volley import (
     col,
 )
 from volley.source import Offset, Reader, Source, SourceContext, Split
+from volley.spark.offset_stream import _Stream
 
 Rows = Callable[[], list[dict[str, Any]]]
 
@@ -382,3 +383,26 @@ def test_a_second_start_of_a_running_job_is_refused_and_leaves_the_first_one_alo
     first.stop()
     assert first.progress.state is State.STOPPED
     start(tmp_path).stop()
+
+
+def test_a_query_whose_thread_dies_is_no_end(native: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    dying = threading.Event()
+
+    def plan(stream: _Stream, start: object, end: object) -> None:
+        dying.set()
+        raise RuntimeError("the offsets are logged")
+
+    def name(stream: _Stream) -> str:
+        if dying.is_set():
+            raise RuntimeError("Spark puts the failure into words")
+        return "rows"
+
+    sink = MemorySink("rows")
+    pipeline = native.from_source(MemorySource([{"id": 1}])).to_sink(sink)
+    with monkeypatch.context() as patch:
+        patch.setattr(_Stream, "planInputPartitions", plan)
+        patch.setattr(_Stream, "toString", name)
+        with pytest.raises(JobError, match="ended within epoch 0 without an error"):
+            pipeline.execute("dies")
+    assert pipeline.execute("dies").progress.rows == 1
+    assert sink.rows() == [{"id": 1}]

@@ -126,6 +126,8 @@ class Run:
             self._gate.wait_for(lambda: not self._in_epoch)
         if self._query is not None:
             self._reading.finish(self._query)
+        if self.bounded and self.failure is None and not self._stopping:
+            self.failure = self._unfinished()
         if self.failure is None and self._query_id is not None:
             self.epochs.remember(self._query_id)
         self._readers.stop()
@@ -173,6 +175,16 @@ class Run:
                 _log.warning("%s: no rows after %d s: %s", self.epochs.job, waited, ", ".join(self._sources))
             wait = min(waited, _LONGEST_SILENCE)
             waited += wait
+
+    def _unfinished(self) -> JobError | None:
+        """Return the error of a query that has ended within an epoch and raised nothing: its thread has died."""
+        epoch = self.epochs.log.unfinished
+        if epoch is None:
+            return None
+        return JobError(
+            f"{self.epochs.job}: Spark's query ended within epoch {epoch} without an error",
+            hint="Spark's log tells why; start the job again: it repeats the epoch",
+        )
 
     def _translate(self, error: Exception) -> VolleyError:
         """Translate what Spark or a worker raised into a VolleyError."""

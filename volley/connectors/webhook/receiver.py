@@ -70,7 +70,8 @@ async def _receive(settings: ReceiverSettings) -> None:
         ended = asyncio.ensure_future(_end_of_driver())
         await asyncio.wait([writing, watching, ended], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        server.stop()
+        # aiohttp drops what comes for a request that has begun as soon as it cleans up.
+        await server.finish(_GRACE_SECONDS)
         await runner.cleanup()
         os.close(descriptor)
     for task in (writing, watching):

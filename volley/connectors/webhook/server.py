@@ -8,6 +8,7 @@ import math
 import time
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 
 from aiohttp import web
 
@@ -73,9 +74,17 @@ class Server:
             self.connections.close_expired()
             await asyncio.sleep(0.5)
 
-    def stop(self) -> None:
-        """Refuse further requests; those that wait for the disk get their answer."""
+    async def finish(self, seconds: float) -> None:
+        """Refuse further requests, and wait until those that have begun have their answers.
+
+        Args:
+            seconds: How long at most.
+        """
         self._stopping = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._waiting:
+                    await asyncio.sleep(0.01)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
