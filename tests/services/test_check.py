@@ -322,6 +322,21 @@ def test_missing_rights(all_parts: Parts, guest: str) -> None:
     assert "s3://plain" in told["s3"][1]
 
 
+def test_a_wrong_password_of_a_broker(kafka: Kafka, tmp_path: Path) -> None:
+    def told(password: str) -> dict[str, tuple[str, str]]:
+        login = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": kafka.user}
+        broker = {"bootstrap_servers": kafka.sasl_bootstrap, "properties": {**login, "sasl.password": password}}
+        source = {"connector": "kafka", "config": {**broker, "topics": topic, "schema": "id long"}}
+        sink = {"connector": "kafka", "config": {**broker, "topic": topic}}
+        return failures_of(tmp_path, {"sources": {"kafka": source}, "sinks": {"topic": sink}})
+
+    topic = kafka.topic()
+    assert told(kafka.password) == {}
+    found = told("hush-hush")
+    assert {part: probe for part, (probe, _) in found.items()} == {"kafka": "source", "topic": "topic"}
+    assert all("uthentication" in detail for _, detail in found.values())
+
+
 @pytest.mark.slow
 def test_nessie_and_its_authorization_server(nessie: Nessie, tmp_path: Path) -> None:
     def told(uri: str, tokens: str, secret: str) -> dict[str, tuple[str, str]]:
