@@ -19,8 +19,9 @@ SECONDS = 600
 
 def call(*command: str | Path, folder: Path) -> str:
     """Run a command to its end, and return what it printed."""
-    # Nothing of this checkout.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("COVERAGE", "PYTHON"))}
+    # Nothing of this checkout, and of the sessions of other tests.
+    ours = ("COVERAGE", "PYTHON", "PYSPARK", "SPARK", "JAVA_TOOL")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout

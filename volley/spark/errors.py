@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from volley.errors import JobError, PlanError, VolleyError
+from volley.errors import ConfigError, JobError, PlanError, VolleyError
 from volley.spark.session import log_trace
 from volley.task.errors import find_carried
 
@@ -12,6 +12,7 @@ __all__ = ["is_slow_start", "translate"]
 
 _SLOW_START = "Python worker failed to connect back"
 _OTHER_STATE = re.compile(r"STATE_STORE_(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE")
+_OTHER_PYTHON = re.compile(r"Python in worker has different version: (\S+) than that in driver: ([\d.]+)")
 _UNPICKLABLE = re.compile(r"Could not serialize object: (.*)")
 _LAST_LINE = re.compile(r"^(?:: )?(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.*)$", re.M)
 
@@ -48,6 +49,11 @@ def translate(error: BaseException, job: str) -> VolleyError:
         return PlanError(
             f"the columns by which job {job!r} finds duplicates have other types than the state in its checkpoint",
             hint="go on with the old types (cast behind deduplicate), or start over: fresh=True",
+        )
+    if versions := _OTHER_PYTHON.search(text):
+        return ConfigError(
+            f"the workers of job {job!r} run Python {versions[1]}, its driver runs {versions[2]}",
+            hint="PYSPARK_PYTHON names the workers' Python: unset it, or let it name one of the driver's version",
         )
     if unpicklable := _UNPICKLABLE.search(text):
         return JobError(
