@@ -17,6 +17,7 @@ from volley.engine.acknowledge import Readers
 from volley.engine.epochs import EpochResult, Epochs
 from volley.engine.outages import through_outages
 from volley.engine.reading import Reading
+from volley.epoch import Epoch
 from volley.errors import JobError, VolleyError
 from volley.figures import FinishedEpoch
 from volley.spark.errors import is_slow_start, translate
@@ -203,13 +204,12 @@ class Run:
             if self._stopping:
                 raise _Stopping
             self._begun = self._in_epoch = True
-        self.epochs.counters.begin(number)
         began = time.monotonic()
         try:
             reach("before-planning", number)
             query_id = str(frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
-            run = partial(self.epochs.run, frame, self.epochs.epoch(query_id, number))
-            result = through_outages(run, self._outage, self._halt, self.epochs.job)
+            attempt = partial(self._attempt, frame, self.epochs.epoch(query_id, number))
+            result = through_outages(attempt, self._outage, self._halt, self.epochs.job)
             finished = self._finished(result, time.monotonic() - began)
             self._query_id = query_id
             self.has_epochs |= not finished.skipped
@@ -230,6 +230,11 @@ class Run:
             with self._gate:
                 self._in_epoch = False
                 self._gate.notify_all()
+
+    def _attempt(self, frame: DataFrame, epoch: Epoch) -> EpochResult:
+        """Run an epoch once; what an attempt before has counted does not count."""
+        self.epochs.counters.begin(epoch.number)
+        return self.epochs.run(frame, epoch)
 
     def _finished(self, result: EpochResult, seconds: float) -> FinishedEpoch:
         written = [task for sink in result.sinks for task in sink]
