@@ -22,7 +22,7 @@ _BY_VALUE = (
     *(col("large").cast("string"), col("tiny").cast("decimal(38,38)"), col("binary").try_cast("string")),
     murmur3(col("long")),
 )
-"""What Arrow has no kernel for, for all values or some: computed once for each different value of a batch."""
+"""Functions for which Arrow has no kernel, or none for some values: each different value of a batch once."""
 
 
 def _bounds(row: Row) -> Iterator[Bound]:

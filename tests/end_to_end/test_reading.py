@@ -1,4 +1,4 @@
-"""What a job has read of its sources: the rows of each, and what is said if there is nothing to read."""
+"""A job counts the rows that it reads of each source, and says if there is nothing to read."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def joined(ref: TableRef, times: list[datetime], table: Any = None, **options: A
 
 
 def expected(ref: TableRef, times: list[datetime]) -> list[tuple[int, datetime, str]]:
-    """What pyiceberg reads of the snapshot that was current at each time."""
+    """Return what pyiceberg reads of the snapshot that was current at each time."""
     table = ref.load()
     rows = []
     for at in times:

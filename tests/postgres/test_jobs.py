@@ -94,7 +94,8 @@ def test_large_values_of_rows_that_get_another_key(documents: Database, tmp_path
     source = documents.source("public.documents")
     mirror(tmp_path, source)
     large = "repeat(md5(random()::text), 500)"
-    # Of a row of the table; twice, with another value between; two that change places; of a new row; back again.
+    # Keys change: of a row that was loaded; of a row twice, with another value between; of two rows that change places;
+    # of a row that is new in this epoch; and back to what it was.
     documents.run("update documents set id = 1000 where id = 1", "update documents set title = 'moved' where id = 1000")
     documents.run("update documents set id = 1001 where id = 2")
     documents.run(
