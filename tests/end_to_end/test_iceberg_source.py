@@ -136,7 +136,7 @@ def test_a_batch_reads_the_table_and_the_next_run_what_came_since(written: Writt
 
 
 def test_a_table_that_is_empty_at_first(written: Written, read: Read) -> None:
-    with pytest.raises(SourceError, match="table db.events has no rows"):
+    with pytest.raises(SourceError, match=r"table db\.events has no rows"):
         read(written.config)
     written.append(1)
     written.append(2)
