@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -357,8 +358,13 @@ def test_each_table_is_maintained(lake: Routed) -> None:
         assert driver.maintenance is not None
         return {run.table for run in driver.maintenance.runs if run.action == "compaction" and run.succeeded}
 
+    def threads() -> int:
+        return len([each for each in threading.enumerate() if each.name.startswith("volley-maintenance")])
+
     wait_until(lambda: compacted() == {"db.oslo", "db.bergen"}, 30, "a compaction of each table")
+    assert threads() == 1
     driver.stop()
+    wait_until(lambda: threads() == 0, 10, "the end of the thread")
     assert (lake.ids("oslo"), lake.ids("bergen")) == (list(range(8)), list(range(100, 108)))
     assert all(len(lake.table(shop).inspect.files()) < 8 for shop in ("oslo", "bergen"))
 

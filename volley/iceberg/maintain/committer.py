@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 from pyiceberg.catalog import Catalog
@@ -12,6 +11,7 @@ from volley.epoch import Epoch, WriteResult
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintain.maintainer import Maintainer
+from volley.iceberg.maintain.thread import MaintenanceThread
 from volley.iceberg.maintenance import Maintenance
 from volley.maintenance import MaintenanceReport
 from volley.sink import SinkContext
@@ -24,7 +24,7 @@ def open_committer(
     table: Table,
     config: IcebergSinkConfig,
     context: SinkContext,
-    turns: threading.Lock | None = None,
+    thread: MaintenanceThread | None = None,
 ) -> IcebergCommitter:
     """Return the committer of a table, which maintains it if the sink's settings say so.
 
@@ -33,11 +33,12 @@ def open_committer(
         table: The table.
         config: The sink's settings.
         context: The sink's context in the job.
-        turns: Held while the table is maintained: one table at a time of those that share it. None = its own.
+        thread: Maintains the table, and others; None = one of its own.
     """
     if config.maintenance is None:
         return IcebergCommitter(catalog, table, config, context)
-    return MaintainingCommitter(catalog, table, config, context, config.maintenance, turns or threading.Lock())
+    thread = thread or MaintenanceThread(f"volley-maintenance-{config.table_name}")
+    return MaintainingCommitter(catalog, table, config, context, config.maintenance, thread)
 
 
 class MaintainingCommitter(IcebergCommitter):
@@ -49,7 +50,7 @@ class MaintainingCommitter(IcebergCommitter):
         config: The sink's settings.
         context: The sink's context in the job.
         maintenance: What is to be done, and when.
-        turns: Held while the table is maintained.
+        thread: Maintains the table.
     """
 
     def __init__(
@@ -59,10 +60,10 @@ class MaintainingCommitter(IcebergCommitter):
         config: IcebergSinkConfig,
         context: SinkContext,
         maintenance: Maintenance,
-        turns: threading.Lock,
+        thread: MaintenanceThread,
     ) -> None:
         super().__init__(catalog, table, config, context)
-        self._maintainer = Maintainer(config, maintenance, context, turns)
+        self._maintainer = Maintainer(config, maintenance, context, thread)
 
     def start(self) -> None:
         self._maintainer.start()

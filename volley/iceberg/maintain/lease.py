@@ -35,6 +35,7 @@ class Lease:
         self._table = table
         self._seconds = seconds
         self._job = job
+        self._held = False
 
     def take(self) -> bool:
         """Take or renew the lease; return False if another job holds it.
@@ -43,11 +44,14 @@ class Lease:
             VolleyError: If the catalog can't be reached, or others changed the table during each attempt.
         """
         after = commit_change(self._table, MetadataChange("taking the lease of maintenance", self._stage, self._has))
-        return self._has(after)
+        self._held = self._has(after)
+        return self._held
 
     def release(self) -> None:
-        """Let others take the lease at once. Raises as `take` does."""
-        commit_change(self._table, MetadataChange("releasing the lease", self._stage_release, lambda table: True))
+        """Let others take the lease at once, if it was taken. Raises as `take` does."""
+        if self._held:
+            commit_change(self._table, MetadataChange("releasing the lease", self._stage_release, lambda table: True))
+            self._held = False
 
     def _stage(self, table: Table) -> Staged | None:
         until, holder = _holder(table.properties)

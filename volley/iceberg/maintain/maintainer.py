@@ -1,8 +1,9 @@
-"""Maintains the table of a sink while its job runs, on a thread of its own."""
+"""Maintains the table of a sink while its job runs."""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -15,6 +16,7 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintain.actions import Action, actions
 from volley.iceberg.maintain.budget import Budget
 from volley.iceberg.maintain.lease import Lease
+from volley.iceberg.maintain.thread import MaintenanceThread
 from volley.iceberg.maintenance import Maintenance
 from volley.maintenance import MaintenanceReport, MaintenanceRun
 from volley.sink import ExecutorTask, SinkContext
@@ -24,7 +26,6 @@ __all__ = ["Maintainer"]
 _log = logging.getLogger(__name__)
 _RUNS_KEPT = 100
 _SECONDS_TO_STOP = 10.0
-_SECONDS_OF_A_LOOK = 0.1
 
 
 class _Stopping(Exception):
@@ -40,103 +41,83 @@ class Maintainer:
         config: The settings of the sink.
         maintenance: What is to be done, and when.
         context: The sink's context in the job.
-        turns: Held while it works: one at a time of those that share it.
+        thread: Calls `maintain` when it is due.
     """
 
     def __init__(
-        self, config: IcebergSinkConfig, maintenance: Maintenance, context: SinkContext, turns: threading.Lock
+        self, config: IcebergSinkConfig, maintenance: Maintenance, context: SinkContext, thread: MaintenanceThread
     ) -> None:
         assert isinstance(maintenance.every, timedelta)
         self._settings = maintenance
         self._every = maintenance.every.total_seconds()
         self._context = context
-        self._turns = turns
+        self._thread = thread
         self._table = config.table_name
         self._actions = actions(config, maintenance, self._run_tasks)
         # Long enough for two turns: the holder renews it in each.
         self._lease = Lease(config.ref, context.job, 2 * self._every)
-        self._state = threading.Condition()
-        self._stopping = False
+        self._counts = threading.Lock()
         self._commits = self._delete_files = 0
         self._budget = Budget(maintenance.budget, self._every)
         self._due_at = self._earliest = time.monotonic() + self._every
         self._runs: deque[MaintenanceRun] = deque(maxlen=_RUNS_KEPT)
-        self._thread = threading.Thread(target=self._loop, name=f"volley-maintenance-{self._table}", daemon=True)
+        self._started = self._stopping = False
 
     def start(self) -> None:
-        """Start the thread."""
+        """Let the thread maintain the table."""
+        self._started = True
         self._earliest = time.monotonic()
-        self._thread.start()
+        self._thread.add(self)
 
     def stop(self) -> None:
-        """End the running action before its next task, and wait for the thread, ten seconds at most."""
-        with self._state:
-            self._stopping = True
-            self._state.notify_all()
-        if self._thread.ident is not None:
-            self._thread.join(_SECONDS_TO_STOP)
+        """End the running action before its next task, and wait for its end, ten seconds at most."""
+        self._stopping = True
+        if self._started:
+            self._started = False
+            if self._thread.remove(self, _SECONDS_TO_STOP):
+                self._release()
 
     def committed(self, delete_files: int) -> None:
         """Count a commit of the job, and the delete files that it added."""
-        with self._state:
+        with self._counts:
             self._commits += 1
             self._delete_files += delete_files
-            self._state.notify_all()
+        self._thread.wake(self.due)
+
+    @property
+    def due(self) -> float:
+        """When maintenance is due, by `time.monotonic`; infinite = not before another commit."""
+        if not self._commits:
+            return math.inf
+        settings = self._settings
+        is_due = self._commits >= settings.commits or self._delete_files >= settings.delete_files
+        return max(0.0 if is_due else self._due_at, self._earliest)
 
     @property
     def report(self) -> MaintenanceReport:
         """What was done lately, and when more is due."""
-        with self._state:
-            left = self._seconds_left()
-            more = self._settings.commits - self._commits
-        due = f"after {max(more, 1):,} more commits" if left is None else f"in {max(left, 0):.0f} s"
-        if left is not None and more > 0:
+        left = self.due - time.monotonic()
+        more = self._settings.commits - self._commits
+        due = f"after {max(more, 1):,} more commits" if left == math.inf else f"in {max(left, 0):.0f} s"
+        if left != math.inf and more > 0:
             due += f", or after {more:,} more commits"
         return MaintenanceReport(tuple(self._runs), {self._table: due})
 
-    def _loop(self) -> None:
-        while self._wait() and self._take_turn():
-            began = time.monotonic()
-            try:
-                self._maintain()
-            except _Stopping:
-                break
-            except Exception as error:
-                _log.warning("%s: maintenance of table %s failed: %s", self._context.job, self._table, _text(error))
-            finally:
-                self._turns.release()
-            now = time.monotonic()
-            self._budget.spend(now - began)
-            with self._state:
-                self._due_at = began + self._every
-                self._earliest = now + self._budget.rest
-        self._release()
-
-    def _wait(self) -> bool:
-        """Wait until maintenance is due; return False if the job stops."""
-        with self._state:
-            while not self._stopping:
-                left = self._seconds_left()
-                if left is not None and left <= 0:
-                    self._commits = self._delete_files = 0
-                    return True
-                self._state.wait(left)
-            return False
-
-    def _take_turn(self) -> bool:
-        """Wait until no other table is maintained; return False if the job stops."""
-        while not self._turns.acquire(timeout=_SECONDS_OF_A_LOOK):
-            if self._stopping:
-                return False
-        return True
-
-    def _seconds_left(self) -> float | None:
-        """Return the time until maintenance is due; None = not before another commit."""
-        if not self._commits:
-            return None
-        settings = self._settings
-        is_due = self._commits >= settings.commits or self._delete_files >= settings.delete_files
-        return max(0.0 if is_due else self._due_at, self._earliest) - time.monotonic()
+    def maintain(self) -> None:
+        """Maintain the table once; a failure is logged."""
+        with self._counts:
+            self._commits = self._delete_files = 0
+        began = time.monotonic()
+        try:
+            self._maintain()
+        except _Stopping:
+            return
+        except Exception as error:
+            _log.warning("%s: maintenance of table %s failed: %s", self._context.job, self._table, _text(error))
+        now = time.monotonic()
+        self._budget.spend(now - began)
+        self._due_at = began + self._every
+        self._earliest = now + self._budget.rest
 
     def _maintain(self) -> None:
         for action in list(self._actions):
@@ -174,9 +155,9 @@ class Maintainer:
     def _release(self) -> None:
         try:
             self._lease.release()
-        except VolleyError as error:
+        except Exception as error:
             # It expires.
-            _log.info("%s: the lease of table %s was not released: %s", self._context.job, self._table, error.message)
+            _log.info("%s: the lease of table %s was not released: %s", self._context.job, self._table, _text(error))
 
 
 def _text(error: Exception) -> str:

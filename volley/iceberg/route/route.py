@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import pickle
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.commit.tables import open_table
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.maintain.committer import open_committer
+from volley.iceberg.maintain.thread import MaintenanceThread
 from volley.iceberg.route.backlog import Backlog
 from volley.iceberg.route.keys import KeyFields
 from volley.iceberg.route.known import EarlierRows, KnownTable
@@ -65,7 +66,7 @@ class RouteSettings:
         on_error: What to do with rows of a table that can't take them.
         schema: The schema of the rows of every table; None = packed rows have their own.
         context: The sink's context, whose `run` gathers the tasks of several tables.
-        turns: Held while a table is maintained: one at a time.
+        maintenance: Maintains the tables.
     """
 
     config: IcebergSinkConfig
@@ -73,7 +74,7 @@ class RouteSettings:
     on_error: Literal["fail", "park"]
     schema: pa.Schema | None
     context: SinkContext
-    turns: threading.Lock = field(default_factory=threading.Lock)
+    maintenance: MaintenanceThread = field(default_factory=partial(MaintenanceThread, "volley-maintenance"))
 
 
 class Route:
@@ -282,7 +283,7 @@ class Route:
         config = with_own_columns(self._config, self._schema)
         catalog, table = open_table(config, self._schema, create=known.uuid is None, catalog=self._lane.catalog)
         context = replace(self._settings.context, schema=self._schema)
-        committer = open_committer(catalog, table, config, context, self._settings.turns)
+        committer = open_committer(catalog, table, config, context, self._settings.maintenance)
         if known.uuid is None:
             self._settle_earlier_rows(committer, query_id)
         elif known.uuid != committer.identity:
