@@ -166,6 +166,11 @@ CASES = [
     Case("str_reverse", t.str.reverse(), "reverse(t)"),
     Case("str_to_date", s.str.to_date(), "try_strptime(s, '%Y-%m-%d')::date"),
     Case("str_to_timestamp", t.str.to_timestamp("%d.%m.%Y %H:%M:%S"), "try_strptime(t, '%d.%m.%Y %H:%M:%S')"),
+    Case(
+        "str_to_timestamp",
+        concat_str(t, lit("+0230")).str.to_timestamp("%d.%m.%Y %H:%M:%S%z"),
+        "(try_strptime(t, '%d.%m.%Y %H:%M:%S') - interval '150 minutes') at time zone 'UTC'",
+    ),
     Case("str_to_integer", c.str.to_integer(), "", [12, None, None, None, None, None]),
     Case("str_to_integer", e.str.to_integer(), "", [-(2**63), None, None, None, None, None]),
     Case("str_to_double", c.str.to_double(), "", [12.0, 2.0**63, -12.5, 1000.0, None, None]),

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["moments"]
+__all__ = ["has_offset", "moments"]
 
 # Directives of C's strptime that Python's lacks, in those that it has.
 _SHORT = {"%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%F": "%Y-%m-%d", "%e": "%d", "%h": "%b"}
@@ -32,6 +32,11 @@ def moments(texts: Any, format: str) -> Any:
         return values
     wrong = [text for text in pc.unique(texts.filter(early)).to_pylist() if not _is_a_day(text, format)]
     return pc.if_else(pc.is_in(texts, pa.array(wrong, texts.type)), pa.scalar(None, values.type), values)
+
+
+def has_offset(format: str) -> bool:
+    """Return True if texts of a format have an offset from UTC (``%z``)."""
+    return "%z" in format.replace("%%", "")
 
 
 def _is_a_day(text: str, format: str) -> bool:

@@ -60,7 +60,11 @@ _ALL = (
     Function("str_reverse", "str.reverse", _TEXT, "string"),
     Function("str_to_date", "str.to_date", "string, format", "date", "null without a match"),
     Function(
-        "str_to_timestamp", "str.to_timestamp", "string, format", "timestamp_ntz", "null if the text does not fit"
+        "str_to_timestamp",
+        "str.to_timestamp",
+        "string, format",
+        "timestamp_ntz; timestamp with %z",
+        "null if the text does not fit",
     ),
     Function("str_to_integer", "str.to_integer", _TEXT, "long", "null if it is no such number"),
     Function("str_to_double", "str.to_double", _TEXT, "double", "null if it is no number"),

@@ -173,7 +173,8 @@ class Strings(Namespace[E]):
         """Return the wall-clock time that a text names, in whole seconds; null if it does not fit the format.
 
         Args:
-            format: As for C's ``strptime``: ``%Y``, ``%m``, ``%d``, ``%H``, ``%M``, ``%S``, ….
+            format: As for C's ``strptime``: ``%Y``, ``%m``, ``%d``, ``%H``, ``%M``, ``%S``, …. With ``%z``, an offset
+                from UTC, the result is an instant.
         """
         return self._record("str_to_timestamp", parameters.text("format", format, least=1))
 

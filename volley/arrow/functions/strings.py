@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, any_fails, misfit, to_type
 from volley.arrow.functions.json_texts import json_value
-from volley.arrow.moments import moments
+from volley.arrow.moments import has_offset, moments
 from volley.arrow.text_forms import decimal_of, number_in
 from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
@@ -81,6 +81,11 @@ def _to_decimal(node: Call, args: list[CompiledExpression]) -> CompiledExpressio
     return _text(lambda value, precision, scale: decimal_of(value, out), out)(node, args)
 
 
+def _to_timestamp(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
+    (format,) = _constants(node)
+    return _text(moments, pa.timestamp("us", "UTC" if has_offset(format) else None))(node, args)
+
+
 def _byte_length(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     (value,) = args
     if not (pa.types.is_string(value.type) or pa.types.is_binary(value.type) or all_null(value)):
@@ -122,7 +127,7 @@ LOWERED: dict[str, Lowering] = {
     "str_pad_end": _text(lambda value, length, character: pc.utf8_rpad(value, width=length, padding=character)),
     "str_reverse": _text(pc.utf8_reverse),
     "str_to_date": _text(lambda value, format: moments(value, format).cast(pa.date32()), pa.date32()),
-    "str_to_timestamp": _text(moments, pa.timestamp("us")),
+    "str_to_timestamp": _to_timestamp,
     "str_to_integer": _text(_to_integer, pa.int64()),
     "str_to_double": _text(_to_double, pa.float64()),
     "str_to_decimal": _to_decimal,

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.compiled import CompiledExpression, Datum, Lowering, all_null, misfit, parameter
+from volley.arrow.moments import has_offset
 from volley.plan.expression_nodes import Call
 
 __all__ = ["LOWERED", "moment"]
@@ -85,7 +86,7 @@ def _epoch_seconds(node: Call, args: list[CompiledExpression]) -> CompiledExpres
 def _format(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, format = moment(node, args[0]), parameter(node)
     zone = value.type.tz if pa.types.is_timestamp(value.type) else None
-    if zone is None and "%z" in format.replace("%%", ""):
+    if zone is None and has_offset(format):
         raise misfit(node, [value.type], "an instant for %z")
     # Arrow has no %f.
     runs = [(fraction, "".join(run)) for fraction, run in groupby(re.split("(%.)", format), lambda part: part == "%f")]
