@@ -128,8 +128,14 @@ def violations(modules: Mapping[str, str]) -> Iterator[str]:
 
 
 @cache
+def parsed(text: str) -> ast.Module:
+    """Return the syntax tree of a module; each text is parsed once for all rules."""
+    return ast.parse(text)
+
+
+@cache
 def _imports_of(text: str) -> list[tuple[str, bool]]:
-    return list(_imports(ast.parse(text), False))
+    return list(_imports(parsed(text), False))
 
 
 def _imports(node: ast.AST, for_types: bool) -> Iterator[tuple[str, bool]]:
@@ -178,7 +184,7 @@ def private_names(modules: Mapping[str, str]) -> Iterator[str]:
 
 @cache
 def _private_names_of(text: str) -> list[str]:
-    return list(_private_names(ast.parse(text)))
+    return list(_private_names(parsed(text)))
 
 
 def _private_names(tree: ast.Module) -> Iterator[str]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tests.duck import query
-from tests.unit.test_joins import counted, joins, sql, stream
+from tests.properties.test_joins import counted, joins, sql, stream
 from volley import MemorySource
 from volley.engine.joins import with_rows
 from volley.plan.joins import How

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pyarrow as pa
 import pytest
 
-import volley
 from volley import ConfigError, ConsoleSink, Epoch, FileSource, MemorySink, Metrics, RateSource, Sink, Source
 from volley.registry import SINKS, SOURCES, load
 from volley.sink import SinkContext
@@ -69,19 +65,3 @@ def test_an_unknown_name_lists_the_near_ones() -> None:
     with pytest.raises(ConfigError, match="no connector 'memroy'") as caught:
         load(SOURCES, "memroy")
     assert "'memory'" in str(caught.value.hint)
-
-
-def test_a_connector_is_imported_when_it_is_asked_for() -> None:
-    script = """
-import sys, types
-# The package without its __init__, which imports some of them for its public names.
-package = sys.modules["volley"] = types.ModuleType("volley")
-package.__path__ = sys.argv[1:]
-from volley.registry import SINKS, load
-assert not [name for name in sys.modules if name.startswith("volley.connectors")]
-load(SINKS, "console")
-connectors = [name for name in sys.modules if name.startswith("volley.connectors.")]
-assert connectors == ["volley.connectors.console", "volley.connectors.console.sink"]
-"""
-    done = subprocess.run([sys.executable, "-c", script, *volley.__path__], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -8,13 +8,13 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import volley
+from tests.duck import query
 from tests.unit.functions import CASES, ROWS, Case
 from tests.unit.functions_page import page
 from volley import Expr, ExpressionError, array, coalesce, col, concat_str, greatest, lit, struct, when, xxhash64
@@ -47,9 +47,7 @@ def test_values_are_those_of_duckdb(case: Case) -> None:
     found = values_of(case.expression)
     expected = case.values
     if case.sql:
-        with duckdb.connect() as connection:
-            connection.register("rows", ROWS)
-            expected = [value for (value,) in connection.sql(f"select {case.sql} from rows").fetchall()]
+        expected = [value for (value,) in query(f"select {case.sql} from rows", rows=ROWS).fetchall()]
     assert [pair for pair in zip(found, expected, strict=True) if not same(*pair)] == []
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-import jsonschema
 import pytest
 
+from tests.unit.editor import validator
 from volley import (
     BearerAuth,
     ConfigError,
@@ -24,7 +24,6 @@ from volley import (
     sql,
     tumbling,
 )
-from volley.config.json_schema import json_schema
 from volley.config.values import Config
 from volley.documents.references import References
 from volley.documents.yaml_text import parse
@@ -62,7 +61,7 @@ pipelines:
 
 def config_of(folder: Path, text: str, **variables: str) -> Config:
     """The file is fine for editors, too."""
-    jsonschema.validate(parse(text, "volley.yaml", References(variables)).value, json_schema())
+    validator().validate(parse(text, "volley.yaml", References(variables)).value)
     file = folder / "volley.yaml"
     file.write_text(text)
     return load_config(file, variables)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-import jsonschema
 import yaml
 
+from tests.unit.editor import validator
 from tests.unit.yaml_page import BEGIN, COMMANDS, YAML, commands, tables
 from volley import load_config
-from volley.config.json_schema import json_schema
 
 
 def test_the_tables_of_settings_are_the_models() -> None:
@@ -26,4 +25,4 @@ def test_the_pages_example_can_be_loaded(tmp_path) -> None:  # type: ignore[no-u
     file = tmp_path / "volley.yaml"
     file.write_text(text.replace("/run/secrets/catalog", "secret"))
     assert list(load_config(file, {"CATALOG": "http://polaris:8181"}).pipelines) == ["orders"]
-    jsonschema.validate(yaml.safe_load(text), json_schema())
+    validator().validate(yaml.safe_load(text))

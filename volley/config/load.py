@@ -99,4 +99,6 @@ def _config(document: Document, collector: Collector, references: References) ->
         return None
     if top.version is not None and str(top.version) not in ("1", "1.0"):
         collector.add(("version",), f"version {top.version!r} is unknown", '"1.0"')
-    return assemble(document.file, top, collector, shown(document), references.secrets)
+    # A file with mistakes becomes no pipeline, and is not shown.
+    text = "" if collector.mistakes else shown(document)
+    return assemble(document.file, top, collector, text, references.secrets)
