@@ -30,10 +30,12 @@ os.environ.setdefault("VOLLEY_CLASS_ARCHIVE", "off")
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session that Environment would make, with two cores; workers find the tests' own modules."""
+    from tests.warm_python import warm_workers
     from volley.spark.session import open_session
 
     root = str(pathlib.Path(__file__).parent.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    warm_workers()
     session = open_session("local[2]")
     yield session
     session.stop()

@@ -19,6 +19,7 @@ from pyspark.java_gateway import launch_gateway
 
 from tests.processes import RUN_SECONDS, plain_environment
 from tests.waiting import wait_until
+from volley.spark.jvm import PRELOAD
 from volley.spark.session import log_file
 from volley.spark.worker_python import choose_worker_python
 from volley.task.failpoints import VARIABLE, VICTIM
@@ -92,6 +93,8 @@ def start_jvm() -> Iterator[ClientServer]:
     """A JVM for drivers, with the settings that Volley gives it; it ends with this process at the latest."""
     # The workers of all drivers inherit the JVM's environment.
     choose_worker_python("local", starts=True)
+    # What Volley lets the workers of a user's JVM import before they are forked.
+    os.environ[PRELOAD] = "volley.iceberg.commit.committer"
     conf = SparkConf(loadDefaults=False).set("spark.app.name", "volley").set("spark.ui.showConsoleProgress", "false")
     with log_file().with_suffix(".drivers.log").open("ab") as log:
         gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})

@@ -33,6 +33,12 @@ _SEMANTICS = {
     "spark.sql.timeType.enabled": "true",
 }
 
+_ONE_DAEMON = {
+    # Spark passes this option in the workers' environment, to tasks of frames only, and starts a daemon of workers per
+    # environment: those that are preloaded would serve no frame.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+}
+
 _LOCAL_CHECKPOINT = {
     # Spark's default starts a shell to check for symbolic links, two dozen times an epoch.
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -76,7 +82,8 @@ def session_for_job(session: SparkSession, checkpoint: str) -> SparkSession:
     _link_files_for_planner()
     job_session = session.newSession()
     has_local_checkpoint = str(session.sparkContext.master).startswith("local") and "://" not in checkpoint
-    for name, value in (_SEMANTICS | (_LOCAL_CHECKPOINT if has_local_checkpoint else {})).items():
+    settings = _SEMANTICS | _ONE_DAEMON | (_LOCAL_CHECKPOINT if has_local_checkpoint else {})
+    for name, value in settings.items():
         job_session.conf.set(name, value)
     return job_session
 
