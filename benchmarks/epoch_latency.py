@@ -46,13 +46,10 @@ _SKIPPED = 5
 _PEERS = {"volley": "Volley", "maintained": "Volley, with maintenance", "runtime": RUNTIME}
 
 
-def _bounds(row: Row) -> Iterator[Bound]:
-    ratio = row.times_runtime("p50") if row.peer == _PEERS["volley"] else None
-    if ratio is not None:
-        yield Bound("median of p50", ratio, 1, "× the runtime's", ratio < 1)
-    plain = row.times("p99", lambda other: other.peer == _PEERS["volley"])
-    if row.peer == _PEERS["maintained"] and plain is not None:
-        yield Bound("median of p99, with maintenance", plain, 1.5, "× that without", plain <= 1.5)
+def _bounds(row: Row) -> list[Bound]:
+    if row.peer == _PEERS["volley"]:
+        return row.beside(RUNTIME, "p50", "median of p50", most=1)
+    return row.beside(_PEERS["volley"], "p99", "median of p99", most=1.5) if row.peer == _PEERS["maintained"] else []
 
 
 @benchmark(

@@ -35,11 +35,7 @@ _PEERS = {"volley": "Volley", "runtime": RUNTIME}
 def _bounds(row: Row) -> Iterator[Bound]:
     if row.peer != RUNTIME:
         yield from row.below("driver_mb", _MOST_MB, "MB")
-        ratio = row.times_runtime("cpu_seconds")
-        if ratio is not None:
-            yield Bound(
-                f"{row.what}: CPU-seconds", ratio, _MOST_OF_RUNTIME, "× the runtime's", ratio < _MOST_OF_RUNTIME
-            )
+        yield from row.beside(RUNTIME, "cpu_seconds", "CPU-seconds", most=_MOST_OF_RUNTIME)
 
 
 @benchmark(

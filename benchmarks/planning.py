@@ -29,10 +29,8 @@ def _bounds(row: Row) -> Iterator[Bound]:
     if row.peer not in _MOST_MS:
         return
     yield from row.below("cpu_ms", _MOST_MS[row.peer], "ms of CPU")
-    for other in row.others:
-        if other.peer in _OTHERS and other.case == row.case:
-            ratio = row.median("cpu_ms") / other.median("cpu_ms")
-            yield Bound(f"{row.what}: CPU", ratio, 1, f"× that of {other.peer}", ratio < 1)
+    for peer in _OTHERS:
+        yield from row.beside(peer, "cpu_ms", "CPU", most=1)
 
 
 @benchmark(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -74,6 +75,22 @@ class Row:
         value = self.median(figure)
         return [] if value is None else [Bound(self.what, value, bound, unit, value < bound)]
 
+    def beside(self, peer: str, figure: str, what: str, *, least: float = 0, most: float = math.inf) -> list[Bound]:
+        """Bound the ratio of the median to that of a peer in the same case; no bound for the peer, or without it.
+
+        Args:
+            peer: Its name in tables.
+            figure: What is compared.
+            what: What it is in words.
+            least: The least that the ratio may be.
+            most: The most.
+        """
+        ratio = self.times(figure, lambda row: (row.peer, row.case) == (peer, self.case))
+        if self.peer == peer or ratio is None:
+            return []
+        unit = "× the runtime's" if peer.startswith(RUNTIME) else f"× that of {peer}"
+        return [Bound(f"{self.what}: {what}", ratio, least or most, unit, least <= ratio <= most)]
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -131,9 +148,7 @@ def aims(row: Row) -> Iterator[Bound]:
     if row.peer not in (NATIVE, GENERAL, SPARK_READS) or least is None:
         return
     for figure, unit in (("rows_per_second", "rows/s"), ("rows_per_cpu_second", "rows per CPU-second")):
-        ratio = row.times_runtime(figure)
-        if ratio is not None:
-            yield Bound(f"{row.what}: {unit}", ratio, least, "× the runtime's", ratio >= least)
+        yield from row.beside(RUNTIME, figure, unit, least=least)
     limit = row.times_limit("rows_per_cpu_second")
     if limit is not None and row.peer == NATIVE:
         what = f"{row.what}: rows per CPU-second"

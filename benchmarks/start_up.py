@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
 from benchmarks.benchmark import benchmark
 from benchmarks.events import events_folder
@@ -21,10 +20,8 @@ _VOLLEY, _RUNTIME = f"Volley: {_FIRST}", f"{RUNTIME}: {_FIRST}"
 _MOST_OF_RUNTIME = 0.6
 
 
-def _bounds(row: Row) -> Iterator[Bound]:
-    ratio = row.times("seconds", lambda other: other.peer == _RUNTIME)
-    if row.peer == _VOLLEY and ratio is not None:
-        yield Bound(row.what, ratio, _MOST_OF_RUNTIME, "× the runtime's", ratio <= _MOST_OF_RUNTIME)
+def _bounds(row: Row) -> list[Bound]:
+    return row.beside(_RUNTIME, "seconds", "seconds", most=_MOST_OF_RUNTIME) if row.peer == _VOLLEY else []
 
 
 @benchmark(

@@ -15,7 +15,7 @@ from benchmarks.benchmark import RATES, Benchmark, benchmark
 from benchmarks.lake import Lake, write_epoch
 from benchmarks.peers import runtime_job
 from benchmarks.peers.runtime import runtime
-from benchmarks.rows import RUNTIME, Bound, Row
+from benchmarks.rows import RUNTIME
 from benchmarks.run import Run
 from volley.iceberg import Upsert, changes_between
 from volley.iceberg.modes import Strategy
@@ -49,12 +49,6 @@ def _tables(asked: Benchmark) -> Iterator[dict[str, Any]]:
         yield {"lake": folder, "changes": 2 * keys * snapshots}
 
 
-def _bounds(row: Row) -> Iterator[Bound]:
-    ratio = row.times_runtime("rows_per_cpu_second")
-    if row.peer != RUNTIME and ratio is not None:
-        yield Bound(f"{row.what}: changes per CPU-second", ratio, _LEAST, "× the runtime's", ratio >= _LEAST)
-
-
 @benchmark(
     rows=200_000,
     repeat=2,
@@ -63,7 +57,7 @@ def _bounds(row: Row) -> Iterator[Bound]:
     cases="keys",
     figures=(*RATES[:2], "seconds", "cpu_seconds", *RATES[2:]),
     prepare=_tables,
-    bounds=_bounds,
+    bounds=lambda row: row.beside(RUNTIME, "rows_per_cpu_second", "changes per CPU-second", least=_LEAST),
 )
 def table_changes(run: Run) -> None:
     """The changes of 50 snapshots that each update 1 % of a table's rows, and the runtime's changelog view."""

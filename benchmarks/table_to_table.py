@@ -17,7 +17,7 @@ from benchmarks.lake import QUERY, Lake, open_sink, write
 from benchmarks.measure import after
 from benchmarks.peers import runtime_job
 from benchmarks.peers.runtime import runtime
-from benchmarks.rows import NATIVE, RUNTIME, Bound, Row
+from benchmarks.rows import NATIVE, RUNTIME
 from benchmarks.run import Run
 from volley import Environment, Epoch, IcebergSink, IcebergSource, IcebergSourceConfig, Progress
 from volley.iceberg import Incremental
@@ -51,12 +51,6 @@ def _fill(lake: Lake, name: str, files: list[Path], snapshots: int) -> None:
         committer.commit(Epoch(QUERY, epoch), written)
 
 
-def _bounds(row: Row) -> Iterator[Bound]:
-    ratio = row.times_runtime("rows_per_cpu_second")
-    if row.peer != RUNTIME and ratio is not None:
-        yield Bound(f"{row.what}: rows per CPU-second", ratio, _LEAST, "× the runtime's", ratio >= _LEAST)
-
-
 @benchmark(
     rows=40_000_000,
     repeat=5,
@@ -64,7 +58,7 @@ def _bounds(row: Row) -> Iterator[Bound]:
     options={"before": 4_000_000},
     figures=(*RATES, "epochs"),
     prepare=_tables,
-    bounds=_bounds,
+    bounds=lambda row: row.beside(RUNTIME, "rows_per_cpu_second", "rows per CPU-second", least=_LEAST),
 )
 def table_to_table(run: Run) -> None:
     """Iceberg → Iceberg as a stream, a snapshot of 1 M rows an epoch."""

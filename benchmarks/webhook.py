@@ -35,11 +35,7 @@ _FIGURE = "requests_per_cpu_second"
 def _bounds(row: Row) -> Iterator[Bound]:
     if row.peer == _VOLLEY:
         yield from row.at_least(_FIGURE, _LEAST_PER_CPU_SECOND, "requests per CPU-second")
-        share = row.times(_FIGURE, lambda other: (other.peer, other.case) == (_ECHO, row.case))
-        if share is not None:
-            yield Bound(
-                f"{row.what}: requests per CPU-second", share, _LEAST_SHARE, "× the echo's", share >= _LEAST_SHARE
-            )
+        yield from row.beside(_ECHO, _FIGURE, "requests per CPU-second", least=_LEAST_SHARE)
 
 
 @benchmark(
