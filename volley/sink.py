@@ -93,6 +93,16 @@ class TaskWriter(ABC):
         """
         return
 
+    def rejected(self, error: Exception) -> None:
+        """Take note of a row that goes to a dead letter. The default does nothing.
+
+        `check` may refuse the row in several batches; this is called once, for the row alone.
+
+        Args:
+            error: Why the row is rejected: what `check` raised, or an error of the steps before it.
+        """
+        return
+
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
         """Write one non-empty batch of the context's schema."""

@@ -15,8 +15,8 @@ from datetime import timedelta
 from itertools import cycle
 from pathlib import Path
 
-from tests.chaos.job import STOPPED, config, load_table, pipeline
-from tests.chaos.kinds import DEAD, KINDS
+from tests.chaos.job import STOPPED, config, dead_letters, load_table, pipeline
+from tests.chaos.kinds import KINDS
 from tests.classes import java_options
 from tests.recovery.rows import Difference, Row, compare, read_back, read_input, write_file
 from volley import VolleyError
@@ -128,7 +128,7 @@ class _Campaign:
 
     def verdict(self) -> Verdict:
         """Remove what is left of dead attempts, then compare all rows with those of the input."""
-        tables = [self.kind, *([DEAD] if KINDS[self.kind].bad else [])]
+        tables = [self.kind, *([dead_letters(self.kind)] if KINDS[self.kind].bad else [])]
         orphans = [path for name in tables for path in remove_orphan_files(config(self.folder, name), _AT_ONCE)]
         deaths, faults = self.deaths, self.faults
         return Verdict(
@@ -151,8 +151,8 @@ class _Campaign:
         rows = compare([*this.expected(files), *rivals], found)
         if this.bad is None:
             return rows
-        bad = [_letter(number, row) for number, file in enumerate(files) for row in file if this.bad(row)]
-        letters = read_back(load_table(self.folder, DEAD), ("epoch", "payload"))
+        bad = [_letter(number, row) for number, row in this.bad(files)]
+        letters = read_back(load_table(self.folder, dead_letters(self.kind)), ("epoch", "payload"))
         found = [_letter(letter["epoch"], json.loads(letter["payload"])) for letter in letters]
         return rows + compare(bad, found)
 

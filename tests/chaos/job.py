@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import StringType
 from requests.exceptions import ConnectionError as Unreachable
 
-from tests.chaos.kinds import DEAD, KINDS
+from tests.chaos.kinds import KINDS
 from volley import (
     CatalogError,
     CommitError,
@@ -37,7 +37,7 @@ from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.pyiceberg_private.sql import CachedSqlCatalog
 from volley.task.failpoints import VICTIM
 
-__all__ = ["STOPPED", "config", "load_table", "pipeline"]
+__all__ = ["STOPPED", "config", "dead_letters", "load_table", "pipeline"]
 
 STOPPED = 3
 """The exit status of a job that a fault has stopped, as it should."""
@@ -47,8 +47,13 @@ _SELDOM = 0.015  # faults that stop the job: most of its ends are to be deaths
 
 
 def config(folder: Path, table: str) -> IcebergSinkConfig:
-    """One of the tables: those of the kinds, and that of the bad rows."""
+    """One of the tables: those of the kinds, and those of their bad rows."""
     return IcebergSinkConfig(namespace=["db"], table=table, storage=IcebergStorage.Local(str(folder / "lake")))
+
+
+def dead_letters(kind: str) -> str:
+    """The table of the bad rows of a kind."""
+    return f"{kind}_dead"
 
 
 def pipeline(folder: Path, kind: str, master: str | None = None) -> Pipeline:
@@ -58,7 +63,7 @@ def pipeline(folder: Path, kind: str, master: str | None = None) -> Pipeline:
         FileSource(str(folder / "in" / kind), format="parquet", max_files_per_epoch=1)
     )
     sink = config(folder, kind).with_max_records(100).with_commit_mode(this.mode)
-    return this.steps(read).to_sink(IcebergSink(sink.with_dead_letter(DEAD if this.bad else None)))
+    return this.steps(read).to_sink(IcebergSink(sink.with_dead_letter(dead_letters(kind) if this.bad else None)))
 
 
 def load_table(folder: Path, table: str) -> Table:

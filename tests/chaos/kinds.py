@@ -1,85 +1,42 @@
-"""The kinds of jobs that chaos kills: what each reads, does, and has to leave in its table, as plain Python sees it."""
+"""The kinds of jobs that chaos kills: what each reads, does, and has to leave in its tables, by plain Python."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from tests.recovery.rows import SCHEMA, START, Row, nested
+from tests.chaos.inputs import KEYS, LATENESS, NEW, late_rows, new_rows, on_time, row_of, with_late_rows
+from tests.chaos.kind import Kind
+from tests.chaos.series import FILLED, SERIES
+from tests.recovery.rows import SCHEMA, Row
 from volley import DataStream, col, count, lit, session, sum_, tumbling
-from volley.iceberg import Append, Upsert
-from volley.iceberg.modes import CommitMode, Strategy
+from volley.iceberg import Upsert
+from volley.iceberg.modes import Strategy
 from volley.plan.windows import Emission, Window
-from volley.task.failpoints import EXECUTOR_TASK_POINT, TASK_POINTS, WINDOW_POINTS
+from volley.task.failpoints import WINDOW_POINTS
 
-__all__ = ["DEAD", "KINDS", "Kind"]
+__all__ = ["KINDS"]
 
-DEAD = "dead"
-"""The table of the bad rows."""
-_NEW = 200
 _BAD = 50
 _WINDOW = timedelta(hours=1)
-_FILE = timedelta(minutes=10)
 _FORGOTTEN = 20
-_KEYS = 30
 _GAP = timedelta(seconds=15)
 _NEAR = timedelta(seconds=20)
 _TOTALS = ("window_start", "id", "n", "total")
 
 
-@dataclass(frozen=True)
-class Kind:
-    """One kind of job. Its epochs are files.
-
-    Args:
-        rows: The rows of the file of this number.
-        steps: What the stream does before its sink.
-        expected: The rows of the table, from those of all files in order.
-        columns: The table's columns.
-        mode: How an epoch changes the table.
-        bad: Whether a row goes to the dead letters.
-        more: Columns of the input beside those of `SCHEMA`.
-        points: Failpoints of its driver that other kinds do not have.
-    """
-
-    rows: Callable[[random.Random, int], list[Row]]
-    steps: Callable[[DataStream], DataStream]
-    expected: Callable[[Sequence[list[Row]]], Iterable[Row]]
-    columns: tuple[str, ...] = tuple(SCHEMA.names)
-    mode: CommitMode = Append()  # noqa: RUF009 (it is frozen)
-    bad: Callable[[Row], bool] | None = None
-    more: tuple[tuple[str, pa.DataType], ...] = ()
-    points: tuple[str, ...] = ()
-
-    @property
-    def task_points(self) -> tuple[str, ...]:
-        """The failpoints that its executors reach."""
-        return (*TASK_POINTS, *([EXECUTOR_TASK_POINT] if isinstance(self.mode, Upsert) else []))
-
-
-def _new(dice: random.Random, number: int) -> list[Row]:
-    """Rows that no file before has: their times lie between this file's time and the next one's."""
-    return [_row(dice, number, number * _NEW + place) for place in range(_NEW)]
-
-
-def _row(dice: random.Random, number: int, id: int, second: int | None = None) -> Row:
-    second = dice.randrange(_NEW) if second is None else second
-    return nested(dice, id, START + number * _FILE + timedelta(seconds=second))
-
-
 def _ids(numbers: Iterable[int]) -> list[int]:
     """The ids that are new in these files, as far as there are such files."""
-    return [id for number in numbers if number >= 0 for id in range(number * _NEW, (number + 1) * _NEW)]
+    return [id for number in numbers if number >= 0 for id in range(number * NEW, (number + 1) * NEW)]
 
 
 def _duplicates(dice: random.Random, number: int, earlier: list[int]) -> list[Row]:
     """New rows, some of them twice, and other rows with ids of earlier files."""
-    new = _new(dice, number)
-    again = [_row(dice, number, id) for id in dice.sample(earlier, min(60, len(earlier)))]
+    new = new_rows(dice, number)
+    again = [row_of(dice, number, id) for id in dice.sample(earlier, min(60, len(earlier)))]
     # Which one of an epoch's rows is the first is not said: those are the same in all columns.
     rows = [*new, *dice.sample(new, 40), *again]
     dice.shuffle(rows)
@@ -97,14 +54,14 @@ def _with_near_duplicates(dice: random.Random, number: int) -> list[Row]:
 
 def _upserted(dice: random.Random, number: int) -> list[Row]:
     """New rows; a few single earlier ones and many neighbours replaced, others deleted; some ids several times."""
-    earlier = number * _NEW
-    ids = list(range(earlier, earlier + _NEW))
+    earlier = number * NEW
+    ids = list(range(earlier, earlier + NEW))
     if earlier:
         dense = dice.randrange(earlier)
         ids += [*range(dense, min(dense + 40, earlier)), *dice.sample(range(earlier), 4)]
     ids += dice.sample(ids, 20)
     dice.shuffle(ids)
-    rows = [_row(dice, number, id, second) for second, id in enumerate(ids)]
+    rows = [row_of(dice, number, id, second) for second, id in enumerate(ids)]
     dice.shuffle(rows)
     return [row | {"op": dice.choice("uuuuud")} for row in rows]
 
@@ -128,8 +85,20 @@ def _last_of_each(files: Sequence[list[Row]]) -> Iterable[Row]:
     return [{name: row[name] for name in SCHEMA.names} for row in last.values() if row["op"] != "d"]
 
 
+def _late(files: Sequence[list[Row]]) -> Iterable[tuple[int, Row]]:
+    return ((number, {name: row[name] for name in ("id", "at", "amount")}) for number, row in late_rows(files))
+
+
+def _late_neighbours(files: Sequence[list[Row]]) -> Iterable[tuple[int, Row]]:
+    return ((number, {"id": row["id"], "at": row["at"], "key": row["id"] % KEYS}) for number, row in late_rows(files))
+
+
 def _good(files: Sequence[list[Row]]) -> Iterable[Row]:
     return (row | {"twice": 2 * row["id"]} for rows in files for row in rows if row["id"] % 7 and not _is_bad(row))
+
+
+def _bad_rows(files: Sequence[list[Row]]) -> Iterable[tuple[int, Row]]:
+    return ((number, row) for number, rows in enumerate(files) for row in rows if _is_bad(row))
 
 
 def _is_bad(row: Row) -> bool:
@@ -142,35 +111,22 @@ def _computed(stream: DataStream) -> DataStream:
     return stream.filter_expr(col("id") % 7 != 0).with_column("twice", twice)
 
 
-def _with_late_rows(dice: random.Random, number: int) -> list[Row]:
-    """New rows, and some with times of a file so long ago that their windows are closed."""
-    rows = [*_new(dice, number), *(_row(dice, number - 3, number * _NEW + place) for place in range(20) if number > 2)]
-    dice.shuffle(rows)
-    return rows
-
-
 def _totals(rows: list[Row]) -> Row:
     amounts = [row["amount"] for row in rows if row["amount"] is not None]
     return {"n": len(rows), "total": sum(amounts) if amounts else None}
 
 
-def _on_time(files: Sequence[list[Row]]) -> Iterable[Row]:
-    """The rows of each file that are of its own time."""
-    begins = (START + number * _FILE for number in range(len(files)))
-    return (row for begin, rows in zip(begins, files, strict=True) for row in rows if row["at"] >= begin)
-
-
 def _per_minute(files: Sequence[list[Row]]) -> Iterable[Row]:
     windows: dict[tuple[datetime, int], list[Row]] = {}
-    for row in _on_time(files):
-        windows.setdefault((row["at"].replace(second=0, microsecond=0), row["id"] % _KEYS), []).append(row)
+    for row in on_time(files):
+        windows.setdefault((row["at"].replace(second=0, microsecond=0), row["id"] % KEYS), []).append(row)
     return ({"window_start": start, "id": key} | _totals(rows) for (start, key), rows in windows.items())
 
 
 def _per_session(files: Sequence[list[Row]]) -> Iterable[Row]:
     sessions: dict[int, list[list[Row]]] = {}
-    for row in sorted(_on_time(files), key=lambda row: row["at"]):
-        own = sessions.setdefault(row["id"] % _KEYS, [])
+    for row in sorted(on_time(files), key=lambda row: row["at"]):
+        own = sessions.setdefault(row["id"] % KEYS, [])
         if not own or row["at"] - own[-1][-1]["at"] >= _GAP:
             own.append([])
         own[-1].append(row)
@@ -179,33 +135,40 @@ def _per_session(files: Sequence[list[Row]]) -> Iterable[Row]:
 
 
 def _windowed(stream: DataStream, window: Window, emit: Emission) -> DataStream:
-    keyed = stream.key_by(id=col("id") % _KEYS)
-    rows = keyed.window(window, on="at", lateness=timedelta(seconds=50), emit=emit)
+    keyed = stream.key_by(id=col("id") % KEYS)
+    rows = keyed.window(window, on="at", lateness=LATENESS, late="dead_letter", emit=emit)
     return rows.aggregate(n=count(), total=sum_("amount")).drop("window_end")
 
 
 def _near(stream: DataStream) -> DataStream:
     """Each third row with the later rows of its key that are near."""
-    keyed = stream.select("id", "at", key=col("id") % _KEYS)
+    keyed = stream.select("id", "at", key=col("id") % KEYS)
     left, right = keyed.split(col("id") % 3 == 0)
     within = (timedelta(0), _NEAR)
-    lateness = timedelta(seconds=50)
     return left.join(
-        right, "key", "left", within=within, time="at", lateness=lateness, columns=["id", "at"], suffix="_2"
+        right,
+        "key",
+        "left",
+        within=within,
+        time="at",
+        lateness=LATENESS,
+        late="dead_letter",
+        columns=["id", "at"],
+        suffix="_2",
     )
 
 
 def _neighbours(files: Sequence[list[Row]]) -> Iterable[Row]:
-    rows, others = list(_on_time(files)), dict[int, list[Row]]()
+    rows, others = list(on_time(files)), dict[int, list[Row]]()
     for row in rows:
         if row["id"] % 3:
-            others.setdefault(row["id"] % _KEYS, []).append(row)
+            others.setdefault(row["id"] % KEYS, []).append(row)
     for row in rows:
         if row["id"] % 3 == 0:
-            candidates = others.get(row["id"] % _KEYS, [])
+            candidates = others.get(row["id"] % KEYS, [])
             near = [other for other in candidates if timedelta(0) <= other["at"] - row["at"] <= _NEAR]
             for other in near or [{"id": None, "at": None}]:
-                key = row["id"] % _KEYS
+                key = row["id"] % KEYS
                 yield {"id": row["id"], "at": row["at"], "key": key, "id_2": other["id"], "at_2": other["at"]}
 
 
@@ -215,7 +178,7 @@ def _upsert(strategy: Strategy) -> Kind:
 
 
 KINDS = {
-    "append": Kind(_new, _computed, _good, columns=(*SCHEMA.names, "twice"), bad=_is_bad),
+    "append": Kind(new_rows, _computed, _good, columns=(*SCHEMA.names, "twice"), bad=_bad_rows),
     "deduplicate": Kind(_with_duplicates, lambda stream: stream.deduplicate("id"), _first_of_each),
     "deduplicate_within": Kind(
         _with_near_duplicates,
@@ -223,23 +186,32 @@ KINDS = {
         _first_within,
     ),
     "windows": Kind(
-        _with_late_rows,
+        with_late_rows,
         lambda stream: _windowed(stream, tumbling(timedelta(minutes=1)), "final"),
         _per_minute,
         columns=_TOTALS,
+        bad=_late,
         points=WINDOW_POINTS,
     ),
     "sessions": Kind(
-        _with_late_rows,
+        with_late_rows,
         lambda stream: _windowed(stream, session(_GAP), "updates"),
         _per_session,
         columns=_TOTALS,
         mode=Upsert(["window_start", "id"], op_field="_change"),
+        bad=_late,
         points=WINDOW_POINTS,
     ),
     "joined_streams": Kind(
-        _with_late_rows, _near, _neighbours, columns=("id", "at", "key", "id_2", "at_2"), points=WINDOW_POINTS
+        with_late_rows,
+        _near,
+        _neighbours,
+        columns=("id", "at", "key", "id_2", "at_2"),
+        bad=_late_neighbours,
+        points=WINDOW_POINTS,
     ),
+    "series": SERIES,
+    "filled": FILLED,
     "copy_on_write": _upsert("copy_on_write"),
     "upsert_auto": _upsert("auto"),
 }

@@ -111,6 +111,17 @@ def test_late_rows_are_in_the_dead_letter(native: Environment, tmp_path: Path) -
     assert metrics.watermark == START + timedelta(seconds=160.000001)
 
 
+def test_late_rows_count_once_beside_rows_of_the_other_side(native: Environment, tmp_path: Path) -> None:
+    write(tmp_path / "orders", 0, ORDERS, (0, "ada", 100.0), (1, "ada", 100.0))
+    write(tmp_path / "orders", 1, ORDERS, (2, "ada", 99.0), (3, "ada", 200.0), (4, "ada", 98.0), (5, "ada", 201.0))
+    orders = native.from_source(FileSource(str(tmp_path / "orders"), format="parquet", max_files_per_epoch=1))
+    even, odd = orders.split(col("id") % 2 == 0)
+    near = even.join(odd, on="user", within="1m", time="at", suffix="_2", late="dead_letter")
+    letters = FileSink(str(tmp_path / "late"), format="parquet")
+    job = near.to_sink(MemorySink("near"), dead_letter=letters).execute("late")
+    assert (job.metrics.rows_late, job.metrics.records_failed) == (2, 2)
+
+
 def test_a_run_goes_on_where_the_last_one_ended(native: Environment, tmp_path: Path) -> None:
     sink = MemorySink("inner")
     write(tmp_path / "orders", 0, ORDERS, (1, "ada", 0.0))

@@ -37,7 +37,8 @@ from volley.iceberg import (
     TableRef,
     Upsert,
 )
-from volley.plan.aggregates import count, quantile, sum_
+from volley.plan.aggregates import avg, count, last, quantile, sum_, top
+from volley.plan.series import ewm_mean, increase, previous, rate, rolling, session_start
 
 TEXT = """
 sources:
@@ -409,3 +410,113 @@ pipelines:
     ticks = Environment().from_source(RateSource())
     windows = ticks.key_by("value").window(tumbling("1m"), on="timestamp").aggregate(p=quantile("value", 0.9))
     assert config.pipelines["one"].stream == windows
+
+
+def test_series_gaps_and_the_steps_of_written_files(tmp_path: Path) -> None:
+    text = f"""{LAKE}
+pipelines:
+  filled:
+    source: ticks
+    sink: c
+    steps:
+      - window:
+          keys: value
+          tumbling: 1m
+          on: timestamp
+          fill_gaps: 1h
+          aggregate:
+            n: {{count: value}}
+            latest: {{last: value * 2, gaps: forward_fill}}
+            mean: {{avg: value, gaps: interpolate}}
+            best: {{top: value, limit: 3, by: value % 10}}
+      - repartition: {{tasks: 4, by: value}}
+      - sort_within_epoch: [window_start desc, n]
+  series:
+    source: ticks
+    sink: b
+    steps:
+      - series:
+          keys: [value]
+          on: timestamp
+          lateness: 10s
+          late: drop
+          pause: 1d
+          max_ahead: null
+          columns:
+            mean: {{rolling: 5m, aggregation: {{avg: value}}}}
+            n: {{rolling: 5m, aggregation: count}}
+            smooth: {{ewm_mean: value, half_life: 1m}}
+            grown: {{increase: value}}
+            speed: {{rate: value, per: 1m}}
+            before: {{previous: value + 1}}
+            session: {{session_start: 30m}}
+      - repartition: 2
+"""
+    config = config_of(tmp_path, text)
+    by_value = Environment().from_source(RateSource()).key_by("value")
+    filled = by_value.window(tumbling("1m"), on="timestamp", fill_gaps="1h").aggregate(
+        n=count("value"),
+        latest=last(sql("value * 2")).forward_fill(),
+        mean=avg("value").interpolate(),
+        best=top("value", 3, by=sql("value % 10")),
+    )
+    sorted_rows = filled.repartition(4, by="value").sort_within_epoch("window_start desc", "n")
+    assert config.pipelines["filled"].stream == sorted_rows
+    series = by_value.series(on="timestamp", lateness="10s", pause="1d", max_ahead=None).with_columns(
+        mean=rolling("5m", avg("value")),
+        n=rolling("5m", count()),
+        smooth=ewm_mean("value", "1m"),
+        grown=increase("value"),
+        speed=rate("value", per="1m"),
+        before=previous(sql("value + 1")),
+        session=session_start("30m"),
+    )
+    assert config.pipelines["series"].stream == series.repartition(2)
+
+
+def test_mistakes_of_series_and_gaps(tmp_path: Path) -> None:
+    told = mistakes_of(
+        tmp_path,
+        f"""{LAKE}
+pipelines:
+  one:
+    source: ticks
+    sink: c
+    steps:
+      - series:
+          keys: value
+          on: timestamp
+          columns:
+            a: {{rollin: 5m}}
+            b: {{rolling: 5m}}
+            c: {{rolling: 5m, aggregation: {{sum: value >}}}}
+            d: {{rate: value, per: 1 parsec}}
+            e: {{previous: value, rate: value}}
+      - window:
+          keys: value
+          tumbling: 1m
+          on: timestamp
+          aggregate:
+            f: {{quantile: value, q: 2}}
+            g: {{last: value, gaps: zero}}
+            h: {{top: value}}
+            i: {{last: value, gaps: forward_fill}}
+      - repartition: 0
+      - sort_within_epoch: []
+""",
+    )
+    lines = {
+        "a: {rollin: 5m}": "there is no series function 'rollin'",
+        "b: {rolling: 5m}": "rolling has no aggregation",
+        "c: {rolling: 5m, aggregation: {sum: value >}}": "something is missing after '>'",
+        "d: {rate: value, per: 1 parsec}": "per '1 parsec' is not valid",
+        "e: {previous: value, rate: value}": "a series function has 2 functions",
+        "f: {quantile: value, q: 2}": "quantile 2 is not valid",
+        "g: {last: value, gaps: zero}": "gaps is 'zero'",
+        "h: {top: value}": "top has no limit",
+        "keys: value": "without windows that fill gaps",
+        "- repartition: 0": "tasks is 0",
+        "- sort_within_epoch: []": "sort_within_epoch without columns",
+    }
+    for line, message in lines.items():
+        assert f"  {line}\n" in told.partition(message)[2][:200], (line, message)

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, create_model
 
 from volley.config.joins import JoinStep, join
 from volley.config.scope import Expression, Scope
-from volley.config.windows import AggregateStep, WindowStep, aggregate, windowed
+from volley.config.windows import AggregateStep, SeriesStep, WindowStep, aggregate, ordered, windowed
 from volley.documents.mistakes import Path
 from volley.documents.models import Model, Names, Number, Span, Whole, given
 from volley.errors import ExpressionError, VolleyError
@@ -33,6 +33,13 @@ class Sample(Model):
     fraction: Number = Field(description="The part of the keys, above 0 and at most 1.")
     by: Names = Field(description="The key columns.")
     seed: Whole = Field(0, description="Another number keeps other keys.")
+
+
+class Repartition(Model):
+    """Which tasks write which rows."""
+
+    tasks: Whole | None = Field(None, description="The number of tasks; without it, that of Spark's cores.")
+    by: Names = Field([], description="Rows with equal values of these columns go to one task.")
 
 
 class Deduplication(Model):
@@ -101,6 +108,10 @@ def _sample(stream: DataStream, step: Sample, scope: Scope, path: Path) -> DataS
     return stream.sample(step.fraction, step.by, step.seed)
 
 
+def _repartition(stream: DataStream, step: int | Repartition, scope: Scope, path: Path) -> DataStream:
+    return stream.repartition(step) if isinstance(step, int) else stream.repartition(step.tasks, step.by)
+
+
 def _union(stream: DataStream, names: list[str], scope: Scope, path: Path) -> DataStream:
     others = [scope.stream(name, (*path, number)) for number, name in enumerate(names)]
     return stream.union(*(other for other in others if other is not None))
@@ -132,9 +143,20 @@ VERBS = {
         Whole, lambda stream, rows, scope, path: stream.limit(rows), "Keep so many rows of a stream that ends."
     ),
     "window": Verb(WindowStep, windowed, "Group rows by keys and windows of event time, and compute aggregates."),
+    "series": Verb(SeriesStep, ordered, "Add columns that a row gets from the rows of its key before it."),
     "aggregate": Verb(AggregateStep, aggregate, "For a view: group rows by keys, and compute aggregates."),
     "join": Verb(JoinStep, join, "Add the columns of a table's, or another stream's, rows with the same key."),
     "union": Verb(Names, _union, "Add the rows of other sources, by their names."),
+    "repartition": Verb(
+        Whole | Repartition,
+        _repartition,
+        "Divide an epoch's rows among so many tasks that write them: a number, or {tasks, by}.",
+    ),
+    "sort_within_epoch": Verb(
+        Names,
+        lambda stream, columns, scope, path: stream.sort_within_epoch(*columns),
+        "Sort the rows of each data file by these columns, such as at desc: the last step.",
+    ),
 }
 """The verbs, by name."""
 

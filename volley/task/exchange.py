@@ -107,6 +107,9 @@ class _Divider(TaskWriter):
     def check(self, batch: pa.RecordBatch) -> None:
         self._writer.check(batch)
 
+    def rejected(self, error: Exception) -> None:
+        self._writer.rejected(error)
+
     def write(self, batch: pa.RecordBatch) -> None:
         for task, rows in self._exchange.parts(decode_batch(batch), self._turn):
             self._rows.add(task, rows)

@@ -129,10 +129,13 @@ class _Partials(TaskWriter):
         misfits = self._misfits_of(self.writer.times_of(batch))
         if misfits is None:
             return
-        if batch.num_rows == 1:
-            # The caller divides a batch that fails until a row fails alone: here it is counted once.
-            self._misfits += misfits.counts
-        raise SourceError(self._reason(batch, misfits), hint=_HINT)
+        error = _LeftOut(self._reason(batch, misfits), hint=_HINT)
+        error.counts = misfits.counts
+        raise error
+
+    def rejected(self, error: Exception) -> None:
+        if isinstance(error, _LeftOut):
+            self._misfits += error.counts
 
     def write(self, batch: pa.RecordBatch) -> None:
         times = self.writer.times_of(batch)
@@ -218,6 +221,12 @@ class _Partials(TaskWriter):
             watermark = _EPOCH + timedelta(microseconds=self.writer.limits.watermark)
             return f"it is late: {late} ({name} is {at}, the watermark was {watermark})"
         return f"its time is more than {operator.timing.max_ahead} ahead of the clock ({name} is {at})"
+
+
+class _LeftOut(SourceError):
+    """Rows that are left out, and how many."""
+
+    counts = Misfits()
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,9 @@ class SortedRows(TaskWriter):
     def check(self, batch: pa.RecordBatch) -> None:
         self._writer.check(batch)
 
+    def rejected(self, error: Exception) -> None:
+        self._writer.rejected(error)
+
     def write(self, batch: pa.RecordBatch) -> None:
         batch = decode_batch(batch)
         self._waiting.append(batch)

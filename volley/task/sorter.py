@@ -119,11 +119,19 @@ class Sorter:
         def single(row: int, error: Exception) -> _Outputs:
             assert isinstance(error, _Rejected)
             position = rows.position(row)
+            self._report(error.failures)
             for route, cause in self._causes(error.failures, position).items():
                 self._reject(route, bad_row(rows.batch, row, _message(cause), position))
             return error.outputs
 
         return process_or_bisect(rows.batch.num_rows, attempt, single, (_Rejected,))
+
+    def _report(self, failures: Sequence[Failure]) -> None:
+        """Tell the writers of the sinks that a row is rejected."""
+        for failure in failures:
+            for sink in failure.sinks:
+                if writer := self._writers[sink]:
+                    writer.rejected(failure.cause)
 
     def _causes(self, failures: Sequence[Failure], position: str) -> dict[int, Exception]:
         """Return the first cause per dead letter: sinks that share one send it the row once."""

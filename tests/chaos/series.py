@@ -1,0 +1,130 @@
+"""Kinds of jobs with series, filled gaps and the top rows of windows; DuckDB says what their tables have to hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from tests.chaos.inputs import KEYS, LATENESS, late_rows, on_time, with_late_rows
+from tests.chaos.kind import Kind
+from tests.duck import query
+from tests.recovery.rows import SCHEMA, Row
+from volley import (
+    DataStream,
+    avg,
+    col,
+    count,
+    ewm_mean,
+    increase,
+    last,
+    previous,
+    rate,
+    rolling,
+    session_start,
+    sum_,
+    top,
+    tumbling,
+)
+from volley.task.failpoints import WINDOW_POINTS
+
+__all__ = ["FILLED", "SERIES"]
+
+_FUNCTIONS = {
+    "total": rolling("15m", sum_("amount")),
+    "rows": rolling("30s", count()),
+    "mean": ewm_mean("amount", half_life="2m"),
+    "grown": increase("amount"),
+    "speed": rate("amount", per="1m"),
+    "before": previous("id"),
+    # A pause between two files is longer for some keys, and shorter for others.
+    "begun": session_start("460s"),
+}
+_ROUNDED = ("mean", "speed")
+
+
+def _series(stream: DataStream) -> DataStream:
+    rows = stream.select("id", "at", "amount", key=col("id") % KEYS).key_by("key")
+    series = rows.series(on="at", lateness=LATENESS, late="dead_letter").with_columns(**_FUNCTIONS)
+    return series.with_columns(**{name: col(name).round(6) for name in _ROUNDED})
+
+
+_SERIES = f"""
+    with recursive counted as (select id, "at", amount, id % {KEYS} as key, place, epoch("at") as s,
+        row_number() over (partition by id % {KEYS} order by "at", place) as n,
+        row_number() over (partition by id % {KEYS}, amount is null order by "at", place) as m from events),
+    means as (select key, m, s as t, amount::double as mean from counted where m = 1 and amount is not null
+        union all select next.key, next.m, next.s, mean + (1 - 0.5 ** ((next.s - t) / 120)) * (next.amount - mean)
+        from means join counted next on next.key = means.key and next.m = means.m + 1 and next.amount is not null),
+    steps as (select *, last_value(amount ignore nulls) over before as last_amount,
+        last_value(case when amount is not null then s end ignore nulls) over before as last_s,
+        coalesce(s - lag(s) over w >= 460, true)::int as begins
+        from counted window w as (partition by key order by n),
+        before as (partition by key order by n rows between unbounded preceding and 1 preceding)),
+    numbered as (select *, sum(begins) over (partition by key order by n) as session,
+        case when amount < last_amount then amount else (amount - last_amount)::decimal(18, 4) end as grown from steps)
+    select id, "at", amount, key,
+        sum(amount) over (v range between interval '899.999999 seconds' preceding and current row) as total,
+        count(*) over (v range between interval '29.999999 seconds' preceding and current row) as rows,
+        case when amount is not null then round(mean, 6) end as mean, grown,
+        case when s > last_s then round(grown::double * 60 / (s - last_s), 6) end as speed,
+        lag(id) over (partition by key order by n) as before, min("at") over (partition by key, session) as begun
+    from numbered left join means using (key, m) window v as (partition by key order by "at")
+"""
+
+
+def _filled(stream: DataStream) -> DataStream:
+    rows = stream.select("id", "at", "amount", key=col("id") % KEYS).key_by(id="key")
+    # The gaps between two files are longer for some keys, and shorter for others.
+    windows = rows.window(tumbling("1m"), on="at", lateness=LATENESS, late="dead_letter", fill_gaps="7m")
+    return windows.aggregate(
+        n=count(),
+        highest=top("id", 3, by="amount"),
+        latest=last("amount").forward_fill(),
+        mean=avg("amount").interpolate(),
+    ).select("window_start", "id", "n", "highest", "latest", mean=col("mean").round(6))
+
+
+_FILLED = f"""
+    with present as (select time_bucket(interval '1 minute', "at") as start, id % {KEYS} as id, count(*) as n,
+        list(id order by amount desc, "at", place) filter (where amount is not null)[:3] as highest,
+        arg_max(amount, ("at", place)) as latest, avg(amount)::double as mean from events group by all),
+    pairs as (select *, lead(start) over w as next, lead(mean) over w as next_mean
+        from present window w as (partition by id order by start)),
+    gaps as (select * from pairs, lateral (select unnest(generate_series(start + interval '1 minute',
+        next - interval '1 minute', interval '1 minute')) as minute) where next - start <= interval '8 minutes')
+    select start as window_start, id, n, highest, latest, round(mean, 6) as mean from present
+    union all select minute, id, 0, null, latest,
+        round(mean + (next_mean - mean) * epoch(minute - start) / epoch(next - start), 6) from gaps
+"""
+
+
+def _of(sql: str, files: Sequence[list[Row]]) -> Iterable[Row]:
+    """The rows of a query over those that are not late; `place` is the order in which they come."""
+    rows = [{name: row[name] for name in ("id", "at", "amount")} for row in on_time(files)]
+    events = pa.Table.from_pylist(rows, pa.schema([SCHEMA.field(name) for name in ("id", "at", "amount")]))
+    rows = query(sql, events=events.append_column("place", pa.array(range(len(rows))))).to_arrow_table().to_pylist()
+    return rows
+
+
+def _late(files: Sequence[list[Row]]) -> Iterator[tuple[int, Row]]:
+    for number, row in late_rows(files):
+        yield number, {"id": row["id"], "at": row["at"], "amount": row["amount"], "key": row["id"] % KEYS}
+
+
+SERIES = Kind(
+    with_late_rows,
+    _series,
+    lambda files: _of(_SERIES, files),
+    columns=("id", "at", "amount", "key", *_FUNCTIONS),
+    bad=_late,
+    points=WINDOW_POINTS,
+)
+FILLED = Kind(
+    with_late_rows,
+    _filled,
+    lambda files: _of(_FILLED, files),
+    columns=("window_start", "id", "n", "highest", "latest", "mean"),
+    bad=_late,
+    points=WINDOW_POINTS,
+)
