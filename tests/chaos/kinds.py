@@ -85,14 +85,6 @@ def _last_of_each(files: Sequence[list[Row]]) -> Iterable[Row]:
     return [{name: row[name] for name in SCHEMA.names} for row in last.values() if row["op"] != "d"]
 
 
-def _late(files: Sequence[list[Row]]) -> Iterable[tuple[int, Row]]:
-    return ((number, {name: row[name] for name in ("id", "at", "amount")}) for number, row in late_rows(files))
-
-
-def _late_neighbours(files: Sequence[list[Row]]) -> Iterable[tuple[int, Row]]:
-    return ((number, {"id": row["id"], "at": row["at"], "key": row["id"] % KEYS}) for number, row in late_rows(files))
-
-
 def _good(files: Sequence[list[Row]]) -> Iterable[Row]:
     return (row | {"twice": 2 * row["id"]} for rows in files for row in rows if row["id"] % 7 and not _is_bad(row))
 
@@ -190,7 +182,7 @@ KINDS = {
         lambda stream: _windowed(stream, tumbling(timedelta(minutes=1)), "final"),
         _per_minute,
         columns=_TOTALS,
-        bad=_late,
+        bad=late_rows,
         points=WINDOW_POINTS,
     ),
     "sessions": Kind(
@@ -199,7 +191,7 @@ KINDS = {
         _per_session,
         columns=_TOTALS,
         mode=Upsert(["window_start", "id"], op_field="_change"),
-        bad=_late,
+        bad=late_rows,
         points=WINDOW_POINTS,
     ),
     "joined_streams": Kind(
@@ -207,7 +199,7 @@ KINDS = {
         _near,
         _neighbours,
         columns=("id", "at", "key", "id_2", "at_2"),
-        bad=_late_neighbours,
+        bad=late_rows,
         points=WINDOW_POINTS,
     ),
     "series": SERIES,

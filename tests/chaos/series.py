@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -40,13 +40,11 @@ _FUNCTIONS = {
     # A pause between two files is longer for some keys, and shorter for others.
     "begun": session_start("460s"),
 }
-_ROUNDED = ("mean", "speed")
 
 
 def _series(stream: DataStream) -> DataStream:
     rows = stream.select("id", "at", "amount", key=col("id") % KEYS).key_by("key")
-    series = rows.series(on="at", lateness=LATENESS, late="dead_letter").with_columns(**_FUNCTIONS)
-    return series.with_columns(**{name: col(name).round(6) for name in _ROUNDED})
+    return rows.series(on="at", lateness=LATENESS, late="dead_letter").with_columns(**_FUNCTIONS)
 
 
 _SERIES = f"""
@@ -66,8 +64,8 @@ _SERIES = f"""
     select id, "at", amount, key,
         sum(amount) over (v range between interval '899.999999 seconds' preceding and current row) as total,
         count(*) over (v range between interval '29.999999 seconds' preceding and current row) as rows,
-        case when amount is not null then round(mean, 6) end as mean, grown,
-        case when s > last_s then round(grown::double * 60 / (s - last_s), 6) end as speed,
+        case when amount is not null then mean end as mean, grown,
+        case when s > last_s then grown::double * 60 / (s - last_s) end as speed,
         lag(id) over (partition by key order by n) as before, min("at") over (partition by key, session) as begun
     from numbered left join means using (key, m) window v as (partition by key order by "at")
 """
@@ -82,7 +80,7 @@ def _filled(stream: DataStream) -> DataStream:
         highest=top("id", 3, by="amount"),
         latest=last("amount").forward_fill(),
         mean=avg("amount").interpolate(),
-    ).select("window_start", "id", "n", "highest", "latest", mean=col("mean").round(6))
+    ).select("window_start", "id", "n", "highest", "latest", "mean")
 
 
 _FILLED = f"""
@@ -93,23 +91,18 @@ _FILLED = f"""
         from present window w as (partition by id order by start)),
     gaps as (select * from pairs, lateral (select unnest(generate_series(start + interval '1 minute',
         next - interval '1 minute', interval '1 minute')) as minute) where next - start <= interval '8 minutes')
-    select start as window_start, id, n, highest, latest, round(mean, 6) as mean from present
+    select start as window_start, id, n, highest, latest, mean from present
     union all select minute, id, 0, null, latest,
-        round(mean + (next_mean - mean) * epoch(minute - start) / epoch(next - start), 6) from gaps
+        mean + (next_mean - mean) * epoch(minute - start) / epoch(next - start) from gaps
 """
 
 
-def _of(sql: str, files: Sequence[list[Row]]) -> Iterable[Row]:
+def _of(sql: str, files: Sequence[list[Row]]) -> Iterator[Row]:
     """The rows of a query over those that are not late; `place` is the order in which they come."""
     rows = [{name: row[name] for name in ("id", "at", "amount")} for row in on_time(files)]
     events = pa.Table.from_pylist(rows, pa.schema([SCHEMA.field(name) for name in ("id", "at", "amount")]))
-    rows = query(sql, events=events.append_column("place", pa.array(range(len(rows))))).to_arrow_table().to_pylist()
-    return rows
-
-
-def _late(files: Sequence[list[Row]]) -> Iterator[tuple[int, Row]]:
-    for number, row in late_rows(files):
-        yield number, {"id": row["id"], "at": row["at"], "amount": row["amount"], "key": row["id"] % KEYS}
+    found = query(sql, events=events.append_column("place", pa.array(range(len(rows))))).to_arrow_table()
+    return iter(found.to_pylist())
 
 
 SERIES = Kind(
@@ -117,7 +110,7 @@ SERIES = Kind(
     _series,
     lambda files: _of(_SERIES, files),
     columns=("id", "at", "amount", "key", *_FUNCTIONS),
-    bad=_late,
+    bad=late_rows,
     points=WINDOW_POINTS,
 )
 FILLED = Kind(
@@ -125,6 +118,6 @@ FILLED = Kind(
     _filled,
     lambda files: _of(_FILLED, files),
     columns=("window_start", "id", "n", "highest", "latest", "mean"),
-    bad=_late,
+    bad=late_rows,
     points=WINDOW_POINTS,
 )

@@ -515,7 +515,7 @@ pipelines:
         "g: {last: value, gaps: zero}": "gaps is 'zero'",
         "h: {top: value}": "top has no limit",
         "keys: value": "without windows that fill gaps",
-        "- repartition: 0": "tasks is 0",
+        "- repartition: 0": "tasks 0 is not valid",
         "- sort_within_epoch: []": "sort_within_epoch without columns",
     }
     for line, message in lines.items():
