@@ -7,6 +7,7 @@ process that is forked; its clients stand in for Python.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import os
@@ -64,15 +65,12 @@ def warm_workers() -> None:
     choose_worker_python("local", starts=True)
     # Coverage starts with a Python.
     if "VOLLEY_PYTHON" in os.environ and not any(name.startswith("COVERAGE") for name in os.environ):
-        os.environ["VOLLEY_PYTHON"] = str(_start()[0])
+        os.environ["VOLLEY_PYTHON"] = str(_start())
 
 
 @cache
-def _start() -> tuple[Path, subprocess.Popen[bytes]]:
-    """Start the process that is forked; return the client that stands in for Python, and the process.
-
-    The process ends when its standard input does, at the latest with this one.
-    """
+def _start() -> Path:
+    """Start the process that is forked, which ends with this one; return the client that stands in for Python."""
     folder = Path(tempfile.mkdtemp(prefix="volley-warm-"))
     address, client = folder / "socket", folder / "python"
     client.write_text(_CLIENT.format(python=sys.executable, address=str(address)))
@@ -85,7 +83,9 @@ def _start() -> tuple[Path, subprocess.Popen[bytes]]:
         start_new_session=True,
     )
     wait_until(address.exists, 60, "the process that is forked")
-    return client, process
+    # Closes its standard input, at which it ends.
+    atexit.register(process.communicate)
+    return client
 
 
 def _serve(address: str) -> None:
