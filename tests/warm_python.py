@@ -14,6 +14,7 @@ import os
 import pickle
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -104,6 +105,7 @@ def _serve(address: str) -> None:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os._exit(_attend(client))
         client.close()
+    shutil.rmtree(Path(address).parent)
 
 
 def _attend(client: socket.socket) -> int:
