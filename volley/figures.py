@@ -122,6 +122,8 @@ class Lag:
     staged_bytes: int | None = None
     retained_bytes: int | None = None
 
+    _repr_html_ = settings_html
+
 
 @dataclass(frozen=True)
 class TableFigures:

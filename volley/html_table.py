@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
-__all__ = ["changed_settings", "html_table", "settings_html", "titled"]
+__all__ = ["changed_settings", "html_table", "settings_html", "text_html", "titled"]
 
 
 def html_table(figures: Mapping[str, Any]) -> str:
@@ -25,6 +25,16 @@ def html_table(figures: Mapping[str, Any]) -> str:
 def settings_html(value: Any) -> str:
     """Return a dataclass without secrets as a table: the fields that differ from their defaults."""
     return titled(value, changed_settings(value))
+
+
+def text_html(value: Any) -> str:
+    """Return what `print` shows of a value, its lines kept.
+
+    Example:
+        >>> text_html("a < b")
+        '<pre>a &lt; b</pre>'
+    """
+    return f"<pre>{html.escape(str(value))}</pre>"
 
 
 def titled(value: Any, settings: Mapping[str, Any]) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from volley.html_table import text_html
+
 __all__ = ["MaintenanceReport", "MaintenanceRun"]
 
 
@@ -56,6 +58,8 @@ class MaintenanceReport:
         listed = list(reports)
         runs = sorted((run for report in listed for run in report.runs), key=lambda run: run.at)
         return cls(tuple(runs), {table: due for report in listed for table, due in report.due.items()})
+
+    _repr_html_ = text_html
 
     def __str__(self) -> str:
         return "\n".join([*map(str, self.runs), *(f"{table}: due {due}" for table, due in self.due.items())])

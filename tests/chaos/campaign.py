@@ -242,8 +242,8 @@ def _letter(epoch: int, row: Row) -> Row:
 
 
 def _plain(row: Row) -> Row:
-    """A row whose floats have 12 digits: the last ones depend on the order of a computation."""
-    return {name: f"{value:.12g}" if isinstance(value, float) else value for name, value in row.items()}
+    """A row whose floats have 10 decimals: further ones depend on the order of a computation."""
+    return {name: f"{value:.10f}" if isinstance(value, float) else value for name, value in row.items()}
 
 
 def _text(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from typing import Any
 
@@ -22,6 +23,7 @@ from volley import (
     IcebergStorage,
     KafkaSink,
     KafkaSource,
+    Lag,
     MemorySink,
     Metrics,
     PostgresSource,
@@ -29,7 +31,8 @@ from volley import (
     col,
 )
 from volley.epoch import Epoch
-from volley.iceberg import Maintenance, RestCatalog, Upsert
+from volley.iceberg import Maintenance, Partitioning, RestCatalog, SchemaEvolution, Upsert
+from volley.maintenance import MaintenanceReport
 
 
 def test_an_expression_is_code() -> None:
@@ -80,6 +83,17 @@ def test_settings_are_a_table_without_secrets(value: Any) -> None:
     tags = re.findall("<(/?)([^>]*)>", shown)
     assert sum(1 if not end else -1 for end, name in tags if name != "br") == 0
     assert {name for _, name in tags} <= {"b", "table", "tr", "th", "td"}
+
+
+def test_plans_and_reports_are_the_text_that_they_print() -> None:
+    report = MaintenanceReport(due={"db.<t>": "now"})
+    evolution = SchemaEvolution("id int").add("<c>", "string")
+    for value in (report, evolution, Partitioning.bucket("<c>", n=4)):
+        assert value._repr_html_() == f"<pre>{html.escape(str(value))}</pre>"
+    lag = Lag("db.events", rows=1_000)
+    assert lag._repr_html_() == (
+        "<b>Lag</b><table><tr><th>source</th><td>db.events</td></tr><tr><th>rows</th><td>1000</td></tr></table>"
+    )
 
 
 def test_the_key_of_a_topic_is_no_secret() -> None:

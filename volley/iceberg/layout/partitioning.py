@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from volley.checks import one_of
 from volley.errors import ConfigError, near
+from volley.html_table import text_html
 
 __all__ = ["Granularity", "Partitioning", "Transform", "partitioning"]
 
@@ -105,6 +106,8 @@ class Partitioning:
         if not fields:
             raise ConfigError(f"partitioning by {kind} needs a field", hint='name one or more: "region", "country"')
         return cls(tuple(Transform(kind, field, width) for field in fields))
+
+    _repr_html_ = text_html
 
     def __repr__(self) -> str:
         if not self.transforms:

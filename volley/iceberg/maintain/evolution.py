@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from volley.checks import names, one_of
 from volley.errors import ConfigError
+from volley.html_table import text_html
 from volley.iceberg.config import IcebergSinkConfig, table_ref
 from volley.iceberg.table import TableRef
 
@@ -210,6 +211,8 @@ class SchemaEvolution:
             statement(known, name, change, before.schema())
             for change, before in zip(self.changes, tables, strict=False)
         ]
+
+    _repr_html_ = text_html
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{field.name} {field.field_type}" for field in self._schema.fields)

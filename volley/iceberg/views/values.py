@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from volley.html_table import settings_html, text_html
 from volley.iceberg.config import IcebergSinkConfig
 from volley.plan.nodes import Node
 
@@ -60,6 +61,8 @@ class ViewRefresh:
     sources: dict[str, int | None]
     seconds: float
 
+    _repr_html_ = text_html
+
     def __str__(self) -> str:
         recomputed = f", {self.groups_recomputed:,} groups recomputed" if self.groups_recomputed else ""
         counts = f"{self.rows_read:,} rows read{recomputed}, {self.rows_added:,} written"
@@ -103,6 +106,8 @@ class ViewPlan:
     changed_rows: int
     all_rows: int
 
+    _repr_html_ = text_html
+
     def __str__(self) -> str:
         lines = [f"{self.view}: {self.mode} refresh ({self.reason})"]
         for step in self.steps:
@@ -145,6 +150,8 @@ class ViewStatus:
     refreshes: int
     refreshed_at: datetime | None
     sources: tuple[ViewSource, ...]
+
+    _repr_html_ = settings_html
 
     @property
     def is_current(self) -> bool:
