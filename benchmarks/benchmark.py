@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from benchmarks.rows import Bound, Row
@@ -17,6 +17,10 @@ RATES = ("rows_per_second", "rows_per_cpu_second", "worker_mb", "jvm_mb", "drive
 
 BENCHMARKS: dict[str, Benchmark] = {}
 """Every benchmark whose module has been imported."""
+
+
+def _nothing(asked: Benchmark, folder: Path) -> Iterator[Mapping[str, Any]]:
+    yield {}
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Benchmark:
         case: The head of the column for cases; "" = they are a part of the peer's name.
         figures: The columns of the table, the first with its spread.
         plots: The figures that are drawn.
-        prepare: Makes what all runs share, outside of what is measured, and yields more settings.
+        prepare: Makes what all runs share in a folder, outside of what is measured, and yields more settings.
         bounds: The bounds that a row of the table has to keep.
     """
 
@@ -48,7 +52,7 @@ class Benchmark:
     case: str = ""
     figures: Sequence[str] = RATES
     plots: Sequence[str] = RATES[:2]
-    prepare: Callable[[Benchmark], AbstractContextManager[Mapping[str, Any]]] = lambda _: nullcontext({})
+    prepare: Callable[[Benchmark, Path], Iterator[Mapping[str, Any]]] = _nothing
     bounds: Callable[[Row], Iterable[Bound]] = lambda _: ()
 
     @property

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,17 +38,15 @@ _DISTINCT = 1_000_000
 _TEXT_BYTES = 14 << 20
 
 
-@contextmanager
-def _topic(asked: Benchmark) -> Iterator[dict[str, Any]]:
+def _topic(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     """One broker, whose CPU does not count, with a topic that has the rows of a run and of its warm-up."""
-    with tempfile.TemporaryDirectory(prefix="volley-bench-kafka-") as folder:
-        kafka = Kafka(Path(folder))
-        try:
-            kafka.start()
-            topic = _fill(kafka, (asked.rows or 0) + asked.options["before"])
-            yield {"brokers": kafka.bootstrap, "topic": topic}
-        finally:
-            kafka.stop()
+    kafka = Kafka(folder)
+    try:
+        kafka.start()
+        topic = _fill(kafka, (asked.rows or 0) + asked.options["before"])
+        yield {"brokers": kafka.bootstrap, "topic": topic}
+    finally:
+        kafka.stop()
 
 
 def _fill(kafka: Kafka, rows: int) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,18 +33,16 @@ _DELETED = 20
 _BATCH_ROWS = 10_000
 
 
-@contextmanager
-def _table(asked: Benchmark) -> Iterator[dict[str, Any]]:
+def _table(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     """Make one table for all runs; with deletes, each 20th row is deleted by its position."""
     rows = asked.rows or 0
-    with tempfile.TemporaryDirectory(prefix="volley-bench-") as lake:
-        config = Lake(lake).config
-        write_epoch(config, 0, batches(events_folder(rows, rows // FILES)))
-        if asked.options["deletes"]:
-            deletes = config.with_commit_mode(Upsert("id", op_field="op", strategy="merge_on_read"))
-            ids = np.arange(0, rows, _DELETED)
-            write_epoch(deletes, 1, [pa.record_batch({"id": ids, "op": pa.repeat("d", len(ids))})])
-        yield {"lake": lake}
+    config = Lake(folder).config
+    write_epoch(config, 0, batches(events_folder(rows, rows // FILES)))
+    if asked.options["deletes"]:
+        deletes = config.with_commit_mode(Upsert("id", op_field="op", strategy="merge_on_read"))
+        ids = np.arange(0, rows, _DELETED)
+        write_epoch(deletes, 1, [pa.record_batch({"id": ids, "op": pa.repeat("d", len(ids))})])
+    yield {"lake": folder}
 
 
 def _bounds(row: Row) -> list[Bound]:

@@ -6,6 +6,9 @@ import json
 import os
 import platform
 import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -36,7 +39,7 @@ def run(benchmark: Benchmark, kept: Path = KEPT) -> list[Result]:
         kept: The folder for what it finds, in place of what an earlier run found.
     """
     reason = missing() if "runtime" in benchmark.peers else None
-    with benchmark.prepare(benchmark) as shared:
+    with _shared(benchmark) as shared:
         turns = [each for each in _turns(benchmark, shared) if not (each.peer == "runtime" and reason)]
         results: list[Result] = []
         for number in range(benchmark.repeat):
@@ -51,7 +54,15 @@ def run(benchmark: Benchmark, kept: Path = KEPT) -> list[Result]:
     return results
 
 
-def _turns(benchmark: Benchmark, shared: Any) -> list[Run]:
+@contextmanager
+def _shared(benchmark: Benchmark) -> Iterator[Mapping[str, Any]]:
+    """Make what the runs share, for as long as they run."""
+    prepared = contextmanager(benchmark.prepare)
+    with tempfile.TemporaryDirectory(prefix="volley-bench-") as folder, prepared(benchmark, Path(folder)) as shared:
+        yield shared
+
+
+def _turns(benchmark: Benchmark, shared: Mapping[str, Any]) -> list[Run]:
     """Each peer in each case."""
     options = {**benchmark.options, **shared}
     cases = options[benchmark.cases] if benchmark.cases else [""]

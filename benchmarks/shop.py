@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +29,14 @@ _VALUES = """
 _STATEMENT = 1_000
 
 
-@contextmanager
-def server(benchmark: Benchmark) -> Iterator[dict[str, Any]]:
+def server(benchmark: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     """A server beside the processes that are measured; yields its address."""
-    with tempfile.TemporaryDirectory(prefix="volley-bench-") as folder:
-        postgres = Postgres(Path(folder)).start()
-        try:
-            with database(postgres) as shop:
-                yield {"uri": shop.uri}
-        finally:
-            postgres.stop()
+    postgres = Postgres(folder).start()
+    try:
+        with database(postgres) as shop:
+            yield {"uri": shop.uri}
+    finally:
+        postgres.stop()
 
 
 class Shop(Database):

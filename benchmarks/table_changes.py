@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,22 +30,20 @@ _LEAST = 2.0
 _WARM_UP = 2
 
 
-@contextmanager
-def _tables(asked: Benchmark) -> Iterator[dict[str, Any]]:
+def _tables(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     """Make the same history by both strategies, once for all runs."""
     rows, snapshots = asked.rows or 0, asked.options["snapshots"]
     keys = int(rows * asked.options["share"])
-    with tempfile.TemporaryDirectory(prefix="volley-bench-") as folder:
-        lake = Lake(folder)
-        for strategy in _STRATEGIES:
-            config = replace(lake.config, table=strategy)
-            ids = np.random.default_rng(7).permutation(rows)
-            write_epoch(config.with_max_records(-(-rows // asked.options["files"])), 0, [_rows(ids, 0)])
-            upserts = config.with_commit_mode(Upsert("id", strategy=strategy))
-            for epoch in range(1, snapshots + _WARM_UP + 1):
-                changed = np.random.default_rng(epoch).choice(rows, keys, replace=False)
-                write_epoch(upserts, epoch, [_rows(changed, epoch)])
-        yield {"lake": folder, "changes": 2 * keys * snapshots}
+    lake = Lake(folder)
+    for strategy in _STRATEGIES:
+        config = replace(lake.config, table=strategy)
+        ids = np.random.default_rng(7).permutation(rows)
+        write_epoch(config.with_max_records(-(-rows // asked.options["files"])), 0, [_rows(ids, 0)])
+        upserts = config.with_commit_mode(Upsert("id", strategy=strategy))
+        for epoch in range(1, snapshots + _WARM_UP + 1):
+            changed = np.random.default_rng(epoch).choice(rows, keys, replace=False)
+            write_epoch(upserts, epoch, [_rows(changed, epoch)])
+    yield {"lake": folder, "changes": 2 * keys * snapshots}
 
 
 @benchmark(

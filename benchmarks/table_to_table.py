@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,15 +27,13 @@ _WARM_UP_SNAPSHOTS = 2
 _LEAST = 2.5
 
 
-@contextmanager
-def _tables(asked: Benchmark) -> Iterator[dict[str, Any]]:
+def _tables(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     """Make a table with a snapshot for each epoch, and a small one, once for all runs."""
     files = sorted(events_folder(FILES * _ROWS_PER_FILE, _ROWS_PER_FILE).glob("*.parquet"))
     snapshots = ((asked.rows or 0) + asked.options["before"]) // (_ROWS_PER_FILE * _FILES_PER_SNAPSHOT)
-    with tempfile.TemporaryDirectory(prefix="volley-bench-") as lake:
-        _fill(Lake(lake), "t", files, snapshots)
-        _fill(Lake(lake), "small", files, _WARM_UP_SNAPSHOTS)
-        yield {"lake": lake}
+    _fill(Lake(folder), "t", files, snapshots)
+    _fill(Lake(folder), "small", files, _WARM_UP_SNAPSHOTS)
+    yield {"lake": folder}
 
 
 def _fill(lake: Lake, name: str, files: list[Path], snapshots: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +86,8 @@ def test_many_rows_take_the_disk_of_sixteen_files(tmp_path: Path, monkeypatch: p
     assert len({file.stat().st_ino for file in files}) == 16
 
 
-@contextmanager
-def shared(asked: Benchmark) -> Iterator[dict[str, Any]]:
-    yield {"prepared": asked.options["size"] * 2}
+def shared(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
+    yield {"prepared": asked.options["size"] * 2, "shared": str(folder)}
 
 
 def test_peers_take_turns_each_run_in_a_process_and_a_folder_of_its_own(tmp_path: Path) -> None:
@@ -102,7 +100,9 @@ def test_peers_take_turns_each_run_in_a_process_and_a_folder_of_its_own(tmp_path
     assert len({each.figures["process"] for each in results} | {os.getpid()}) == 9
     assert not any(Path(each.figures["folder"]).exists() for each in results)
     assert all(each.figures["rows"] == 20 for each in results)
-    assert results[0].figures["options"] == {"sizes": [5, 6], "size": 4, "prepared": 8}
+    options = results[0].figures["options"]
+    assert options == {"sizes": [5, 6], "size": 4, "prepared": 8, "shared": options["shared"]}
+    assert not Path(options["shared"]).exists()
 
 
 @pytest.mark.parametrize("given", [{"peers": ["c"]}, {"given": ["length=1"]}])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,23 +51,21 @@ def _orders(ids: np.ndarray[Any, Any], customers: int, layout: str, seed: int) -
     )
 
 
-@contextmanager
-def _tables(asked: Benchmark) -> Iterator[dict[str, Any]]:
+def _tables(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     """Write the orders, and fill the views, once for all runs."""
     rows = asked.rows or 0
-    with tempfile.TemporaryDirectory(prefix="volley-bench-") as folder:
-        lake = Lake(folder)
-        for layout in dict.fromkeys(case.partition(" ")[0] for case in asked.options["layout"]):
-            starts = range(0, rows, _BATCH)
-            batches = (
-                _orders(np.arange(start, min(start + _BATCH, rows)), rows // _ORDERS_OF_A_CUSTOMER, layout, start)
-                for start in starts
-            )
-            config = _config(lake, layout).with_max_records(1_000_000).with_table_properties(_PAGES)
-            write_epoch(config, 0, batches)
-        for case in asked.options["layout"]:
-            _view(lake, case).refresh()
-        yield {"lake": folder}
+    lake = Lake(folder)
+    for layout in dict.fromkeys(case.partition(" ")[0] for case in asked.options["layout"]):
+        starts = range(0, rows, _BATCH)
+        batches = (
+            _orders(np.arange(start, min(start + _BATCH, rows)), rows // _ORDERS_OF_A_CUSTOMER, layout, start)
+            for start in starts
+        )
+        config = _config(lake, layout).with_max_records(1_000_000).with_table_properties(_PAGES)
+        write_epoch(config, 0, batches)
+    for case in asked.options["layout"]:
+        _view(lake, case).refresh()
+    yield {"lake": folder}
 
 
 def _change(lake: Lake, layout: str, rows: int, epoch: int) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,14 +39,12 @@ _DISORDER = 5_000_000
 _SCHEMA = "user string, price double, item long, at timestamp"
 
 
-@contextmanager
-def _folders(asked: Benchmark) -> Iterator[dict[str, Any]]:
+def _folders(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     """Write the events once for all runs."""
-    with tempfile.TemporaryDirectory(prefix="volley-bench-") as folder:
-        for case in asked.options["keys"]:
-            keys, form = _parsed(case)
-            _write(Path(folder, case), asked.rows or 0, keys, form)
-        yield {"folder": folder}
+    for case in asked.options["keys"]:
+        keys, form = _parsed(case)
+        _write(folder / case, asked.rows or 0, keys, form)
+    yield {"folder": folder}
 
 
 def _parsed(case: str) -> tuple[int, str]:
