@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg2
 import pytest
+from psycopg2.extras import execute_values
 
 from tests.captured import Database
 from tests.postgres.runs import running
@@ -100,6 +104,22 @@ def test_the_load_and_the_stream_have_the_same_values(typed: Database, tmp_path:
     assert loaded[1]["padded"] == "ab  "
     assert loaded[2]["any_number"] == "NaN"
     assert loaded[1]["span"] == "P1Y2DT3H4M5.678S"
+
+
+def test_the_load_keeps_texts_of_any_characters(shop: Database, tmp_path: Path) -> None:
+    chance = random.Random(20)
+    signs = [*'"\\(),;#{} \n\r\t\x0b\x01aNß🍰\ufeff', "\\N", "null", "\r\n", "x" * 9_000]
+
+    def text() -> str | None:
+        return None if chance.random() < 0.2 else "".join(chance.choices(signs, k=chance.randint(0, 5)))
+
+    texts = [(number, text(), [text(), text()], text()) for number in range(2_000)]
+    shop.run('create table texts (id int primary key, "a ""quoted"", name" text, listed text[], last text)')
+    with closing(psycopg2.connect(shop.uri)) as connection, connection, connection.cursor() as cursor:
+        execute_values(cursor, "insert into texts values %s", texts)
+    with running(shop.source("public.texts"), tmp_path) as run:
+        loaded = [tuple(row.values())[:4] for row in run.epoch()]
+    assert sorted(loaded) == shop.rows('select id, "a ""quoted"", name", listed::text, last from texts order by id')
 
 
 @pytest.mark.parametrize(

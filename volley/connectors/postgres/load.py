@@ -1,4 +1,4 @@
-"""The initial load: one snapshot, read by several tasks as ranges of pages, as Arrow batches over ADBC."""
+"""The initial load: one snapshot, read by several tasks as ranges of pages, as texts of rows over ADBC."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from urllib.parse import quote
 
 import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
-import pyarrow.compute as pc
 from adbc_driver_manager import Error as AdbcError
 from psycopg2.extensions import connection as Connection
 
 from volley.connectors.postgres.connection import OPTIONS, connect, lsn_number, query, server_errors
 from volley.connectors.postgres.fence import Fence
+from volley.connectors.postgres.row_text import columns_of, row_text
 from volley.connectors.postgres.settings import Server
 from volley.connectors.postgres.tables import Table
-from volley.connectors.postgres.types import Column, from_load, load_expression, unfit
+from volley.connectors.postgres.types import from_text
 from volley.errors import SourceError
 from volley.secrets import redact, redacted
 
@@ -27,7 +27,8 @@ __all__ = ["PageRange", "Snapshot", "load", "page_ranges"]
 _PAGES = 16_384
 """The most pages of 8 KiB that a task reads: 128 MiB."""
 
-_UNFIT = "volley_unfit"
+_BATCH_BYTES = 4 << 20
+_BATCH_SIZE = "adbc.postgresql.batch_size_hint_bytes"
 _PAGED = """
     select format('%%I.%%I', n.nspname, c.relname), pg_relation_size(c.oid) / current_setting('block_size')::bigint
     from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = any(%s::bigint[]::oid[]) order by c.oid
@@ -110,48 +111,27 @@ def load(server: Server, table: Table, pages: PageRange, nulls: bool) -> Iterato
     Raises:
         SourceError: If the server can't be read, or a value has no counterpart.
     """
-    limited = [column for column in table.columns if column.limits is not None and not nulls]
-    sql = _select(table, limited, pages)
+    sql = f"select {row_text(table.columns)} from only {pages.relation} where {pages.condition}"
     with (
         _errors(server, table),
         closing(adbc.connect(_uri(server), autocommit=True)) as connection,
         closing(connection.cursor()) as cursor,
     ):
+        cursor.adbc_statement.set_options(**{_BATCH_SIZE: str(_BATCH_BYTES)})
         cursor.execute("begin isolation level repeatable read, read only")
         cursor.execute(f"set transaction snapshot '{pages.snapshot}'")
         cursor.execute(sql)
         for batch in cursor.fetch_record_batch():
-            if limited:
-                _check(batch, cursor, table, limited, pages)
-            yield _cast(batch, table)
+            yield from _rows(batch.column(0), table, nulls)
 
 
-def _select(table: Table, limited: list[Column], pages: PageRange) -> str:
-    columns = [f"{load_expression(column)} as {column.quoted}" for column in table.columns]
-    if limited:
-        columns.append(f"({' or '.join(map(_is_unfit, limited))}) as {_UNFIT}")
-    return f"select {', '.join(columns)} from only {pages.relation} where {pages.condition}"
-
-
-def _is_unfit(column: Column) -> str:
-    assert column.limits is not None
-    return f"coalesce(not {column.limits.sql.replace('{}', column.quoted)}, false)"
-
-
-def _check(batch: pa.RecordBatch, cursor: Any, table: Table, limited: list[Column], pages: PageRange) -> None:
-    """Raise SourceError for the first value that Arrow does not have."""
-    if not pc.any(batch.column(_UNFIT)).as_py():
-        return
-    for column in limited:
-        where = f"{pages.condition} and {_is_unfit(column)}"
-        cursor.execute(f"select {column.quoted}::text from only {pages.relation} where {where} limit 1")
-        if (row := cursor.fetchone()) is not None:
-            raise unfit(column, row[0]).within(f"table {table.name}")
-
-
-def _cast(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
-    values = [from_load(column, batch.column(number)) for number, column in enumerate(table.columns)]
-    return pa.RecordBatch.from_arrays(values, schema=table.schema)
+def _rows(rows: pa.StringArray, table: Table, nulls: bool) -> Iterator[pa.RecordBatch]:
+    for texts in columns_of(rows, len(table.columns)):
+        try:
+            values = [from_text(column, text, nulls) for column, text in zip(table.columns, texts, strict=True)]
+        except SourceError as error:
+            raise error.within(f"table {table.name}") from error
+        yield pa.RecordBatch.from_arrays(values, schema=table.schema)
 
 
 class _errors:

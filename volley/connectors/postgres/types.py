@@ -1,4 +1,4 @@
-"""PostgreSQL's types in Arrow: one table for the load, which selects values, and for the stream, which has texts."""
+"""PostgreSQL's types in Arrow: one table for the load and the stream, which both have texts."""
 
 from __future__ import annotations
 
@@ -12,28 +12,10 @@ import pyarrow.compute as pc
 
 from volley.errors import SourceError
 
-__all__ = ["Column", "from_load", "from_text", "load_expression"]
+__all__ = ["Column", "from_text"]
 
 _BYTEA, _NUMERIC, _TIME = 17, 1700, 1083
-# Whole numbers of 64 bits have so many digits at least.
-_DIGITS = 18
-_FIRST, _END = "'0001-01-01'", "'10000-01-01'"
-
-
-@dataclass(frozen=True)
-class _Limits:
-    """The values of a type that Arrow and Iceberg have.
-
-    Args:
-        sql: The condition for it, with ``{}`` for the column.
-        pattern: The regular expression that its text matches.
-    """
-
-    sql: str
-    pattern: str
-
-
-_YEARS = _Limits(f"({{}} >= {_FIRST} and {{}} < {_END})", r"^\d{4}-[^B]*$")
+_YEARS = r"^\d{4}-[^B]*$"
 _TYPES: dict[int, pa.DataType] = {
     16: pa.bool_(),
     _BYTEA: pa.binary(),
@@ -52,13 +34,8 @@ _TYPES: dict[int, pa.DataType] = {
 }
 """By the type's oid, which is the same in every database. All others are strings: what PostgreSQL prints."""
 
-_LIMITS = {
-    1082: _YEARS,
-    1114: _YEARS,
-    1184: _YEARS,
-    _TIME: _Limits("({} < '24:00:00')", r"^[01]\d|^2[0-3]"),
-    _NUMERIC: _Limits("({} <> 'NaN')", r"^[-\d.]+$"),
-}
+_LIMITS = {1082: _YEARS, 1114: _YEARS, 1184: _YEARS, _TIME: r"^[01]\d|^2[0-3]", _NUMERIC: r"^[-\d.]+$"}
+"""By the type's oid, the pattern of the texts of those values that Arrow and Iceberg have."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +66,8 @@ class Column:
         return _TYPES.get(self.type, pa.string())
 
     @property
-    def limits(self) -> _Limits | None:
-        """What its values may be; None = every value of the type has a counterpart."""
+    def limits(self) -> str | None:
+        """The pattern of the texts that have a counterpart; None = every value of the type has one."""
         return _LIMITS.get(self.type) if self.data_type != pa.string() else None
 
     @property
@@ -98,44 +75,11 @@ class Column:
         """The name as SQL has it."""
         return '"' + self.name.replace('"', '""') + '"'
 
-    @property
-    def is_scaled(self) -> bool:
-        """True if the load selects a decimal as a whole number, in units of its last digit: cheaper than as text."""
-        return self.type == _NUMERIC and pa.types.is_decimal(self.data_type) and self.data_type.precision <= _DIGITS
-
     def _decimal(self) -> pa.DataType | None:
         """Return a numeric's decimal type; None without a precision, or if Iceberg has no such decimal."""
         precision, scale = (self.modifier - 4) >> 16 & 0xFFFF, (self.modifier - 4) & 0x7FF
         fits = self.modifier >= 4 and precision <= 38 and scale <= precision
         return pa.decimal128(precision, scale) if fits else None
-
-
-def load_expression(column: Column) -> str:
-    """Return what the load selects for a column: null where Arrow has no such value; else what the stream prints."""
-    name = column.quoted
-    # format() prints a value as the stream does, but a null as an empty text; a cast prints some types in another way.
-    text = f"case when {name} is not null then format('%s', {name}) end"
-    value = name if column.type in _TYPES else text
-    if column.is_scaled:
-        value = f"({name} * {10**column.data_type.scale})::bigint"
-    if column.limits is None:
-        return value
-    condition = column.limits.sql.replace("{}", name)
-    return f"case when {condition} then {value} end"
-
-
-def from_load(column: Column, values: pa.Array) -> pa.Array:
-    """Return a column's values from what `load_expression` selects."""
-    return _decimals(values, column.data_type) if column.is_scaled else values.cast(column.data_type)
-
-
-def _decimals(values: pa.Int64Array, data_type: pa.DataType) -> pa.Array:
-    """Return decimals from whole numbers in units of their last digit."""
-    low = values.fill_null(0).to_numpy()
-    # A decimal has 128 bits, the lower half first.
-    words = np.stack([low, low >> 63], axis=1)
-    decimals = pa.Array.from_buffers(data_type, len(values), [None, pa.py_buffer(words)])
-    return pc.if_else(values.is_valid(), decimals, None) if values.null_count else decimals
 
 
 def from_text(column: Column, texts: pa.StringArray, nulls: bool) -> pa.Array:
@@ -154,7 +98,7 @@ def from_text(column: Column, texts: pa.StringArray, nulls: bool) -> pa.Array:
     except pa.ArrowInvalid as error:
         if column.limits is None:
             raise SourceError(f"column {column.name!r} has a value that is no {column.data_type}: {error}") from error
-    fits = pc.match_substring_regex(texts, column.limits.pattern)
+    fits = pc.match_substring_regex(texts, column.limits)
     if not nulls and not pc.all(fits).as_py():
         raise unfit(column, texts.filter(pc.invert(fits))[0].as_py())
     return _cast(column, pc.if_else(fits, texts, None))
