@@ -160,6 +160,8 @@ def _spark(run: Run, folder: Path) -> None:
     spark = (
         SparkSession.builder.master(f"local[{os.cpu_count()}]")
         .config("spark.sql.session.timeZone", "UTC")
+        # A million keys do not fit into the default of 1 GB.
+        .config("spark.driver.memory", "6g")
         .getOrCreate()
     )
     # As many partitions as cores, as a careful user sets it: 200 would cost many times more.
