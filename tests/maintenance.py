@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from volley.iceberg import IcebergTable, SnapshotManager, TableRef
+from volley.iceberg.storage import deletion
 
-__all__ = ["compact", "compact_in_commits", "compute_statistics", "expire", "rewrite_deletes", "rewrite_manifests"]
+__all__ = [
+    "compact",
+    "compact_in_commits",
+    "compute_statistics",
+    "expire",
+    "expire_one_by_one",
+    "rewrite_deletes",
+    "rewrite_manifests",
+]
 
 
 def compact(ref: TableRef) -> None:
@@ -36,3 +45,9 @@ def rewrite_manifests(ref: TableRef) -> None:
 def expire(ref: TableRef) -> None:
     """Expire all snapshots but the last of each branch."""
     SnapshotManager(ref).expire_snapshots("0s")
+
+
+def expire_one_by_one(ref: TableRef) -> None:
+    """Expire the same snapshots, and delete one file after the other, so that a test knows which are left."""
+    deletion._THREADS = 1
+    expire(ref)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import count
 from typing import Any
 
 from fsspec import AbstractFileSystem
@@ -43,11 +44,8 @@ def delete_files(
                 return start, failures
             chunk = paths[start : start + _CHUNK]
             left = _left_on_s3(files_of(chunk[0]), chunk)
-            deletions = zip(left, pool.map(partial(_failure, files_of), left), strict=True)
-            for number, (path, failure) in enumerate(deletions, start + 1):
-                reach("in-deletion", number)
-                if failure:
-                    failures[path] = failure
+            outcomes = pool.map(partial(_delete, files_of), left, count(start + 1))
+            failures |= {path: failure for path, failure in zip(left, outcomes, strict=True) if failure}
     return len(paths), failures
 
 
@@ -57,8 +55,14 @@ def deletion_error(error: Exception, path: str) -> str:
     return translated.message if translated else redact(str(error)) or type(error).__name__
 
 
+def _delete(files_of: FilesOf, path: str, number: int) -> Exception | None:
+    """Delete the file with this number; return the exception if it can't be deleted."""
+    failure = _failure(files_of, path)
+    reach("in-deletion", number)
+    return failure
+
+
 def _failure(files_of: FilesOf, path: str) -> Exception | None:
-    """Delete one file; return the exception if it can't be deleted."""
     try:
         # Not `rm`: it would take * and [ in a path for a pattern.
         files_of(path).rm_file(path)
