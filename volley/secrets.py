@@ -29,14 +29,14 @@ _BARE = re.compile(
 _PARAMETER = re.compile(rf"([?&;][^=&\s]*(?:{_WORDS}|\bsig)[^=&\s]*)=[^&\s]+", re.I)
 
 
-def redact_mapping(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping with the values of secret-like keys masked.
+def redact_mapping(values: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the mapping with the values of secret-like keys masked; keys may be numbers, too.
 
     Example:
         >>> redact_mapping({"s3.region": "eu", "s3.secret-access-key": "x"})
         {'s3.region': 'eu', 's3.secret-access-key': '***'}
     """
-    return {key: MASK if _SECRET_NAME.search(key) else _redacted_value(value) for key, value in values.items()}
+    return {key: MASK if _SECRET_NAME.search(str(key)) else _redacted_value(value) for key, value in values.items()}
 
 
 def redact_uri(text: str) -> str:

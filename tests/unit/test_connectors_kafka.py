@@ -164,6 +164,11 @@ def test_no_secret_shows() -> None:
     assert "key='id'" in repr(KafkaSink("b:1", "t", key="id"))
 
 
+def test_offsets_of_partitions_are_shown() -> None:
+    source = KafkaSource("b:1", "t", schema="id long", starting_offsets={"t": {0: 5, 1: 7}})
+    assert "starting_offsets={'t': {0: 5, 1: 7}}" in repr(source)
+
+
 def rows_of_json(values: list[bytes | None], on_unknown: str = "ignore") -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = JsonValues(SCHEMA, on_unknown, UNKNOWN).decode(values).to_pylist()
     return rows
