@@ -93,7 +93,7 @@ def start_jvm() -> Iterator[ClientServer]:
     """A JVM for drivers, with the settings that Volley gives it; it ends with this process at the latest."""
     # The workers of all drivers inherit the JVM's environment.
     choose_worker_python("local", starts=True)
-    # What Volley lets the workers of a user's JVM import before they are forked.
+    # Volley has the workers of a user's JVM import these modules before it forks them.
     os.environ[PRELOAD] = "volley.iceberg.commit.committer"
     conf = SparkConf(loadDefaults=False).set("spark.app.name", "volley").set("spark.ui.showConsoleProgress", "false")
     with log_file().with_suffix(".drivers.log").open("ab") as log:

@@ -1,4 +1,4 @@
-"""What a new process imports: heavy packages only when something runs, and each connector when it is asked for."""
+"""A new process imports heavy packages only when something runs, and each connector when it is asked for."""
 
 from __future__ import annotations
 

@@ -90,10 +90,10 @@ def _called(
     first, *others = signature(functions[name]).parameters.values()
     if not _fits(name, call.keys() - {name}, others, scope, path):
         return None
-    arguments = {
-        key if key != name else first.name: _argument(key if key != name else first.name, value, scope, (*path, key))
-        for key, value in call.items()
-    }
+    arguments = {}
+    for key, value in call.items():
+        argument = first.name if key == name else key
+        arguments[argument] = _argument(argument, value, scope, (*path, key))
     if any(argument is None for argument in arguments.values()):
         return None
     try:
