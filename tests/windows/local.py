@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ class LocalStep:
         tasks: The number of tasks that merge.
         now: The computer's clock, in seconds since 1970.
         misfits: How many rows were left out so far.
+        ends: True if the sources end with the epoch.
+        watermark: The watermark after the last epoch.
     """
 
     operator: Operator
@@ -45,6 +48,7 @@ class LocalStep:
     now: Callable[[], float] = lambda: 2e9
     misfits: Misfits = Misfits()  # noqa: RUF009 (it is frozen)
     ends: bool = False
+    watermark: datetime | None = None
     _state: KeyedState = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,6 +79,7 @@ class LocalStep:
         batches = [batch for split in merge.splits for batch in merger.read(split)]
         self._state.finish(merge)
         self.misfits += merge.misfits
+        self.watermark = merge.watermark
         return pa.Table.from_batches(batches, self.operator.output)
 
     def _read(self, number: int, source: int, batches: Sequence[pa.RecordBatch]) -> list[Partial]:

@@ -12,8 +12,20 @@ import pytest
 
 from tests.windows import local as steps
 from tests.windows.local import LocalStep
-from volley import Environment, ExpressionError, MemorySource, col, count, session, sliding, sum_, tumbling
+from volley import (
+    Environment,
+    ExpressionError,
+    MemorySource,
+    VolleyError,
+    col,
+    count,
+    session,
+    sliding,
+    sum_,
+    tumbling,
+)
 from volley.plan.windows import Window
+from volley.task.partials import Misfits
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema({"k": pa.string(), "i": pa.int64(), "at": pa.timestamp("us", "UTC")})
@@ -74,6 +86,37 @@ def test_a_clock_that_is_ahead_makes_no_row_late(tmp_path: Path) -> None:
     free.epoch(0, [(0, batch(0, 100 * 365 * 86_400))])
     free.epoch(1, [(0, batch(1))])
     assert (free.misfits.late, free.misfits.ahead) == (1, 0)
+
+
+@pytest.mark.parametrize("window", [tumbling("1m"), sliding("2m", every="1m"), session("10s")], ids=repr)
+def test_times_at_the_end_of_their_range(window: Window, tmp_path: Path) -> None:
+    """What is far out of the calendar is in its windows or is counted."""
+
+    def epoch(folder: str, *times: int) -> tuple[list[int], Misfits, datetime | None]:
+        job = local(tmp_path / folder, window, max_ahead=None)
+        out = job.epoch(0, [(0, [at(*times)])], ends=True)
+        return out["n"].to_pylist(), job.misfits, job.watermark
+
+    windows_of_a_row = 2 if window == sliding("2m", every="1m") else 1
+    latest = datetime.max.replace(tzinfo=UTC)
+    assert epoch("in", -(2**62), 2**62) == ([1, 1] * windows_of_a_row, Misfits(), latest)
+    assert epoch("out", -(2**62) - 1, 2**62 + 1, -(2**63), 2**63 - 1) == ([], Misfits(late=2, ahead=2), None)
+
+
+@pytest.mark.parametrize(
+    ("time", "reason"), [(-(2**63), "it is late"), (2**63 - 1, "146,000 years ahead of the clock")]
+)
+def test_the_reason_of_a_time_beyond_the_calendar(time: int, reason: str, tmp_path: Path) -> None:
+    job = local(tmp_path, tumbling("1m"), max_ahead=None, late="dead_letter")
+    (writer,) = job.state.writers(0)
+    with pytest.raises(VolleyError, match=f"{reason}.*{time:,} microseconds from 1970"):
+        writer.open(0).check(at(time))
+
+
+def at(*times: int) -> pa.RecordBatch:
+    """Rows at times in microseconds since 1970."""
+    columns = [pa.array(["a"] * len(times)), pa.array([1] * len(times)), pa.array(times, SCHEMA.field("at").type)]
+    return pa.record_batch(columns, schema=SCHEMA)
 
 
 def test_the_slowest_source_holds_the_watermark_until_it_is_idle(tmp_path: Path) -> None:

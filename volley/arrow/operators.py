@@ -18,10 +18,13 @@ import pyarrow as pa
 from volley.plan.keyed_nodes import Keyed
 from volley.plan.windows import Timing
 
-__all__ = ["Merged", "Operator", "Times"]
+__all__ = ["AFTER_ALL", "BEFORE_ALL", "Merged", "Operator", "Times"]
 
 Times = npt.NDArray[np.int64]
 """Event times in microseconds since 1970."""
+
+BEFORE_ALL, AFTER_ALL = -(2**62), 2**62
+"""The first and last event time that steps take: 146,000 years from 1970, so that windows around it fit 64 bits."""
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,13 @@ import pyarrow.compute as pc
 
 from volley.arrow.gaps import Gaps
 from volley.arrow.groups import ArrowMerge, Merge, by_key, combine
-from volley.arrow.operators import Times
+from volley.arrow.operators import BEFORE_ALL, Times
 from volley.plan.windows import Session, Window
 
 __all__ = ["END", "START", "Closing", "Grouping", "Windows", "microseconds", "windows_of"]
 
 START, END = "start", "end"
 _CHANGED, _GROUP, _PLACE = "changed", "group", "place"
-_BEFORE_ALL = -(2**62)
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ class _Spans:
     ) -> Closing:
         grouping, table = _with_changes(old, new, grouping, updates)
         panes = self.merged(table, grouping)
-        windows = self._windows(panes, _BEFORE_ALL if self.gaps else before, None if updates else watermark)
+        windows = self._windows(panes, BEFORE_ALL if self.gaps else before, None if updates else watermark)
         if self.size != self.every:
             windows = combine(windows, [START, *grouping.keys], grouping.states)
         windows = windows.append_column(END, pa.array(windows[START].to_numpy() + self.size))

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from volley.arrow.operators import Operator
+from volley.arrow.operators import AFTER_ALL, BEFORE_ALL, Operator
 from volley.arrow.windows import microseconds
 from volley.errors import PlanError, StorageError
 from volley.storage.durable import write_durably
@@ -38,7 +38,6 @@ __all__ = ["Clocked", "KeyedState", "Merge"]
 _log = logging.getLogger(__name__)
 
 _KEPT = 3
-_BEFORE_ALL = -(2**62)
 
 
 @dataclass(frozen=True)
@@ -129,10 +128,13 @@ class Merge:
 
     @property
     def watermark(self) -> datetime | None:
-        """The watermark after the epoch; None before the first row."""
-        if self.done.watermark == _BEFORE_ALL:
+        """The watermark after the epoch, at most the year 9999; None before the first row."""
+        if self.done.watermark == BEFORE_ALL:
             return None
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.done.watermark)
+        try:
+            return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.done.watermark)
+        except OverflowError:
+            return (datetime.max if self.done.watermark > 0 else datetime.min).replace(tzinfo=UTC)
 
 
 Clocked = Sequence[tuple[int, int]]
@@ -171,7 +173,8 @@ class KeyedState:
             PlanError: If its columns have other types.
         """
         before, plan, max_ahead = self._before(epoch), self._plan(epoch), self.operator.timing.max_ahead
-        limits = Limits(before.watermark, None if max_ahead is None else plan.now + microseconds(max_ahead))
+        ahead = AFTER_ALL if max_ahead is None else min(AFTER_ALL, plan.now + microseconds(max_ahead))
+        limits = Limits(before.watermark, ahead)
         folder = f"{self._folder(epoch)}/partials"
         return [PartialWriter(self.operator, number, folder, limits) for number in range(self.inputs)]
 
@@ -251,7 +254,7 @@ class KeyedState:
     def _before(self, epoch: int) -> _Done:
         """Return the state before an epoch."""
         if epoch == 0:
-            return _Done(_BEFORE_ALL, (), (), self._columns)
+            return _Done(BEFORE_ALL, (), (), self._columns)
         if self._known is None or self._known[0] != epoch - 1:
             self._known = epoch - 1, self._read(epoch - 1)
         return self._known[1]

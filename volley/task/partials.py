@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.hashes import buckets_of
-from volley.arrow.operators import Operator
+from volley.arrow.operators import AFTER_ALL, BEFORE_ALL, Operator
 from volley.epoch import WriteResult
 from volley.errors import SourceError
 from volley.sink import TaskWriter, Writer
@@ -35,11 +35,11 @@ class Limits:
 
     Args:
         watermark: Rows are late whose end, as the operator says, is here or before.
-        ahead: Rows after this time are too far ahead; None = no limit. Both in microseconds since 1970.
+        ahead: Rows after this time are too far ahead. Both in microseconds since 1970.
     """
 
     watermark: int
-    ahead: int | None
+    ahead: int
 
 
 @dataclass(frozen=True)
@@ -201,14 +201,13 @@ class _Partials(TaskWriter):
         earliest, latest = (pc.min_max(times)[name].as_py() for name in ("min", "max"))
         if earliest is None:
             return _MisfitRows.of(times, np.zeros(len(times), bool), np.zeros(len(times), bool))
-        is_late = bool(ends(np.array([earliest]))[0] <= limits.watermark)
-        is_ahead = limits.ahead is not None and latest > limits.ahead
-        if not (is_late or is_ahead or times.null_count):
+        is_late = earliest < BEFORE_ALL or bool(ends(np.array([earliest]))[0] <= limits.watermark)
+        if not (is_late or latest > limits.ahead or times.null_count):
             return None
         # A null counts as the earliest time that is not late, and not ahead.
         known = pc.fill_null(times, latest).to_numpy(zero_copy_only=False)
-        ahead = known > limits.ahead if limits.ahead is not None else np.zeros(len(known), bool)
-        return _MisfitRows.of(times, ends(known) <= limits.watermark, ahead)
+        late = (known < BEFORE_ALL) | (ends(np.clip(known, BEFORE_ALL, AFTER_ALL)) <= limits.watermark)
+        return _MisfitRows.of(times, late, known > limits.ahead)
 
     def _reason(self, batch: pa.RecordBatch, misfits: _MisfitRows) -> str:
         operator, name = self.writer.operator, self.writer.operator.time_column(self.writer.input)
@@ -216,11 +215,18 @@ class _Partials(TaskWriter):
         if misfits.counts.untimed:
             return f"it has no time in {name!r}, so {untimed}"
         (time,) = self.writer.times_of(batch).slice(0, 1).to_pylist()
-        at = _EPOCH + timedelta(microseconds=time)
         if misfits.counts.late:
-            watermark = _EPOCH + timedelta(microseconds=self.writer.limits.watermark)
-            return f"it is late: {late} ({name} is {at}, the watermark was {watermark})"
-        return f"its time is more than {operator.timing.max_ahead} ahead of the clock ({name} is {at})"
+            watermark = _shown(self.writer.limits.watermark)
+            return f"it is late: {late} ({name} is {_shown(time)}, the watermark was {watermark})"
+        limit = f"more than {operator.timing.max_ahead}" if operator.timing.max_ahead else "146,000 years"
+        return f"its time is {limit} ahead of the clock ({name} is {_shown(time)})"
+
+
+def _shown(time: int) -> str:
+    try:
+        return str(_EPOCH + timedelta(microseconds=time))
+    except OverflowError:
+        return f"{time:,} microseconds from 1970"
 
 
 class _LeftOut(SourceError):
