@@ -141,6 +141,9 @@ def _imports_of(text: str) -> list[tuple[str, bool]]:
 def _imports(node: ast.AST, for_types: bool) -> Iterator[tuple[str, bool]]:
     """Dotted names of what is imported at any level, and whether for type checkers only."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            # No import stands in an expression.
+            continue
         if isinstance(child, ast.Import):
             yield from ((alias.name, for_types) for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
