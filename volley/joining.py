@@ -17,7 +17,7 @@ from volley.plan.windows import Timing
 __all__ = ["MAX_AHEAD", "MAX_BYTES", "check_untimed", "stream_join", "table_join"]
 
 MAX_BYTES = 256 << 20
-"""The most bytes of a joined table by default; each process that joins maps them, and a machine has them once."""
+"""The most bytes of a joined table in memory by default; each process that joins maps them, a machine has them once."""
 
 MAX_AHEAD = timedelta(days=1)
 """How far ahead of the clock a row may be by default."""

@@ -242,7 +242,7 @@ class DataStream(Rows):
         With a table, each epoch is joined with one version of it, its newest one; an Iceberg table is looked up in
         every epoch, and read again if it has another snapshot. The rows of that version are kept in the checkpoint
         before the epoch's tasks start: an epoch that is repeated after a crash, and each of several sinks, gets the
-        same rows, whatever became of the table. All tasks map the same file; its folder must be one that executors
+        same rows, whatever became of the table. All tasks map the same files; their folder must be one that executors
         reach.
 
         With a stream, rows match that are near in time, `within` a bound. Rows of both sides wait in the job's state
@@ -266,8 +266,8 @@ class DataStream(Rows):
                 than the first snapshot that the table still has can't be joined, and is a bad row.
             columns: The other's columns to add, in this order; None = all but its keys.
             suffix: The end of the added columns' names, of each of them.
-            max_bytes: The most bytes that the table's rows may take in memory, at most 2 GiB; by default 256 MiB. The
-                file of the rows has at most twice as many.
+            max_bytes: The most bytes of the table's rows in memory, at most 2 GiB; by default 256 MiB. A larger table
+                is divided by key into files, of which a task maps so many bytes at a time. The rows of a key must fit.
             within: With a stream: the most time between two rows that match, or how much earlier and how much later
                 than this stream's row the other one may be: ``within=("0s", "10m")``; the ends are part of it.
             time: With a stream: the timestamp column of both sides, or of each: ``time=("at", "paid_at")``. A row

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.drivers import Drivers
 from tests.recovery import joined
 from volley.iceberg import SnapshotManager
+from volley.joining import MAX_BYTES
 from volley.spark.log import SparkLog
 from volley.task.failpoints import JOIN_POINTS, POINTS, TASK_POINTS
 
@@ -27,10 +28,12 @@ class _Job:
     Args:
         folder: An empty folder.
         arrow_native: Its path.
+        max_bytes: The most bytes of the table's rows in memory.
     """
 
     folder: Path
     arrow_native: bool
+    max_bytes: int = MAX_BYTES
     files: int = 0
     current: int = 0
     last: int = 0
@@ -65,12 +68,12 @@ class _Job:
         """Die at a point of the next epoch, or of the one after it if that is committed already."""
         epoch = self._next_epoch()
         armed = f"{point}@{epoch},{point}@{epoch + 1}"
-        drivers.die(armed, joined.main, self.folder, self.arrow_native, kill_driver=point in TASK_POINTS)
+        drivers.die(armed, joined.main, *self._job, kill_driver=point in TASK_POINTS)
         self.note()
 
     def finish(self, drivers: Drivers) -> None:
         """Run to the end, and compare all rows of both sinks."""
-        assert drivers.run(joined.main, self.folder, self.arrow_native) == 0
+        assert drivers.run(joined.main, *self._job) == 0
         self.note()
         # The job has deleted what told of the first epochs of this run.
         joined.check(self.folder, [self.bound.setdefault(epoch, self.current) for epoch in range(self.files)])
@@ -80,6 +83,10 @@ class _Job:
         for pin in (self.folder / "checkpoints").rglob("joins/*/*.json"):
             self.bound.setdefault(int(pin.stem), self.current)
 
+    @property
+    def _job(self) -> tuple[Path, bool, int]:
+        return self.folder, self.arrow_native, self.max_bytes
+
     def _next_epoch(self) -> int:
         log = SparkLog(str(self.folder / "checkpoints" / "joined"))
         if log.unfinished is not None:
@@ -88,21 +95,25 @@ class _Job:
 
 
 def run(drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int = 10) -> Counter[str]:
-    """Kill a job of each path in turn until so many have died; returns where they died, and how the table changed.
+    """Kill a job of each path, with a small and a large table, in turn until so many have died.
+
+    Returns:
+        Where they died, and how the table changed.
 
     Args:
         drivers: Run the jobs.
         folder: An empty folder.
         kills: How often a driver dies.
         seed: Repeats the schedule.
-        check_every: After so many deaths both jobs run to their end, and all rows are compared.
+        check_every: After so many deaths all jobs run to their end, and all rows are compared.
     """
     dice, happened = random.Random(seed), Counter[str]()
-    jobs = [_Job(folder / "native", True), _Job(folder / "general", False)]
+    paths, sizes = {"native": True, "general": False}, {"small": MAX_BYTES, "large": joined.DIVIDED}
+    jobs = [_Job(folder / path / size, paths[path], sizes[size]) for size in sizes for path in paths]
     for job in jobs:
         job.start()
     for number in range(kills):
-        job, point, change = jobs[number % 2], dice.choice(_POINTS), dice.choice(_CHANGES)
+        job, point, change = jobs[number % len(jobs)], dice.choice(_POINTS), dice.choice(_CHANGES)
         job.feed()
         job.die(drivers, point)
         job.change(change)

@@ -107,9 +107,10 @@ def expected(ref: TableRef, times: list[datetime]) -> list[tuple[int, datetime, 
     return sorted(rows)
 
 
-def test_each_row_gets_the_rows_of_its_time(ref: TableRef) -> None:
+@pytest.mark.parametrize("max_bytes", [1 << 20, 100], ids=["small", "large"])
+def test_each_row_gets_the_rows_of_its_time(ref: TableRef, max_bytes: int) -> None:
     times = instants(ref)
-    found = joined(ref, times, columns=["name"]).to_arrow().to_pylist()
+    found = joined(ref, times, columns=["name"], max_bytes=max_bytes).to_arrow().to_pylist()
     assert sorted((row["key"], row["at"], row["name"]) for row in found) == expected(ref, times)
     before = [times[0] - timedelta(days=1)]
     # Before the table had a row, there was none.

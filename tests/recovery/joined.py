@@ -11,8 +11,11 @@ import pyarrow.parquet as pq
 from tests.recovery.runs import load
 from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig, IcebergStorage, Job
 from volley.iceberg import IcebergTable, TableRef
+from volley.joining import MAX_BYTES
 
-__all__ = ["change_customers", "check", "create_customers", "main", "remake_customers", "table", "write_orders"]
+__all__ = [
+    *("DIVIDED", "change_customers", "check", "create_customers", "main", "remake_customers", "table", "write_orders"),
+]
 
 SINKS = ("first", "second")
 CUSTOMERS = 4
@@ -24,11 +27,16 @@ def table(folder: Path, name: str = "customers") -> TableRef:
     return TableRef("db", name, IcebergStorage.Local(str(folder / "lake")))
 
 
-def main(folder: Path, arrow_native: bool = True) -> Job:
+DIVIDED = 32
+"""So many bytes are less than the rows of the table have."""
+
+
+def main(folder: Path, arrow_native: bool = True, max_bytes: int = MAX_BYTES) -> Job:
     """One run, a file an epoch; on the general path the join is in front of a step that keeps state."""
     environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
     orders = environment.from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
-    joined = orders.join(IcebergTable(table(folder)), on="customer", how="left", columns=["version"])
+    customers = IcebergTable(table(folder))
+    joined = orders.join(customers, on="customer", how="left", columns=["version"], max_bytes=max_bytes)
     if not arrow_native:
         joined = joined.deduplicate("id")
     pipelines = (joined.to_sink(IcebergSink(IcebergSinkConfig.from_table(table(folder, name)))) for name in SINKS)

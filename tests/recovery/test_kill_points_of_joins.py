@@ -12,7 +12,8 @@ from tests.recovery import joined
 from tests.recovery.joined import change_customers, check, create_customers, remake_customers, write_orders
 from volley import SnapshotExpiredError
 from volley.iceberg import SnapshotManager
-from volley.task.failpoints import JOIN_POINTS
+from volley.joining import MAX_BYTES
+from volley.task.failpoints import BUCKET_POINT, JOIN_POINTS
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -20,21 +21,25 @@ pytestmark = pytest.mark.usefixtures("spark")
 KILLS = [
     *[("before-files@0", False), ("before-pin@1", False), ("after-pin@2", True), ("in-task@3", True)],
     *[("after-files@4", True), ("between-commits@5", True), ("after-commit@6", True), ("before-checkpoint@7", True)],
+    ("after-bucket@8", False),
 ]
 
 
-@pytest.mark.parametrize("arrow_native", [True, False], ids=["native", "general"])
+@pytest.mark.parametrize(
+    ("arrow_native", "max_bytes"), [(True, joined.DIVIDED), (False, MAX_BYTES)], ids=["native-divided", "general"]
+)
 def test_the_table_changes_between_a_kill_and_the_repetition(
-    drivers: Drivers, tmp_path: Path, arrow_native: bool
+    drivers: Drivers, tmp_path: Path, arrow_native: bool, max_bytes: int
 ) -> None:
     write_orders(tmp_path, range(len(KILLS)))
     create_customers(tmp_path, 0)
     versions = []
+    job = joined.main, tmp_path, arrow_native, max_bytes
     for number, (point, is_bound) in enumerate(KILLS):
-        drivers.die(point, joined.main, tmp_path, arrow_native, kill_driver=point.startswith("in-task"))
+        drivers.die(point, *job, kill_driver=point.startswith("in-task"))
         (remake_customers if number % 3 == 2 else change_customers)(tmp_path, number + 1)
         versions.append(number if is_bound else number + 1)
-    assert drivers.run(joined.main, tmp_path, arrow_native) == 0
+    assert drivers.run(*job) == 0
     check(tmp_path, versions)
 
 
@@ -72,4 +77,4 @@ def test_a_lost_copy_of_a_snapshot_that_is_gone_is_named(drivers: Drivers, tmp_p
 
 
 def test_every_point_is_met() -> None:
-    assert {point.partition("@")[0] for point, _ in KILLS} >= {*JOIN_POINTS}
+    assert {point.partition("@")[0] for point, _ in KILLS} >= {*JOIN_POINTS, BUCKET_POINT}

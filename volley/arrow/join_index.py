@@ -18,8 +18,8 @@ from volley.arrow.dictionaries import decode
 from volley.arrow.matching import differing, hashes
 
 __all__ = [
-    *("Bools", "Indices", "JoinIndex", "are_valid", "build_index", "comparable", "comparable_type"),
-    *("instants", "is_ordered", "known_since"),
+    *("Bools", "Hashes", "Indices", "JoinIndex", "are_valid", "build_index", "comparable", "comparable_type"),
+    *("instants", "is_ordered", "key_hashes", "known_since"),
 ]
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
@@ -54,6 +54,11 @@ def _comparable(column: pa.Array) -> pa.Array:
     wider = comparable_type(values.type)
     values = values if wider == values.type else values.cast(wider)
     return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
+
+
+def key_hashes(columns: Sequence[pa.Array]) -> Hashes:
+    """Return the hash of each key, by which an index has it."""
+    return hashes(comparable(columns))
 
 
 def instants(column: pa.Array) -> Indices:

@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.batches import one_batch
 from volley.arrow.dictionaries import decode_batch, make_batch
+from volley.arrow.join_buckets import JoinBuckets
 from volley.arrow.join_history import GONE
 from volley.arrow.join_index import Indices, JoinIndex, comparable_type, is_ordered
 from volley.errors import ExpressionError, near
@@ -18,6 +20,9 @@ from volley.plan.joins import KeyJoin, TableJoin
 from volley.types.arrow import type_name
 
 __all__ = ["joined_schema", "lower_join"]
+
+_Matches = tuple[pa.Array | None, pa.RecordBatch]
+"""The stream's rows in the result, and the table's beside them; None = all of the stream's, once each."""
 
 
 def lower_join(node: nodes.Join, schema: pa.Schema) -> tuple[Callable[[pa.RecordBatch], pa.RecordBatch], pa.Schema]:
@@ -32,23 +37,50 @@ def lower_join(node: nodes.Join, schema: pa.Schema) -> tuple[Callable[[pa.Record
     out = joined_schema(join, schema, rows.schema, repr(join.table))
     added = join.added(rows.schema.names)
 
-    def step(batch: pa.RecordBatch) -> pa.RecordBatch:
-        index: JoinIndex = rows.index()
-        keys, time = [batch.column(left) for left in join.left_keys], None if join.time is None else batch[join.time]
+    def match(index: JoinIndex, keys: Sequence[pa.Array], time: pa.Array | None) -> _Matches:
         starts, counts = _match_version(index, keys, time) if join.by_history else index.match(keys, time)
         left, right = _pairs(starts, counts, outer=join.how == "left")
+        return left, index.rows.select(added).take(right)
+
+    def step(batch: pa.RecordBatch) -> pa.RecordBatch:
+        buckets: JoinBuckets = rows.buckets()
+        keys, time = [batch.column(left) for left in join.left_keys], None if join.time is None else batch[join.time]
+        if buckets.bits:
+            left, right = _match_buckets(buckets, keys, time, match)
+        else:
+            left, right = match(buckets.load(0), keys, time)
         batch = batch if left is None else decode_batch(batch).take(left)
-        return make_batch([*batch.columns, *index.rows.select(added).take(right).columns], out)
+        return make_batch([*batch.columns, *right.columns], out)
 
     return step, out
 
 
-def _match_version(index: JoinIndex, keys: Sequence[pa.Array], time: pa.Array) -> tuple[Indices, Indices]:
+def _match_buckets(
+    buckets: JoinBuckets,
+    keys: Sequence[pa.Array],
+    time: pa.Array | None,
+    match: Callable[[JoinIndex, Sequence[pa.Array], pa.Array | None], _Matches],
+) -> _Matches:
+    """Match the rows of a stream with one bucket of a table after the other; the result has the order of the stream."""
+    left, right = [], []
+    for numbers, index in buckets.divide(keys):
+        lines, rows = match(index, [key.take(numbers) for key in keys], None if time is None else time.take(numbers))
+        left.append(numbers if lines is None else numbers.take(lines))
+        right.append(rows)
+    if not left:
+        return match(buckets.load(0), keys, time)
+    ours = np.concatenate([numbers.to_numpy() for numbers in left])
+    order = np.argsort(ours, kind="stable")
+    return pa.array(ours[order]), one_batch(pa.Table.from_batches(right)).take(pa.array(order))
+
+
+def _match_version(index: JoinIndex, keys: Sequence[pa.Array], time: pa.Array | None) -> tuple[Indices, Indices]:
     """Return the rows that the table had at the time of each row, as `JoinIndex.match` does.
 
     Raises:
         ExpressionError: If a row is older than what is known of the table.
     """
+    assert time is not None
     since, earliest = index.known_since, pc.min(time.cast(pa.int64())).as_py()
     if since is not None and earliest is not None and earliest < since:
         first, row = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at) for at in (since, earliest))

@@ -6,23 +6,33 @@ import json
 import logging
 import posixpath
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TypeVar, cast
 
 import pyarrow as pa
 
-from volley.arrow.batches import conform
-from volley.arrow.join_history import GONE, SINCE, WEIGHT, versions
-from volley.arrow.join_index import JoinIndex, build_index, known_since
+from volley.arrow.join_index import JoinIndex
 from volley.dimension import DimensionReader, Version
-from volley.errors import PlanError, SnapshotExpiredError, SnapshotNotFoundError
+from volley.engine.join_indices import parts, read_indices
+from volley.errors import SnapshotExpiredError, SnapshotNotFoundError
 from volley.plan import graph, nodes
 from volley.plan.joins import JoinedRows, TableJoin
 from volley.spark.log import usable
 from volley.storage.durable import create_durably
+from volley.storage.local import local_folder
 from volley.storage.paths import filesystem
-from volley.task.failpoints import reach
-from volley.task.joined_rows import EpochRows, LoadedRows, digest, index_file, pin_file
+from volley.task.failpoints import BUCKET_POINT, reach
+from volley.task.joined_rows import (
+    EpochRows,
+    LoadedRows,
+    TableFile,
+    bucket_file,
+    digest,
+    list_file,
+    pin_file,
+    read_list,
+)
+from volley.task.runs import on_disk
 
 __all__ = ["JoinedTables", "with_rows", "with_schemas"]
 
@@ -90,17 +100,17 @@ class JoinedTables:
         for table in self._tables.values():
             files, path = filesystem(pin_file(table.folder, epoch), {})
             with usable(self.folder):
-                is_new = not files.exists(path)
-            if is_new:
+                names = _names(table)
+            if posixpath.basename(path) not in names:
                 version = table.reader.version()
-                self._write(table, version, epoch)
+                self._write(table, version, epoch, names)
                 reach("before-pin", epoch)
                 with usable(self.folder):
                     create_durably(files, path, json.dumps(version).encode())
             with usable(self.folder):
                 pinned: Version = json.loads(files.cat_file(path))
             # Another driver may have been first; a changed join needs other columns.
-            self._write(table, pinned, epoch)
+            self._write(table, pinned, epoch, names)
             self._clean(table, epoch)
             reach("after-pin", epoch)
 
@@ -110,49 +120,87 @@ class JoinedTables:
             self._tables[name] = _Table(join.table.open(), f"{self.folder}/{name}")
         table = self._tables[name]
         schema = table.reader.schema
-        layout = digest(repr(join.table), *_parts(join, schema), join.by_history)
+        layout = digest(repr(join.table), *parts(join, schema), join.by_history)
         table.joins[layout] = join
-        return EpochRows(schema, table.folder, layout)
+        return EpochRows(schema, table.folder, layout, join.max_bytes)
 
-    def _write(self, table: _Table, version: Version, epoch: int) -> None:
-        """Write the rows of a version for each join, unless they are there."""
+    def _write(self, table: _Table, version: Version, epoch: int, names: set[str]) -> None:
+        """Write the rows of a version for each join, unless they are there.
+
+        Args:
+            table: The table.
+            version: The version.
+            epoch: The epoch's number.
+            names: The names of the files in its folder; those that are written are added.
+        """
         for layout, join in table.joins.items():
-            files, path = filesystem(index_file(table.folder, layout, version), {})
+            url = list_file(table.folder, layout, version)
             with usable(self.folder):
-                if files.exists(path):
+                if self._is_whole(url, names):
                     continue
             try:
-                index = _indexed(table.reader, join, version)
+                indices = read_indices(table.reader, join, version)
             except SnapshotNotFoundError as error:
                 raise SnapshotExpiredError(
                     f"epoch {epoch} joins {join.table!r} as of {version}, which the table does not have any more, and "
-                    f"the copy {path} is gone: {error.message}",
+                    f"the copy {url} or one of its files is gone: {error.message}",
                     hint="restore the checkpoint, or start over: fresh=True",
                 ) from error
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_file(sink, index.schema) as file:
-                file.write_batch(index)
-            data = sink.getvalue().to_pybytes()
+            rows, written = 0, []
+            for bucket, index in enumerate(indices.batches):
+                file = bucket_file(table.folder, layout, version, indices.bits, bucket)
+                with usable(self.folder):
+                    written.append(_write_index(file, index))
+                rows += index.num_rows
+                reach(BUCKET_POINT, epoch)
+            files, path = filesystem(url, {})
             with usable(self.folder):
-                create_durably(files, path, data)
-            text = "%s: epoch %d joins %d rows (%d bytes) of %r as of %s"
-            _log.info(text, self.job, epoch, index.num_rows, len(data), join.table, version)
+                create_durably(files, path, json.dumps([asdict(file) for file in written]).encode())
+            names |= {posixpath.basename(path), *(file.name for file in written)}
+            text = "%s: epoch %d joins %d rows (%d bytes in %d files) of %r as of %s"
+            size = sum(file.size for file in written)
+            _log.info(text, self.job, epoch, rows, size, len(written), join.table, version)
+
+    def _is_whole(self, url: str, names: set[str]) -> bool:
+        """Return True if all files of a version are there; delete a list of files that are not."""
+        files, path = filesystem(url, {})
+        if posixpath.basename(path) not in names:
+            return False
+        is_whole = names.issuperset(file.name for file in read_list(url))
+        if not is_whole:
+            files.rm_file(path)
+        return is_whole
 
     def _clean(self, table: _Table, epoch: int) -> None:
         """Delete what no epoch needs any more that may be repeated."""
         files, folder = filesystem(table.folder, {})
         with usable(self.folder):
-            names = {posixpath.basename(path) for path in files.find(folder, maxdepth=1)}
+            names = _names(table)
             pins = {int(name.removesuffix(".json")) for name in names if name.endswith(".json")}
             recent = [number for number in pins if number > epoch - _EPOCHS]
             versions = [json.loads(files.cat_file(f"{folder}/{number}.json")) for number in recent]
-            kept = {f"{number}.json" for number in recent} | {
-                posixpath.basename(index_file(table.folder, layout, version))
-                for layout in table.joins
-                for version in versions
-            }
+            lists = {list_file(table.folder, layout, version) for layout in table.joins for version in versions}
+            lists = {url for url in lists if posixpath.basename(url) in names}
+            kept = {f"{number}.json" for number in recent} | {posixpath.basename(url) for url in lists}
+            kept |= {file.name for url in lists for file in read_list(url)}
             for name in names - kept:
                 files.rm_file(f"{folder}/{name}")
+
+
+def _names(table: _Table) -> set[str]:
+    """Return the names of the files in a table's folder."""
+    files, folder = filesystem(table.folder, {})
+    return {posixpath.basename(path) for path in files.find(folder, maxdepth=1)}
+
+
+def _write_index(url: str, index: pa.RecordBatch) -> TableFile:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, index.schema) as file:
+        file.write_batch(index)
+    data = sink.getvalue().to_pybytes()
+    files, path = filesystem(url, {})
+    create_durably(files, path, data)
+    return TableFile(posixpath.basename(path), len(data))
 
 
 def with_rows(roots: Sequence[N]) -> list[N]:
@@ -167,7 +215,9 @@ def with_rows(roots: Sequence[N]) -> list[N]:
 
     def loaded(join: TableJoin) -> JoinedRows:
         reader = join.table.open()
-        return LoadedRows(reader.schema, JoinIndex.of(_indexed(reader, join, reader.version())))
+        indices = read_indices(reader, join, reader.version())
+        mapped = (on_disk(index, local_folder()) if indices.bits else index for index in indices.batches)
+        return LoadedRows(reader.schema, [JoinIndex.of(index) for index in mapped])
 
     return _with(roots, loaded)
 
@@ -182,54 +232,3 @@ def _with(roots: Sequence[N], rows: Callable[[TableJoin], JoinedRows]) -> list[N
         return replace(node, rows=rows(node.join)) if isinstance(node, nodes.Join) else node
 
     return cast("list[N]", graph.rebuilt(roots, opened))
-
-
-def _parts(join: TableJoin, schema: pa.Schema) -> tuple[tuple[str, ...], str | None, tuple[str, ...]]:
-    """Return the keys, the validity column and the added columns of a join's rows."""
-    return join.right_keys, join.valid_from, join.added(schema.names)
-
-
-def _indexed(reader: DimensionReader, join: TableJoin, version: Version) -> pa.RecordBatch:
-    """Read the rows of a version that a join needs, indexed by key.
-
-    Raises:
-        PlanError: If the rows take too many bytes.
-        VolleyError: If the table can't be read.
-    """
-    if join.by_history:
-        return _history(reader, join, version)
-    keys, time, columns = _parts(join, reader.schema)
-    needed = list(dict.fromkeys([*keys, *([time] if time else []), *columns]))
-    schema = pa.schema([reader.schema.field(name) for name in needed])
-    batches, size = [], 0
-    for batch in reader.read(version, needed):
-        batches.append(conform(batch, schema))
-        size += batches[-1].nbytes
-        _check_size(join, size)
-    return build_index(pa.Table.from_batches(batches, schema), keys, time, columns)
-
-
-def _history(reader: DimensionReader, join: TableJoin, version: Version) -> pa.RecordBatch:
-    """Read the rows up to a version that a join needs, each with its times, indexed by key. Raises like `_indexed`."""
-    keys, _, columns = _parts(join, reader.schema)
-    needed = list(dict.fromkeys([*keys, *columns]))
-    schema, history = pa.schema([reader.schema.field(name) for name in needed]), reader.history(version, needed)
-    marked = pa.schema([*schema, pa.field(SINCE, pa.int64()), pa.field(WEIGHT, pa.int64())])
-    parts, size = [], 0
-    for weight, time, batch in history.events:
-        marks = (pa.repeat(pa.scalar(value, pa.int64()), len(batch)) for value in (time, weight))
-        parts.append(pa.Table.from_arrays([*conform(batch, schema).columns, *marks], schema=marked))
-        size += parts[-1].nbytes
-        _check_size(join, size)
-    rows = versions(pa.concat_tables([marked.empty_table(), *parts]), keys)
-    return known_since(build_index(rows, keys, SINCE, [*columns, GONE], break_ties=False), history.since)
-
-
-def _check_size(join: TableJoin, size: int) -> None:
-    """Raise PlanError if rows take too many bytes."""
-    if size > join.max_bytes:
-        raise PlanError(
-            f"the rows of {join.table!r} that the job joins take more than {join.max_bytes:,} bytes in memory",
-            hint='join fewer columns: columns=["…"]; or rows: IcebergTable(…).rows.filter("…"); or allow more, up '
-            "to 2 GiB: max_bytes=…",
-        )

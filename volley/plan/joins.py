@@ -70,7 +70,7 @@ class TableJoin(KeyJoin):
         table: The table.
         as_of: The stream's time column and the table's validity column; or the time column alone: the rows that the
             table had then. None = every row of a key matches.
-        max_bytes: The most bytes that the table's rows may take.
+        max_bytes: The most bytes of the table's rows in memory; a larger table is divided by key.
     """
 
     table: Dimension
@@ -132,5 +132,5 @@ class JoinedRows(Protocol):
     def schema(self) -> pa.Schema:
         """The table's columns."""
 
-    def index(self) -> Any:
-        """Return the `JoinIndex` of the rows that the current epoch is joined with."""
+    def buckets(self) -> Any:
+        """Return the `JoinBuckets` of the rows that the current epoch is joined with."""

@@ -7,6 +7,7 @@ import signal
 
 __all__ = [
     *(
+        "BUCKET_POINT",
         "COMPACTION_POINTS",
         "DELETE_POINTS",
         "EXECUTOR_TASK_POINT",
@@ -61,6 +62,9 @@ segment's first message, else 0."""
 JOIN_POINTS = ("before-pin", "after-pin")
 """The failpoints of an epoch that joins a table, between ``before-files`` and its tasks: the table's rows are in the
 checkpoint, but no epoch has them; the epoch has them."""
+
+BUCKET_POINT = "after-bucket"
+"""The failpoint before these, if the table has changed: a file with some of the table's rows is in the checkpoint."""
 
 EXPIRY_POINTS = ("after-expiry", "in-deletion")
 """The failpoints of an expiry: snapshots are gone, and their files are there; the first files are deleted. The number

@@ -1,6 +1,7 @@
 """The rows of a joined table as files below the checkpoint: the driver writes them, the tasks map them.
 
-``joins/<table>/<epoch>.json`` names the version of the table that the epoch is joined with, ``….arrow`` has its rows.
+``joins/<table>/<epoch>.json`` names the version of the table that the epoch is joined with, ``….files`` the files with
+its rows: one, or one for each bucket of a table that is larger than memory.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import posixpath
 import tempfile
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,13 +20,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from volley.arrow.join_buckets import JoinBuckets
 from volley.arrow.join_index import JoinIndex
 from volley.dimension import Version
 from volley.errors import StorageError
 from volley.storage.paths import filesystem
 from volley.task.context import task_context
 
-__all__ = ["EpochRows", "LoadedRows", "digest", "index_file", "pin_file"]
+__all__ = ["EpochRows", "LoadedRows", "TableFile", "bucket_file", "digest", "list_file", "pin_file", "read_list"]
 
 # The number of the running epoch, in Spark's properties of a task.
 _EPOCH = "streaming.sql.batchId"
@@ -44,15 +48,54 @@ def pin_file(folder: str, epoch: int) -> str:
     return f"{folder}/{epoch}.json"
 
 
-def index_file(folder: str, layout: str, version: Version) -> str:
-    """Return the URL of the file with the indexed rows of a version.
+def list_file(folder: str, layout: str, version: Version) -> str:
+    """Return the URL of the file that names the files of a version.
 
     Args:
         folder: The table's folder.
         layout: The digest of the join's keys and columns.
         version: The version.
     """
-    return f"{folder}/{layout}-{digest(version)}.arrow"
+    return f"{folder}/{layout}-{digest(version)}.files"
+
+
+def bucket_file(folder: str, layout: str, version: Version, bits: int, bucket: int) -> str:
+    """Return the URL of the file with the indexed rows of a bucket of a version.
+
+    Args:
+        folder: The table's folder.
+        layout: The digest of the join's keys and columns.
+        version: The version.
+        bits: There are 2 to the power of so many buckets.
+        bucket: The bucket's number.
+    """
+    return f"{folder}/{layout}-{digest(version)}-{bucket}-of-{1 << bits}.arrow"
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A file with the indexed rows of a bucket.
+
+    Args:
+        name: Its name in the table's folder.
+        size: Its bytes.
+    """
+
+    name: str
+    size: int
+
+
+def read_list(url: str) -> list[TableFile]:
+    """Return the files of a version, in the order of the buckets.
+
+    Args:
+        url: The URL of the file that names them.
+
+    Raises:
+        FileNotFoundError: If it does not exist.
+    """
+    files, path = filesystem(url, {})
+    return [TableFile(**file) for file in json.loads(files.cat_file(path))]
 
 
 @dataclass(frozen=True)
@@ -61,15 +104,15 @@ class LoadedRows:
 
     Args:
         schema: The table's columns.
-        loaded: The rows; None = only the schema is needed.
+        loaded: The index of each bucket; none = only the schema is needed.
     """
 
     schema: pa.Schema
-    loaded: JoinIndex | None = None
+    loaded: Sequence[JoinIndex] = ()
 
-    def index(self) -> JoinIndex:
-        assert self.loaded is not None
-        return self.loaded
+    def buckets(self) -> JoinBuckets:
+        """Return the rows."""
+        return JoinBuckets(_bits(self.loaded), self.loaded.__getitem__)
 
 
 @dataclass(frozen=True)
@@ -80,63 +123,119 @@ class EpochRows:
         schema: The table's columns.
         folder: The URL of the table's folder.
         layout: The digest of the join's keys and columns.
+        max_bytes: The most bytes of files that a process maps.
     """
 
     schema: pa.Schema
     folder: str
     layout: str
+    max_bytes: int
 
-    def index(self) -> JoinIndex:
+    def buckets(self) -> JoinBuckets:
         """Return the rows of the running task's epoch.
 
         Raises:
-            StorageError: If the checkpoint can't be read here.
+            StorageError: If the checkpoint can't be read here; also when a bucket is loaded.
         """
         task = task_context()
         assert task is not None, "joins run in Spark's tasks"
-        version = _pinned(self.folder, int(str(task.getLocalProperty(_EPOCH))), task.taskAttemptId())
-        return _mapped(index_file(self.folder, self.layout, version))
+        files = _of_epoch(self.folder, self.layout, int(str(task.getLocalProperty(_EPOCH))), task.taskAttemptId())
+        mapped = _mapped(self.folder, self.layout, self.max_bytes)
+        return JoinBuckets(_bits(files), lambda bucket: mapped.index(files, bucket))
+
+
+def _bits(buckets: Sequence[object]) -> int:
+    return len(buckets).bit_length() - 1
 
 
 @lru_cache(maxsize=64)
-def _pinned(folder: str, epoch: int, task: int) -> Version:
-    """Return the version that the epoch is joined with: read once by each task, as another job may use the folder."""
+def _of_epoch(folder: str, layout: str, epoch: int, task: int) -> list[TableFile]:
+    """Return the files that the epoch is joined with: read once by each task, as another job may use the folder."""
     files, path = filesystem(pin_file(folder, epoch), {})
     try:
         version: Version = json.loads(files.cat_file(path))
+        return read_list(list_file(folder, layout, version))
     except FileNotFoundError as error:
-        raise _unreachable(path) from error
-    return version
+        raise _unreachable(folder) from error
+
+
+class _MappedFiles:
+    """The files of a join that this process maps: the last used ones, up to so many bytes, at least one.
+
+    Args:
+        folder: The URL of the table's folder.
+        max_bytes: The most bytes.
+    """
+
+    def __init__(self, folder: str, max_bytes: int) -> None:
+        self._folder = folder
+        self._free = max_bytes
+        self._indices: dict[TableFile, JoinIndex] = {}
+
+    def index(self, files: Sequence[TableFile], bucket: int) -> JoinIndex:
+        """Return the index of a bucket.
+
+        Args:
+            files: The files of all buckets of a version.
+            bucket: The bucket's number.
+
+        Raises:
+            StorageError: If the file can't be read here.
+        """
+        file = files[bucket]
+        index = self._indices.pop(file, None)
+        if index is None:
+            self._free -= file.size
+            while self._free < 0 and self._indices:
+                oldest = next(iter(self._indices))
+                del self._indices[oldest]
+                self._free += oldest.size
+            index = _index_of(f"{self._folder}/{file.name}", {each.name for each in files})
+        self._indices[file] = index
+        return index
 
 
 @lru_cache(maxsize=8)
-def _mapped(url: str) -> JoinIndex:
+def _mapped(folder: str, layout: str, max_bytes: int) -> _MappedFiles:
+    """Return the files of a join in this process, of whatever version."""
+    return _MappedFiles(folder, max_bytes)
+
+
+def _index_of(url: str, current: set[str]) -> JoinIndex:
     """Return the index that a file has; this process maps a local file, also a copy of a remote one."""
     files, path = filesystem(url, {})
     try:
-        local = path if "file" in files.protocol else _copied(files, path)
+        local = path if "file" in files.protocol else _copied(files, path, current)
         with pa.memory_map(local) as source:
             return JoinIndex.of(pa.ipc.open_file(source).get_batch(0))
     except FileNotFoundError as error:
         raise _unreachable(path) from error
 
 
-def _copied(files: Any, path: str) -> str:
-    """Return the local copy of a remote file; the first process of a machine that needs it fetches it."""
+def _copied(files: Any, path: str, current: set[str]) -> str:
+    """Return the local copy of a remote file; the first process of a machine that needs it fetches it.
+
+    Args:
+        files: The remote file system.
+        path: The file's path in it.
+        current: The names of the files of the same version.
+    """
     copies = Path(tempfile.gettempdir(), f"volley-joins-{os.getuid()}")
     copies.mkdir(mode=0o700, exist_ok=True)
     if copies.stat().st_uid != os.getuid():
         raise StorageError(f"{copies} belongs to another user", hint="delete it, or set TMPDIR to another folder")
-    folder, _, name = path.rpartition("/")
-    layout, _, version = name.partition("-")
-    local = copies / f"{digest(folder)}-{layout}-{version}"
+    folder, name = posixpath.split(path)
+    local = copies / f"{digest(folder)}-{name}"
     if not local.exists():
         hidden = copies / f"{uuid.uuid4().hex}.tmp"
         files.get_file(path, str(hidden))
         hidden.replace(local)
         # Processes that have mapped an older version keep it.
-        for older in set(copies.glob(f"{digest(folder)}-{layout}-*")) - {local}:
-            older.unlink(missing_ok=True)
+        layout = name.partition("-")[0]
+        kept = {f"{digest(folder)}-{each}" for each in current}
+        for older in copies.glob(f"{digest(folder)}-{layout}-*"):
+            if older.name not in kept:
+                older.unlink(missing_ok=True)
     return str(local)
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from volley.arrow.join_buckets import JoinBuckets
 from volley.arrow.join_index import JoinIndex, build_index
 from volley.arrow.joins import lower_join
 from volley.iceberg.views.keys import Keys
@@ -32,9 +33,9 @@ class _Rows:
         """The right side's columns."""
         return self.table.schema
 
-    def index(self) -> JoinIndex:
+    def buckets(self) -> JoinBuckets:
         """Return the rows by their key."""
-        return self._index
+        return JoinBuckets(0, lambda _: self._index)
 
     @cached_property
     def _index(self) -> JoinIndex:

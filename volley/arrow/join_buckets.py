@@ -1,0 +1,50 @@
+"""A joined table's rows in buckets by the hash of their key, for tables that are larger than memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from volley.arrow.join_index import Hashes, Indices, JoinIndex, key_hashes
+
+__all__ = ["JoinBuckets", "bucket_bounds"]
+
+
+def bucket_bounds(hashed: Hashes, bits: int) -> Indices:
+    """Return where each bucket begins among sorted hashes, and where the last one ends.
+
+    Args:
+        hashed: The hashes of keys, in ascending order.
+        bits: There are 2 to the power of so many buckets: the first bits of a hash are the bucket's number.
+    """
+    firsts = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits) if bits else np.zeros(1, np.uint64)
+    return np.append(np.searchsorted(hashed, firsts), len(hashed))
+
+
+@dataclass(frozen=True)
+class JoinBuckets:
+    """The rows of a table: an index for each bucket.
+
+    Args:
+        bits: There are 2 to the power of so many buckets.
+        load: Returns the index of a bucket, by its number.
+    """
+
+    bits: int
+    load: Callable[[int], JoinIndex]
+
+    def divide(self, keys: Sequence[pa.Array]) -> Iterator[tuple[pa.Array, JoinIndex]]:
+        """Yield the numbers of a stream's rows that belong to one bucket, with its index; each bucket once.
+
+        Args:
+            keys: The stream's key columns.
+        """
+        hashed = key_hashes(keys)
+        order = np.argsort(hashed)
+        bounds = bucket_bounds(hashed[order], self.bits)
+        for bucket in np.flatnonzero(np.diff(bounds)).tolist():
+            # In the order of the stream, whose neighbours are near in memory.
+            yield pa.array(np.sort(order[bounds[bucket] : bounds[bucket + 1]])), self.load(bucket)

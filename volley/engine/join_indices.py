@@ -1,0 +1,95 @@
+"""Reads the rows of a joined table and indexes them by key: one index, or one for each bucket of a large table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from volley.arrow.batches import conform
+from volley.arrow.join_history import GONE, SINCE, WEIGHT, versions
+from volley.arrow.join_index import build_index, known_since
+from volley.dimension import DimensionReader, Version
+from volley.errors import PlanError
+from volley.plan.joins import TableJoin
+from volley.task.key_buckets import KeyBuckets
+
+__all__ = ["Indices", "parts", "read_indices"]
+
+
+@dataclass(frozen=True)
+class Indices:
+    """The indexed rows of a version of a table.
+
+    Args:
+        bits: There are 2 to the power of so many buckets.
+        batches: The index of each bucket, built as it is taken.
+    """
+
+    bits: int
+    batches: Iterator[pa.RecordBatch]
+
+
+def parts(join: TableJoin, schema: pa.Schema) -> tuple[tuple[str, ...], str | None, tuple[str, ...]]:
+    """Return the keys, the validity column and the added columns of a join's rows.
+
+    Args:
+        join: The join.
+        schema: The table's columns.
+    """
+    return join.right_keys, join.valid_from, join.added(schema.names)
+
+
+def read_indices(reader: DimensionReader, join: TableJoin, version: Version) -> Indices:
+    """Read the rows of a version that a join needs, and index them by key.
+
+    Args:
+        reader: Reads the table.
+        join: The join.
+        version: The version.
+
+    Raises:
+        PlanError: If the rows of one key take too many bytes; also when a batch is taken.
+        VolleyError: If the table can't be read.
+    """
+    keys, time, columns = parts(join, reader.schema)
+    needed = list(dict.fromkeys([*keys, *([time] if time else []), *columns]))
+    schema = pa.schema([reader.schema.field(name) for name in needed])
+    if join.by_history:
+        return _history(reader, join, version, schema)
+    buckets = KeyBuckets(schema, keys, join.max_bytes)
+    for batch in reader.read(version, needed):
+        buckets.add(conform(batch, schema))
+    return _indices(join, buckets, lambda rows: build_index(rows, keys, time, columns))
+
+
+def _history(reader: DimensionReader, join: TableJoin, version: Version, schema: pa.Schema) -> Indices:
+    """Read the rows up to a version that a join needs, each with its times. Raises like `read_indices`."""
+    keys, _, columns = parts(join, reader.schema)
+    marked = pa.schema([*schema, pa.field(SINCE, pa.int64()), pa.field(WEIGHT, pa.int64())])
+    buckets, history = KeyBuckets(marked, keys, join.max_bytes), reader.history(version, schema.names)
+    for weight, time, batch in history.events:
+        marks = (pa.repeat(pa.scalar(value, pa.int64()), len(batch)) for value in (time, weight))
+        buckets.add(pa.RecordBatch.from_arrays([*conform(batch, schema).columns, *marks], schema=marked))
+
+    def build(rows: pa.Table) -> pa.RecordBatch:
+        index = build_index(versions(rows, keys), keys, SINCE, [*columns, GONE], break_ties=False)
+        return known_since(index, history.since)
+
+    return _indices(join, buckets, build)
+
+
+def _indices(join: TableJoin, buckets: KeyBuckets, build: Callable[[pa.Table], pa.RecordBatch]) -> Indices:
+    def batches() -> Iterator[pa.RecordBatch]:
+        for rows in buckets.tables():
+            if rows.nbytes > join.max_bytes:
+                raise PlanError(
+                    f"the rows of {join.table!r} that have one key, or few, take more than {join.max_bytes:,} bytes in "
+                    "memory",
+                    hint='join fewer columns: columns=["…"]; or rows: IcebergTable(…).rows.filter("…"); or allow more, '
+                    "up to 2 GiB: max_bytes=…",
+                )
+            yield build(rows)
+
+    return Indices(buckets.bits, batches())

@@ -1,0 +1,98 @@
+"""Divides the rows of a table into buckets by the hash of their key, also more rows than fit in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from volley.arrow.join_buckets import bucket_bounds
+from volley.arrow.join_index import are_valid, key_hashes
+from volley.errors import StorageError
+from volley.storage.local import local_folder
+from volley.task.runs import on_disk
+
+__all__ = ["KeyBuckets"]
+
+# A bucket has an eighth of the bytes that memory is meant for, at most: a task goes from one to the next.
+_SHARE = 8
+_MOST_BITS = 12
+
+_HASH = "_volley_hash"
+
+
+class KeyBuckets:
+    """Collects rows, then returns them by bucket, in their order; those with a null key are left out.
+
+    Rows beyond `max_bytes` wait on local disk, in runs that are sorted by the hash of the key.
+
+    Args:
+        schema: The rows' columns.
+        keys: The key columns.
+        max_bytes: The most bytes of rows in memory; so many are one bucket.
+    """
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[str], max_bytes: int) -> None:
+        self._schema = schema
+        self._keys = keys
+        self._max_bytes = max_bytes
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._spilled_bytes = 0
+        self._runs: list[pa.RecordBatch] = []
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Add rows.
+
+        Raises:
+            StorageError: If the local disk is full.
+        """
+        keys = rows.select(list(self._keys)).columns
+        if any(key.null_count for key in keys):
+            rows = rows.filter(pa.array(are_valid(keys)))
+        if self._waiting and self._waiting_bytes + rows.nbytes > self._max_bytes:
+            self._spill()
+        self._waiting.append(rows)
+        self._waiting_bytes += rows.nbytes
+
+    @property
+    def bits(self) -> int:
+        """There are 2 to the power of so many buckets."""
+        size = self._spilled_bytes + self._waiting_bytes
+        wanted = _SHARE * size // self._max_bytes if size > self._max_bytes else 0
+        return min(wanted.bit_length(), _MOST_BITS)
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows of each bucket.
+
+        Raises:
+            StorageError: If the local disk is full.
+        """
+        bits = self.bits
+        if not bits:
+            yield pa.Table.from_batches(self._waiting, self._schema)
+            return
+        if self._waiting:
+            self._spill()
+        bounds = [bucket_bounds(run.column(_HASH).to_numpy(), bits) for run in self._runs]
+        runs = [run.drop_columns([_HASH]) for run in self._runs]
+        for bucket in range(1 << bits):
+            places = [(run, *at[bucket : bucket + 2].tolist()) for run, at in zip(runs, bounds, strict=True)]
+            yield pa.Table.from_batches([run.slice(start, end - start) for run, start, end in places], self._schema)
+
+    def _spill(self) -> None:
+        rows = pa.concat_batches(self._waiting)
+        self._spilled_bytes += self._waiting_bytes
+        self._waiting, self._waiting_bytes = [], 0
+        hashed = key_hashes(rows.select(list(self._keys)).columns)
+        order = np.argsort(hashed, kind="stable")
+        run = rows.take(pa.array(order)).append_column(_HASH, pa.array(hashed[order]))
+        folder = local_folder()
+        try:
+            self._runs.append(on_disk(run, folder))
+        except OSError as error:
+            raise StorageError(
+                f"rows of a joined table can't be kept on the local disk {folder}: {error}",
+                hint="make room there, then start the job again",
+            ) from error
