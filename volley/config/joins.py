@@ -33,7 +33,7 @@ class JoinStep(Model):
     suffix: str | None = Field(None, description="The end of the added columns' names.")
     max_bytes: Size | None = Field(
         None,
-        description="For a table: the most bytes of its rows in memory, 256MB by default; a larger one is divided by key.",
+        description="For a table: the most bytes of its rows in memory, 256MB by default; a larger one is divided.",
     )
     within: Span | list[Span] | None = Field(
         None, description="For a stream: how far apart rows are that match, or how much earlier and how much later."
