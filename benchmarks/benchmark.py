@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.rows import Bound, Row
 from benchmarks.run import Run
 
-__all__ = ["BENCHMARKS", "RATES", "Benchmark", "benchmark"]
+__all__ = ["BENCHMARKS", "RATES", "Benchmark", "Bound", "Row", "Run", "benchmark"]
 
 RATES = ("rows_per_second", "rows_per_cpu_second", "worker_mb", "jvm_mb", "driver_mb")
 """The figures of most benchmarks."""
@@ -72,21 +72,15 @@ class Benchmark:
             given: Settings as ``name=value``; of several values, ``name=value,value``.
         """
         changed = dict(self.options)
-        for each in given:
-            name, _, text = each.partition("=")
+        for name, _, text in (setting.partition("=") for setting in given):
             if name not in changed:
                 raise SystemExit(f"{self.name} has no setting {name!r}; it has {', '.join(changed) or 'none'}")
             changed[name] = _parsed(text, changed[name])
-        unknown = set(peers or ()) - set(self.peers)
-        if unknown:
+        if unknown := set(peers or ()) - set(self.peers):
             raise SystemExit(f"{self.name} has no peer {', '.join(unknown)}; it has {', '.join(self.peers)}")
-        return replace(
-            self,
-            rows=self.rows if rows is None or self.rows is None else rows,
-            repeat=repeat or self.repeat,
-            peers={peer: label for peer, label in self.peers.items() if peers is None or peer in peers},
-            options=changed,
-        )
+        chosen = {peer: label for peer, label in self.peers.items() if peers is None or peer in peers}
+        rows = rows if rows and self.rows else self.rows
+        return replace(self, rows=rows, repeat=repeat or self.repeat, peers=chosen, options=changed)
 
 
 def benchmark(name: str | None = None, **settings: Any) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:

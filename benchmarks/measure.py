@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-__all__ = ["adopt_orphans", "after", "measured"]
+__all__ = ["adopt_orphans", "after", "measured", "medians", "timed"]
 
 _POLL_SECONDS = 0.005
 _SET_CHILD_SUBREAPER = 36
@@ -41,49 +42,44 @@ def measured(work: Callable[[], dict[str, Any] | None], start: Path | None = Non
         memory: `worker_mb` of the largest Python process below this one, `jvm_mb`, `driver_mb` of this process; None
         without such a process.
     """
+    began: list[tuple[float, float]] = []
+
+    def begin() -> None:
+        while start is not None and not start.exists():
+            time.sleep(_POLL_SECONDS)
+        began.append(_times())
+
     _forget_peaks()
-    clock = _Clock(start)
+    if start is None:
+        begin()
+    else:
+        threading.Thread(target=begin, daemon=True).start()
     own = work() or {}
-    seconds, cpu_seconds = clock.read()
+    now, cpu_now = _times()
+    assert began, "the work ended before its measurement began"
+    ((then, cpu_then),) = began
     below = psutil.Process().children(recursive=True)
-    workers, jvms = (max(map(_peak_mb, _named(below, name)), default=None) for name in ("python", "java"))
-    memory = {"worker_mb": workers, "jvm_mb": jvms, "driver_mb": _peak_mb(psutil.Process())}
-    return {"seconds": seconds, "cpu_seconds": cpu_seconds, **memory, **own}
+    memory = {"worker_mb": _largest(below, "python"), "jvm_mb": _largest(below, "java")}
+    driver_mb = _peak_mb(psutil.Process())
+    return {"seconds": now - then, "cpu_seconds": cpu_now - cpu_then, **memory, "driver_mb": driver_mb, **own}
+
+
+def timed(work: Callable[[], object]) -> dict[str, float]:
+    """Run `work` in this process; return the milliseconds of wall time and of CPU, of all its threads."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    work()
+    return {"wall_ms": (time.perf_counter() - wall) * 1e3, "cpu_ms": (time.process_time() - cpu) * 1e3}
+
+
+def medians(runs: Iterable[dict[str, float]]) -> dict[str, float]:
+    """The median of each figure."""
+    figures = list(runs)
+    return {name: statistics.median(each[name] for each in figures) for name in figures[0]}
 
 
 def after(checkpoints: Path, epochs: int) -> Path | None:
-    """The file that Spark writes when so many epochs of the job ``benchmark`` are done; None for no epochs.
-
-    Args:
-        checkpoints: The folder with the checkpoints of jobs.
-        epochs: How many.
-    """
+    """The file that Spark writes when so many epochs of the job ``benchmark`` are done; None for no epochs."""
     return checkpoints / "benchmark" / "commits" / str(epochs - 1) if epochs else None
-
-
-class _Clock:
-    """Wall and CPU time since a file appeared, or since now.
-
-    Args:
-        start: The file.
-    """
-
-    def __init__(self, start: Path | None) -> None:
-        self._start = _times() if start is None else None
-        if start is not None:
-            threading.Thread(target=self._wait, args=[start], daemon=True).start()
-
-    def read(self) -> tuple[float, float]:
-        """Seconds, and CPU-seconds of the process tree."""
-        now, by_now = _times()
-        assert self._start is not None, "the work ended before its measurement began"
-        began, used = self._start
-        return now - began, by_now - used
-
-    def _wait(self, file: Path) -> None:
-        while not file.exists():
-            time.sleep(_POLL_SECONDS)
-        self._start = _times()
 
 
 def _times() -> tuple[float, float]:
@@ -98,15 +94,10 @@ def _cpu_seconds() -> float:
         this = psutil.Process().cpu_times()
         total = time.process_time() + this.children_user + this.children_system
         with suppress(psutil.NoSuchProcess):
-            total += sum(map(_with_children, found))
+            total += sum(sum(process.cpu_times()[:4]) for process in found)
             # If the tree has changed meanwhile, a process may be missing, or counted twice.
             if psutil.Process().children(recursive=True) == found:
                 return total
-
-
-def _with_children(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 def _forget_peaks() -> None:
@@ -117,13 +108,14 @@ def _forget_peaks() -> None:
             Path(f"/proc/{process.pid}/clear_refs").write_text("5")
 
 
-def _named(processes: list[psutil.Process], part: str) -> list[psutil.Process]:
-    found = []
+def _largest(processes: list[psutil.Process], part: str) -> float | None:
+    """The peak of the largest process that has such a name."""
+    peaks = []
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             if part in process.name():
-                found.append(process)
-    return found
+                peaks.append(_peak_mb(process))
+    return max(peaks, default=None)
 
 
 def _peak_mb(process: psutil.Process) -> float:

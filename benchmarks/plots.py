@@ -28,16 +28,16 @@ def draw(figures: Sequence[str], case: str, rows: Sequence[Row], path: Path) -> 
     """
     over_cases = all(isinstance(row.case, (int, float)) for row in rows)
     drawing = Drawing(figsize=(_WIDTH, 3.5 if over_cases else 1.2 + 0.35 * len(rows)), layout="constrained")
-    for axes, figure in zip(
-        drawing.subplots(1, len(figures), sharey=not over_cases, squeeze=False)[0], figures, strict=True
-    ):
+    plots = drawing.subplots(1, len(figures), sharey=not over_cases, squeeze=False)[0]
+    for axes, figure in zip(plots, figures, strict=True):
         (_lines if over_cases else _bars)(axes, figure, rows)
         (axes.yaxis if over_cases else axes.xaxis).set_major_formatter(EngFormatter(sep=""))
+        name = figure.replace("_", " ")
         if over_cases:
-            axes.set(xlabel=case, ylabel=figure.replace("_", " "), ylim=(0, None), xscale="symlog")
+            axes.set(xlabel=case, ylabel=name, ylim=(0, None), xscale="symlog")
             axes.legend()
         else:
-            axes.set_xlabel(figure.replace("_", " "))
+            axes.set_xlabel(name)
     # The same results make the same file: no date in it, no random names.
     with matplotlib.rc_context({"svg.hashsalt": "volley"}):
         drawing.savefig(path, format="svg", metadata={"Date": None})

@@ -21,8 +21,24 @@ LIMIT = "the limit"
 
 
 @dataclass(frozen=True)
+class Bound:
+    """A figure of the unit that has a bound, the least or the most it may be; `ok` = it is within."""
+
+    figure: str
+    value: float
+    bound: float
+    unit: str
+    ok: bool
+
+    def __str__(self) -> str:
+        return f"{'ok' if self.ok else 'not'}: {self.figure} {self.value:,.2f} {self.unit} (bound: {self.bound:,g})"
+
+
+@dataclass(frozen=True)
 class Row:
     """All runs of one peer in one case.
+
+    The methods that return bounds return none for a row without the figure, nor for other peers than `of`.
 
     Args:
         peer: Its name in tables.
@@ -65,62 +81,35 @@ class Row:
         """This row's median divided by the limit's."""
         return self.times(figure, lambda row: row.case == LIMIT)
 
-    def at_least(self, figure: str, bound: float, unit: str) -> list[Bound]:
-        """Require the median to reach a bound; no bound if the row lacks the figure."""
-        value = self.median(figure)
-        return [] if value is None else [Bound(self.what, value, bound, unit, value >= bound)]
+    def at_least(self, figure: str, bound: float, unit: str, of: str | None = None) -> list[Bound]:
+        """Require the median to reach a bound."""
+        return self._bounds(self.what, self.median(figure), unit, of, least=bound)
 
-    def below(self, figure: str, bound: float, unit: str) -> list[Bound]:
-        """Require the median to stay below a bound; no bound if the row lacks the figure."""
-        value = self.median(figure)
-        return [] if value is None else [Bound(self.what, value, bound, unit, value < bound)]
+    def below(self, figure: str, bound: float, unit: str, of: str | None = None) -> list[Bound]:
+        """Require the median not to exceed a bound."""
+        return self._bounds(self.what, self.median(figure), unit, of, most=bound)
 
-    def beside(self, peer: str, figure: str, what: str, *, least: float = 0, most: float = math.inf) -> list[Bound]:
-        """Bound the ratio of the median to that of a peer in the same case; no bound for the peer, or without it.
-
-        Args:
-            peer: Its name in tables.
-            figure: What is compared.
-            what: What it is in words.
-            least: The least that the ratio may be.
-            most: The most.
-        """
-        ratio = self.times(figure, lambda row: (row.peer, row.case) == (peer, self.case))
-        if self.peer == peer or ratio is None:
-            return []
+    def beside(self, peer: str, figure: str, what: str, of: str | None = None, **bound: float) -> list[Bound]:
+        """Bound the ratio of the median to that of a peer in the same case, by ``least=`` or ``most=``."""
+        ratio = self.times(figure, lambda row: row is not self and (row.peer, row.case) == (peer, self.case))
         unit = "× the runtime's" if peer.startswith(RUNTIME) else f"× that of {peer}"
-        return [Bound(f"{self.what}: {what}", ratio, least or most, unit, least <= ratio <= most)]
+        return self._bounds(f"{self.what}: {what}", ratio, unit, of, **bound)
 
+    def beside_case(self, case: Case, figure: str, what: str, unit: str, **bound: float) -> list[Bound]:
+        """Bound the ratio of the median to that of another case, by ``least=`` or ``most=``."""
+        ratio = self.times(figure, lambda row: row is not self and row.case == case)
+        return self._bounds(f"{self.what}: {what}", ratio, unit, None, **bound)
 
-@dataclass(frozen=True)
-class Bound:
-    """A figure that has a bound.
-
-    Args:
-        figure: What it is.
-        value: As it was measured.
-        bound: The least it may be, or the most.
-        unit: Of both.
-        ok: Whether it is within.
-    """
-
-    figure: str
-    value: float
-    bound: float
-    unit: str
-    ok: bool
-
-    def __str__(self) -> str:
-        return f"{'ok' if self.ok else 'not'}: {self.figure} {self.value:,.2f} {self.unit} (bound: {self.bound:,g})"
+    def _bounds(
+        self, what: str, value: Any, unit: str, of: str | None, least: float = 0, most: float = math.inf
+    ) -> list[Bound]:
+        if value is None or of not in (None, self.peer):
+            return []
+        return [Bound(what, value, least or most, unit, least <= value <= most)]
 
 
 def in_rows(results: Iterable[Result], head: str = "") -> list[Row]:
-    """The results by peer and case, in the order in which they first ran.
-
-    Args:
-        results: Of all runs.
-        head: What the cases are; "" if they say it themselves.
-    """
+    """The results by peer and case, in the order in which they first ran; `head` says what the cases are."""
     rows: dict[tuple[str, Case], Row] = {}
     others: list[Row] = []
     for result in results:
@@ -147,9 +136,8 @@ def aims(row: Row) -> Iterator[Bound]:
     least = _LEAST.get(str(row.case)) if row.peer == NATIVE else 1.0
     if row.peer not in (NATIVE, GENERAL, SPARK_READS) or least is None:
         return
-    for figure, unit in (("rows_per_second", "rows/s"), ("rows_per_cpu_second", "rows per CPU-second")):
-        yield from row.beside(RUNTIME, figure, unit, least=least)
-    limit = row.times_limit("rows_per_cpu_second")
-    if limit is not None and row.peer == NATIVE:
-        what = f"{row.what}: rows per CPU-second"
-        yield Bound(what, limit, _LEAST_OF_LIMIT, "× the limit's", limit >= _LEAST_OF_LIMIT)
+    yield from row.beside(RUNTIME, "rows_per_second", "rows/s", least=least)
+    figure, unit = "rows_per_cpu_second", "rows per CPU-second"
+    yield from row.beside(RUNTIME, figure, unit, least=least)
+    if row.peer == NATIVE:
+        yield from row.beside_case(LIMIT, figure, unit, "× the limit's", least=_LEAST_OF_LIMIT)

@@ -20,13 +20,7 @@ Case = str | int | float
 
 @dataclass(frozen=True)
 class Result:
-    """What one run found out about one peer in one case.
-
-    Args:
-        peer: Its name in tables.
-        case: With what it can be compared.
-        figures: Each with its name.
-    """
+    """The figures of one peer, by its name in tables, in one case."""
 
     peer: str
     case: Case
@@ -81,13 +75,7 @@ class Run:
         return figures
 
     def record(self, peer: str | None = None, case: Case | None = None, **figures: Any) -> None:
-        """Record what the benchmark itself has measured.
-
-        Args:
-            peer: Its name in tables; None = the run's.
-            case: With what it can be compared; None = the run's.
-            figures: Each with its name.
-        """
+        """Record what the benchmark itself has measured; without a peer's name in tables or a case, under the run's."""
         self.results.append(Result(self.label if peer is None else peer, self.case if case is None else case, figures))
 
     def apart(
@@ -109,12 +97,10 @@ class Run:
 def in_own_process(
     function: Callable[[Run], None], run: Run, environment: Mapping[str, str] | None = None
 ) -> list[Result]:
-    """Call `function` in a process of its own, and wait until that and all processes it leaves have ended.
+    """Call a function, at the top of its module, in a process of its own with a folder of its own.
 
-    Args:
-        function: At the top of its module.
-        run: What it is told; it gets a folder of its own.
-        environment: The process's environment variables; None = this one's.
+    Returns:
+        What it has found, once that process and all that it leaves have ended.
     """
     told = {name: value for name, value in vars(run).items() if name not in ("folder", "results")}
     command = [sys.executable, "-m", "benchmarks.child", function.__module__, function.__name__]

@@ -19,11 +19,11 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.benchmark import Benchmark
+from benchmarks.benchmark import Benchmark, Run
 from benchmarks.page import table
 from benchmarks.peers.runtime import missing
 from benchmarks.rows import in_rows
-from benchmarks.run import Result, Run, in_own_process
+from benchmarks.run import Result, in_own_process
 
 __all__ = ["KEPT", "keep", "run"]
 
@@ -39,14 +39,14 @@ def run(benchmark: Benchmark, kept: Path = KEPT) -> list[Result]:
         kept: The folder for what it finds, in place of what an earlier run found.
     """
     reason = missing() if "runtime" in benchmark.peers else None
+    results: list[Result] = []
     with _shared(benchmark) as shared:
-        turns = [each for each in _turns(benchmark, shared) if not (each.peer == "runtime" and reason)]
-        results: list[Result] = []
+        turns = [turn for turn in _turns(benchmark, shared) if not (turn.peer == "runtime" and reason)]
         for number in range(benchmark.repeat):
-            for each in turns:
-                what = " ".join(str(part) for part in (benchmark.name, each.peer, each.case) if part != "")
+            for turn in turns:
+                what = " ".join(str(part) for part in (benchmark.name, turn.peer, turn.case) if part != "")
                 print(f"{what}: run {number + 1} of {benchmark.repeat}", file=sys.stderr)
-                results += in_own_process(benchmark.function, each)
+                results += in_own_process(benchmark.function, turn)
     keep(benchmark, results, kept)
     show(benchmark, results)
     if reason:
@@ -64,13 +64,9 @@ def _shared(benchmark: Benchmark) -> Iterator[Mapping[str, Any]]:
 
 def _turns(benchmark: Benchmark, shared: Mapping[str, Any]) -> list[Run]:
     """Each peer in each case."""
-    options = {**benchmark.options, **shared}
+    options, rows = {**benchmark.options, **shared}, benchmark.rows or 0
     cases = options[benchmark.cases] if benchmark.cases else [""]
-    return [
-        Run(peer, label, benchmark.rows or 0, case, options)
-        for peer, label in benchmark.peers.items()
-        for case in cases
-    ]
+    return [Run(peer, label, rows, case, options) for peer, label in benchmark.peers.items() for case in cases]
 
 
 def show(benchmark: Benchmark, results: list[Result]) -> None:
