@@ -13,12 +13,12 @@ from benchmarks.page import write_page
 from benchmarks.runner import KEPT, run
 
 _MODULES = (
-    *("files_to_iceberg", "kafka_to_iceberg", "write", "read", "epoch_latency", "empty_epoch", "start_up", "memory"),
-    *("expressions", "functions", "compressions", "rolling", "partitioned_write", "planning", "expiry", "commits"),
-    *("catalog_load", "upsert", "upsert_strategy", "table_to_table", "table_changes", "compaction", "presets"),
+    *("files_to_iceberg", "kafka_to_iceberg", "write", "read", "epoch_latency", "empty_epoch", "start_up"),
+    *("expressions", "partitioned_write", "planning", "maintenance", "commits"),
+    *("catalog_load", "upsert", "table_source", "presets"),
     *("view_refresh", "windows"),
-    *("maintained", "scale", "routed", "cluster", "webhook"),
-    *("table_join", "capture", "first_look"),
+    *("maintained", "scale", "cluster", "webhook"),
+    *("table_join", "capture"),
 )
 """The modules with benchmarks, in the order of the page."""
 

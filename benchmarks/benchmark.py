@@ -37,7 +37,7 @@ class Benchmark:
         cases: The setting that has the cases of each peer, a tuple; "" = there is one.
         case: The head of the column for cases; "" = they are a part of the peer's name.
         figures: The columns of the table, the first with its spread.
-        plots: The figures that are drawn.
+        plots: The figures that are drawn; () = the first two.
         prepare: Makes what all runs share in a folder, outside of what is measured, and yields more settings.
         bounds: The bounds that a row of the table has to keep.
     """
@@ -51,7 +51,7 @@ class Benchmark:
     cases: str = ""
     case: str = ""
     figures: Sequence[str] = RATES
-    plots: Sequence[str] = RATES[:2]
+    plots: Sequence[str] = ()
     prepare: Callable[[Benchmark, Path], Iterator[Mapping[str, Any]]] = _nothing
     bounds: Callable[[Row], Iterable[Bound]] = lambda _: ()
 

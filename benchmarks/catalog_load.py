@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import statistics
-import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 
-from benchmarks.benchmark import benchmark
-from benchmarks.lake import write_epoch
-from benchmarks.run import Run
+from benchmarks.benchmark import Run, benchmark
+from benchmarks.lake import Lake, write_epoch
+from benchmarks.measure import medians, timed
 from tests.servers.glue import MotoServer
 from tests.servers.hive import HiveMetastore
 from tests.servers.nessie import Nessie
@@ -28,62 +28,44 @@ _MOST_MS = 100
 _SCHEMA = pa.schema([("id", pa.int64())])
 
 
-class Servers:
-    """Each catalog's server, started in a folder, with the configuration of a table there.
-
-    Args:
-        folder: Where they keep what they have.
-        running: It stops them.
-    """
-
-    def __init__(self, folder: Path, running: ExitStack) -> None:
-        self._folder, self._running = folder, running
-
-    def sqlite(self) -> IcebergSinkConfig:
-        return _config(self._folder)
-
-    def postgres(self) -> IcebergSinkConfig:
-        return _config(self._folder, self._started(Postgres(self._folder)).uri)
-
-    def rest(self) -> IcebergSinkConfig:
-        server = self._started(RestFixture(self._folder))
-        return _config(server.lake, server.uri)
-
-    def seaweed(self) -> IcebergSinkConfig:
-        config: IcebergSinkConfig = self._started(SeaweedProcess(self._folder)).config("loads")
-        return config
-
-    def glue(self) -> IcebergSinkConfig:
-        server = self._started(MotoServer(self._folder))
-        address = {"glue.endpoint": server.uri, "glue.access-key-id": "id", "glue.secret-access-key": "secret"}
-        return replace(_config(server.lake), catalog=GlueCatalog("us-east-1"), properties=address)
-
-    def hive(self) -> IcebergSinkConfig:
-        server = self._started(HiveMetastore(self._folder))
-        return _config(server.lake, server.uri)
-
-    def nessie(self) -> IcebergSinkConfig:
-        server = self._started(Nessie(self._folder, self._started(MotoServer(self._folder))))
-        login, tokens = f"{server.key}:{server.secret}", {"oauth2-server-uri": server.tokens}
-        catalog = NessieCatalog(server.uri, branch="dev", credential=login, properties=tokens)
-        files = IcebergStorage.S3("us-east-1", "warehouse", server.s3, access_key_id="id", secret_access_key="secret")
-        return replace(_config(self._folder), storage=files, catalog=catalog)
-
-    def _started(self, server: Any) -> Any:
-        self._running.callback(server.stop)
-        # SeaweedFS returns what a client needs to know; the others return themselves.
-        return server.start()
+def _postgres(folder: Path, started: Callable[..., Any]) -> IcebergSinkConfig:
+    return replace(Lake(folder).config, catalog_uri=started(Postgres(folder)).uri)
 
 
-def _config(lake: Path, uri: str | None = None) -> IcebergSinkConfig:
-    return IcebergSinkConfig(catalog_uri=uri, namespace="b", table="loads", storage=IcebergStorage.Local(lake))
+def _on(server_type: Callable[[Path], Any], folder: Path, started: Callable[..., Any]) -> IcebergSinkConfig:
+    server = started(server_type(folder))
+    return replace(Lake(server.lake).config, catalog_uri=server.uri)
 
 
-_CATALOGS = ("sqlite", "postgres", "rest", "seaweed", "glue", "hive", "nessie")
+def _glue(folder: Path, started: Callable[..., Any]) -> IcebergSinkConfig:
+    server = started(MotoServer(folder))
+    address = {"glue.endpoint": server.uri, "glue.access-key-id": "id", "glue.secret-access-key": "secret"}
+    return replace(Lake(server.lake).config, catalog=GlueCatalog("us-east-1"), properties=address)
+
+
+def _nessie(folder: Path, started: Callable[..., Any]) -> IcebergSinkConfig:
+    server = started(Nessie(folder, started(MotoServer(folder))))
+    login, tokens = f"{server.key}:{server.secret}", {"oauth2-server-uri": server.tokens}
+    catalog = NessieCatalog(server.uri, branch="dev", credential=login, properties=tokens)
+    files = IcebergStorage.S3("us-east-1", "warehouse", server.s3, access_key_id="id", secret_access_key="secret")
+    return replace(Lake(folder).config, storage=files, catalog=catalog)
+
+
+_CATALOGS: dict[str, Callable[[Path, Callable[..., Any]], IcebergSinkConfig]] = {
+    "sqlite": lambda folder, _: Lake(folder).config,
+    "postgres": _postgres,
+    "rest": partial(_on, RestFixture),
+    # SeaweedFS returns what a client needs to know; the others return themselves.
+    "seaweed": lambda folder, started: started(SeaweedProcess(folder)).config("t"),
+    "glue": _glue,
+    "hive": partial(_on, HiveMetastore),
+    "nessie": _nessie,
+}
+"""The configuration of a table for each catalog, given a folder for its server, and what starts that."""
 
 
 @benchmark(
-    options={"catalogs": _CATALOGS, "snapshots": 20, "loads": 50},
+    options={"catalogs": tuple(_CATALOGS), "snapshots": 20, "loads": 50},
     cases="catalogs",
     case="catalog",
     figures=("wall_ms", "snapshots"),
@@ -93,15 +75,17 @@ _CATALOGS = ("sqlite", "postgres", "rest", "seaweed", "glue", "hive", "nessie")
 def catalog_load(run: Run) -> None:
     """Median time to load a table from each catalog, beside plain pyiceberg (target: 100 ms)."""
     with ExitStack() as running:
-        config = getattr(Servers(run.folder, running), str(run.case))()
+
+        def started(server: Any) -> Any:
+            running.callback(server.stop)
+            return server.start()
+
+        config = _CATALOGS[str(run.case)](run.folder, started)
         for number in range(run.options["snapshots"]):
             write_epoch(config, number, [pa.record_batch([[number]], schema=_SCHEMA)])
         plain = load_catalog("volley", **config.ref.to_properties())
         peers = {"Volley": config.ref.load_catalog(), "plain pyiceberg": plain}
         for peer, catalog in peers.items():
-            times = []
-            for _ in range(run.options["loads"]):
-                began = time.perf_counter()
-                table = catalog.load_table(config.identifier)
-                times.append((time.perf_counter() - began) * 1e3)
-            run.record(peer, wall_ms=statistics.median(times), snapshots=len(table.snapshots()))
+            load = partial(catalog.load_table, config.identifier)
+            times = medians(timed(load) for _ in range(run.options["loads"]))
+            run.record(peer, wall_ms=times["wall_ms"], snapshots=len(load().snapshots()))

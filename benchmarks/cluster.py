@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import psutil
 
-from benchmarks.benchmark import benchmark
-from benchmarks.events import events_folder
+from benchmarks.benchmark import Run, benchmark
+from benchmarks.events import FILES, WARM_UP, events_folder
 from benchmarks.lake import Lake
-from benchmarks.run import Run
+from benchmarks.measure import measured
 from tests.cluster.standalone import Cluster
 from volley import Environment, FileSource, IcebergSink, col
 
-_FILES, _FILES_PER_EPOCH = 16, 4
-_WARM_UP = (160_000, 10_000)
+_FILES_PER_EPOCH = 4
 
 
 @benchmark(
@@ -35,16 +33,16 @@ def scale_workers(run: Run) -> None:
     hosts = tuple(f"127.0.0.{number + 1}" for number in range(int(run.case)))
     with _cluster(run.folder, hosts) as cluster:
         environment = Environment(cluster.master, checkpoint_dir=str(run.folder / "checkpoints"))
-        _copy(run, environment, "warm_up", events_folder(*_WARM_UP))
+        _copy(run, environment, "warm_up", events_folder(*WARM_UP))
         for rows_per_file in run.options["rows_per_file"]:
-            rows = _FILES * rows_per_file
-            folder, name = events_folder(rows, rows_per_file), f"of_{rows_per_file}"
+            rows = FILES * rows_per_file
+            work = partial(_copy, run, environment, f"of_{rows_per_file}", events_folder(rows, rows_per_file))
             before = _driver_seconds()
-            figures = run.measure(partial(_copy, run, environment, name, folder), rows=rows)
-            epochs = _FILES // _FILES_PER_EPOCH
-            figures["driver_ms_an_epoch"] = (_driver_seconds() - before) * 1e3 / epochs
+            figures = {"rows": rows, **measured(work)}
+            figures["driver_ms_an_epoch"] = (_driver_seconds() - before) * 1e3 / (FILES // _FILES_PER_EPOCH)
+            figures["rows_per_cpu_second"] = rows / figures["cpu_seconds"]
             figures["cpu_us_a_row"] = figures["cpu_seconds"] * 1e6 / rows
-            run.results[-1] = replace(run.results[-1], peer=f"{rows / 1e6:g} M rows")
+            run.record(f"{rows / 1e6:g} M rows", **figures)
 
 
 @contextmanager
@@ -60,7 +58,7 @@ def _cluster(folder: Path, hosts: tuple[str, ...]) -> Iterator[Cluster]:
 
 def _copy(run: Run, environment: Environment, name: str, folder: Path) -> None:
     files = FileSource(folder, format="parquet", max_files_per_epoch=_FILES_PER_EPOCH)
-    sink = IcebergSink(replace(Lake(run.folder).config, table=name))
+    sink = IcebergSink(Lake(run.folder).named(name))
     environment.from_source(files).filter_expr(col("id") >= 0).to_sink(sink).execute(name)
 
 

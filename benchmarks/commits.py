@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from benchmarks.benchmark import benchmark
-from benchmarks.lake import QUERY, Lake, open_sink, write
-from benchmarks.rows import Bound, Row
-from benchmarks.run import Run
-from volley import Committer, Epoch, WriteResult
+from benchmarks.benchmark import Run, benchmark
+from benchmarks.lake import Lake, commit, open_sink, write
+from benchmarks.measure import medians, timed
+from volley import Committer, WriteResult
 
 _SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
-_PLAIN = "plain pyiceberg"
+_VOLLEY, _PLAIN = "Volley", "plain pyiceberg"
 _MOST_MS = 5_000
-
-_Commit = Callable[[], None]
-
-
-def _bounds(row: Row) -> list[Bound]:
-    return row.below("wall_ms", _MOST_MS, "ms") if row.peer == "Volley" else []
 
 
 @benchmark(
@@ -33,21 +23,19 @@ def _bounds(row: Row) -> list[Bound]:
     cases="files",
     case="files",
     figures=("wall_ms", "cpu_ms"),
-    plots=("wall_ms", "cpu_ms"),
-    bounds=_bounds,
+    bounds=lambda row: row.below("wall_ms", _MOST_MS, "ms", of=_VOLLEY),
 )
 def snapshot_creation(run: Run) -> None:
     """One snapshot of 1 to 1,000 data files, beside plain pyiceberg (target: 5 s)."""
     lake, files = Lake(run.folder), int(run.case)
-    ours, plain = (open_sink(replace(lake.config, table=name), _SCHEMA) for name in ("ours", "plain"))
-    own, other = list[tuple[float, float]](), list[tuple[float, float]]()
+    ours, plain = (open_sink(lake.named(name), _SCHEMA) for name in ("ours", "plain"))
+    own, other = list[dict[str, float]](), list[dict[str, float]]()
     # The peers commit in turn, each to a table of its own.
     for number in range(run.options["commits"]):
-        mine, theirs = _written(ours, number, files), _written(plain, number, files)
-        own.append(_timed(partial(ours.commit, Epoch(QUERY, number), mine)))
-        other.append(_timed(partial(_append, partial(lake.table, "plain"), theirs)))
-    _record(run, "Volley", files, own)
-    _record(run, _PLAIN, files, other)
+        own.append(timed(partial(commit, ours, number, _written(ours, number, files))))
+        other.append(timed(partial(_append, partial(lake.table, "plain"), _written(plain, number, files))))
+    run.record(_VOLLEY, **medians(own))
+    run.record(_PLAIN, **medians(other))
 
 
 @benchmark(
@@ -60,38 +48,27 @@ def commit_cost(run: Run) -> None:
     """CPU of one commit at 10 to 1,000 retained snapshots, beside plain pyiceberg."""
     lake, commits, epoch = Lake(run.folder), run.options["commits"], 0
     committer = open_sink(lake.config, _SCHEMA)
-
-    def ours(number: int) -> _Commit:
-        results = _written(committer, number)
-
-        def commit() -> None:
-            # A job asks for the last epoch before each commit.
-            committer.last_epoch(QUERY)
-            committer.commit(Epoch(QUERY, number), results)
-
-        return commit
-
-    # One table grows; at each size both peers are measured.
+    # One table grows; at each size both peers are measured, half of their commits before it and half after.
     for size in run.options["snapshots"]:
-        while epoch < size - commits // 2:
-            ours(epoch)()
-            epoch += 1
-        _plain(run, lake, committer, f"plain_{size}")
-        _record(run, "Volley", size, [_timed(ours(epoch + more)) for more in range(commits)])
-        epoch += commits
+        for number in range(epoch, start := max(epoch, size - commits // 2)):
+            commit(committer, number, _written(committer, number))
+        run.record(_PLAIN, size, **_plain(lake, committer, f"plain_{size}", commits))
+        epochs = range(start, epoch := start + commits)
+        results = ((number, _written(committer, number)) for number in epochs)
+        run.record(_VOLLEY, size, **medians(timed(partial(commit, committer, *each)) for each in results))
 
 
-def _plain(run: Run, lake: Lake, committer: Committer, name: str) -> None:
+def _plain(lake: Lake, committer: Committer, name: str, commits: int) -> dict[str, float]:
     """Measure pyiceberg alone, on a table of its own that has the same snapshots."""
-    catalog, commits = lake.catalog(), run.options["commits"]
+    catalog = lake.catalog()
     table = catalog.register_table(("b", name), lake.table().metadata_location)
     with table.transaction() as change:
         change.set_properties({"write.metadata.delete-after-commit.enabled": "false"})
     results = [_written(committer, number) for number in range(commits)]
-    found = [_timed(partial(_append, partial(catalog.load_table, ("b", name)), each)) for each in results]
-    retained = len(catalog.load_table(("b", name)).snapshots()) - commits // 2
+    load = partial(catalog.load_table, ("b", name))
+    figures = medians(timed(partial(_append, load, result)) for result in results)
     catalog.close()
-    _record(run, _PLAIN, retained, found)
+    return figures
 
 
 def _written(committer: Committer, epoch: int, files: int = 1) -> list[WriteResult]:
@@ -104,15 +81,3 @@ def _append(load: Callable[[], Table], results: Sequence[WriteResult]) -> None:
     with load().transaction() as change, change.update_snapshot().fast_append() as snapshot:
         for result in results:
             snapshot.append_data_file(result.committables[0].data_file)
-
-
-def _timed(commit: _Commit) -> tuple[float, float]:
-    """Milliseconds of wall time and of CPU."""
-    cpu, wall = time.process_time(), time.perf_counter()
-    commit()
-    return (time.perf_counter() - wall) * 1e3, (time.process_time() - cpu) * 1e3
-
-
-def _record(run: Run, peer: str, case: int, found: Sequence[tuple[float, float]]) -> None:
-    wall, cpu = (statistics.median(values) for values in zip(*found, strict=True))
-    run.record(peer, case, wall_ms=wall, cpu_ms=cpu)

@@ -3,43 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from benchmarks.benchmark import benchmark
-from benchmarks.files_to_iceberg import Sizes, copy
-from benchmarks.rows import NATIVE, RUNTIME, Bound, Row
-from benchmarks.run import Run
+from benchmarks.benchmark import Run, benchmark
+from benchmarks.files_to_iceberg import copy
+from benchmarks.measure import measured
+from benchmarks.rows import NATIVE, RUNTIME
 from volley import MemorySource, SourceContext
 from volley.spark.run import run_splits
 from volley.spark.session import open_session
 from volley.task.task import InputSplit, Task, TaskPlan
 from volley.task.tree import Tree
 
-_ROWS = 10
-_JOBS = 100
-_MOST_MS = 60
-_PEERS = {
-    "volley": NATIVE,
-    "runtime": RUNTIME,
-    "volley_job": "Volley, an empty job",
-    "pyspark_job": "PySpark's mapInArrow, an empty job",
-}
-
-
-def _bounds(row: Row) -> list[Bound]:
-    return row.below("wall_ms", _MOST_MS, "ms") if row.peer == _PEERS["volley_job"] else []
+_ROWS, _JOBS, _MOST_MS = 10, 100, 60
+_JOB = "Volley, an empty job"
 
 
 @benchmark(
     repeat=5,
-    peers=_PEERS,
+    peers={
+        **{"volley": NATIVE, "runtime": RUNTIME},
+        **{"volley_job": _JOB, "pyspark_job": "PySpark's mapInArrow, an empty job"},
+    },
     options={"epochs": (10, 60)},
     figures=("wall_ms", "cpu_ms"),
-    plots=("wall_ms", "cpu_ms"),
-    bounds=_bounds,
+    bounds=lambda row: row.below("wall_ms", _MOST_MS, "ms", of=_JOB),
 )
 def empty_epoch(run: Run) -> None:
     """Wall and CPU time of an epoch with ten rows, beside Iceberg's Spark runtime."""
@@ -49,19 +39,15 @@ def empty_epoch(run: Run) -> None:
         case "pyspark_job":
             _jobs(run, _map_in_arrow)
         case _:
-            _epochs(run)
-
-
-def _epochs(run: Run) -> None:
-    """Measure one more epoch: the difference of a long and a short run leaves out the query's start and end."""
-    short, long = run.options["epochs"]
-    less, more = (run.apart(epochs, rows=number * _ROWS)[0].figures for number in (short, long))
-    _record(run, long - short, *(more[name] - less[name] for name in ("seconds", "cpu_seconds")))
+            # The difference of a long and a short run leaves out the query's start and end.
+            short, long = run.options["epochs"]
+            less, more = (run.apart(epochs, rows=number * _ROWS)[0].figures for number in (short, long))
+            _record(run, long - short, *(more[name] - less[name] for name in ("seconds", "cpu_seconds")))
 
 
 def epochs(run: Run) -> None:
     """One query, ten rows an epoch."""
-    copy(run, Sizes(_ROWS, _ROWS))
+    copy(run, _ROWS, _ROWS)
 
 
 def _jobs(run: Run, job: Callable[[SparkSession], object]) -> None:
@@ -73,8 +59,8 @@ def _jobs(run: Run, job: Callable[[SparkSession], object]) -> None:
             job(session)
 
     jobs()
-    found = replace(run, results=[]).measure(jobs, rows=_JOBS)
-    _record(run, _JOBS, found["seconds"], found["cpu_seconds"])
+    figures = measured(jobs)
+    _record(run, _JOBS, figures["seconds"], figures["cpu_seconds"])
 
 
 def _record(run: Run, number: int, seconds: float, cpu_seconds: float) -> None:

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,14 @@ from urllib.parse import urlsplit
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
-from benchmarks.benchmark import benchmark
-from benchmarks.lake import Lake
+from benchmarks.benchmark import Bound, Row, Run, benchmark
+from benchmarks.lake import Lake, added_files
 from benchmarks.peers import runtime_job
 from benchmarks.peers.runtime import runtime
-from benchmarks.rows import RUNTIME, Bound, Row
-from benchmarks.run import Run
+from benchmarks.rows import RUNTIME
 from volley import Environment, FileSource, IcebergSink
 from volley.iceberg import Maintenance
 
@@ -43,38 +40,34 @@ _START_SECONDS = 180
 _SKIPPED = 5
 
 
-_PEERS = {"volley": "Volley", "maintained": "Volley, with maintenance", "runtime": RUNTIME}
+_VOLLEY, _MAINTAINED = "Volley", "Volley, with maintenance"
 
 
 def _bounds(row: Row) -> list[Bound]:
-    if row.peer == _PEERS["volley"]:
-        return row.beside(RUNTIME, "p50", "median of p50", most=1)
-    return row.beside(_PEERS["volley"], "p99", "median of p99", most=1.5) if row.peer == _PEERS["maintained"] else []
+    slower = row.beside(_VOLLEY, "p99", "median of p99", of=_MAINTAINED, most=1.5)
+    return [*row.beside(RUNTIME, "p50", "median of p50", of=_VOLLEY, most=1), *slower]
 
 
 @benchmark(
     repeat=5,
-    peers=_PEERS,
+    peers={"volley": _VOLLEY, "maintained": _MAINTAINED, "runtime": RUNTIME},
     # Rows a second; seconds to measure after the first epochs; seconds between epochs, 0 = without a pause.
     options={"rate": 1_000, "seconds": 30.0, "interval": 0.0},
     figures=("p50", "p99", "rows", "epochs", "cpu_seconds"),
-    plots=("p50", "p99"),
     bounds=_bounds,
 )
 def epoch_latency(run: Run) -> None:
     """Arrival to visibility at 1,000 rows/s: p50 and p99, beside Iceberg's Spark runtime."""
-    lake, rate, seconds = Lake(run.folder), run.options["rate"], run.options["seconds"]
-    folder, stop = lake.folder / "in", lake.folder / "stop"
+    lake, folder, stop = Lake(run.folder), run.folder / "in", run.folder / "stop"
     folder.mkdir()
     watch = Watch(lake.folder / "catalog.db")
     given = {"lake": lake.folder, "folder": folder, "stop": stop, "interval": run.options["interval"]}
-    maintained = {"maintained": run.peer == "maintained"}
     # The process that is measured neither feeds nor watches.
-    with beside(_feed, folder, rate, stop), beside(watch.run, seconds, stop):
+    with beside(_feed, folder, run.options["rate"], stop), beside(watch.run, run.options["seconds"], stop):
         if run.peer == "runtime":
             (found,) = runtime(run, runtime_job.follow, **given, schema=_SPARK_SCHEMA)
         else:
-            (found,) = run.apart(follow, options=given | maintained)
+            (found,) = run.apart(follow, options=given)
     waits, epochs = waits_to_be_seen(lake.table(FOLLOWED), watch.seen)
     p50, p99 = (float(each) for each in np.percentile(waits, [50, 99]))
     run.record(p50=p50, p99=p99, rows=len(waits), epochs=epochs, cpu_seconds=found.figures["cpu_seconds"])
@@ -89,8 +82,8 @@ def follow(run: Run) -> None:
         environment = Environment(
             checkpoint_dir=f"{lake.folder}/checkpoints", checkpoint_interval=timedelta(seconds=interval)
         )
-        config = replace(lake.config, table=FOLLOWED)
-        sink = IcebergSink(config.with_maintenance(Maintenance()) if run.options["maintained"] else config)
+        config = lake.named(FOLLOWED)
+        sink = IcebergSink(config.with_maintenance(Maintenance()) if run.peer == "maintained" else config)
         job = environment.from_source(source).to_sink(sink).start(FOLLOWED)
         while not stop.exists():
             assert not job.wait(_POLL_SECONDS * 10), job.exception
@@ -169,34 +162,19 @@ def _local(location: str) -> Path:
 
 def waits_to_be_seen(table: Table, seen: dict[int, float]) -> tuple[list[float], int]:
     """How long each row took that arrived after the first epochs, and the number of epochs they came in."""
-    snapshots = sorted(table.snapshots(), key=lambda each: each.sequence_number or 0)
     assert len(seen) > _SKIPPED, f"{len(seen)} epochs in {_START_SECONDS} s are too few to measure"
     began = list(seen.values())[_SKIPPED - 1]
-    waits: list[float] = []
-    epochs, visible = 0, None
-    for snapshot in reversed(snapshots):
+    waits, epochs, visible = list[float](), 0, began
+    for snapshot in sorted(table.snapshots(), key=lambda each: each.sequence_number or 0, reverse=True):
         if snapshot.summary is None or snapshot.summary.operation is Operation.REPLACE:
             continue
         # A snapshot that the watch missed became visible with the next one that it saw.
         visible = seen.get(snapshot.snapshot_id, visible)
-        if visible is None or visible <= began:
-            continue
-        arrived = _arrived(table, snapshot.snapshot_id)
-        waits += [visible - at for at in arrived if at > began]
-        epochs += 1
+        if visible > began:
+            files = (
+                pq.read_table(_local(file.file_path), columns=["arrived"]) for file in added_files(table, snapshot)
+            )
+            arrived = (at for rows in files for at in rows["arrived"].to_pylist())
+            waits += [visible - at for at in arrived if at > began]
+            epochs += 1
     return waits, epochs
-
-
-def _arrived(table: Table, snapshot: int) -> list[float]:
-    """When the rows that a snapshot added had arrived."""
-    found = table.snapshot_by_id(snapshot)
-    assert found is not None
-    files = [
-        _local(entry.data_file.file_path)
-        for manifest in found.manifests(table.io)
-        if manifest.added_snapshot_id == snapshot
-        for entry in manifest.fetch_manifest_entry(table.io)
-        # A manifest that was merged from others also lists what is there already.
-        if entry.status is ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot
-    ]
-    return [at for file in files for at in pq.read_table(file, columns=["arrived"])["arrived"].to_pylist()]

@@ -9,15 +9,22 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["FILES", "batches", "events_folder"]
+__all__ = ["FILES", "NAMED", "WARM_UP", "batches", "events_folder", "named_rows", "session_rows"]
 
 FILES = 16
 """The most files that differ; also the number of files where it doesn't matter."""
+
+WARM_UP = (160_000, 10_000)
+"""Rows of a warm-up, and of each of its files."""
+
+NAMED = pa.schema({"id": pa.int64(), "name": pa.string(), "value": pa.float64()})
+"""The schema of rows with names."""
 
 _BATCH = 10_000
 
@@ -51,6 +58,18 @@ def batches(folder: Path) -> Iterator[pa.RecordBatch]:
     """The rows of a folder's files, as a source hands them over."""
     for path in sorted(folder.glob("*.parquet")):
         yield from pq.ParquetFile(path).iter_batches(_BATCH, use_threads=False)
+
+
+def named_rows(ids: np.ndarray[Any, Any], value: float) -> pa.RecordBatch:
+    """Rows for upserts: an id, a name and a value."""
+    names = pa.array(np.char.add("name of ", ids.astype(str)))
+    return pa.record_batch([ids, names, np.full(len(ids), value)], schema=NAMED)
+
+
+def session_rows(ids: np.ndarray[Any, Any], value: float) -> pa.RecordBatch:
+    """Wider rows for upserts."""
+    session = pa.array([f"session {number:012}" for number in ids])
+    return pa.record_batch({"id": ids, "session": session, "value": np.full(len(ids), value), "more": ids * 0.37})
 
 
 def _write_events(folder: Path, rows: int, files: int) -> None:

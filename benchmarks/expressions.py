@@ -1,17 +1,20 @@
-"""Filters and computed columns by Arrow and by Spark: Parquet files are read, nothing is written."""
+"""Filters, computed columns and every function of expressions, on rows in memory or in files; nothing is written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.benchmark import benchmark
+from benchmarks.benchmark import Bound, Row, Run, benchmark
 from benchmarks.events import FILES, batches, events_folder
-from benchmarks.run import Run
-from volley import FileSource, col
+from tests.unit.functions import CASES, ROWS
+from volley import Expr, FileSource, col, murmur3
+from volley.arrow.compiled import CompiledExpression
+from volley.arrow.expressions import compile_expression
 from volley.arrow.nodes import lower
 from volley.plan.nodes import Filter, Node, Read, WithColumns
 from volley.spark.nodes import apply
@@ -26,6 +29,14 @@ _NODES: dict[str, list[Node]] = {
     "functions": [WithColumns(_READ, (("name", col("session").str.strip("s").str.upper().str.slice(0, 4).node),))],
     "a cast": [WithColumns(_READ, (("text", col("user").cast("string").node),))],
 }
+_BATCH_ROWS = 60_000
+_LEAST = 300_000
+_BY_VALUE = (
+    *(col("text").md5(), col("text").sha256(), col("text").uuid5("url"), col("json").str.json_path("$.tags[1]")),
+    *(col("large").cast("string"), col("tiny").cast("decimal(38,38)"), col("binary").try_cast("string")),
+    murmur3(col("long")),
+)
+"""Functions for which Arrow has no kernel, or none for some values: each different value of a batch once."""
 
 
 @benchmark(
@@ -38,7 +49,7 @@ _NODES: dict[str, list[Node]] = {
 def expressions(run: Run) -> None:
     """Filters and computed columns, Arrow-native beside the general path: rows/s and rows per CPU-second."""
     folder = events_folder(run.rows, run.rows // FILES)
-    compute = _by_arrow(folder) if run.peer == "arrow" else _by_spark(folder, run.folder)
+    compute = (_by_arrow if run.peer == "arrow" else _by_spark)(folder, run.folder)
     # The first pass warms up: the JVM compiles what it does often.
     for nodes in _NODES.values():
         compute(nodes)
@@ -46,7 +57,7 @@ def expressions(run: Run) -> None:
         run.measure(partial(compute, nodes), case=expression)
 
 
-def _by_arrow(folder: Path) -> Callable[[list[Node]], None]:
+def _by_arrow(folder: Path, _: Path) -> Callable[[list[Node]], None]:
     def compute(nodes: list[Node]) -> None:
         stage = lower(nodes, pq.read_schema(folder / "0000.parquet"))
         for batch in batches(folder):
@@ -65,3 +76,51 @@ def _by_spark(folder: Path, checkpoint: Path) -> Callable[[list[Node]], None]:
         frame.write.format("noop").mode("overwrite").save()
 
     return compute
+
+
+def _bounds(row: Row) -> Iterator[Bound]:
+    if row is min(row.others, key=lambda other: float(other.median("rows_per_cpu_second"))):
+        yield from row.at_least("rows_per_cpu_second", _LEAST, "rows per CPU-second")
+
+
+@benchmark(
+    rows=600_000,
+    peers={"volley": "Volley"},
+    case="function",
+    figures=("rows_per_cpu_second",),
+    bounds=_bounds,
+)
+def functions(run: Run) -> None:
+    """Each function of expressions on batches of 60,000 rows with nulls and edge values: rows per CPU-second."""
+    batch = pa.concat_tables([ROWS] * (_BATCH_ROWS // ROWS.num_rows)).combine_chunks().to_batches()[0]
+    for case in CASES:
+        _measure(run, case.expression, batch, repr(case.expression))
+    different = _different()
+    for expression in _BY_VALUE:
+        _measure(run, expression, different, f"{expression!r}, all values different")
+
+
+def _measure(run: Run, expression: Expr, batch: pa.RecordBatch, case: str) -> None:
+    compiled = compile_expression(expression.node, batch.schema)
+    compiled.evaluate(batch)
+    run.measure(partial(_evaluate, compiled, batch, run.rows // batch.num_rows), case=case)
+
+
+def _evaluate(compiled: CompiledExpression, batch: pa.RecordBatch, times: int) -> None:
+    for _ in range(times):
+        compiled.evaluate(batch)
+
+
+def _different() -> pa.RecordBatch:
+    """Return rows without two equal values."""
+    numbers = range(_BATCH_ROWS)
+    return pa.record_batch(
+        {
+            "text": pa.array([f"customer {number}" for number in numbers]),
+            "json": pa.array([f'{{"id": {number}, "tags": ["a", 2.50]}}' for number in numbers]),
+            "binary": pa.array([b"\xff%d" % number for number in numbers]),
+            "large": pa.array([1e10 + number * 1.7 for number in numbers]),
+            "tiny": pa.array([1e-30 * (number + 1) for number in numbers]),
+            "long": pa.array(numbers).cast(pa.decimal128(30, 3)),
+        }
+    )

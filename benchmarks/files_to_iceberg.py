@@ -6,15 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.benchmark import RATES, benchmark
-from benchmarks.events import events_folder
+from benchmarks.benchmark import RATES, Run, benchmark
+from benchmarks.events import WARM_UP, events_folder
 from benchmarks.lake import Lake
-from benchmarks.measure import after
 from benchmarks.peers import runtime_job
-from benchmarks.peers.plain import append, limit
+from benchmarks.peers.plain import append, limit, rewrite
 from benchmarks.peers.runtime import runtime
 from benchmarks.rows import GENERAL, NATIVE, RUNTIME, SPARK_READS, aims, case_of
-from benchmarks.run import Run
 from volley import Environment, FileSource, IcebergSink, Progress, Source, SparkSource, col
 
 if TYPE_CHECKING:
@@ -26,36 +24,18 @@ PEERS = {
     "volley": NATIVE,
     "runtime": RUNTIME,
 }
-_OPTIONS = {"before": 4_000_000, "rows_per_file": 500_000, "rows_per_epoch": (1_000_000, 4_000_000)}
-_SHOWN = (*RATES, "epochs", "files", "mb")
-
-_WARM_UP = (160_000, 10_000)
+_GENERAL = {"general": GENERAL, "spark_reads": SPARK_READS, "runtime": RUNTIME}
+_WRITTEN = ("epochs", "files", "mb")
 _WARM_UP_FILES = 4
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How a run's rows are divided.
-
-    Args:
-        rows_per_file: Rows of a file.
-        rows_per_epoch: Rows of an epoch, a multiple of those of a file.
-        before: Rows that the same query handles before it is measured, whole epochs; 0 = its start is measured too.
-    """
-
-    rows_per_file: int
-    rows_per_epoch: int
-    before: int = 0
+_SETTINGS: dict[str, Any] = {
+    **{"rows": 40_000_000, "repeat": 5, "cases": "rows_per_epoch", "figures": (*RATES, *_WRITTEN), "bounds": aims},
+    "options": {"before": 4_000_000, "rows_per_file": 500_000, "rows_per_epoch": (1_000_000, 4_000_000)},
+}
 
 
 @dataclass(frozen=True)
 class SparkFiles(SparkSource):
-    """Parquet files as Spark itself reads them.
-
-    Args:
-        folder: Where they are.
-        files_per_epoch: The most of one epoch.
-    """
+    """Parquet files of a folder as Spark itself reads them."""
 
     folder: str
     files_per_epoch: int
@@ -74,13 +54,6 @@ class SparkFiles(SparkSource):
         return reader.parquet(self.folder)
 
 
-_GENERAL = {"general": GENERAL, "spark_reads": SPARK_READS, "runtime": RUNTIME}
-_SETTINGS: dict[str, Any] = {
-    **{"rows": 40_000_000, "repeat": 5, "options": _OPTIONS, "cases": "rows_per_epoch"},
-    **{"figures": _SHOWN, "bounds": aims},
-}
-
-
 @benchmark("general_path", peers=_GENERAL, **_SETTINGS)
 @benchmark(peers=PEERS, **_SETTINGS)
 def files_to_iceberg(run: Run) -> None:
@@ -88,56 +61,61 @@ def files_to_iceberg(run: Run) -> None:
     rows_per_epoch = int(run.case)
     # The limit has no epochs: one case is enough.
     if run.peer != "limit" or rows_per_epoch == run.options["rows_per_epoch"][0]:
-        sizes = Sizes(run.options["rows_per_file"], rows_per_epoch, run.options["before"])
-        copy(replace(run, case=case_of(rows_per_epoch)), sizes)
+        copy(replace(run, case=case_of(rows_per_epoch)), run.options["rows_per_file"], rows_per_epoch)
 
 
-def copy(run: Run, sizes: Sizes) -> None:
+@benchmark(
+    peers={"volley": NATIVE, "runtime": RUNTIME},
+    options={
+        **{"sizes": (1_000_000, 5_000_000, 20_000_000, 50_000_000), "before": 4_000_000},
+        **{"rows_per_file": 500_000, "rows_per_epoch": 1_000_000},
+    },
+    cases="sizes",
+    case="rows",
+    figures=(*RATES, "cpu_us_a_row", "peak_mb", *_WRITTEN),
+    plots=("cpu_us_a_row", "peak_mb"),
+)
+def memory(run: Run) -> None:
+    """Files → Iceberg from 1 M to 50 M rows: CPU a row, peak memory of workers, JVM and driver."""
+    copy(replace(run, rows=int(run.case)), run.options["rows_per_file"], run.options["rows_per_epoch"])
+    figures = run.results[-1].figures
+    figures["cpu_us_a_row"] = 1e6 / figures["rows_per_cpu_second"]
+    figures["peak_mb"] = sum(figures[f"{process}_mb"] or 0 for process in ("worker", "jvm", "driver"))
+
+
+def copy(run: Run, rows_per_file: int, rows_per_epoch: int) -> None:
     """Copy all files into a table, by the run's peer.
 
     Args:
-        run: The run.
-        sizes: How its rows are divided.
+        run: The run; its option ``before`` = rows that a query handles before it is measured, whole epochs.
+        rows_per_file: Rows of a file.
+        rows_per_epoch: Rows of an epoch, a multiple of those of a file.
     """
-    files_per_epoch = sizes.rows_per_epoch // sizes.rows_per_file
     # The limit and pyiceberg have no query that would have to warm up.
+    before = 0 if run.peer in ("limit", "append") else run.options.get("before", 0)
+    folder = events_folder(run.rows + before, rows_per_file)
+    files_per_epoch = rows_per_epoch // rows_per_file
     match run.peer:
         case "limit":
-            limit(run, events_folder(run.rows, sizes.rows_per_file))
+            paths = sorted(folder.glob("*.parquet"))
+            limit(run, rewrite, paths, warm_up=paths)
         case "append":
-            append(run, events_folder(run.rows, sizes.rows_per_file), files_per_epoch)
+            append(run, folder, files_per_epoch)
         case "runtime":
-            given = {
-                "folder": events_folder(run.rows + sizes.before, sizes.rows_per_file),
-                "warm_up": events_folder(*_WARM_UP),
-                "before": sizes.before,
-                "epochs_before": sizes.before // sizes.rows_per_epoch,
-                "files_per_epoch": files_per_epoch,
-            }
+            given = {"folder": folder, "warm_up": events_folder(*WARM_UP), "before": before}
+            given |= {"files_per_epoch": files_per_epoch, "rows_per_epoch": rows_per_epoch}
             run.results.extend(runtime(run, runtime_job.files, **given))
         case _:
-            _volley(run, sizes)
+            # A small job warms the session up.
+            _job(run, "warm_up", events_folder(*WARM_UP), _WARM_UP_FILES)
+            run.measure_job(lambda: _job(run, "benchmark", folder, files_per_epoch), before, rows_per_epoch)
 
 
-def _volley(run: Run, sizes: Sizes) -> None:
-    """Run one job over all files, in a session that a small one has warmed up."""
-    checkpoints = run.folder / "checkpoints"
-
-    def source(folder: Path, files: int) -> Source:
-        if run.peer == "spark_reads":
-            return SparkFiles(str(folder), files)
-        return FileSource(folder, format="parquet", max_files_per_epoch=files)
-
-    def job(name: str, folder: Path, files: int) -> Progress:
-        environment = Environment(checkpoint_dir=str(checkpoints), arrow_native=run.peer != "general")
-        rows = environment.from_source(source(folder, files)).filter_expr(col("id") >= 0)
-        return rows.to_sink(IcebergSink(replace(Lake(run.folder).config, table=name))).execute(name).progress
-
-    def work() -> dict[str, Any]:
-        seen = job("benchmark", folder, sizes.rows_per_epoch // sizes.rows_per_file)
-        assert seen.rows == run.rows + sizes.before
-        return {"epochs": seen.epochs, "files": seen.files, "mb": seen.bytes / 1e6}
-
-    folder = events_folder(run.rows + sizes.before, sizes.rows_per_file)
-    job("warm_up", events_folder(*_WARM_UP), _WARM_UP_FILES)
-    run.measure(work, start=after(checkpoints, sizes.before // sizes.rows_per_epoch))
+def _job(run: Run, name: str, folder: Path, files: int) -> Progress:
+    """Run one job over all files of a folder, so many an epoch."""
+    source: Source = FileSource(folder, format="parquet", max_files_per_epoch=files)
+    if run.peer == "spark_reads":
+        source = SparkFiles(str(folder), files)
+    environment = Environment(checkpoint_dir=str(run.folder / "checkpoints"), arrow_native=run.peer != "general")
+    rows = environment.from_source(source).filter_expr(col("id") >= 0)
+    return rows.to_sink(IcebergSink(Lake(run.folder).named(name))).execute(name).progress

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +15,20 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from benchmarks.benchmark import RATES, Benchmark, benchmark
+from benchmarks.benchmark import RATES, Benchmark, Run, benchmark
 from benchmarks.lake import Lake
-from benchmarks.measure import after
 from benchmarks.peers import runtime_job
+from benchmarks.peers.plain import limit
 from benchmarks.peers.runtime import runtime
-from benchmarks.rows import LIMIT, NATIVE, RUNTIME, aims, case_of
-from benchmarks.run import Run
+from benchmarks.rows import NATIVE, RUNTIME, aims, case_of
 from tests.servers.kafka import Kafka
 from volley import Environment, IcebergSink, KafkaSource, Progress, SourceContext
+from volley.types.arrow import arrow_schema
+from volley.types.schemas import check_schema
 
 _PARTITIONS = 4
 _SCHEMA = "id long, user long, kind string, country string, session string, amount double, at timestamp"
-_ARROW = pa.schema(
-    {
-        **{"id": pa.int64(), "user": pa.int64(), "kind": pa.string(), "country": pa.string(), "session": pa.string()},
-        **{"amount": pa.float64(), "at": pa.timestamp("us", "UTC")},
-    }
-)
+_ARROW = arrow_schema(check_schema(_SCHEMA))
 _DISTINCT = 1_000_000
 _TEXT_BYTES = 14 << 20
 
@@ -89,15 +84,17 @@ def kafka_to_iceberg(run: Run) -> None:
     match run.peer:
         # The limit and the source have no epochs: one case is enough.
         case "limit" if first:
-            _limit(run)
+            cores = os.cpu_count() or 1
+            limit(run, _consumed, [range(core, _PARTITIONS, cores) for core in range(cores)])
         case "source" if first:
             _source(run)
         case "volley":
-            _volley(shown, per_epoch)
+            _job(run, "warm_up", starting_offsets={run.options["topic"]: _last(run)})
+            job = partial(_job, run, "benchmark", max_rows_per_epoch=per_epoch)
+            shown.measure_job(job, run.options["before"], per_epoch)
         case "runtime":
-            given = {"schema": _SCHEMA, "last": _last(run), "epochs_before": run.options["before"] // per_epoch}
-            settings = {**run.options, **given, "rows_per_epoch": per_epoch}
-            run.results.extend(runtime(shown, runtime_job.kafka, **settings))
+            given = {"schema": _SCHEMA, "last": _last(run), "rows_per_epoch": per_epoch}
+            run.results.extend(runtime(shown, runtime_job.kafka, **{**run.options, **given}))
 
 
 def _last(run: Run) -> dict[int, int]:
@@ -106,21 +103,8 @@ def _last(run: Run) -> dict[int, int]:
     return {partition: max(0, each - 20_000) for partition in range(_PARTITIONS)}
 
 
-def _limit(run: Run) -> None:
-    """A process for each core: values joined, read as JSON, written as Parquet."""
-    cores = os.cpu_count() or 1
-    shares = [[partition for partition in range(_PARTITIONS) if partition % cores == core] for core in range(cores)]
-
-    def work() -> None:
-        assert sum(pool.map(_consumed, [run] * cores, shares)) == run.rows
-
-    # Forked, as Spark's workers are, with everything imported.
-    with ProcessPoolExecutor(cores, multiprocessing.get_context("fork")) as pool:
-        run.measure(work, case=LIMIT)
-
-
-def _consumed(run: Run, partitions: list[int]) -> int:
-    """Write the rows at the start of these partitions to a file; returns their number."""
+def _consumed(run: Run, partitions: range) -> int:
+    """Read the values at the start of these partitions as JSON, write them to a file; return their number."""
     from confluent_kafka import Consumer, TopicPartition
 
     settings = {"bootstrap.servers": run.options["brokers"], "group.id": "limit"}
@@ -160,19 +144,9 @@ def _source(run: Run) -> None:
     run.measure(work, case="")
 
 
-def _volley(run: Run, per_epoch: int) -> None:
-    """Run one job over the whole topic, in a session that a small one has warmed up."""
-    checkpoints, (topic, before) = run.folder / "checkpoints", (run.options["topic"], run.options["before"])
-
-    def job(name: str, **settings: Any) -> Progress:
-        read = KafkaSource(run.options["brokers"], topic, schema=_SCHEMA, bounded=True, **settings)
-        stream = Environment(checkpoint_dir=str(checkpoints)).from_source(read)
-        return stream.to_sink(IcebergSink(replace(Lake(run.folder).config, table=name))).execute(name).progress
-
-    def work() -> dict[str, Any]:
-        seen = job("benchmark", max_rows_per_epoch=per_epoch)
-        assert seen.rows == run.rows + before
-        return {"epochs": seen.epochs, "files": seen.files, "mb": seen.bytes / 1e6}
-
-    job("warm_up", starting_offsets={topic: _last(run)})
-    run.measure(work, start=after(checkpoints, before // per_epoch))
+def _job(run: Run, name: str, **settings: Any) -> Progress:
+    """Run one job over the topic."""
+    options = run.options
+    source = KafkaSource(options["brokers"], options["topic"], schema=_SCHEMA, bounded=True, **settings)
+    stream = Environment(checkpoint_dir=str(run.folder / "checkpoints")).from_source(source)
+    return stream.to_sink(IcebergSink(Lake(run.folder).named(name))).execute(name).progress

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 from duckdb_extensions import import_extension
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from volley import Committer, Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext, WriteResult
 
-__all__ = ["QUERY", "Lake", "duckdb_with_iceberg", "open_sink", "write", "write_epoch"]
+__all__ = [
+    "QUERY",
+    "Lake",
+    "added_files",
+    "commit",
+    "duckdb_with_iceberg",
+    "open_sink",
+    "scan_by_duckdb",
+    "write",
+    "write_epoch",
+]
 
 QUERY = "00000000-benchmark"
 """The query whose epochs are written."""
@@ -27,6 +41,10 @@ class Lake:
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
         self.config = IcebergSinkConfig(namespace="b", table="t", storage=IcebergStorage.Local(str(folder)))
+
+    def named(self, table: str) -> IcebergSinkConfig:
+        """The configuration of another table."""
+        return replace(self.config, table=table)
 
     def catalog(self) -> SqlCatalog:
         """Plain pyiceberg's."""
@@ -54,12 +72,37 @@ def write(committer: Committer, epoch: int, batches: Iterable[pa.RecordBatch], t
     return writer.close()
 
 
+def commit(committer: Committer, epoch: int, results: list[WriteResult]) -> None:
+    """Commit as a job does, which asks for the last epoch before."""
+    committer.last_epoch(QUERY)
+    committer.commit(Epoch(QUERY, epoch), results)
+
+
 def write_epoch(config: IcebergSinkConfig, epoch: int, batches: Iterable[pa.RecordBatch]) -> None:
     """One epoch of one task, committed."""
     rest = iter(batches)
     first = next(rest)
     committer = open_sink(config, first.schema)
     committer.commit(Epoch(QUERY, epoch), [write(committer, epoch, chain([first], rest))])
+
+
+def scan_by_duckdb(metadata: str, columns: str, where: str = "true") -> tuple[Any, ...]:
+    """The row of aggregates that DuckDB reads of a table, by the location of its metadata."""
+    query = f"select {columns} from iceberg_scan('{metadata}') where {where}"
+    (row,) = duckdb_with_iceberg().execute(query).fetchall()
+    return tuple(row)
+
+
+def added_files(table: Table, snapshot: Snapshot) -> list[DataFile]:
+    """The files that a snapshot added."""
+    return [
+        entry.data_file
+        for manifest in snapshot.manifests(table.io)
+        if manifest.added_snapshot_id == snapshot.snapshot_id
+        for entry in manifest.fetch_manifest_entry(table.io)
+        # A manifest that was merged from others also lists what is there already.
+        if entry.status is ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id
+    ]
 
 
 @cache

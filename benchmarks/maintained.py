@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -14,15 +14,14 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.benchmark import benchmark
-from benchmarks.lake import QUERY, Lake, duckdb_with_iceberg, open_sink, write
-from benchmarks.rows import Bound, Row
-from benchmarks.run import Run
-from volley import Epoch, IcebergSinkConfig
+from benchmarks.benchmark import Bound, Row, Run, benchmark
+from benchmarks.events import NAMED, named_rows
+from benchmarks.lake import Lake, commit, open_sink, scan_by_duckdb, write
+from benchmarks.measure import timed
+from volley import IcebergSinkConfig
 from volley.iceberg import Maintenance, Upsert
 from volley.iceberg.maintain.committer import MaintainingCommitter
 
-_SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "value": pa.float64()})
 _ROWS = 10
 _PART = 500_000
 _HOUR = 3_600
@@ -31,9 +30,7 @@ _MOST_OF_FIRST, _MOST_OF_FRESH = 1.3, 1.5
 
 def _within_first(row: Row) -> Iterator[Bound]:
     for figure in ("p50_cpu_ms", "scan_ms"):
-        ratio = row.times(figure, lambda other: other.case == 1)
-        if ratio is not None and row.case != 1:
-            yield Bound(f"{row.what}: {figure}", ratio, _MOST_OF_FIRST, "× the first hour's", ratio <= _MOST_OF_FIRST)
+        yield from row.beside_case(1, figure, figure, "× the first hour's", most=_MOST_OF_FIRST)
 
 
 def _within_fresh(row: Row) -> Iterator[Bound]:
@@ -68,7 +65,7 @@ def _hour(committer: MaintainingCommitter, epochs: range, speed: float) -> dict[
     seconds, cpu_seconds = list[float](), list[float]()
     for epoch in epochs:
         ids, began = np.arange(epoch * _ROWS, (epoch + 1) * _ROWS), time.thread_time()
-        seconds.append(_commit(committer, epoch, [_rows(ids, 0.0)]))
+        seconds.append(_commit(committer, epoch, [named_rows(ids, 0.0)]))
         cpu_seconds.append(time.thread_time() - began)
         time.sleep(max(0.0, 1 / speed - seconds[-1]))
     p50, p50_cpu = (1_000 * statistics.median(each) for each in (seconds, cpu_seconds))
@@ -86,44 +83,40 @@ def _hour(committer: MaintainingCommitter, epochs: range, speed: float) -> dict[
     cases="deletes_above",
     case="deletes above",
     figures=("scan_worst", "scan_mean", "fresh_ms", "p50_ms", "maintenance_seconds", "cpu_seconds"),
-    plots=("scan_worst", "scan_mean"),
     bounds=_within_fresh,
 )
 def maintained_upserts(run: Run) -> None:
     """Scans by DuckDB, × those of a fresh table, of 10 M rows that merge-on-read epochs update all over."""
-    lake, options = Lake(run.folder), run.options
-    maintenance = Maintenance(deletes_above=float(run.case))
+    lake, maintenance = Lake(run.folder), Maintenance(deletes_above=float(run.case))
     config = lake.config.with_commit_mode(Upsert("id", strategy="merge_on_read"))
-    config = config.with_target_file_size_mb(options["target_mb"])
+    config = config.with_target_file_size_mb(run.options["target_mb"])
     with _maintained(config, maintenance) as committer, _reader(lake) as scan:
         parts = (np.arange(start, min(start + _PART, run.rows)) for start in range(0, run.rows, _PART))
-        _commit(committer, 0, (_rows(part, 0.0) for part in parts))
-        run.measure(lambda: _upserts(committer, lambda: scan(run.rows), run.rows, options))
+        _commit(committer, 0, (named_rows(part, 0.0) for part in parts))
+        run.measure(lambda: _upserts(run, committer, partial(scan, run.rows)))
 
 
-def _upserts(
-    committer: MaintainingCommitter, scan: Callable[[], float], rows: int, options: Mapping[str, Any]
-) -> dict[str, Any]:
+def _upserts(run: Run, committer: MaintainingCommitter, scan: Callable[[], float]) -> dict[str, Any]:
     fresh, seconds, scans = scan(), list[float](), list[float]()
-    random = np.random.default_rng(1)
+    random, options = np.random.default_rng(1), run.options
     for epoch in range(1, options["epochs"] + 1):
-        seconds.append(_commit(committer, epoch, [_rows(random.choice(rows, options["keys"], replace=False), 1.0)]))
+        keys = random.choice(run.rows, options["keys"], replace=False)
+        seconds.append(_commit(committer, epoch, [named_rows(keys, 1.0)]))
         time.sleep(max(0.0, options["seconds"] - seconds[-1]))
         if epoch % options["reads"] == 0:
             scans.append(scan() / fresh)
-    maintenance = sum(run.seconds for run in committer.maintenance.runs)
     return {
         "scan_worst": max(scans),
         "scan_mean": statistics.mean(scans),
         "fresh_ms": 1_000 * fresh,
         "p50_ms": 1_000 * statistics.median(seconds),
-        "maintenance_seconds": maintenance,
+        "maintenance_seconds": sum(turn.seconds for turn in committer.maintenance.runs),
     }
 
 
 @contextmanager
 def _maintained(config: IcebergSinkConfig, maintenance: Maintenance) -> Iterator[MaintainingCommitter]:
-    committer = open_sink(config.with_maintenance(maintenance), _SCHEMA)
+    committer = open_sink(config.with_maintenance(maintenance), NAMED)
     committer.start()
     try:
         yield cast(MaintainingCommitter, committer)
@@ -134,14 +127,8 @@ def _maintained(config: IcebergSinkConfig, maintenance: Maintenance) -> Iterator
 def _commit(committer: MaintainingCommitter, epoch: int, batches: Iterable[pa.RecordBatch]) -> float:
     """Write and commit one epoch; return its seconds."""
     began = time.monotonic()
-    committer.last_epoch(QUERY)
-    committer.commit(Epoch(QUERY, epoch), [write(committer, epoch, batches)])
+    commit(committer, epoch, [write(committer, epoch, batches)])
     return time.monotonic() - began
-
-
-def _rows(ids: np.ndarray[Any, Any], value: float) -> pa.RecordBatch:
-    names = pa.array(np.char.add("name of ", ids.astype(str)))
-    return pa.record_batch([ids, names, np.full(len(ids), value)], schema=_SCHEMA)
 
 
 @contextmanager
@@ -153,13 +140,12 @@ def _reader(lake: Lake) -> Iterator[Callable[[int], float]]:
 
 def _scan(location: str, rows: int) -> float:
     """Return the least CPU-seconds of three scans by DuckDB that read all columns."""
-    query, seconds = f"select count(*), sum(id), max(name), sum(value) from iceberg_scan('{location}')", list[float]()
-    for _ in range(3):
-        began = time.process_time()
-        (found, *_) = duckdb_with_iceberg().execute(query).fetchall()[0]
-        seconds.append(time.process_time() - began)
+
+    def scan() -> None:
+        found, *_ = scan_by_duckdb(location, "count(*), sum(id), max(name), sum(value)")
         assert found == rows, f"{found} rows of {rows}"
-    return min(seconds)
+
+    return min(timed(scan)["cpu_ms"] for _ in range(3)) / 1e3
 
 
 def _size(lake: Lake) -> dict[str, int]:

@@ -57,7 +57,7 @@ def write_page(kept: Path, folder: Path) -> Path:
             rows = in_rows((Result(**line) for line in lines), benchmark.case)
             bounds[name] = [_cells(name, bound) for row in rows for bound in benchmark.bounds(row)]
             sections[name] = _section(benchmark, machine, rows)
-            draw(benchmark.plots, benchmark.case, rows, folder / "plots" / f"{name}.svg")
+            draw(benchmark.plots or benchmark.figures[:2], benchmark.case, rows, folder / "plots" / f"{name}.svg")
     cells = [line for name in BENCHMARKS for line in bounds.get(name, ())]
     first = ["## Bounds\n", *_markdown(["benchmark", "figure", "measured", "bound", ""], cells)]
     page.write_text("\n".join([_HEAD, *first, *(sections[name] for name in BENCHMARKS if name in sections)]))

@@ -10,10 +10,9 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from benchmarks.benchmark import RATES, benchmark
-from benchmarks.lake import QUERY, Lake, open_sink
-from benchmarks.run import Run
-from volley import Epoch
+from benchmarks.benchmark import RATES, Run, benchmark
+from benchmarks.lake import QUERY, Lake, open_sink, write
+from volley import Committer, Epoch
 from volley.iceberg import Partitioning
 from volley.iceberg.write.data_files import RollingFiles
 
@@ -37,10 +36,10 @@ def partitioned_write(run: Run) -> None:
     # With many more partitions than open files, a file is made of every few rows: that takes hours.
     if run.peer == "open-files" and partitions > 5 * _OPEN:
         return
-    batches, writer = list(_batches(run.rows, partitions)), _writer(run)
-    write = _open_files if run.peer == "open-files" else _one_task
+    batches, sink = list(_batches(run.rows, partitions)), _sink(run)
+    handle = _open_files if run.peer == "open-files" else _one_task
     before = psutil.Process().memory_info().rss / 2**20
-    figures = run.measure(lambda: {"files": write(writer, batches)})
+    figures = run.measure(lambda: {"files": handle(sink, batches)})
     figures["peak_mb"] = figures["driver_mb"] - before
 
 
@@ -61,8 +60,8 @@ def _batches(rows: int, partitions: int) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _writer(run: Run) -> Any:
-    """The writer of a table of the run's own."""
+def _sink(run: Run) -> Committer:
+    """The sink of a table of the run's own."""
     config = Lake(run.folder).config
     if run.peer != "unpartitioned":
         config = config.with_partitioning(Partitioning.identity("key"))
@@ -70,18 +69,16 @@ def _writer(run: Run) -> Any:
         # Each may keep a row group: together no more than ours.
         limit = 2 * _ROW_GROUP // _OPEN
         config = config.with_table_properties({"write.parquet.row-group-size-bytes": str(limit)})
-    return open_sink(config, next(_batches(1, 1)).schema).writer(Epoch(QUERY, 0))
+    return open_sink(config, next(_batches(1, 1)).schema)
 
 
-def _one_task(writer: Any, batches: list[pa.RecordBatch]) -> int:
-    task = writer.open(0)
-    for batch in batches:
-        task.write(batch)
-    return int(task.close().files)
+def _one_task(sink: Committer, batches: list[pa.RecordBatch]) -> int:
+    return write(sink, 0, batches).files
 
 
-def _open_files(writer: Any, batches: list[pa.RecordBatch]) -> int:
+def _open_files(sink: Committer, batches: list[pa.RecordBatch]) -> int:
     """What other writers do: a file per partition stays open, the least recently used is closed for another."""
+    writer: Any = sink.writer(Epoch(QUERY, 0))
     opened: OrderedDict[int, RollingFiles] = OrderedDict()
     made: list[RollingFiles] = []
     for batch in batches:

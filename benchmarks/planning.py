@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -11,10 +9,9 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.parser import parse
 from pyiceberg.table import Table
 
-from benchmarks.benchmark import benchmark
-from benchmarks.lake import Lake, duckdb_with_iceberg, write_epoch
-from benchmarks.rows import Bound, Row
-from benchmarks.run import Run
+from benchmarks.benchmark import Bound, Row, Run, benchmark
+from benchmarks.lake import Lake, scan_by_duckdb, write_epoch
+from benchmarks.measure import medians, timed
 from volley.iceberg import Partitioning
 from volley.iceberg.read.entries import forget_manifests
 from volley.iceberg.read.planning import plan
@@ -26,11 +23,10 @@ _OTHERS = ("pyiceberg", "DuckDB, rows read too")
 
 
 def _bounds(row: Row) -> Iterator[Bound]:
-    if row.peer not in _MOST_MS:
-        return
-    yield from row.below("cpu_ms", _MOST_MS[row.peer], "ms of CPU")
-    for peer in _OTHERS:
-        yield from row.beside(peer, "cpu_ms", "CPU", most=1)
+    if row.peer in _MOST_MS:
+        yield from row.below("cpu_ms", _MOST_MS[row.peer], "ms of CPU")
+        for peer in _OTHERS:
+            yield from row.beside(peer, "cpu_ms", "CPU", most=1)
 
 
 @benchmark(
@@ -48,22 +44,23 @@ def planning(run: Run) -> None:
     batch = pa.record_batch([keys, keys], schema=_SCHEMA)
     for epoch in range(_EPOCHS):
         write_epoch(lake.config.with_partitioning(Partitioning.identity("key")), epoch, [batch])
-    table, one = lake.table(), parse(f"key = {partitions // 2}")
+    table, where = lake.table(), f"key = {partitions // 2}"
+    one = parse(where)
     plans: dict[str, Callable[[], int]] = {
         "Volley": lambda: _planned(table, one, is_cold=True),
         "Volley, manifests cached": lambda: _planned(table, one, is_cold=False),
         "pyiceberg": lambda: len(list(table.scan(row_filter=one).plan_files())),
-        "DuckDB, rows read too": lambda: _by_duckdb(table, partitions // 2),
+        "DuckDB, rows read too": lambda: int(scan_by_duckdb(table.metadata_location, "count(*)", where)[0]),
     }
-    for peer, work in plans.items():
-        cpu, wall, files = [], [], 0
-        for _ in range(run.options["plans"]):
-            began, used = time.perf_counter(), time.process_time()
-            files = work()
-            wall.append(time.perf_counter() - began)
-            cpu.append(time.process_time() - used)
-        assert files == _EPOCHS
-        run.record(peer, cpu_ms=statistics.median(cpu) * 1e3, wall_ms=statistics.median(wall) * 1e3, files=files)
+    for peer, planned in plans.items():
+        _measure(run, peer, planned)
+
+
+def _measure(run: Run, peer: str, planned: Callable[[], int]) -> None:
+    files = set[int]()
+    times = medians(timed(lambda: files.add(planned())) for _ in range(run.options["plans"]))
+    assert files == {_EPOCHS}
+    run.record(peer, **times, files=_EPOCHS)
 
 
 def _planned(table: Table, row_filter: BooleanExpression, is_cold: bool) -> int:
@@ -72,9 +69,3 @@ def _planned(table: Table, row_filter: BooleanExpression, is_cold: bool) -> int:
     snapshot = table.current_snapshot()
     assert snapshot is not None
     return len(plan(table.io, table.metadata, snapshot, row_filter).files)
-
-
-def _by_duckdb(table: Table, key: int) -> int:
-    query = f"select count(*) from iceberg_scan('{table.metadata_location}') where key = {key}"
-    assert duckdb_with_iceberg().sql(query).fetchone() == (_EPOCHS,)
-    return _EPOCHS

@@ -5,22 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
 
-from benchmarks.benchmark import benchmark
-from benchmarks.lake import Lake
-from benchmarks.run import Run
+from benchmarks.benchmark import Run, benchmark
+from benchmarks.lake import Lake, added_files
 from volley import Environment, IcebergSink, Metrics, Reader, Source, SourceContext
 from volley.iceberg.config import Tuning
 from volley.source import Offset
 
-_ROWS_PER_SECOND = 100_000
 _SECONDS = 20.0
 # The first epoch begins at once, the second at the next tick of Spark's clock; whole intervals follow.
 _SKIPPED = 2
@@ -30,15 +26,10 @@ _SCHEMA = pa.schema({"id": pa.int64(), "arrived": pa.timestamp("us"), "payload":
 
 @dataclass(frozen=True)
 class Steady(Source):
-    """Rows that arrive one by one at a steady rate, from `began` on, and say when they did.
-
-    Args:
-        began: When the first row arrives, in seconds since 1970.
-        rows_per_second: How many.
-    """
+    """Rows that arrive one by one at a steady rate, from a second since 1970 on, and say when they did."""
 
     began: float
-    rows_per_second: int
+    rows_per_second: int = 100_000
 
     bounded = False
 
@@ -99,7 +90,7 @@ def presets(run: Run) -> None:
     def job(table: str, seconds: float, epochs: int) -> Metrics:
         sink = IcebergSink(replace(scaled, table=table))
         environment = Environment("local[2]", checkpoint_dir=f"{lake.folder}/checkpoints")
-        running = environment.from_source(Steady(time.time(), _ROWS_PER_SECOND)).to_sink(sink).start(table)
+        running = environment.from_source(Steady(time.time())).to_sink(sink).start(table)
         running.wait(seconds)
         while running.progress.epochs < epochs:
             assert not running.wait(0.1), running.exception
@@ -117,39 +108,20 @@ def presets(run: Run) -> None:
 
 
 def _seen(table: Table) -> dict[str, float]:
-    """Intervals and latencies in seconds (the longest from a file's first row), files and their sizes."""
-    commits = [(each, _files(table, each)) for each in table.snapshots()]
-    intervals = [
-        (new.timestamp_ms - old.timestamp_ms) / 1000 for (old, _), (new, _) in pairwise(commits[_SKIPPED - 1 :])
-    ]
-    waits = [
-        (snapshot.timestamp_ms / 1000 - low, snapshot.timestamp_ms / 1000 - high, rows)
-        for snapshot, files in commits[_SKIPPED:]
-        for low, high, rows, _ in files
-    ]
-    files = [each for _, found in commits[_SKIPPED:] for each in found]
-    return {
-        "commits": len(commits),
-        "interval": sum(intervals) / len(intervals),
-        # Rows arrive evenly, so that the mean of a file is the middle of its first and its last.
-        "latency": sum((first + last) / 2 * rows for first, last, rows in waits) / sum(rows for *_, rows in waits),
-        "longest": max(first for first, *_ in waits),
-        "files": len(files) / len(intervals),
-        "mb": sum(size for *_, size in files) / len(files) / 2**20,
-        "largest": max(size for *_, size in files) / 2**20,
-    }
-
-
-def _files(table: Table, snapshot: Snapshot) -> list[tuple[float, float, int, int]]:
-    """When the first and the last row of each file that a snapshot added arrived; its rows and its bytes."""
+    """Intervals and latencies in seconds (the longest from a file's first row), files and their sizes in MB."""
+    commits = [(snapshot.timestamp_ms / 1_000, added_files(table, snapshot)) for snapshot in table.snapshots()]
+    intervals = np.diff([at for at, _ in commits[_SKIPPED - 1 :]])
+    files = [(at, file) for at, files in commits[_SKIPPED:] for file in files]
     arrived = table.schema().find_field("arrived").field_id
 
-    def at(bounds: dict[int, bytes]) -> float:
-        return int.from_bytes(bounds[arrived], "little") / 1e6
+    def waited(at: float, bounds: dict[int, bytes]) -> float:
+        return at - int.from_bytes(bounds[arrived], "little") / 1e6
 
-    return [
-        (at(file.lower_bounds), at(file.upper_bounds), file.record_count, file.file_size_in_bytes)
-        for manifest in snapshot.manifests(table.io)
-        if manifest.added_snapshot_id == snapshot.snapshot_id
-        for file in (entry.data_file for entry in manifest.fetch_manifest_entry(table.io))
-    ]
+    first = np.array([waited(at, file.lower_bounds) for at, file in files])
+    last = np.array([waited(at, file.upper_bounds) for at, file in files])
+    sizes = np.array([file.file_size_in_bytes for _, file in files]) / 2**20
+    # Rows arrive evenly, so that the mean of a file is the middle of its first and its last.
+    latency = np.average((first + last) / 2, weights=[file.record_count for _, file in files])
+    figures = {"interval": intervals.mean(), "latency": latency, "longest": first.max(), "mb": sizes.mean()}
+    figures |= {"largest": sizes.max(), "files": len(files) / len(intervals)}
+    return {"commits": len(commits), **{name: float(value) for name, value in figures.items()}}

@@ -11,23 +11,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
-from benchmarks.benchmark import Benchmark, benchmark
+from benchmarks.benchmark import Benchmark, Bound, Row, Run, benchmark
 from benchmarks.events import FILES, batches, events_folder
 from benchmarks.lake import Lake, duckdb_with_iceberg, write_epoch
 from benchmarks.peers import runtime_job
 from benchmarks.peers.runtime import runtime
-from benchmarks.rows import RUNTIME, Bound, Row
-from benchmarks.run import Run
+from benchmarks.rows import RUNTIME
 from volley import IcebergSourceConfig
 from volley.iceberg import Upsert
 from volley.iceberg.read.reader import read_snapshot
 
 _PEERS = {
-    "volley": "Volley, one thread",
-    "pyarrow": "pyarrow over the planned files",
-    "pyiceberg": "pyiceberg",
-    "duckdb": "DuckDB",
-    "runtime": RUNTIME,
+    **{"volley": "Volley, one thread", "pyarrow": "pyarrow over the planned files", "pyiceberg": "pyiceberg"},
+    **{"duckdb": "DuckDB", "runtime": RUNTIME},
 }
 _DELETED = 20
 _BATCH_ROWS = 10_000
@@ -52,34 +48,21 @@ def _bounds(row: Row) -> list[Bound]:
 
 def read(run: Run) -> None:
     """A scan of all rows and columns of a table that Volley has written, by pyiceberg, DuckDB and Spark."""
+    lake = Lake(run.options["lake"])
     match run.peer:
         case "volley":
-            config = IcebergSourceConfig(Lake(run.options["lake"]).config.ref)
+            config = IcebergSourceConfig(lake.config.ref)
             _scan(run, lambda: read_snapshot(config, threads=1)[1])
         case "pyarrow":
-            _scan(run, lambda: _plain(Lake(run.options["lake"]).table()))
+            _scan(run, lambda: _plain(lake.table()))
         case "pyiceberg":
-            table = Lake(run.options["lake"]).table()
+            table = lake.table()
             _scan(run, lambda: table.scan().to_arrow_batch_reader())
         case "duckdb":
-            connection, where = duckdb_with_iceberg(), Lake(run.options["lake"]).table().metadata_location
-            _scan(run, lambda: connection.sql(f"from iceberg_scan('{where}')").to_arrow_reader(10_000))
-        case "runtime":
+            connection, query = duckdb_with_iceberg(), f"from iceberg_scan('{lake.table().metadata_location}')"
+            _scan(run, lambda: connection.sql(query).to_arrow_reader(_BATCH_ROWS))
+        case _:
             run.results.extend(runtime(run, runtime_job.read, **run.options))
-
-
-_SETTINGS: dict[str, Any] = {"repeat": 5, "prepare": _table, "bounds": _bounds}
-for _size, _rows in {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "8m": 8_000_000}.items():
-    benchmark(f"read_{_size}", rows=_rows, peers=_PEERS, options={"deletes": False}, **_SETTINGS)(read)
-_applying = {peer: label for peer, label in _PEERS.items() if peer not in ("pyarrow", "runtime")}
-benchmark("read_deletes", rows=8_000_000, peers=_applying, options={"deletes": True}, **_SETTINGS)(read)
-
-
-def _plain(table: Table) -> Iterator[pa.RecordBatch]:
-    """Read the files by pyarrow alone."""
-    for task in table.scan().plan_files():
-        path = task.file.file_path.removeprefix("file://")
-        yield from pq.ParquetFile(path).iter_batches(_BATCH_ROWS, use_threads=False)
 
 
 def _scan(run: Run, scan: Callable[[], Iterable[pa.RecordBatch]]) -> None:
@@ -90,3 +73,17 @@ def _scan(run: Run, scan: Callable[[], Iterable[pa.RecordBatch]]) -> None:
         assert sum(batch.num_rows for batch in scan()) == rows
 
     run.measure(work, rows=rows)
+
+
+def _plain(table: Table) -> Iterator[pa.RecordBatch]:
+    """Read the files by pyarrow alone."""
+    for task in table.scan().plan_files():
+        path = task.file.file_path.removeprefix("file://")
+        yield from pq.ParquetFile(path).iter_batches(_BATCH_ROWS, use_threads=False)
+
+
+_SETTINGS: dict[str, Any] = {"repeat": 5, "prepare": _table, "bounds": _bounds}
+for _size, _rows in {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "8m": 8_000_000}.items():
+    benchmark(f"read_{_size}", rows=_rows, peers=_PEERS, options={"deletes": False}, **_SETTINGS)(read)
+_applying = {peer: label for peer, label in _PEERS.items() if peer not in ("pyarrow", "runtime")}
+benchmark("read_deletes", rows=8_000_000, peers=_applying, options={"deletes": True}, **_SETTINGS)(read)

@@ -8,9 +8,12 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.measure import measured
+from benchmarks.measure import after, measured
+
+if TYPE_CHECKING:
+    from volley import Progress
 
 __all__ = ["Case", "Result", "Run", "in_own_process"]
 
@@ -73,6 +76,22 @@ class Run:
         figures["rows_per_cpu_second"] = figures["rows"] / figures["cpu_seconds"]
         self.results.append(Result(self.label, self.case if case is None else case, figures))
         return figures
+
+    def measure_job(self, job: Callable[[], Progress], before: int = 0, rows_per_epoch: int = 1) -> None:
+        """Run the job ``benchmark``, which has its checkpoints in the run's folder, and record what it costs.
+
+        Args:
+            job: Runs it.
+            before: Rows that it handles before it is measured, whole epochs; 0 = its start is measured too.
+            rows_per_epoch: Rows of an epoch.
+        """
+
+        def work() -> dict[str, Any]:
+            seen = job()
+            assert seen.rows == self.rows + before
+            return {"epochs": seen.epochs, "files": seen.files, "mb": seen.bytes / 1e6}
+
+        self.measure(work, start=after(self.folder / "checkpoints", before // rows_per_epoch))
 
     def record(self, peer: str | None = None, case: Case | None = None, **figures: Any) -> None:
         """Record what the benchmark itself has measured; without a peer's name in tables or a case, under the run's."""

@@ -6,10 +6,11 @@ Data files are entries in manifests, or links to one file: nothing but the drive
 from __future__ import annotations
 
 import os
+import pickle
+import statistics
 import struct
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,11 +22,10 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 from sqlalchemy import Engine, event
 
-from benchmarks.benchmark import benchmark
-from benchmarks.lake import QUERY, Lake, open_sink, write
-from benchmarks.measure import measured
-from benchmarks.run import Run
-from volley import Committer, Epoch, IcebergSinkConfig, WriteResult
+from benchmarks.benchmark import Run, benchmark
+from benchmarks.lake import QUERY, Lake, commit, open_sink, write
+from benchmarks.measure import measured, timed
+from volley import Committer, Epoch, IcebergSink, IcebergSinkConfig, Metrics, SinkContext, WriteResult
 from volley.iceberg import Partitioning
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
 from volley.iceberg.read.entries import forget_manifests
@@ -36,33 +36,43 @@ _COMMITS = 5
 _FILES_A_SNAPSHOT = 100_000
 _FIGURES = ("cpu_ms", "driver_mb")
 
+_ROUTED = pa.schema({"kind": pa.string(), **{field.name: field.type for field in _SCHEMA}})
+_ROUTED_EPOCHS, _ROWS_A_TABLE = 3, 200
+_ROUTED_FIGURES = ("driver_ms", "task_ms", "driver_mb")
 
-@benchmark(options={"tasks": (100, 1_000, 10_000)}, cases="tasks", case="tasks", figures=_FIGURES, plots=_FIGURES)
+
+def _by(*more: str, figures: Sequence[str] = _FIGURES, **sizes: Sequence[int]) -> Callable[[Any], Any]:
+    """A benchmark with a case for each size.
+
+    Args:
+        more: Figures that are not drawn.
+        figures: Those that are.
+        sizes: The sizes by the setting's name.
+    """
+    (name,) = sizes
+    return benchmark(options=sizes, cases=name, case=name, figures=(*figures, *more), plots=figures)
+
+
+@_by(tasks=(100, 1_000, 10_000))
 def scale_tasks(run: Run) -> None:
     """The commit of an epoch of 100 to 10,000 tasks, each with one data file."""
     committer, tasks = open_sink(Lake(run.folder).config, _SCHEMA), int(run.case)
     _commits(run, "commit", committer, [_written(committer, epoch, tasks) for epoch in range(_COMMITS)])
 
 
-@benchmark(
-    options={"files": (10_000, 100_000, 1_000_000)}, cases="files", case="files", figures=_FIGURES, plots=_FIGURES
-)
+@_by(files=(10_000, 100_000, 1_000_000))
 def scale_files(run: Run) -> None:
     """The commit of one more file to a table of 10,000 to 1 M data files, and plans of a scan and of upserts."""
     lake, files = Lake(run.folder), int(run.case)
     committer = _grown(lake.config, files)
     _plans(run, lake, files)
-    _upsert_plans(run, lake, files)
+    # Upserts need the bounds of keys.
+    _plan(run, lake, "upsert of one key", f"id = {files // 2}", statistics=frozenset({1}))
+    _plan(run, lake, "upsert of keys in all files", "id >= 0", statistics=frozenset({1}))
     _commits(run, "commit", committer, [_written(committer, epoch) for epoch in range(1, _COMMITS + 1)])
 
 
-@benchmark(
-    options={"partitions": (10, 1_000, 100_000)},
-    cases="partitions",
-    case="partitions",
-    figures=_FIGURES,
-    plots=_FIGURES,
-)
+@_by(partitions=(10, 1_000, 100_000))
 def scale_partitions(run: Run) -> None:
     """The same for a table of 10 to 100,000 partitions, each with one data file."""
     lake, partitions = Lake(run.folder), int(run.case)
@@ -71,7 +81,7 @@ def scale_partitions(run: Run) -> None:
     _commits(run, "commit", committer, [_written(committer, epoch) for epoch in range(1, _COMMITS + 1)])
 
 
-@benchmark(options={"columns": (10, 100, 1_000)}, cases="columns", case="columns", figures=_FIGURES, plots=_FIGURES)
+@_by(columns=(10, 100, 1_000))
 def scale_columns(run: Run) -> None:
     """The commit of 100 files of 10 to 1,000 columns, each with statistics."""
     schema = pa.schema({"id": pa.int64(), **{f"column_{number}": pa.int64() for number in range(1, int(run.case))}})
@@ -79,18 +89,14 @@ def scale_columns(run: Run) -> None:
     _commits(run, "commit", committer, [_written(committer, epoch, 100, schema) for epoch in range(_COMMITS)])
 
 
-@benchmark(
-    options={"snapshots": (10, 1_000, 10_000)}, cases="snapshots", case="snapshots", figures=_FIGURES, plots=_FIGURES
-)
+@_by(snapshots=(10, 1_000, 10_000))
 def scale_snapshots(run: Run) -> None:
     """Opening a table of 10 to 10,000 snapshots, the search for a new query's epochs, and a commit."""
-    lake = Lake(run.folder)
+    lake, opened = Lake(run.folder), list[Committer]()
     first = open_sink(lake.config, _SCHEMA)
     first.commit(Epoch(QUERY, 0), _written(first, 0))
     _with_snapshots(lake, int(run.case))
-    opened: list[Committer] = []
-    old = replace(lake.config, table="old")
-    _record(run, "open", lambda: opened.append(open_sink(old, _SCHEMA)))
+    _record(run, "open", lambda: opened.append(open_sink(lake.named("old"), _SCHEMA)))
     (committer,) = opened
     _record(run, "last epoch of a new query", lambda: committer.last_epoch("another query"))
     written = [_written(committer, epoch) for epoch in range(1, _COMMITS + 2)]
@@ -99,70 +105,90 @@ def scale_snapshots(run: Run) -> None:
     _commits(run, "commit", committer, written[1:], 2)
 
 
-@benchmark(
-    options={"tables": (1, 50, 500)}, cases="tables", case="tables", figures=(*_FIGURES, "requests"), plots=_FIGURES
-)
+@_by("requests", tables=(1, 50, 500))
 def scale_tables(run: Run) -> None:
     """One epoch of a job that writes to 1 to 500 tables, one file each, with the statements that its catalog gets."""
-    lake = Lake(run.folder)
-    committers = [open_sink(replace(lake.config, table=f"t{number}"), _SCHEMA) for number in range(int(run.case))]
+    committers = [open_sink(Lake(run.folder).named(f"t{number}"), _SCHEMA) for number in range(int(run.case))]
     written = [[_written(committer, epoch) for committer in committers] for epoch in range(_COMMITS)]
     statements: list[str] = []
 
     def epochs() -> None:
         for epoch, results in enumerate(written):
             for committer, result in zip(committers, results, strict=True):
-                _commit(committer, epoch, result)
+                commit(committer, epoch, result)
 
     event.listen(Engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
     _record(run, "epoch", epochs, _COMMITS)
     run.results[-1].figures["requests"] = len(statements) / _COMMITS
 
 
+@_by("writer_kb", figures=_ROUTED_FIGURES, tables=(1, 50, 500))
+def scale_routed(run: Run) -> None:
+    """An epoch of one task with 200 rows for each of 1 to 500 tables: CPU of the driver and of the task."""
+    tables, config = int(run.case), Lake(run.folder).config
+    context = SinkContext("benchmark", _ROUTED, Metrics(), state=f"{run.folder}/state")
+    committer = IcebergSink(config).routed("{kind}", limit=tables).open(context)
+    last = _ROUTED_EPOCHS + 1
+    for peer, epochs, filled in (
+        ("first epoch", range(1), tables),
+        ("epoch", range(1, last), tables),
+        ("epoch with rows for ten", range(last, last + _ROUTED_EPOCHS), min(10, tables)),
+    ):
+        figures = measured(partial(_routed_epochs, committer, epochs, filled))
+        run.record(peer, **{name: figures[name] for name in (*_ROUTED_FIGURES, "writer_kb")})
+    committer.stop()
+
+
+def _routed_epochs(committer: Committer, epochs: Iterable[int], tables: int) -> dict[str, float]:
+    """Run epochs; return the mean CPU of the driver and of the task in milliseconds, of all threads."""
+    parts = [_routed_epoch(committer, Epoch(QUERY, number), tables) for number in epochs]
+    return {name: statistics.mean(part[name] for part in parts) for name in parts[0]}
+
+
+def _routed_epoch(committer: Committer, epoch: Epoch, tables: int) -> dict[str, float]:
+    results: list[WriteResult] = []
+    writers: list[bytes] = []
+    planned = timed(lambda: writers.append(pickle.dumps(committer.writer(epoch))))["cpu_ms"]
+    task = timed(lambda: results.append(_routed_task(writers[0], tables)))["cpu_ms"]
+    committed = timed(lambda: committer.commit(epoch, results))["cpu_ms"]
+    return {"driver_ms": planned + committed, "task_ms": task, "writer_kb": len(writers[0]) / 1e3}
+
+
+def _routed_task(pickled: bytes, tables: int) -> WriteResult:
+    writer, rows = pickle.loads(pickled).open(0), tables * _ROWS_A_TABLE
+    kinds = pa.array([f"t{number % tables}" for number in range(rows)])
+    writer.write(pa.record_batch([kinds, pa.array(range(rows)), pa.array(["a name"] * rows)], schema=_ROUTED))
+    result: WriteResult = writer.close()
+    return result
+
+
 def _record(run: Run, peer: str, work: Callable[[], object], times: int = 1) -> None:
     """Record the CPU of each of so many times, and the peak of memory."""
-
-    def timed() -> dict[str, float]:
-        began = time.process_time()
-        work()
-        return {"cpu_ms": (time.process_time() - began) * 1e3 / times}
-
-    figures = measured(timed)
-    run.record(peer, cpu_ms=figures["cpu_ms"], driver_mb=figures["driver_mb"])
+    figures = measured(lambda: timed(work))
+    run.record(peer, cpu_ms=figures["cpu_ms"] / times, driver_mb=figures["driver_mb"])
 
 
 def _commits(run: Run, peer: str, committer: Committer, written: Sequence[list[WriteResult]], first: int = 1) -> None:
-    def commit() -> None:
+    def work() -> None:
         for epoch, results in enumerate(written, first):
-            _commit(committer, epoch, results)
+            commit(committer, epoch, results)
 
-    _record(run, peer, commit, len(written))
-
-
-def _commit(committer: Committer, epoch: int, results: list[WriteResult]) -> None:
-    # A job asks for the last epoch before each commit.
-    committer.last_epoch(QUERY)
-    committer.commit(Epoch(QUERY, epoch), results)
+    _record(run, peer, work, len(written))
 
 
 def _plans(run: Run, lake: Lake, files: int) -> None:
     """Plan a scan for one key, with manifests to read and with manifests cached."""
-    table, one = lake.table(), parse(f"id = {files // 2}")
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
     forget_manifests()
     for peer in ("plan", "plan, manifests cached"):
-        _record(run, peer, lambda: plan(table.io, table.metadata, snapshot, one))
+        _plan(run, lake, peer, f"id = {files // 2}")
 
 
-def _upsert_plans(run: Run, lake: Lake, files: int) -> None:
-    """Plan the upserts of one key and of keys in all files, with the bounds of keys and with manifests cached."""
+def _plan(run: Run, lake: Lake, peer: str, where: str, statistics: frozenset[int] = frozenset()) -> None:
     table = lake.table()
-    snapshot, key = table.current_snapshot(), frozenset({1})
+    snapshot = table.current_snapshot()
     assert snapshot is not None
-    for peer, keys in (("upsert of one key", f"id = {files // 2}"), ("upsert of keys in all files", "id >= 0")):
-        predicate = parse(keys)
-        _record(run, peer, partial(plan, table.io, table.metadata, snapshot, predicate, statistics=key))
+    work = partial(plan, table.io, table.metadata, snapshot, parse(where), statistics=statistics)
+    _record(run, peer, work)
 
 
 def _written(committer: Committer, epoch: int, tasks: int = 1, schema: pa.Schema = _SCHEMA) -> list[WriteResult]:

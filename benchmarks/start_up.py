@@ -1,50 +1,89 @@
-"""How long a start takes: imports, and a new process's first epoch in the table."""
+"""How long a start takes in a new process: imports, the first epoch in a table, the first ten rows of a stream."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-from benchmarks.benchmark import benchmark
+import pyarrow.parquet as pq
+
+from benchmarks.benchmark import Run, benchmark
 from benchmarks.events import events_folder
 from benchmarks.first_epoch import first_epoch
 from benchmarks.peers import runtime_job
 from benchmarks.peers.runtime import runtime
-from benchmarks.rows import RUNTIME, Bound, Row
-from benchmarks.run import Run
+from benchmarks.rows import RUNTIME
 
 _IMPORTS = ("pass", "import volley", "import volley.iceberg", "import pyspark.sql, pyiceberg.catalog.sql, pyarrow")
-_FIRST = "to the first snapshot"
-_VOLLEY, _RUNTIME = f"Volley: {_FIRST}", f"{RUNTIME}: {_FIRST}"
+_VOLLEY, _RUNTIME = (f"{peer}: to the first snapshot" for peer in ("Volley", RUNTIME))
 _MOST_OF_RUNTIME = 0.6
 
-
-def _bounds(row: Row) -> list[Bound]:
-    return row.beside(_RUNTIME, "seconds", "seconds", most=_MOST_OF_RUNTIME) if row.peer == _VOLLEY else []
+_LOOKS = {
+    "volley": """
+from volley import Environment, FileSource, col
+began, cpu = time.perf_counter(), time.process_time()
+stream = Environment().from_source(FileSource(sys.argv[1], format=sys.argv[2]))
+rows = stream.filter(col("id") > 0).head(10).num_rows
+""",
+    "polars": """
+import polars
+began, cpu = time.perf_counter(), time.process_time()
+scan = polars.scan_parquet if sys.argv[2] == "parquet" else polars.scan_ndjson
+rows = scan(sys.argv[1] + "/*." + sys.argv[2]).filter(polars.col("id") > 0).head(10).collect().height
+""",
+}
+_MOST_SECONDS = 0.5
 
 
 @benchmark(
     rows=1_000,
     repeat=5,
-    peers={
-        **{line: f"python -c {line!r}" for line in _IMPORTS},
-        **{"volley": _VOLLEY, "runtime": _RUNTIME},
-    },
+    peers={**{line: f"python -c {line!r}" for line in _IMPORTS}, "volley": _VOLLEY, "runtime": _RUNTIME},
     figures=("seconds",),
-    plots=("seconds",),
-    bounds=_bounds,
+    bounds=lambda row: row.beside(_RUNTIME, "seconds", "seconds", of=_VOLLEY, most=_MOST_OF_RUNTIME),
 )
 def start_up(run: Run) -> None:
     """Seconds to import Volley, and from a process's start to its first snapshot, beside the runtime."""
-    if run.peer in _IMPORTS:
-        began = time.perf_counter()
-        subprocess.run([sys.executable, "-c", run.peer], check=True)
-        run.record(seconds=time.perf_counter() - began)
-        return
     folder, began = events_folder(run.rows, run.rows), time.time()
-    if run.peer == "volley":
-        (found,) = run.apart(first_epoch, options={"folder": folder})
-    else:
-        (found,) = runtime(run, runtime_job.first_epoch, folder=folder)
+    match run.peer:
+        case "volley":
+            (found,) = run.apart(first_epoch, options={"folder": folder})
+        case "runtime":
+            (found,) = runtime(run, runtime_job.first_epoch, folder=folder)
+        case line:
+            subprocess.run([sys.executable, "-c", line], check=True)
+            run.record(seconds=time.time() - began)
+            return
     run.record(seconds=found.figures["at"] - began)
+
+
+@benchmark(
+    rows=1_000_000,
+    repeat=5,
+    peers={"volley": "Volley", "polars": "polars"},
+    options={"formats": ("parquet", "json")},
+    cases="formats",
+    figures=("seconds", "cpu_seconds"),
+    plots=("seconds",),
+    bounds=lambda row: row.below("seconds", _MOST_SECONDS, "s until ten rows are there", of="Volley"),
+)
+def first_look(run: Run) -> None:
+    """Ten rows of a filtered stream of files by `head`, in a new process, from after its imports."""
+    folder = events_folder(run.rows, run.rows)
+    if run.case == "json":
+        folder = _as_json(folder, run.folder)
+    figures = "print(time.perf_counter() - began, time.process_time() - cpu, rows)"
+    command = [sys.executable, "-c", f"import sys, time\n{_LOOKS[run.peer]}{figures}", str(folder), str(run.case)]
+    seconds, cpu_seconds, rows = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    assert rows == "10"
+    run.record(seconds=float(seconds), cpu_seconds=float(cpu_seconds))
+
+
+def _as_json(folder: Path, to: Path) -> Path:
+    """Write a tenth of a folder's rows as lines of JSON to another one."""
+    (path, *_) = sorted(folder.glob("*.parquet"))
+    rows = pq.read_table(path).slice(0, pq.read_metadata(path).num_rows // 10)
+    rows.to_pandas().to_json(to / "0000.json", orient="records", lines=True, date_format="iso")
+    return to

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.benchmark import benchmark
-from benchmarks.rows import Bound, Row
-from benchmarks.run import Run
+from benchmarks.benchmark import Run, benchmark
 from volley import Environment, FileSource, MemorySource
 from volley.arrow.nodes import lower
 from volley.engine.joins import with_rows
@@ -22,41 +21,31 @@ from volley.spark.session import open_session
 
 _FILES = 4
 _CASES = {"10,000 keys": (10_000, 1), "1 M keys": (1_000_000, 1), "as of: 10,000 keys, 20 versions": (10_000, 20)}
-_PEERS = {"volley": "Volley, one thread", "duckdb": "DuckDB, one thread", "spark": "Spark, all cores"}
+_VOLLEY, _SPARK = "Volley, one thread", "Spark, all cores"
+_LEAST = 2.0
+_FIGURE = "rows_per_cpu_second"
 _BATCH_ROWS = 64_000
 _HOUR = 3_600_000_000
-
-
-def _bounds(row: Row) -> list[Bound]:
-    if row.peer != _PEERS["volley"]:
-        return []
-    spark = [other for other in row.others if (other.peer, other.case) == (_PEERS["spark"], row.case)]
-    return [
-        bound
-        for other in spark
-        for bound in row.at_least("rows_per_cpu_second", 2 * other.median("rows_per_cpu_second"), "rows per CPU-second")
-    ]
 
 
 @benchmark(
     rows=8_000_000,
     repeat=3,
-    peers=_PEERS,
+    peers={"volley": _VOLLEY, "duckdb": "DuckDB, one thread", "spark": _SPARK},
     options={"joins": tuple(_CASES)},
     cases="joins",
     case="join",
-    figures=("rows_per_cpu_second", "rows_per_second"),
-    plots=("rows_per_cpu_second",),
-    bounds=_bounds,
+    figures=(_FIGURE, "rows_per_second"),
+    plots=(_FIGURE,),
+    bounds=lambda row: row.beside(_SPARK, _FIGURE, "rows per CPU-second", of=_VOLLEY, least=_LEAST),
 )
 def table_join(run: Run) -> None:
     """Events joined with a table by a text: rows per CPU-second, reading included, beside Spark and DuckDB."""
     keys, versions = _CASES[str(run.case)]
     table = _table(keys, versions)
     _write_events(run.folder, run.rows, keys)
-    compute = {"volley": _by_volley, "duckdb": _by_duckdb, "spark": _by_spark}[run.peer](
-        run.folder, table, versions > 1
-    )
+    peer = {"volley": _by_volley, "duckdb": _by_duckdb, "spark": _by_spark}[run.peer]
+    compute = peer(run.folder, table, versions > 1)
     # The first pass warms up: the JVM compiles what it does often.
     compute()
     run.measure(compute)
@@ -64,10 +53,9 @@ def table_join(run: Run) -> None:
 
 def _table(keys: int, versions: int) -> pa.Table:
     rows = np.arange(keys * versions)
-    names = pa.array(rows // versions).cast(pa.string())
     return pa.table(
         {
-            "user": pa.compute.binary_join_element_wise(pa.scalar("user-"), names, ""),
+            "user": _users(rows // versions),
             "valid_from": pa.array(rows % versions * _HOUR).cast(pa.timestamp("us", "UTC")),
             "country": pa.array(rows % 200).cast(pa.string()),
             "score": pa.array(rows.astype(np.float64)),
@@ -76,16 +64,18 @@ def _table(keys: int, versions: int) -> pa.Table:
 
 
 def _write_events(folder: Path, rows: int, keys: int) -> None:
-    dice = np.random.default_rng(21)
+    dice, count = np.random.default_rng(21), rows // _FILES
     for number in range(_FILES):
-        count = rows // _FILES
-        users = pa.array(dice.integers(0, keys, count)).cast(pa.string())
         events = {
             "id": pa.array(np.arange(count) + number * count),
-            "user": pa.compute.binary_join_element_wise(pa.scalar("user-"), users, ""),
+            "user": _users(dice.integers(0, keys, count)),
             "at": pa.array(dice.integers(0, 20 * _HOUR, count)).cast(pa.timestamp("us", "UTC")),
         }
         pq.write_table(pa.table(events), folder / f"{number}.parquet")
+
+
+def _users(numbers: np.ndarray[Any, Any]) -> pa.Array:
+    return pa.compute.binary_join_element_wise(pa.scalar("user-"), pa.array(numbers).cast(pa.string()), "")
 
 
 def _by_volley(folder: Path, table: pa.Table, as_of: bool) -> Callable[[], None]:

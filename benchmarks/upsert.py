@@ -1,36 +1,36 @@
-"""Upserting keys into a large table: Volley's two strategies, Spark's MERGE INTO, and pyiceberg's own upsert."""
+"""Upserting keys into a large table beside MERGE INTO and pyiceberg, and into a file by the share that is replaced."""
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.benchmark import RATES, benchmark
-from benchmarks.lake import QUERY, Lake, open_sink, write
+from benchmarks.benchmark import RATES, Run, benchmark
+from benchmarks.events import NAMED, named_rows, session_rows
+from benchmarks.lake import Lake, commit, duckdb_with_iceberg, open_sink, scan_by_duckdb, write, write_epoch
+from benchmarks.measure import timed
 from benchmarks.peers import runtime_job
 from benchmarks.peers.runtime import runtime
-from benchmarks.run import Run
-from volley import Environment, Epoch, FileSource, IcebergSink
+from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig
 from volley.iceberg import Upsert
 from volley.iceberg.modes import Strategy
 
-_SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "value": pa.float64()})
-_PART = 1_000_000
-_INPUT_FILES = 4
+_MERGE, _COPY = "merge_on_read", "copy_on_write"
+_PART, _INPUT_FILES = 1_000_000, 4
+_COSTS = ("upsert", "pyiceberg", "duckdb")
 
 
 @benchmark(
     rows=10_000_000,
     peers={
-        "merge_on_read": "Volley, merge_on_read",
-        "copy_on_write": "Volley, copy_on_write",
-        "runtime": "Spark MERGE INTO",
-        "pyiceberg": "pyiceberg Table.upsert",
+        **{_MERGE: "Volley, merge_on_read", _COPY: "Volley, copy_on_write"},
+        **{"runtime": "Spark MERGE INTO", "pyiceberg": "pyiceberg Table.upsert"},
     },
     # Nine in ten keys are in the table; pyiceberg gets as many as it can finish.
     options={"keys": 1_000_000, "pyiceberg_keys": 10_000},
@@ -48,7 +48,7 @@ def upsert(run: Run) -> None:
     match run.peer:
         case "runtime":
             # The table's properties ask for merge-on-read.
-            run.results.extend(runtime(run, runtime_job.merge, lake=lake.folder, keys=keys))
+            run.results.extend(runtime(replace(run, rows=keys), runtime_job.merge, lake=lake.folder))
         case "pyiceberg":
             table, changes = lake.table("large"), pq.read_table(lake.folder / "many")
 
@@ -59,32 +59,18 @@ def upsert(run: Run) -> None:
         case strategy:
             _job(lake, "small", "few", strategy)
             run.measure(lambda: _job(lake, "large", "many", strategy), rows=keys)
-    _check(lake, run.rows, keys)
-
-
-def _job(lake: Lake, table: str, changes: str, strategy: str) -> None:
-    """One job of one epoch."""
-    config = replace(lake.config, table=table).with_commit_mode(Upsert("id", strategy=cast(Strategy, strategy)))
-    (
-        Environment("local[2]", checkpoint_dir=str(lake.folder / "checkpoints"))
-        .from_source(FileSource(str(lake.folder / changes), format="parquet"))
-        .to_sink(IcebergSink(config))
-        .execute(table)
-    )
-
-
-def _rows(ids: np.ndarray[Any, Any], value: float) -> pa.RecordBatch:
-    names = [f"name of {each}" for each in ids]
-    return pa.record_batch([ids, names, np.full(len(ids), value)], schema=_SCHEMA)
+    found = lake.table("large").scan(selected_fields=("id", "value")).to_arrow()
+    assert len(found["id"].unique()) == found.num_rows
+    _check(found, run.rows + keys // 10, keys)
 
 
 def _make(lake: Lake, table: str, rows: int) -> None:
     """A table with ids in no order, a file for each million."""
     merge = {f"write.{verb}.mode": "merge-on-read" for verb in ("merge", "delete", "update")}
-    committer = open_sink(replace(lake.config, table=table).with_table_properties(merge), _SCHEMA)
     ids = np.random.default_rng(7).permutation(rows)
-    parts = (_rows(ids[start : start + _PART], 0.0) for start in range(0, rows, _PART))
-    committer.commit(Epoch(QUERY, 0), [write(committer, 0, [part], task) for task, part in enumerate(parts)])
+    parts = [ids[start : start + _PART] for start in range(0, rows, _PART)]
+    committer = open_sink(lake.named(table).with_table_properties(merge), NAMED)
+    commit(committer, 0, [write(committer, 0, [named_rows(part, 0.0)], task) for task, part in enumerate(parts)])
 
 
 def _input(lake: Lake, name: str, rows: int, keys: int) -> None:
@@ -94,11 +80,71 @@ def _input(lake: Lake, name: str, rows: int, keys: int) -> None:
     old = np.random.default_rng(8).choice(rows, keys - keys // 10, replace=False)
     ids = np.concatenate([old, np.arange(rows, rows + keys // 10)])
     for number, part in enumerate(np.array_split(np.random.default_rng(9).permutation(ids), _INPUT_FILES)):
-        pq.write_table(pa.Table.from_batches([_rows(part, 1.0)]), folder / f"{number}.parquet")
+        pq.write_table(pa.Table.from_batches([named_rows(part, 1.0)]), folder / f"{number}.parquet")
 
 
-def _check(lake: Lake, rows: int, keys: int) -> None:
-    """All rows are there once, and those of the upsert are new."""
-    found = lake.table("large").scan(selected_fields=("id", "value")).to_arrow()
-    assert found.num_rows == len(found["id"].unique()) == rows + keys // 10
+def _job(lake: Lake, table: str, changes: str, strategy: str) -> None:
+    """One job of one epoch."""
+    environment = Environment("local[2]", checkpoint_dir=str(lake.folder / "checkpoints"))
+    rows = environment.from_source(FileSource(str(lake.folder / changes), format="parquet"))
+    rows.to_sink(IcebergSink(_upserting(lake.named(table), strategy))).execute(table)
+
+
+@benchmark(
+    rows=1_000_000,
+    options={"shares": (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8), "runs": 3},
+    case="share",
+    figures=(*_COSTS, "even_after_pyiceberg", "even_after_duckdb"),
+    plots=_COSTS,
+)
+def upsert_strategy(run: Run) -> None:
+    """Merge-on-read and copy-on-write over the replaced share of a file: CPU of the upsert and of scans after it."""
+    # All in one warm process; the least of some runs is the work itself.
+    duckdb_with_iceberg()
+    shares = run.options["shares"]
+    for strategy in (_MERGE, _COPY):
+        _costs(run, shares[-1], strategy)
+    for share in shares:
+        runs = [[_costs(run, share, strategy) for strategy in (_MERGE, _COPY)] for _ in range(run.options["runs"])]
+        merge, copy = (
+            {name: min(costs[name] for costs in each) for name in _COSTS} for each in zip(*runs, strict=True)
+        )
+        even = {f"even_after_{scan}": _even(merge, copy, scan) for scan in _COSTS[1:]}
+        run.record(_MERGE, share, **merge)
+        run.record(_COPY, share, **copy, **even)
+
+
+def _even(merge: dict[str, float], copy: dict[str, float], scan: str) -> float | None:
+    """After how many scans copy-on-write has cost no more; None if never."""
+    dearer, saved = copy["upsert"] - merge["upsert"], merge[scan] - copy[scan]
+    return 0.0 if dearer <= 0 else dearer / saved if saved > 0 else None
+
+
+def _costs(run: Run, share: float, strategy: str) -> dict[str, float]:
+    """CPU-seconds of staging, merging, replacing and committing; of a scan of the whole table; of another engine's."""
+    with tempfile.TemporaryDirectory(dir=run.folder) as folder:
+        lake, rows = Lake(folder), run.rows
+        ids, keys = np.random.default_rng(7).permutation(rows), int(rows * share)
+        write_epoch(lake.config, 0, [session_rows(ids, 0.0)])
+        changed = session_rows(np.random.default_rng(8).choice(ids, keys, replace=False), 1.0)
+
+        def by_duckdb() -> None:
+            assert scan_by_duckdb(table.metadata_location, "count(*), sum(value), max(session), max(more)")[:2] == (
+                rows,
+                keys,
+            )
+
+        costs = timed(lambda: write_epoch(_upserting(lake.config, strategy), 1, [changed]))
+        table = lake.table()
+        scans = (timed(lambda: _check(table.scan().to_arrow(), rows, keys)), timed(by_duckdb))
+        return {name: each["cpu_ms"] / 1e3 for name, each in zip(_COSTS, (costs, *scans), strict=True)}
+
+
+def _upserting(config: IcebergSinkConfig, strategy: str) -> IcebergSinkConfig:
+    return config.with_commit_mode(Upsert("id", strategy=cast(Strategy, strategy)))
+
+
+def _check(found: pa.Table, rows: int, keys: int) -> None:
+    """All rows are there, and those of the upsert are new."""
+    assert found.num_rows == rows
     assert sum(found["value"].to_numpy()) == keys

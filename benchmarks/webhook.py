@@ -9,17 +9,15 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import count
+from itertools import count, islice
 
 import psutil
 from aiohttp import web
 
-from benchmarks.benchmark import benchmark
-from benchmarks.rows import Bound, Row
-from benchmarks.run import Run
+from benchmarks.benchmark import Bound, Row, Run, benchmark
 from volley import HmacAuth, HttpSource, SourceContext
 from volley.connectors.webhook.reader import HttpReader
 
@@ -32,10 +30,10 @@ _SECRET = "a-secret-of-the-benchmark"
 _FIGURE = "requests_per_cpu_second"
 
 
-def _bounds(row: Row) -> Iterator[Bound]:
-    if row.peer == _VOLLEY:
-        yield from row.at_least(_FIGURE, _LEAST_PER_CPU_SECOND, "requests per CPU-second")
-        yield from row.beside(_ECHO, _FIGURE, "requests per CPU-second", least=_LEAST_SHARE)
+def _bounds(row: Row) -> list[Bound]:
+    unit = "requests per CPU-second"
+    own = row.at_least(_FIGURE, _LEAST_PER_CPU_SECOND, unit, of=_VOLLEY)
+    return [*own, *row.beside(_ECHO, _FIGURE, unit, of=_VOLLEY, least=_LEAST_SHARE)]
 
 
 @benchmark(
@@ -53,10 +51,10 @@ def webhook(run: Run) -> None:
     """Signed JSON requests with keys, on disk before the answer: requests per CPU-second of the receiver."""
     server = _echo if run.peer == "echo" else _receiver
     with server(run) as (port, process):
-        load = _Load(port, int(run.case))
-        load.send(_WARM_UP)
+        requests = _requests(int(run.case))
+        asyncio.run(_send(port, islice(requests, _WARM_UP)))
         began, used = time.perf_counter(), _cpu(process)
-        load.send(run.rows)
+        asyncio.run(_send(port, islice(requests, run.rows)))
         seconds, cpu = time.perf_counter() - began, _cpu(process) - used
     run.record(requests_per_cpu_second=run.rows / cpu, requests_per_second=run.rows / seconds, cpu_seconds=cpu)
 
@@ -108,60 +106,37 @@ def echo() -> None:
 
 
 def _cpu(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+    return float(sum(process.cpu_times()[:2]))
 
 
-class _Load:
-    """Sends requests over some connections, each the next one as soon as the last is answered.
-
-    Args:
-        port: The server's port.
-        size: Bytes of a body.
-    """
-
-    def __init__(self, port: int, size: int) -> None:
-        self._port = port
-        self._text = "x" * (size - len('{"id": 1000000, "text": ""}'))
-        self._ids = count()
-
-    def send(self, requests: int) -> None:
-        """Send so many requests, and wait for their answers."""
-        asyncio.run(self._send(requests))
-
-    async def _send(self, requests: int) -> None:
-        loop, rest = asyncio.get_running_loop(), iter(range(requests))
-        ends = [loop.create_future() for _ in range(_CONNECTIONS)]
-
-        def following() -> bytes | None:
-            return self._request() if next(rest, None) is not None else None
-
-        for end in ends:
-            await loop.create_connection(partial(_Connection, following, end), "127.0.0.1", self._port)
-        await asyncio.gather(*ends)
-
-    def _request(self) -> bytes:
-        number = next(self._ids)
-        body = json.dumps({"id": 1_000_000 + number, "text": self._text}).encode()
+def _requests(size: int) -> Iterator[bytes]:
+    """Signed requests with bodies of so many bytes, each with a key of its own."""
+    text = "x" * (size - len('{"id": 1000000, "text": ""}'))
+    for number in count():
+        body = json.dumps({"id": 1_000_000 + number, "text": text}).encode()
         signature = hmac.digest(_SECRET.encode(), body, hashlib.sha256).hex()
         head = (
             "POST /events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             f"X-Hub-Signature-256: sha256={signature}\r\nX-GitHub-Delivery: {number:032x}\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         )
-        return head.encode() + body
+        yield head.encode() + body
+
+
+async def _send(port: int, requests: Iterator[bytes]) -> None:
+    """Send requests over some connections, each the next one as soon as the last is answered."""
+    loop = asyncio.get_running_loop()
+    ends = [loop.create_future() for _ in range(_CONNECTIONS)]
+    for end in ends:
+        await loop.create_connection(partial(_Connection, requests, end), "127.0.0.1", port)
+    await asyncio.gather(*ends)
 
 
 class _Connection(asyncio.Protocol):
-    """One connection of the load.
+    """A connection that sends what is left of the requests; `end` is set at the end, or if a request is refused."""
 
-    Args:
-        following: Returns the next request, None at the end.
-        end: Set at the end, or if a request is refused.
-    """
-
-    def __init__(self, following: Callable[[], bytes | None], end: asyncio.Future[None]) -> None:
-        self._following = following
+    def __init__(self, requests: Iterator[bytes], end: asyncio.Future[None]) -> None:
+        self._requests = requests
         self._end = end
         self._transport: asyncio.Transport
 
@@ -177,7 +152,7 @@ class _Connection(asyncio.Protocol):
             self._end.set_exception(RuntimeError(data.decode(errors="replace")))
 
     def _next(self) -> None:
-        request = self._following()
+        request = next(self._requests, None)
         if request is not None:
             self._transport.write(request)
         else:

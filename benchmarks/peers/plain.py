@@ -1,10 +1,12 @@
-"""Plain pyarrow and plain pyiceberg on the files of a folder."""
+"""Plain pyarrow and plain pyiceberg."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,44 +16,40 @@ from benchmarks.lake import Lake
 from benchmarks.rows import LIMIT
 from benchmarks.run import Run
 
-__all__ = ["append", "limit"]
+__all__ = ["append", "limit", "rewrite"]
 
 
-def limit(run: Run, folder: Path) -> None:
-    """The limit: a process for each core reads files and writes them again.
+def limit(run: Run, handle: Callable[[Run, Any], int], shares: Sequence[Any], warm_up: Sequence[Any] = ()) -> None:
+    """Measure the limit: a process for each core that only reads and writes.
 
     Args:
         run: The run.
-        folder: With Parquet files.
+        handle: Reads and writes the rows of a share; returns their number.
+        shares: All rows.
+        warm_up: What is handled before, a share for each core.
     """
-    cores, paths = os.cpu_count() or 1, sorted(folder.glob("*.parquet"))
+    cores = os.cpu_count() or 1
 
     def work() -> None:
-        assert sum(pool.map(_copied, paths, [run.folder] * len(paths))) == run.rows
+        assert sum(pool.map(partial(handle, run), shares)) == run.rows
 
     # Forked, as Spark's workers are, with everything imported.
     with ProcessPoolExecutor(cores, multiprocessing.get_context("fork")) as pool:
-        list(pool.map(_copied, paths[:cores], [run.folder] * cores))
+        list(pool.map(partial(handle, run), warm_up[:cores]))
         run.measure(work, case=LIMIT)
 
 
-def _copied(path: Path, folder: Path) -> int:
-    """Read a file and write it again; returns its rows."""
+def rewrite(run: Run, path: Path) -> int:
+    """Read a Parquet file and write it again into the run's folder; returns its rows."""
     source = pq.ParquetFile(path)
-    with pq.ParquetWriter(folder / path.name, source.schema_arrow) as writer:
+    with pq.ParquetWriter(run.folder / path.name, source.schema_arrow) as writer:
         for group in range(source.num_row_groups):
             writer.write_table(source.read_row_group(group, use_threads=False))
     return int(source.metadata.num_rows)
 
 
 def append(run: Run, folder: Path, files_per_epoch: int) -> None:
-    """One `Table.append` an epoch, in one process, after one into another table.
-
-    Args:
-        run: The run.
-        folder: With Parquet files.
-        files_per_epoch: Files of one append.
-    """
+    """Measure a `Table.append` for every so many files of a folder, in one process, after one into another table."""
     catalog, paths = Lake(run.folder).catalog(), sorted(folder.glob("*.parquet"))
 
     def fill(name: str, chosen: list[Path], per_epoch: int) -> dict[str, Any]:

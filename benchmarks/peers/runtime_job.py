@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,9 @@ from benchmarks.run import Run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["changes", "compact", "expire", "files", "first_epoch", "follow", "kafka", "merge", "read", "table"]
+__all__ = ["changes", "files", "first_epoch", "follow", "kafka", "maintain", "merge", "read", "table"]
 
 _WARM_UP_EPOCHS = 4
 _SETTINGS = {
@@ -39,60 +40,43 @@ _SETTINGS = {
 
 def files(run: Run) -> None:
     """Parquet files, so many an epoch, through a filter."""
-    rows, epochs_before = run.rows + run.options["before"], run.options["epochs_before"]
     with _session(run) as spark:
 
-        def copy(table: str, folder: str, per_epoch: int) -> None:
-            schema = spark.read.parquet(folder).schema
-            frame = spark.readStream.schema(schema).option("maxFilesPerTrigger", per_epoch).parquet(folder)
-            _stream(frame.filter("id >= 0"), table, run.folder)
+        def frame(folder: str, per_epoch: int) -> DataFrame:
+            reader = spark.readStream.schema(spark.read.parquet(folder).schema).option("maxFilesPerTrigger", per_epoch)
+            return reader.parquet(folder).filter("id >= 0")
 
-        copy("warm_up", run.options["warm_up"], _WARM_UP_EPOCHS)
-        figures = run.measure(
-            lambda: copy("benchmark", run.options["folder"], run.options["files_per_epoch"]),
-            start=after(run.folder / "checkpoints", epochs_before),
-        )
-        figures.update(_written(spark, "benchmark", rows))
+        warm_up, folder = run.options["warm_up"], run.options["folder"]
+        per_epoch = run.options["files_per_epoch"]
+        _copy(run, spark, lambda: frame(warm_up, _WARM_UP_EPOCHS), lambda: frame(folder, per_epoch))
 
 
 def table(run: Run) -> None:
     """A table that Volley has written, so many files an epoch, from its second snapshot on."""
-    per_epoch = run.options["files_per_epoch"]
     with _session(run) as spark:
-
-        def copy(name: str, source: str) -> None:
-            reader = spark.readStream.format("iceberg").option("streaming-max-files-per-micro-batch", per_epoch)
-            # The lake is shared by all runs.
+        reader = spark.readStream.format("iceberg")
+        reader = reader.option("streaming-max-files-per-micro-batch", run.options["files_per_epoch"])
+        # The lake is shared by all runs.
+        for name in ("warm_up", "benchmark"):
             spark.sql(f"drop table if exists volley.b.{name}")
-            _stream(reader.load(f"volley.b.{source}"), name, run.folder)
-
-        copy("warm_up", "small")
-        figures = run.measure(
-            lambda: copy("benchmark", "t"), start=after(run.folder / "checkpoints", run.options["epochs_before"])
-        )
-        figures.update(_written(spark, "benchmark", run.rows + run.options["before"]))
+        _copy(run, spark, lambda: reader.load("volley.b.small"), lambda: reader.load("volley.b.t"))
 
 
 def kafka(run: Run) -> None:
     """JSON events of a topic, so many an epoch, read with a schema."""
     from pyspark.sql import functions as f
 
-    rows, epochs_before = run.rows + run.options["before"], run.options["epochs_before"]
-    topic, schema = run.options["topic"], run.options["schema"]
+    topic, schema, rows = run.options["topic"], run.options["schema"], run.options["rows_per_epoch"]
     with _session(run) as spark:
 
-        def copy(table: str, **options: Any) -> None:
+        def frame(**options: Any) -> DataFrame:
             source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", run.options["brokers"])
-            frame = source.option("subscribe", topic).options(**options).load()
-            parsed = frame.select(f.from_json(f.col("value").cast("string"), schema).alias("row"))
-            _stream(parsed.select("row.*"), table, run.folder)
+            values = source.option("subscribe", topic).options(**options).load()
+            return values.select(f.from_json(f.col("value").cast("string"), schema).alias("row")).select("row.*")
 
-        copy("warm_up", startingOffsets=json.dumps({topic: run.options["last"]}))
-        figures = run.measure(
-            lambda: copy("benchmark", startingOffsets="earliest", maxOffsetsPerTrigger=run.options["rows_per_epoch"]),
-            start=after(run.folder / "checkpoints", epochs_before),
-        )
-        figures.update(_written(spark, "benchmark", rows))
+        warm_up = {"startingOffsets": json.dumps({topic: run.options["last"]})}
+        whole = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": rows}
+        _copy(run, spark, lambda: frame(**warm_up), lambda: frame(**whole))
 
 
 def first_epoch(run: Run) -> None:
@@ -107,56 +91,37 @@ def read(run: Run) -> None:
     """All rows of a table that Volley has written, all columns."""
     with _session(run) as spark:
         frame = spark.table("volley.b.t")
-        frame.limit(1_000).write.format("noop").mode("overwrite").save()
-        run.measure(lambda: frame.write.format("noop").mode("overwrite").save())
+        _read(frame.limit(1_000))
+        run.measure(lambda: _read(frame))
 
 
 def changes(run: Run) -> None:
     """The changelog view of a copy-on-write table that Volley has written."""
-    keys, start, rows = run.options["keys"], run.options["start"], run.options["rows"]
+    keys, start = run.options["keys"], run.options["start"]
     identifiers = f", identifier_columns => array('{keys}')" if keys else ""
     with _session(run) as spark:
 
-        def read(first: int, last: int | None) -> None:
-            bounds = {"start-snapshot-id": first, **({"end-snapshot-id": last} if last else {})}
+        def view(bounds: dict[str, int]) -> None:
             options = ", ".join(f"'{name}', '{value}'" for name, value in bounds.items())
             spark.sql(
                 "call volley.system.create_changelog_view(table => 'b.copy_on_write', changelog_view => 'changes', "
                 f"options => map({options}){identifiers})"
             )
-            # A count would leave out the columns.
-            frame = spark.table("changes")
-            frame.write.format("noop").mode("overwrite").save()
+            _read(spark.table("changes"))
 
-        read(run.options["first"], start)
-        run.measure(lambda: read(start, None), rows=rows, case=run.options["case"])
+        view({"start-snapshot-id": run.options["first"], "end-snapshot-id": start})
+        run.measure(lambda: view({"start-snapshot-id": start}))
 
 
-def compact(run: Run) -> None:
-    """The small files of a table that Volley has written."""
-    _maintain(run, f"rewrite_data_files(options => map('target-file-size-bytes', '{run.options['target']}'), ")
-
-
-def expire(run: Run) -> None:
-    """The snapshots of a table before the last ones."""
-    keep = run.options["keep"]
-    _maintain(run, f"expire_snapshots(older_than => current_timestamp(), retain_last => {keep}, ")
-
-
-def _maintain(run: Run, procedure: str) -> None:
-    """Measure a procedure on a table, after it has warmed up on a small one.
-
-    Args:
-        run: The run.
-        procedure: The call, up to its last argument, the table.
-    """
+def maintain(run: Run) -> None:
+    """A procedure with its arguments on a table that Volley has written, after it has warmed up on a small one."""
     with _session(run) as spark:
 
         def call(table: str) -> None:
-            spark.sql(f"call volley.system.{procedure}table => 'b.{table}')").collect()
+            spark.sql(f"call volley.system.{run.options['procedure']}, table => 'b.{table}')").collect()
 
         call("small")
-        run.measure(lambda: call("t"), rows=run.options["rows"])
+        run.measure(lambda: call("t"))
 
 
 def merge(run: Run) -> None:
@@ -171,23 +136,21 @@ def merge(run: Run) -> None:
             )
 
         upsert("small", "few")
-        run.measure(lambda: upsert("large", "many"), rows=run.options["keys"])
+        run.measure(lambda: upsert("large", "many"))
 
 
 def follow(run: Run) -> None:
     """New files of a folder as they come, until a file says stop."""
-    stop = Path(run.options["stop"])
+    stop, lake, interval = Path(run.options["stop"]), run.options["lake"], run.options["interval"]
     with _session(run) as spark:
         frame = spark.readStream.schema(run.options["schema"]).parquet(run.options["folder"])
 
         def work() -> None:
-            _create(frame, "followed")
-            write = frame.writeStream.option("checkpointLocation", f"{run.options['lake']}/checkpoints/followed")
-            interval = f"{run.options['interval']} seconds"
-            query = write.trigger(processingTime=interval).toTable("volley.b.followed")
-            while query.isActive and not stop.exists():
+            query = _writer(frame, "followed", lake).trigger(processingTime=f"{interval} seconds")
+            running = query.toTable("volley.b.followed")
+            while running.isActive and not stop.exists():
                 time.sleep(0.05)
-            query.stop()
+            running.stop()
 
         run.measure(work, rows=1)
 
@@ -210,18 +173,31 @@ def _session(run: Run) -> Iterator[SparkSession]:
         spark.stop()
 
 
+def _copy(run: Run, spark: SparkSession, warm_up: Callable[[], DataFrame], frame: Callable[[], DataFrame]) -> None:
+    """Measure a stream into a table, from the epoch on that follows the rows before."""
+    before, per_epoch = run.options["before"], run.options["rows_per_epoch"]
+    _stream(warm_up(), "warm_up", run.folder)
+    start = after(run.folder / "checkpoints", before // per_epoch)
+    figures = run.measure(lambda: _stream(frame(), "benchmark", run.folder), start=start)
+    figures.update(_written(spark, "benchmark", run.rows + before))
+
+
+def _read(frame: DataFrame) -> None:
+    """Read all rows and all columns, which a count would leave out."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
 def _stream(frame: DataFrame, table: str, lake: Path) -> None:
     """Copy all that is there now into a new table."""
-    _create(frame, table)
-    write = frame.writeStream.outputMode("append").option("checkpointLocation", f"{lake}/checkpoints/{table}")
-    write.trigger(availableNow=True).toTable(f"volley.b.{table}").awaitTermination()
+    _writer(frame, table, lake).trigger(availableNow=True).toTable(f"volley.b.{table}").awaitTermination()
 
 
-def _create(frame: DataFrame, table: str) -> None:
-    """A table with the frame's columns, compressed as Volley's."""
+def _writer(frame: DataFrame, table: str, lake: Path | str) -> DataStreamWriter:
+    """Make a table with the frame's columns, compressed as Volley's; return what writes into it."""
     columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in frame.schema)
     properties = "'format-version'='2', 'write.parquet.compression-codec'='snappy'"
     frame.sparkSession.sql(f"create table volley.b.{table} ({columns}) using iceberg tblproperties ({properties})")
+    return frame.writeStream.outputMode("append").option("checkpointLocation", f"{lake}/checkpoints/{table}")
 
 
 def _written(spark: SparkSession, table: str, rows: int) -> dict[str, Any]:
