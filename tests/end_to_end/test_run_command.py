@@ -51,7 +51,7 @@ def test_starting_over_and_filling_a_new_sink(project: Path) -> None:
     again = run("-p", "orders", "--fresh")
     assert again.exit_code == 1
     assert "orders: " in again.stderr
-    assert "into" in again.stderr
+    assert "empty the target first: --into replace; or keep its rows: --into append" in again.stderr
     assert run("-p", "orders", "--fresh", "--into", "replace").exit_code == 0
     assert ids(project, "orders") == [1, 2]
     assert run("-p", "orders", "--fresh", "--into", "append").exit_code == 0

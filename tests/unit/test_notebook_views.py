@@ -31,7 +31,7 @@ from volley import (
     col,
 )
 from volley.epoch import Epoch
-from volley.iceberg import Maintenance, Partitioning, RestCatalog, SchemaEvolution, Upsert
+from volley.iceberg import IcebergTable, Maintenance, Partitioning, RestCatalog, SchemaEvolution, Upsert
 from volley.maintenance import MaintenanceReport
 
 
@@ -55,6 +55,7 @@ VALUES = [
     IcebergSource(IcebergSourceConfig(CONFIG)),
     IcebergSink(CONFIG).routed("{kind}", key_fields={"a": "id"}),
     CONFIG.ref,
+    IcebergTable(CONFIG),
     IcebergStorage.S3("eu", "lake", access_key_id="key-id", secret_access_key="hush-hush"),
     RestCatalog("http://c", credential="id:hush-hush"),
     KafkaSource("host:9092", "t", schema="id long", properties={"sasl.password": "hush-hush"}),

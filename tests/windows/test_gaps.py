@@ -26,6 +26,7 @@ from volley import (
     count_distinct,
     last,
     max_,
+    rolling,
     session,
     sliding,
     sum_,
@@ -149,3 +150,6 @@ def test_what_can_t_be_filled_is_refused() -> None:
         keyed.window(tumbling("1m"), on="at").aggregate(x=last("x").forward_fill())
     with pytest.raises(ExpressionError, match="not numbers"):
         assert keyed.window(tumbling("1m"), on="at", fill_gaps="1h").aggregate(x=last("k").interpolate()).columns
+    with pytest.raises(ExpressionError, match="no gaps to fill") as caught:
+        rolling("5m", avg("x").interpolate())
+    assert str(caught.value.hint).startswith("avg(col('x')); windows can")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,7 @@ DEFAULT = Path("volley.yaml")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+_OPTIONS = {r"\bfresh=True": "--fresh", r"\bbackfill=True": "--backfill", r'\binto="(\w+)"': r"--into \1"}
 _CANT_REACH = (CatalogAuthError, CatalogUnreachableError, SourceError, StorageError)
 
 
@@ -68,7 +70,7 @@ class _Masked(logging.Filter):
         self._config = config
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = self._config.redact(record.getMessage()), ()
+        record.msg, record.args = _as_options(self._config.redact(record.getMessage())), ()
         return True
 
 
@@ -113,8 +115,8 @@ def say(text: str, config: Config) -> None:
 
 
 def error(text: str) -> None:
-    """Print a text to stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """Print a text to stderr; arguments of `Environment.execute` in its hints become options of ``volley run``."""
+    print(_as_options(text), file=sys.stderr, flush=True)
 
 
 def print_json(values: Any, config: Config | None = None) -> None:
@@ -146,3 +148,9 @@ def log_to_stderr(config: Config) -> None:
     handler.addFilter(_Masked(config))
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler])
     logging.getLogger("volley").setLevel(logging.INFO)
+
+
+def _as_options(text: str) -> str:
+    for argument, option in _OPTIONS.items():
+        text = re.sub(argument, option, text)
+    return text

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from volley.checks import Duration, Instant, count, flag, names, optional
 from volley.epoch import WriteResult
 from volley.errors import ConfigError
+from volley.html_table import settings_html
 from volley.iceberg.changes import Changes, changes_between
 from volley.iceberg.config import IcebergSinkConfig, table_ref
 from volley.iceberg.maintain.options import CompactionOptions, DeleteOptions
@@ -51,6 +52,8 @@ class IcebergTable(Rows):
 
     def __init__(self, table: TableRef | IcebergSinkConfig) -> None:
         object.__setattr__(self, "ref", table_ref(table))
+
+    _repr_html_ = settings_html
 
     @property
     def rows(self) -> TableRows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from volley.checks import Duration, duration, keep, optional, text
@@ -83,11 +83,16 @@ def rolling(span: Duration, aggregation: Aggregation) -> SeriesFunction:
 
     Raises:
         ConfigError: If `span` is not a duration above 0.
-        ExpressionError: If `aggregation` is not an aggregate.
+        ExpressionError: If `aggregation` is not an aggregate, or fills gaps.
     """
     if not isinstance(aggregation, Aggregation):
         raise ExpressionError(
             f"rolling takes an aggregate, not {type(aggregation).__name__}", hint='for example rolling("5m", avg("x"))'
+        )
+    if aggregation.gap:
+        raise ExpressionError(
+            f"rolling has no gaps to fill: {aggregation!r}",
+            hint=f"{replace(aggregation, gap=None)!r}; windows can fill gaps: window(…, fill_gaps=…)",
         )
     return SeriesFunction("rolling", None, duration("span", span), aggregation)
 
