@@ -13,6 +13,7 @@ import pytest
 from tests.captured import Database
 from tests.postgres.runs import running
 from tests.postgres.test_capture import applied, stored
+from tests.postgres.test_many_tables import applied as unpacked
 from tests.servers.postgres import Postgres
 from tests.waiting import wait_until
 from volley import SourceContext, SourceError
@@ -184,6 +185,30 @@ def test_the_server_dies(tmp_path: Path) -> None:
             rows = run.epoch()
         assert applied(rows, table) == stored(shop)
         assert len(rows) == 9
+    finally:
+        server.stop()
+
+
+def test_a_commit_that_waits_for_a_standby(tmp_path: Path) -> None:
+    """The server sends a transaction when it is logged; others see it, and its tables, only when it has returned."""
+    (tmp_path / "server").mkdir()
+    server = Postgres(tmp_path / "server").start()
+    try:
+        market = Database(server.database().replace("+psycopg2", ""))
+        market.run("create table first (id int primary key)")
+        with running(market.source(None, load="none", bounded=False), tmp_path) as run:
+            market.alone("alter system set synchronous_standby_names = 'none'")
+            market.alone("select pg_reload_conf()")
+            make = ("create domain level as int", "create table later (id int primary key, l level)")
+            commit = threading.Thread(target=market.run, args=[*make, "insert into later values (1, 7)"])
+            commit.start()
+            looks = "select from pg_stat_activity where query like '%pg_current_snapshot%' and pid <> pg_backend_pid()"
+            wait_until(lambda: market.rows(looks), 30, "a look at the catalog")
+            market.alone("alter system reset synchronous_standby_names")
+            market.alone("select pg_reload_conf()")
+            commit.join()
+        with running(market.source(None, load="none"), tmp_path, run.start) as run:
+            assert unpacked(run.epoch()) == {"public.later": {1: {"id": 1, "l": 7}}}
     finally:
         server.stop()
 

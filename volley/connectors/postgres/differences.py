@@ -63,11 +63,12 @@ def _of_columns(known: Table, dropped: frozenset[str], table: Table) -> Iterator
                 "before",
                 f"name it {old.name!r} again, and rename it behind the source; or {ANEW}",
             )
-        elif old is not None and old.data_type != column.data_type and known.files != table.files:
+        elif old is not None and old.data_type != column.data_type and _rewritten(known, table):
             yield Difference(
                 f"{name}: column {column.name!r} was {old.data_type} and is {column.data_type} now: the table was "
                 "rewritten, and the stream does not have its rows",
-                ANEW,
+                f'{ANEW}; or on_rewrite="ignore", if the older rows may keep their values',
+                is_rewrite=True,
             )
         elif old is None and column.name in names:
             yield Difference(
@@ -88,8 +89,7 @@ def _of_files(known: Table, table: Table) -> Iterator[Difference]:
         yield Difference(f"{name} has lost a partition, with its rows", ANEW, is_rewrite=True)
     if any(now[oid].attached for oid in now.keys() - before.keys()):
         yield Difference(f"{name} has got a partition that was a table before, with its rows", ANEW, is_rewrite=True)
-    rewritten = [oid for oid in before.keys() & now.keys() if before[oid].number != now[oid].number]
-    if rewritten:
+    if rewritten := _rewritten(known, table):
         old, new = before[rewritten[0]].number, now[rewritten[0]].number
         yield Difference(
             f"{name} was rewritten (file {old}, now {new}): by alter table its rows may have other values, which the "
@@ -98,3 +98,9 @@ def _of_files(known: Table, table: Table) -> Iterator[Difference]:
             is_rewrite=True,
             writers=frozenset(now[oid].writer for oid in rewritten),
         )
+
+
+def _rewritten(known: Table, table: Table) -> list[int]:
+    """Return the oids of the table and its partitions whose files are others now."""
+    before = {file.oid: file.number for file in known.files}
+    return [file.oid for file in table.files if before.get(file.oid, file.number) != file.number]

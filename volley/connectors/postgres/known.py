@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +36,10 @@ class KnownTable:
     def with_table(self, table: Table) -> KnownTable:
         """Return it with a new description of the table."""
         return replace(self, table=table, dropped=(self.dropped | {*self.table.names}) - {*table.names})
+
+    def with_dropped(self, names: Iterable[str]) -> KnownTable:
+        """Return it with columns that it had once, and lost before the catalog was read."""
+        return replace(self, dropped=self.dropped | {*names})
 
     def with_truncation(self, xid: int) -> KnownTable:
         """Return it with one more truncation."""

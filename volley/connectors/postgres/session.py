@@ -167,7 +167,7 @@ class Session:
     def _describe(self, payload: bytes) -> None:
         """Hold a description if it is new, and what it leaves out of a table."""
         # The server repeats it whenever its catalog changes, which may be more than it says.
-        table = self._watch.describe(payload) if payload[0] == RELATION else None
+        table = self._watch.describe(payload, self._xid) if payload[0] == RELATION else None
         for description in filter(None, [payload, table]):
             if self._described.get(description[:5]) == description:
                 continue

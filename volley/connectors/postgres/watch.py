@@ -6,13 +6,16 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+import psycopg2
 from psycopg2.extensions import connection as Connection
 
 from volley.connectors.postgres.connection import connect, lsn_number, query
 from volley.connectors.postgres.differences import Difference, difference
+from volley.connectors.postgres.fence import Fence
 from volley.connectors.postgres.known import KnownTable, KnownTables
 from volley.connectors.postgres.loads import Loads
 from volley.connectors.postgres.messages import relation_of, truncated
@@ -118,25 +121,34 @@ class Watch:
         if time.monotonic() - self._looked >= _SECONDS:
             self.look()
 
-    def describe(self, message: bytes) -> bytes | None:
+    def describe(self, message: bytes, xid: int) -> bytes | None:
         """Return the message that tells a table's form, for the stream's description of it.
+
+        Args:
+            message: The stream's description.
+            xid: The lower 32 bits of the id of its transaction.
 
         Returns:
             The message; None if the source does not read the table.
 
         Raises:
             SourceError: If the table has changed in a way that stops the job.
+            psycopg2.OperationalError: If the catalog does not show what the transaction did.
         """
         relation = relation_of(message)
         with self._connected() as connection:
+            _wait_for(connection, xid)
             is_captured = relation.oid in self._known or relation.oid in published(
                 connection, self._publication, self._selection
             )
             table = self._look_at(connection, relation.oid) if is_captured else None
             if relation.oid not in self._known:
                 return None
-            keys = (table or self._known[relation.oid].table).keys
-            return described(connection, relation, keys).to_message()
+            known = self._known[relation.oid]
+            form = described(connection, relation, (table or known.table).keys)
+            if table is not None:
+                self._known.keep(known.with_dropped({*form.names} - {*table.names}))
+            return form.to_message()
 
     def truncated(self, message: bytes, xid: int) -> None:
         """Take note of a truncation in the stream, which explains new files of its tables.
@@ -176,8 +188,10 @@ class Watch:
         elif found.writers is None:
             self._resolve(known, table, found)
         elif oid not in self._suspects or self._suspects[oid].table != table:
-            ((position,),) = query(connection, "select pg_current_wal_flush_lsn()::text")
+            # Not what is flushed: a truncation that does not wait for its log is visible before it is there.
+            ((position,),) = query(connection, "select pg_current_wal_insert_lsn()::text")
             self._suspects[oid] = _Suspect(table, found, lsn_number(position))
+            self._known.keep(known.with_table(replace(table, files=known.table.files)))
         return table
 
     def _join(self, table: Table) -> None:
@@ -201,7 +215,7 @@ class Watch:
         elif self._on_rewrite == "reload":
             _log.warning("%s: it is loaded again", found.reason)
             self._loads.add(table.oid, anew=True, replaced=known.table.oid)
-            self._known.keep(KnownTable(table, truncations=known.truncations))
+            self._known.keep(known.with_table(table))
         else:
             raise SourceError(found.reason, hint=found.hint)
 
@@ -209,6 +223,21 @@ class Watch:
     def _connected(self) -> Iterator[Connection]:
         with closing(connect(self._server)) as connection:
             yield connection
+
+
+def _wait_for(connection: Connection, xid: int) -> None:
+    """Wait until a transaction of the stream is visible: the server sends it a moment before, as soon as it is logged.
+
+    A commit that waits for a standby is visible only after that.
+    """
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        ((seen,),) = query(connection, "select pg_current_snapshot()::text")
+        if Fence.of(seen, 1).has(np.zeros(1), np.array([xid])).all():
+            return
+        if time.monotonic() > deadline:
+            raise psycopg2.OperationalError(f"transaction {xid} of the stream is not visible after {_SECONDS:.0f} s")
+        time.sleep(0.01)
 
 
 def _is_explained(found: Difference, known: KnownTable) -> bool:
