@@ -6,7 +6,8 @@
     ├── ConfigError (ValueError)    ├── ExpressionError (TypeError)    ├── MissingDependencyError (ImportError)
     ├── PlanError                   the pipeline cannot run as it is built
     ├── SourceError                 a source can't be read
-    │   └── SnapshotNotFoundError · SnapshotExpiredError · SnapshotRolledBackError · TableReplacedError
+    │   ├── SnapshotNotFoundError · SnapshotExpiredError · SnapshotRolledBackError · TableReplacedError
+    │   └── SchemaChangedError      rows have columns that the job was not planned with: it plans anew
     ├── StorageError ─ StorageAccessError
     ├── CatalogError ─ CatalogUnreachableError · CatalogAuthError · TableNotFoundError
     ├── SchemaMismatchError
@@ -35,6 +36,7 @@ __all__ = [
     "LayoutChangedError",
     "MissingDependencyError",
     "PlanError",
+    "SchemaChangedError",
     "SchemaMismatchError",
     "SnapshotExpiredError",
     "SnapshotNotFoundError",
@@ -137,6 +139,14 @@ class SnapshotRolledBackError(SourceError):
 
 class TableReplacedError(SourceError):
     """The table was dropped and made anew since it was last read."""
+
+
+class SchemaChangedError(SourceError):
+    """Rows of a source have columns or types that the job was not planned with.
+
+    A reader raises it when its source has got another schema: the job opens its sources and sinks anew, which then
+    have the new schema, and reads the epoch again. It fails only if that does not help.
+    """
 
 
 class StorageError(VolleyError):

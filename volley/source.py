@@ -145,6 +145,8 @@ class SplitReader(ABC):
 
         Raises:
             SourceError: If the split can't be read; names the file or position.
+            SchemaChangedError: If its rows have columns or types that the reader's schema does not have, and a reader
+                that is opened now has: the job opens the source anew, and reads the epoch again.
         """
 
     def read_tolerant(self, split: Split) -> Iterator[PositionedBatch | BadRow]:

@@ -33,6 +33,7 @@ from volley import (
     MemorySource,
     PlanError,
     RateSource,
+    SchemaChangedError,
     SourceError,
     State,
     VolleyError,
@@ -116,6 +117,54 @@ def test_a_copy_of_the_reader_is_asked_for_offsets(environment: Environment, tmp
     # The run ends with the rows that are there at its start.
     starts = [" ".join(rest) for _, _, *rest in asked]
     assert starts[:4] == ["0 None None", "0 4 10", "4 4 10", "8 4 10"]
+
+
+@dataclass(frozen=True)
+class GrowingSource(Source):
+    """A row that has as many columns as the source was opened times; it can be read with `enough` of them."""
+
+    enough: int
+    opened: list[SourceContext] = field(default_factory=list)
+    bounded = True
+    identity = "growing"
+
+    def open(self, context: SourceContext) -> Reader:
+        self.opened.append(context)
+        return GrowingReader(len(self.opened), self.enough)
+
+
+class GrowingReader(Reader):
+    def __init__(self, columns: int, enough: int) -> None:
+        self.schema = pa.schema({f"c{number}": pa.int64() for number in range(columns)})
+        self.enough = enough
+
+    def initial_offset(self) -> Offset:
+        return {"n": 0}
+
+    def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
+        return {"n": 1}
+
+    def splits(self, start: Offset, end: Offset) -> list[Split]:
+        return [*range(start["n"], end["n"])]
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        if len(self.schema) < self.enough:
+            raise SchemaChangedError(f"there are {self.enough} columns now")
+        yield pa.record_batch([[number] for number in range(self.enough)], schema=self.schema)
+
+
+def test_a_job_is_planned_anew_for_rows_of_another_schema(environment: Environment) -> None:
+    source, sink = GrowingSource(2), MemorySink("growing")
+    job = environment.from_source(source).to_sink(sink).execute("growing")
+    assert sink.rows() == [{"c0": 0, "c1": 1}]
+    assert (job.metrics.restarts, len(source.opened)) == (0, 2)
+
+
+def test_a_job_that_does_not_get_the_schema_of_its_rows_fails(environment: Environment) -> None:
+    source = GrowingSource(5)
+    with pytest.raises(SchemaChangedError, match="5 columns"):
+        environment.from_source(source).to_sink(MemorySink("growing")).execute("growing")
+    assert len(source.opened) == 2
 
 
 def test_a_run_with_nothing_new_says_so(environment: Environment, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,10 @@ from tests.captured import Database
 from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, Job, Pipeline, PostgresSource
 from volley.iceberg import Upsert
 
-__all__ = ["append", "config", "difference", "differences", "mirror", "mirror_all", "start", "start_all"]
+__all__ = [
+    *("append", "config", "difference", "differences", "mirror", "mirror_all"),
+    *("start", "start_all", "start_appending"),
+]
 
 
 def config(folder: Path) -> IcebergSinkConfig:
@@ -25,11 +28,16 @@ def config(folder: Path) -> IcebergSinkConfig:
 
 
 def _pipeline(
-    folder: Path, source: PostgresSource, keys: Any, arrow_native: bool = True, interval: Any = "1s"
+    folder: Path,
+    source: PostgresSource,
+    keys: Any,
+    arrow_native: bool = True,
+    interval: Any = "1s",
+    evolution: Any = "full",
 ) -> Pipeline:
     environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
-    sink = IcebergSink(config(folder).with_commit_mode(Upsert(keys)).with_flush_interval(interval))
-    return environment.from_source(source).to_sink(sink)
+    lake = config(folder).with_commit_mode(Upsert(keys)).with_schema_evolution(evolution).with_flush_interval(interval)
+    return environment.from_source(source).to_sink(IcebergSink(lake))
 
 
 def mirror(folder: Path, source: PostgresSource, keys: Any = None, arrow_native: bool = True) -> Job:
@@ -37,15 +45,25 @@ def mirror(folder: Path, source: PostgresSource, keys: Any = None, arrow_native:
     return _pipeline(folder, source, keys, arrow_native).execute("mirror")
 
 
+def _appending(folder: Path, source: PostgresSource, arrow_native: bool = True, interval: Any = "1s") -> Pipeline:
+    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
+    lake = config(folder).with_schema_evolution("full").with_flush_interval(interval)
+    return environment.from_source(source).to_sink(IcebergSink(lake))
+
+
 def append(folder: Path, source: PostgresSource) -> Job:
     """One run of a bounded source whose rows are appended as they are."""
-    environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"))
-    return environment.from_source(source).to_sink(IcebergSink(config(folder))).execute("changelog")
+    return _appending(folder, source).execute("changelog")
 
 
-def start(folder: Path, source: PostgresSource, keys: Any = None, interval: Any = "1s") -> Job:
+def start_appending(folder: Path, source: PostgresSource, arrow_native: bool = True, interval: Any = "1s") -> Job:
+    """An endless run of it."""
+    return _appending(folder, source, arrow_native, interval).start("changelog")
+
+
+def start(folder: Path, source: PostgresSource, keys: Any = None, **settings: Any) -> Job:
     """An endless run."""
-    return _pipeline(folder, source, keys, interval=interval).start("mirror")
+    return _pipeline(folder, source, keys, **settings).start("mirror")
 
 
 def _all(folder: Path, source: PostgresSource, interval: Any = "1s") -> Pipeline:

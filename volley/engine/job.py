@@ -16,7 +16,7 @@ from volley.engine.history import History
 from volley.engine.options import Start
 from volley.engine.progress import Progress, State
 from volley.engine.run import OnEpochEnd, Run
-from volley.errors import PlanError, VolleyError
+from volley.errors import PlanError, SchemaChangedError, VolleyError
 from volley.figures import FinishedEpoch
 from volley.html_table import html_table
 from volley.maintenance import MaintenanceReport
@@ -224,12 +224,21 @@ class Job(Rows):
         self._watcher.start()
 
     def _watch(self, failure: VolleyError | None) -> None:
-        """Wait for the end of the first run, unless it could not begin, and of those after failures that may pass."""
+        """Wait for the end of the first run, unless it could not begin, and of those that follow it.
+
+        A run follows one that has met another schema, and one with a failure that may pass.
+        """
         if self._run is not None:
             failure = self._failure_of(self._run.wait)
-        failures = 0
+        failures, is_planned_anew = 0, False
         while failure is not None and not self._stop_requested.is_set():
-            failures = 1 if self._run and self._run.has_epochs else failures + 1
+            has_epochs = self._run is not None and self._run.has_epochs
+            if isinstance(failure, SchemaChangedError) and (has_epochs or not is_planned_anew):
+                _log.info("%s: %s: it is planned anew", self.name, failure.message)
+                is_planned_anew = True
+                failure = self._failure_of(self._run_again)
+                continue
+            failures = 1 if has_epochs else failures + 1
             if not self._restart.allows(failure, failures):
                 break
             seconds = self._restart.seconds(failures)

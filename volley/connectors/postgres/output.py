@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from volley.connectors.postgres.changelog import ChangelogForm
 from volley.connectors.postgres.rows import RowForm
+from volley.connectors.postgres.settings import ANEW
 from volley.connectors.postgres.tables import Table
-from volley.errors import SourceError
+from volley.errors import SchemaChangedError
 from volley.formats.packed_rows import pack_rows
 
 __all__ = ["NAMESPACE", "ROWS", "TABLE", "Form", "ManyTables", "OneTable", "Output", "form_of"]
@@ -43,7 +44,7 @@ class Output(ABC):
         """Return the form of the rows of a table, which has the form that it had then.
 
         Raises:
-            SourceError: If the source can't yield such rows.
+            SchemaChangedError: If the job must be planned anew for such rows.
         """
 
     @abstractmethod
@@ -53,7 +54,7 @@ class Output(ABC):
 
 @dataclass(frozen=True)
 class OneTable(Output):
-    """The rows themselves, in the form that the table had when the job started.
+    """The rows themselves, in the form that the table had when the job was planned.
 
     Args:
         fixed: The form.
@@ -68,13 +69,18 @@ class OneTable(Output):
         return self.fixed.schema
 
     def form(self, table: Table) -> Form:
-        known = {*self.fixed.table.names} | self.dropped
-        if new := [name for name in table.names if name not in known]:
-            raise SourceError(
-                f"table {table.name} has the new column {new[0]!r}",
-                hint="start the job again: it then has the column; with restart=… it does so by itself; or use "
-                "packed=True and a routed sink, which takes columns on the way",
-            )
+        planned = {column.name: column.data_type for column in self.fixed.table.columns}
+        for column in table.columns:
+            if column.name in self.dropped:
+                continue
+            if column.name not in planned:
+                raise SchemaChangedError(f"table {table.name} has the new column {column.name!r}", hint=ANEW)
+            if not _holds(planned[column.name], column.data_type):
+                raise SchemaChangedError(
+                    f"table {table.name}: column {column.name!r} is {column.data_type}, where the job expects "
+                    f"{planned[column.name]}",
+                    hint=ANEW,
+                )
         return self.fixed
 
     def of(self, form: Form, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -104,3 +110,13 @@ class ManyTables(Output):
         name, keys = form.table.name, () if self.changelog else form.table.keys
         values = [name.schema], [name.table], [pack_rows(rows, keys)]
         return pa.RecordBatch.from_arrays([pa.array(value) for value in values], schema=self.schema)
+
+
+def _holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    """Return True if a type has every value of another one."""
+    if pa.types.is_decimal(wide) and pa.types.is_decimal(narrow):
+        return bool(wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale)
+    for kind in (pa.types.is_integer, pa.types.is_floating):
+        if kind(wide) and kind(narrow):
+            return bool(wide.bit_width >= narrow.bit_width)
+    return bool(wide in (narrow, pa.string()))

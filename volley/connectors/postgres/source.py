@@ -32,7 +32,8 @@ class PostgresSource(Source):
     ``"d"`` for one that was inserted, updated or deleted, ``"t"`` for a truncation, which has no other values; ``_seq``
     orders them; ``_unchanged`` names the columns that are null because the stream leaves out a large value that an
     update has not changed. ``Upsert()`` reads all three, and takes the table's primary key from the stream. A changed
-    key is a deletion of the old one, then the new row. A deleted row has its keys only.
+    key is a deletion of the old one, then the new row. A deleted row has its keys only. When rows with a new column or
+    a wider type come, the job is planned anew with it, and goes on.
 
     Of several tables, or of a whole database, such rows are packed, with the key of their table: each row of the source
     has the ``namespace`` and ``table`` that ``rows`` belong to, for `IcebergSink.routed` with ``rows="rows"``. Tables
@@ -53,8 +54,7 @@ class PostgresSource(Source):
         publication: The publication that has the tables.
         tables: A table, as ``"schema.table"``, or several; ``*`` and ``?`` stand for any characters, as in
             ``"public.*"``. None = all tables of the publication.
-        packed: True: rows are packed also of one table, which then may get columns while the job runs. None = only
-            those of several tables.
+        packed: True: rows are packed also of one table. None = only those of several tables.
         load: ``"snapshot"`` (the default): the tables' rows come first. ``"none"``: only changes from now on.
         changelog: True: one row an event instead, to be appended: ``op`` (``"r"``, ``"i"``, ``"u"``, ``"d"``, or
             ``"t"`` for a truncation), ``seq``, ``lsn`` and ``commit_time`` of its transaction, ``before`` and

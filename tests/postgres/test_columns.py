@@ -1,0 +1,130 @@
+"""Columns that come, go and grow while a job runs: its table gets them with the rows that have them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from tests.captured import Database
+from tests.postgres.jobs import config, difference, start, start_appending
+from tests.postgres.runs import running
+from tests.waiting import wait_while_it_runs
+from volley import IcebergSink, Job, SchemaChangedError, SchemaMismatchError
+
+SLOW = "100ms"
+
+
+def wait_for(job: Job, shop: Database, folder: Path) -> None:
+    """Wait until the job has read and committed all that the server has."""
+    shop.run("insert into orders (id, customer) select max(id) + 1, 'last' from orders")
+    ((last,),) = shop.rows("select max(id) from orders")
+    table = IcebergSink(config(folder))
+
+    def has_last() -> bool:
+        rows = table.to_arrow()
+        ids = rows["after"].combine_chunks().field("id") if "after" in rows.column_names else rows["id"]
+        return last in ids.to_pylist()
+
+    wait_while_it_runs(job, lambda: job.progress.epochs > 0 and has_last(), "the last row")
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("arrow_native", [True, False])
+def test_a_mirror_gets_columns_while_it_runs(shop: Database, tmp_path: Path, arrow_native: bool) -> None:
+    source = shop.source(bounded=False, on_rewrite="reload")
+    with start(tmp_path, source, arrow_native=arrow_native, interval=SLOW) as job:
+        wait_for(job, shop, tmp_path)
+        # Rows before and after the change, in one transaction with it.
+        shop.run(
+            "update orders set note = 'before' where id < 5",
+            "alter table orders add column level int, add column at timestamptz",
+            "update orders set level = id, at = '2024-02-29 12:00+00' where id < 4",
+            "insert into orders values (5001, 'new', 1, 'with', 7, null)",
+        )
+        wait_for(job, shop, tmp_path)
+        assert difference(shop, tmp_path) == []
+        shop.run("alter table orders alter column total type numeric(14, 2)")
+        shop.run("update orders set total = 123456789012.34 where id = 3", "alter table orders drop column note")
+        wait_for(job, shop, tmp_path)
+        columns = "id, customer, total, null, level, at"
+        shop.run(
+            "alter table orders alter column id type bigint", "insert into orders values (1::bigint << 40, 'far', 1)"
+        )
+        wait_for(job, shop, tmp_path)
+    assert job.exception is None
+    assert job.metrics.restarts == 0
+    theirs = shop.rows(f"select {columns} from orders")
+    ours = [tuple(row.values()) for row in IcebergSink(config(tmp_path)).to_arrow().to_pylist()]
+    assert sorted(ours, key=repr) == sorted(theirs, key=repr)
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("arrow_native", [True, False])
+def test_a_changelog_gets_columns_while_it_runs(shop: Database, tmp_path: Path, arrow_native: bool) -> None:
+    source = shop.source(bounded=False, changelog=True)
+    with start_appending(tmp_path, source, arrow_native, interval=SLOW) as job:
+        wait_for(job, shop, tmp_path)
+        shop.run(
+            "update orders set note = 'before' where id = 1",
+            "alter table orders add column level int, alter column total type numeric(14, 2)",
+            "update orders set level = 7, total = 123456789012.34 where id = 1",
+        )
+        wait_for(job, shop, tmp_path)
+        shop.run("alter table orders drop column note, add column remark text")
+        shop.run("update orders set remark = 'after' where id = 1")
+        wait_for(job, shop, tmp_path)
+    assert job.exception is None
+    rows = duckdb.from_arrow(IcebergSink(config(tmp_path)).to_arrow())
+    assert rows.aggregate("op = 'u' as is_update, count(*), count(distinct after.id)").order("1").fetchall() == [
+        *((False, 1003, 1003), (True, 3, 1)),
+    ]
+    changes = rows.filter("after.id = 1 and op = 'u'").order("seq")
+    assert changes.select("after.note, after.level, after.total, after.remark").fetchall() == [
+        ("before", None, Decimal("1.00"), None),
+        ("before", 7, Decimal("123456789012.34"), None),
+        (None, 7, Decimal("123456789012.34"), "after"),
+    ]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_sink_that_takes_no_columns_stops_the_job_and_a_start_that_does_goes_on(
+    shop: Database, tmp_path: Path
+) -> None:
+    source = shop.source(bounded=False)
+    with start(tmp_path, source, interval=SLOW, evolution="strict") as job:
+        wait_for(job, shop, tmp_path)
+        shop.run("alter table orders add column level int", "update orders set level = id where id < 4")
+        assert job.wait(60)
+    assert isinstance(job.exception, SchemaMismatchError)
+    assert "'level'" in str(job.exception)
+    with start(tmp_path, source, interval=SLOW) as job:
+        wait_for(job, shop, tmp_path)
+    assert difference(shop, tmp_path) == []
+
+
+def test_a_column_that_came_and_went_while_the_job_was_down(shop: Database, tmp_path: Path) -> None:
+    with running(shop.source(), tmp_path) as run:
+        run.epoch()
+    shop.run("alter table orders add column level int", "insert into orders values (5000, 'x', 1, null, 7)")
+    shop.run("alter table orders drop column level", "insert into orders values (5001, 'x', 1, null)")
+    with running(shop.source(), tmp_path, run.start) as run, pytest.raises(SchemaChangedError, match="'level'"):
+        run.epoch()
+    with running(shop.source(), tmp_path, run.start) as run:
+        assert [row["id"] for row in run.epoch()] == [5000, 5001]
+
+
+def test_a_column_of_rows_that_are_read_again_after_a_rename(shop: Database, tmp_path: Path) -> None:
+    """An epoch that was planned before the table was loaded again has rows of its earlier form."""
+    source = shop.source(on_rewrite="reload")
+    with running(source, tmp_path) as run:
+        run.epoch()
+    shop.run("insert into orders values (5000, 'x', 1, 'old')")
+    with running(source, tmp_path, run.start) as run:
+        end = run.end()
+    shop.run("alter table orders rename column note to remark", "insert into orders values (5001, 'x', 1, 'new')")
+    with running(source, tmp_path, run.start) as run:
+        (split,) = run.reader.splits(run.start, end)
+        assert [row["id"] for batch in run.reader.read(split) for row in batch.to_pylist()] == [5000]
