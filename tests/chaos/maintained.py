@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 from pyiceberg.table import Table
 
+from tests.drivers import Drivers
 from tests.duck import query
-from tests.processes import plain_environment
 from tests.services.readers import Lake as SparkLake
 from tests.services.readers import spark_sql
-from tests.upserts.maintained_stream import ACTIONS, KILLED, Stream
+from tests.upserts.maintained_stream import ACTIONS, KILLED, Stream, run_killed
 from volley.iceberg import orphan_files, remove_orphan_files
-from volley.task.failpoints import COMPACTION_POINTS, DELETE_POINTS, EXPIRY_POINTS, MANIFEST_POINTS, VARIABLE
+from volley.task.failpoints import COMPACTION_POINTS, DELETE_POINTS, EXPIRY_POINTS, MANIFEST_POINTS
 
 __all__ = ["run"]
 
 _POINTS = (*COMPACTION_POINTS, *DELETE_POINTS, *MANIFEST_POINTS, *EXPIRY_POINTS)
 _AT_RANDOM = "at random"
-# Longer than a start; all of a run's epochs and its maintenance take about ten seconds.
-_SECONDS = (2.0, 9.0)
+# All of a run's epochs and its maintenance take some seconds.
+_SECONDS = (0.5, 7.0)
 _EPOCHS = (15, 40)
 _TIMEOUT = 240
 
@@ -57,17 +55,15 @@ def run(folder: Path, kills: int, seed: int, check_every: int = 10) -> Counter[s
 def _dies(folder: Path, epochs: int, point: str, dice: random.Random) -> bool:
     """Run the stream in a process; return False if it came to its end before it reached the point."""
     number = dice.randint(1, 3) if point == EXPIRY_POINTS[1] else 0
-    armed = {} if point == _AT_RANDOM else {VARIABLE: f"{point}@{number}"}
-    command = [sys.executable, "-m", "tests.upserts.maintained_stream", str(epochs), str(folder)]
-    process = subprocess.Popen(command, env=plain_environment(**armed))
-    try:
-        status = process.wait(dice.uniform(*_SECONDS) if point == _AT_RANDOM else _TIMEOUT)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        status = process.wait()
+    armed = "" if point == _AT_RANDOM else f"{point}@{number}"
+    driver = Drivers().start(run_killed, folder, epochs, failpoint=armed)
+    driver.join(dice.uniform(*_SECONDS) if point == _AT_RANDOM else _TIMEOUT)
+    if driver.exitcode is None:
+        driver.kill()
+        driver.join()
         assert point == _AT_RANDOM, f"a run with {armed} hangs"
-    assert status in (0, -signal.SIGKILL), f"a run with {armed} ended with status {status}"
-    return status != 0
+    assert driver.exitcode in (0, -signal.SIGKILL), f"a run with {armed} ended with status {driver.exitcode}"
+    return driver.exitcode != 0
 
 
 def _check(folder: Path, epochs: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,12 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.drivers import Drivers
+from tests.processes import RUN_SECONDS
 from tests.recovery import maintained_job
 from tests.recovery.maintained_job import KEYS, config
 from tests.services.readers import Lake, by_duckdb, by_pyiceberg, by_spark
 from volley.iceberg import orphan_files, remove_orphan_files
+from volley.spark.log import SparkLog
 
-_FILES_OF_A_RUN, _ROWS = 25, 20
+_ROWS = 20
 _POINTS = {
     "arrow-native": (
         "in-rewrite@0",
@@ -30,22 +34,36 @@ _POINTS = {
 }
 
 
-def write_input(folder: Path, run: int) -> None:
-    (folder / "in").mkdir(exist_ok=True)
-    for file in range(run * _FILES_OF_A_RUN, (run + 1) * _FILES_OF_A_RUN):
-        ids = pa.array(range(file * _ROWS, (file + 1) * _ROWS), pa.int64())
-        pq.write_table(pa.table({"id": ids}), folder / "in" / f"{file:04}.parquet")
+def write_file(folder: Path, number: int) -> None:
+    ids = pa.array(range(number * _ROWS, (number + 1) * _ROWS), pa.int64())
+    pq.write_table(pa.table({"id": ids}), folder / "next.parquet")
+    (folder / "next.parquet").rename(folder / "in" / f"{number:04}.parquet")
+
+
+def die(drivers: Drivers, point: str, folder: Path, native: bool, files: int) -> int:
+    """Kill a run, which gets a file after the other until its maintenance is at the point; return how many files."""
+    driver = drivers.start(maintained_job.main, folder, native, bounded=False, failpoint=point, kill_driver=True)
+    log = SparkLog(str(folder / "checkpoints" / "maintained"))
+    deadline = time.monotonic() + RUN_SECONDS
+    while driver.is_alive() and time.monotonic() < deadline:
+        if files - 2 <= (log.last_planned or 0):
+            write_file(folder, files)
+            files += 1
+        driver.join(0.02)
+    assert drivers.wait(driver) == -signal.SIGKILL
+    return files
 
 
 @pytest.mark.parametrize("path", _POINTS)
 def test_killed(drivers: Drivers, path: str, tmp_path: Path) -> None:
-    native = path == "arrow-native"
-    for run, point in enumerate(_POINTS[path]):
-        write_input(tmp_path, run)
-        drivers.die(point, maintained_job.main, tmp_path, native, bounded=False, kill_driver=True)
+    native, files = path == "arrow-native", 1
+    (tmp_path / "in").mkdir()
+    write_file(tmp_path, 0)
+    for point in _POINTS[path]:
+        files = die(drivers, point, tmp_path, native, files)
     assert drivers.run(maintained_job.main, tmp_path, native, bounded=True) == 0
-    rows = len(_POINTS[path]) * _FILES_OF_A_RUN * _ROWS
-    expected = [{"id": each, "key": each % KEYS} for each in range(rows - KEYS, rows)]
+    rows = files * _ROWS
+    expected = [{"id": each, "key": each % KEYS} for each in range(max(rows - KEYS, 0), rows)]
     lake = Lake(tmp_path / "lake")
     for read in (by_pyiceberg, by_duckdb, by_spark):
         assert sorted(read(lake, "events"), key=lambda row: int(row["id"])) == expected

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.processes import plain_environment
-from tests.upserts.maintained_stream import ACTIONS, KILLED, Stream
-from volley.task.failpoints import COMPACTION_POINTS, DELETE_POINTS, EXPIRY_POINTS, MANIFEST_POINTS, VARIABLE
+from tests.drivers import Drivers
+from tests.upserts.maintained_stream import ACTIONS, KILLED, Stream, run_killed
+from volley.task.failpoints import COMPACTION_POINTS, DELETE_POINTS, EXPIRY_POINTS, MANIFEST_POINTS
 
 POINTS = [
     *(f"{point}@0" for point in (*COMPACTION_POINTS, *DELETE_POINTS, *MANIFEST_POINTS)),
@@ -21,13 +18,11 @@ POINTS = [
 
 @pytest.mark.parametrize("at", POINTS)
 def test_a_job_that_dies_in_its_maintenance_loses_nothing(tmp_path: Path, at: str) -> None:
-    command = [sys.executable, "-m", "tests.upserts.maintained_stream", "30", str(tmp_path)]
-    died = subprocess.run(command, env=plain_environment(**{VARIABLE: at}), timeout=240)
-    assert died.returncode == -signal.SIGKILL
+    Drivers().die(at, run_killed, tmp_path, 10)
     stream = Stream(tmp_path, KILLED)
     try:
         # The lease of the dead run is its own: it need not wait for it.
-        stream.check(stream.run(60, ACTIONS))
+        stream.check(stream.run(30, ACTIONS))
     finally:
         stream.committer._catalog.close()
         stream.lake.close()

@@ -1,7 +1,6 @@
 """An upsert stream of many epochs with maintenance beside it: ``python -m tests.upserts.maintained_stream 2000``.
 
-After it, no epoch and no compaction is lost, the rows equal a model by two readers, and the files stayed few. With a
-folder as second argument, the stream goes on where an earlier process has died.
+After it, no epoch and no compaction is lost, the rows equal a model by two readers, and the files stayed few.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from volley.iceberg import Maintenance, Upsert
 from volley.iceberg.maintain.committer import MaintainingCommitter
 from volley.maintenance import MaintenanceRun
 
-__all__ = ["ACTIONS", "KILLED", "Stream"]
+__all__ = ["ACTIONS", "KILLED", "Stream", "run_killed"]
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 KEYS, ROWS = 20_000, 50
@@ -118,15 +117,22 @@ class Stream:
         )
 
 
+def run_killed(folder: Path, epochs: int) -> None:
+    """Go on where an earlier process has died, in a process that a test kills.
+
+    Args:
+        folder: The lake's folder.
+        epochs: How many the table has at least in the end, when each action has run.
+    """
+    Stream(folder, KILLED).run(epochs, ACTIONS)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        Stream(Path(sys.argv[2]), KILLED).run(int(sys.argv[1]), ACTIONS)
-    else:
-        with TemporaryDirectory() as folder:
-            stream = Stream(Path(folder), Maintenance(commits=50))
-            try:
-                stream.run(int(sys.argv[1]))
-                stream.check(int(sys.argv[1]))
-                print(stream)
-            finally:
-                stream.lake.close()
+    with TemporaryDirectory() as folder:
+        stream = Stream(Path(folder), Maintenance(commits=50))
+        try:
+            stream.run(int(sys.argv[1]))
+            stream.check(int(sys.argv[1]))
+            print(stream)
+        finally:
+            stream.lake.close()
