@@ -13,13 +13,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.chaos import captured, database, joined, maintained, mirror, routed, viewed, webhooks
+from tests.chaos import captured, changelog, database, joined, maintained, mirror, routed, viewed, webhooks
 from tests.chaos.campaign import Verdict, chaos
 from tests.chaos.kinds import KINDS
 from tests.drivers import Drivers, start_jvm
 
 _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _ROUTED = "mirror", "maintenance", "view", "capture", "routed"
-_WEBHOOKS, _JOIN, _DATABASE = "webhooks", "join", "database"
+_WEBHOOKS, _JOIN, _DATABASE, _CHANGELOG = "webhooks", "join", "database", "changelog"
 
 
 def main(arguments: list[str]) -> None:
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=None, help="repeats a schedule; by default another one each time")
-    every = (*KINDS, _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _ROUTED, _WEBHOOKS, _JOIN, _DATABASE)
+    every = (*KINDS, _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _CHANGELOG, _ROUTED, _WEBHOOKS, _JOIN, _DATABASE)
     parser.add_argument("--kinds", nargs="+", choices=every, default=every, help="of jobs; by default all")
     options = parser.parse_args(arguments)
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
@@ -55,6 +55,11 @@ def main(arguments: list[str]) -> None:
         with start_jvm() as jvm:
             deaths, changes = captured.run(Drivers(jvm), folder / _CAPTURE, kills, seed)
         print(f"chaos: a table of PostgreSQL and its mirror are equal after {changes:,} changes and {dict(deaths)}")
+    if _CHANGELOG in options.kinds:
+        kills = options.kills // 6 if kinds else options.kills
+        with start_jvm() as jvm:
+            deaths, changes = changelog.run(Drivers(jvm), folder / _CHANGELOG, kills, seed)
+        print(f"chaos: a changelog of PostgreSQL, each event follows, of {changes:,} changes and {dict(deaths)}")
     if _DATABASE in options.kinds:
         kills = options.kills // 6 if kinds else options.kills
         with start_jvm() as jvm:

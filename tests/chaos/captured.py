@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import psycopg2
@@ -21,7 +23,7 @@ from tests.servers.postgres import Postgres
 from volley.connectors.postgres.segments import Segments
 from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, SLOT_POINTS, TASK_POINTS
 
-__all__ = ["Campaign", "Writers", "captured", "catch_up", "follow", "run", "writing"]
+__all__ = ["Campaign", "Jobs", "Writers", "captured", "catch_up", "follow", "run", "writing"]
 
 _IDS = 5_000
 _CLIENTS = 3
@@ -110,6 +112,7 @@ class Campaign:
 
     Attributes:
         job: The endless job, for a driver of its own; gets the folder, the server's port and the database's name.
+        name: The job's name.
         life: The shortest and the longest life of a driver, in seconds.
         deaths: What has died.
         failures: The drivers that failed.
@@ -121,6 +124,7 @@ class Campaign:
     database: Database
     dice: random.Random
     job: Callable[[Path, int, str], None]
+    name: str = "mirror"
     life: tuple[float, float] = (10, 20)
     deaths: Counter[str] = field(default_factory=Counter)
     failures: int = 0
@@ -144,10 +148,10 @@ class Campaign:
         self.drivers.wait(driver)
 
     def _armed(self, point: str) -> str:
-        segments = Segments(f"{self.folder}/checkpoints/mirror/volley/source-0/segments")
+        segments = Segments(f"{self.folder}/checkpoints/{self.name}/volley/source-0/segments")
         if point in SLOT_POINTS:
             return f"{point}@0,{point}@{segments.chain(0).next}"
-        offsets = self.folder / "checkpoints" / "mirror" / "offsets"
+        offsets = self.folder / "checkpoints" / self.name / "offsets"
         last = max((int(file.name) for file in offsets.glob("[0-9]*")), default=-1)
         return ",".join(f"{point}@{last + more}" for more in range(4))
 
@@ -196,7 +200,36 @@ def writing(writers: Writers) -> Iterator[None]:
             thread.join()
 
 
-def run(drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int = 25) -> tuple[Counter[str], int]:
+def catch_up(folder: Path, port: int, name: str) -> None:
+    """The bounded job, in a driver of its own."""
+    mirror(folder, captured(port, name).source())
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """What a campaign runs and compares.
+
+    Args:
+        name: The jobs' name.
+        follow: The endless job.
+        catch_up: The bounded one.
+        wrong: Returns what is lost, doubled or wrong after it.
+        identity: The table's replica identity.
+    """
+
+    name: str
+    follow: Callable[[Path, int, str], None]
+    catch_up: Callable[[Path, int, str], None]
+    wrong: Callable[[Database, Path], list[Any]]
+    identity: str = "default"
+
+
+_MIRROR = Jobs("mirror", follow, catch_up, difference)
+
+
+def run(
+    drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int = 25, jobs: Jobs = _MIRROR
+) -> tuple[Counter[str], int]:
     """Kill until so many have died; returns what died, and the number of committed changes.
 
     Args:
@@ -205,14 +238,16 @@ def run(drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int 
         kills: How many processes die.
         seed: Repeats the schedule.
         check_every: After so many deaths the writers pause, a run catches up, and all rows are compared.
+        jobs: What is run and compared.
     """
     (folder / "server").mkdir(parents=True)
     server = Postgres(folder / "server").start()
     try:
         database = Database(server.database().replace("+psycopg2", ""))
-        database.run(_TABLE, f"insert into orders select n, n, 0, now(), null from generate_series(1, {_IDS // 2}) n")
+        database.run(_TABLE, f"alter table orders replica identity {jobs.identity}")
+        database.run(f"insert into orders select n, n, 0, now(), null from generate_series(1, {_IDS // 2}) n")
         writers = Writers(database, seed, _change)
-        campaign = Campaign(drivers, folder, server, database, random.Random(seed), follow)
+        campaign = Campaign(drivers, folder, server, database, random.Random(seed), jobs.follow, jobs.name)
         compared = 0
         with writing(writers):
             while campaign.deaths.total() < kills:
@@ -222,20 +257,16 @@ def run(drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int 
                     compared += 1
                     writers.paused.set()
                     time.sleep(1)
-                    _compare(drivers, folder, database)
+                    _compare(drivers, folder, database, jobs)
                     writers.paused.clear()
-        _compare(drivers, folder, database)
+        _compare(drivers, folder, database, jobs)
         return campaign.deaths, writers.changes
     finally:
         server.stop()
 
 
-def catch_up(folder: Path, port: int, name: str) -> None:
-    """The bounded job, in a driver of its own."""
-    mirror(folder, captured(port, name).source())
-
-
-def _compare(drivers: Drivers, folder: Path, database: Database) -> None:
-    assert drivers.run(catch_up, folder, int(database.uri.rpartition(":")[2].partition("/")[0]), database.name) == 0
-    differs = difference(database, folder)
-    assert differs == [], f"{len(differs)} rows differ: {differs[:4]!r:.2000}"
+def _compare(drivers: Drivers, folder: Path, database: Database, jobs: Jobs) -> None:
+    port = urlsplit(database.uri).port
+    assert drivers.run(jobs.catch_up, folder, port, database.name) == 0
+    wrong = jobs.wrong(database, folder)
+    assert wrong == [], f"{len(wrong)} rows differ: {wrong[:4]!r:.2000}"
