@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,7 +22,7 @@ from volley import SourceError, StorageError
 from volley.iceberg.read.data_files import OpenDataFile
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, Status
 from volley.iceberg.read.equality_deletes import columns_of
-from volley.iceberg.read.rows import FileTask, RowReader, file_task
+from volley.iceberg.read.rows import FileTask, Mask, RowReader, file_task
 from volley.iceberg.schema.types import arrow_schema
 
 IO = PyArrowFileIO()
@@ -141,11 +142,15 @@ def test_of_newly_deleted_rows_only_their_pages_are_read(tmp_path: Path) -> None
 def test_located_rows_have_their_positions_in_the_file(tmp_path: Path) -> None:
     file = data_file(tmp_path)
     deletes = position_deletes(tmp_path, [(file.path, 1)])
-    located = list(RowReader(SCHEMA.select("id")).read_located(IO, FileTask(file, (deletes,))))
+
+    def chosen(rows: pa.RecordBatch) -> Mask:
+        return np.array([value != 2 for value in rows["id"].to_pylist()])
+
+    located = list(RowReader(SCHEMA.select("id")).read_located(IO, FileTask(file, (deletes,)), chosen))
     found = [
         (row["id"], int(at)) for batch, places in located for row, at in zip(batch.to_pylist(), places, strict=True)
     ]
-    assert found == [(0, 0), (2, 2), (3, 3), (None, 4)]
+    assert found == [(0, 0), (3, 3), (None, 4)]
 
 
 def test_row_groups_without_matching_rows_are_left_out(tmp_path: Path) -> None:

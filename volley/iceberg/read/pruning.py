@@ -136,6 +136,9 @@ class _Facts(NamedTuple):
 class _Compiler(BoundBooleanExpressionVisitor[Predicate[T]], Generic[T]):
     """Compiles a filter to a function."""
 
+    def __init__(self) -> None:
+        self._facts: dict[int, Callable[[T], _Facts]] = {}
+
     def facts(self, term: BoundTerm) -> Callable[[T], _Facts]:
         """Return what finds the facts of a column."""
         raise NotImplementedError
@@ -233,8 +236,25 @@ class _Compiler(BoundBooleanExpressionVisitor[Predicate[T]], Generic[T]):
         if not isinstance(term, BoundReference):
             # A filter on a transform of the column.
             return always
-        facts = self.facts(term)
+        field_id = term.ref().field.field_id
+        facts = self._facts[field_id] = self._facts.get(field_id) or _remembering(self.facts(term))
         return lambda item: matches(facts(item))
+
+
+def _remembering(facts: Callable[[T], _Facts]) -> Callable[[T], _Facts]:
+    """Return a function that finds the facts of an item once, however many comparisons in a row need them."""
+    last: tuple[T | None, _Facts | None] = (None, None)
+
+    def of(item: T) -> _Facts:
+        nonlocal last
+        # Threads share the function: they replace the pair as a whole.
+        known, found = last
+        if known is not item or found is None:
+            found = facts(item)
+            last = (item, found)
+        return found
+
+    return of
 
 
 class _OfSummaries(_Compiler[ManifestFile]):

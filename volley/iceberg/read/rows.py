@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from volley.iceberg.read.entries import Content, FileEntry, PlannedFile
 from volley.iceberg.read.equality_deletes import columns_of, equal_positions
 from volley.iceberg.read.pages import matching_rows, pages_with
 from volley.iceberg.read.position_deletes import Positions, deleted_positions
-from volley.iceberg.read.pruning import file_predicate
+from volley.iceberg.read.pruning import Predicate, file_predicate
 from volley.iceberg.read.row_groups import matching_groups
 
 __all__ = ["FileTask", "Mask", "RowReader", "file_task"]
@@ -118,11 +119,25 @@ class RowReader:
             if rows.num_rows:
                 yield rows
 
-    def read_located(self, io: FileIO, task: FileTask) -> Iterator[tuple[pa.RecordBatch, Positions]]:
-        """Yield the rows that `read` yields, each batch with their positions in the whole file. Raises like `read`."""
+    def read_located(
+        self, io: FileIO, task: FileTask, chosen: Callable[[pa.RecordBatch], Mask]
+    ) -> Iterator[tuple[pa.RecordBatch, Positions]]:
+        """Yield some of the rows that `read` yields, each batch with their positions in the whole file.
+
+        Args:
+            io: Opens the files.
+            task: The data file.
+            chosen: Which rows of a batch to yield; it is called with deleted rows, too.
+
+        Raises:
+            SourceError: If a file is gone, damaged or not Parquet.
+            StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
+        """
         for rows, first, kept in self._batches(io, task):
-            positions = np.arange(first, first + rows.num_rows)
-            yield (rows, positions) if kept is None else (rows.filter(pa.array(kept)), positions[kept])
+            mask = chosen(rows)
+            numbers = np.flatnonzero(mask if kept is None else mask & kept)
+            if len(numbers):
+                yield rows.take(pa.array(numbers)), first + numbers
 
     def _batches(self, io: FileIO, task: FileTask) -> Iterator[tuple[pa.RecordBatch, int, Mask | None]]:
         """Yield all rows, each batch with the position of its first row, and which rows are not deleted; None = all."""
@@ -186,14 +201,23 @@ class RowReader:
         if self.row_filter == _ALL_ROWS:
             return None, {}
         schema = self.filter_schema or self.schema
-        may_match = file_predicate(schema, self.row_filter)
-        filtered = extract_field_ids(bind(schema, self.row_filter, case_sensitive=True))
+        may_match, filtered = self._filter
         groups = matching_groups(file.parquet, file.fields, file.groups, schema, may_match)
         ranges = {
             group: matching_rows(file.parquet, file.paged, file.fields, group, schema, filtered, may_match)
             for group in groups
         }
         return groups, {group: rows for group, rows in ranges.items() if rows is not None}
+
+    @cached_property
+    def _filter(self) -> tuple[Predicate[FileEntry], set[int]]:
+        """Whether a part of a file may have rows that match the filter, and the ids of the fields that this names."""
+        schema = self.filter_schema or self.schema
+        return file_predicate(schema, self.row_filter), extract_field_ids(bind(schema, self.row_filter, True))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without the compiled filter, which can't be pickled.
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def _open(self, io: FileIO, task: FileTask) -> AbstractContextManager[OpenDataFile]:
         return open_data_file(io, task.file, self.names, task.constants, task.part)

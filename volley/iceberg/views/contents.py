@@ -18,7 +18,8 @@ from volley.iceberg.read.heads import head_of
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.position_deletes import Positions
 from volley.iceberg.read.predicates import pruning
-from volley.iceberg.read.rows import RowReader, file_task
+from volley.iceberg.read.rows import Mask, RowReader, file_task
+from volley.iceberg.schema.types import arrow_schema
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.position_deletes import write_position_deletes
@@ -75,15 +76,21 @@ class Contents:
         """The schema of the view's rows."""
         return self._writer.rows_schema
 
-    def matches(self, keys: Keys | None) -> list[Match]:
-        """Return the rows that have one of the keys, and perhaps others; all rows without keys."""
+    def matches(self, keys: Keys | None, columns: Sequence[str]) -> list[Match]:
+        """Return the rows that have one of the keys, and perhaps others; all rows without keys.
+
+        Args:
+            keys: The keys.
+            columns: The columns of the matches.
+        """
         table = self._table
         head = head_of(table, self._branch)
         if head is None:
             return []
         row_filter = pruning((keys and keys.predicate()) or lit(True).node, table.schema())
         planned = plan(table.io, table.metadata, head, row_filter, table.schema()).files
-        reader = replace(self._reader, row_filter=row_filter, filter_schema=table.schema())
+        reader = RowReader.of(table.metadata, table.schema().select(*columns))
+        reader = replace(reader, row_filter=row_filter, filter_schema=table.schema())
         found = (self._matches(file, reader, keys) for file in planned)
         return [match for match in found if len(match.positions)]
 
@@ -93,12 +100,11 @@ class Contents:
 
     def _matches(self, planned: PlannedFile, reader: RowReader, keys: Keys | None) -> Match:
         rows, places = list[pa.RecordBatch](), [np.empty(0, np.int64)]
-        for batch, positions in reader.read_located(self._table.io, file_task(planned, self._table.metadata)):
-            mask = np.ones(batch.num_rows, bool) if keys is None else keys.mask(batch)
-            if mask.any():
-                rows.append(batch.filter(pa.array(mask)))
-                places.append(positions[mask])
-        return Match(planned, np.concatenate(places), pa.Table.from_batches(rows, self.schema))
+        task, chosen = file_task(planned, self._table.metadata), _all_rows if keys is None else keys.mask
+        for batch, positions in reader.read_located(self._table.io, task, chosen):
+            rows.append(batch)
+            places.append(positions)
+        return Match(planned, np.concatenate(places), pa.Table.from_batches(rows, arrow_schema(reader.schema)))
 
     def replaced(self, matches: Sequence[Match], rows: pa.Table) -> Changes:
         """Write the files that remove some rows and add others.
@@ -171,6 +177,10 @@ class Contents:
         return deletes
 
 
+def _all_rows(batch: pa.RecordBatch) -> Mask:
+    return np.ones(batch.num_rows, np.bool_)
+
+
 def _is_of(delete: FileEntry, planned: PlannedFile) -> bool:
     """Return True if a delete file has no rows of other data files."""
     return delete.content == Content.POSITION_DELETES and delete.referenced_file == planned.file.path
@@ -187,10 +197,11 @@ def chosen(matches: Iterable[Match], rows: pa.Table) -> Iterator[Match]:
 
 
 def without(matches: Iterable[Match], rows: pa.Table) -> tuple[list[Match], pa.Table]:
-    """Return matches and rows without those that are equal."""
+    """Return matches and rows without those that are equal in the columns of the matches."""
     different = []
     for match in matches:
-        ours, theirs = matching_rows(match.rows, rows, rows.column_names)
+        columns = match.rows.column_names
+        ours, theirs = matching_rows(match.rows, rows.select(columns), columns)
         rows = _without(rows, theirs)
         kept = np.setdiff1d(np.arange(len(match.rows)), ours)
         if len(kept):

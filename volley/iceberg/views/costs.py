@@ -15,7 +15,7 @@ _FIXED_INCREMENTAL, _FIXED_FULL = 80_000.0, 30_000.0
 # Per row of a source that is read for changes, or to compute rows from; per row of the view that is looked through, or
 # is written.
 _CHANGED, _READ = 0.03, 0.07
-_LOOKED_THROUGH, _WRITTEN = 0.1, 0.3
+_LOOKED_THROUGH, _WRITTEN = 0.05, 0.3
 
 
 @dataclass(frozen=True)

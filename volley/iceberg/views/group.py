@@ -14,9 +14,10 @@ from volley.arrow.compiled import CompiledExpression, as_array
 from volley.arrow.expressions import compile_expression
 from volley.arrow.matching import matching_rows
 from volley.errors import JobError
+from volley.iceberg.views.extremes import KEPT, Extreme
 from volley.iceberg.views.keys import Keys, normal
 from volley.iceberg.views.operators import Operator, Side, plain_column, restricted_delta
-from volley.iceberg.views.parts import ROWS, Part, Parts, reached, sum_type
+from volley.iceberg.views.parts import ROWS, Part, Parts, sum_type
 from volley.iceberg.views.scan import Tally
 from volley.iceberg.views.zsets import WEIGHT, copies
 from volley.plan import keyed_nodes, nodes
@@ -37,16 +38,19 @@ class Group(Operator):
         node: The aggregate, or a deduplication by all columns.
         before: The operator before it.
         tally: Counts the groups that are recomputed.
+        is_kept: True: they are the rows of the view, which keeps several extreme values of each.
     """
 
     how = (
-        "the groups with changed rows; computed anew from all their rows: after removals, groups that lost their "
-        "extreme, and floating-point sums"
+        "the groups with changed rows; computed anew from all their rows: after removals, groups that lost all the "
+        f"extreme values that the view keeps, {KEPT} of each, and floating-point sums"
     )
 
     reads_before = True
 
-    def __init__(self, node: keyed_nodes.Aggregate | nodes.Deduplicate, before: Operator, tally: Tally) -> None:
+    def __init__(
+        self, node: keyed_nodes.Aggregate | nodes.Deduplicate, before: Operator, tally: Tally, is_kept: bool
+    ) -> None:
         if isinstance(node, keyed_nodes.Aggregate):
             keys, self._aggregates = node.keys, node.aggregates
             schema = aggregated_schema(node, before.schema)
@@ -63,6 +67,7 @@ class Group(Operator):
         }
         self._compiled |= {f"v{n}": value_of(named[value], before.schema) for n, value in enumerate(self._values)}
         self._tally = tally
+        self._ranks = KEPT if is_kept else 1
         self.is_single = not keys
         types = {part: self._type(part) for _, aggregate in self._aggregates for part in self._parts_of(aggregate)}
         self.parts = Parts(names or (_ALL,), {ROWS: pa.int64(), **types})
@@ -83,15 +88,15 @@ class Group(Operator):
                 return [Part("count", value)]
             case "sum" | "avg":
                 return [Part("sum", value), Part("count", value)]
-            case "min":
-                return [Part("min", value)]
-        return [Part("max", value)]
+        kind: Extreme = "min" if aggregate.function == "min" else "max"
+        # The number of values tells whether those that are kept are all.
+        counts = [Part("count", value)] if self._ranks > 1 else []
+        return [*(Part(kind, value, rank) for rank in range(self._ranks)), *counts]
 
     @property
     def is_fragile(self) -> bool:
-        """True if groups that lose rows may have to be computed from all their rows."""
-        types = self.parts.types.items()
-        return any(part.kind in ("min", "max") or _is_floating_sum(part, data_type) for part, data_type in types)
+        """True if each group that loses rows has to be computed from all its rows."""
+        return any(_is_floating_sum(part, data_type) for part, data_type in self.parts.types.items())
 
     @property
     def _holders(self) -> dict[Part, str]:
@@ -111,6 +116,13 @@ class Group(Operator):
         """The schema of the view's table: that of the rows, and the hidden parts."""
         return pa.schema([*self.schema, *(pa.field(part.name, self.parts.types[part]) for part in self.hidden)])
 
+    @property
+    def kept_columns(self) -> list[str]:
+        """The columns of the view's table that are keys or parts: the others follow from them."""
+        keys = () if self.is_single else self.parts.keys
+        parts = {self._holders.get(part, part.name) for part in self.parts.types}
+        return [name for name in self.stored_schema.names if name in keys or name in parts]
+
     def rows(self, side: Side, keys: Keys | None = None) -> Iterator[pa.RecordBatch]:
         for batch in self.stored(self.grouped(side, keys)).select(self.schema.names).to_batches():
             yield batch if keys is None else keys.select(batch)
@@ -128,9 +140,12 @@ class Group(Operator):
                 batches = map(keys.select, inputs.combine_chunks().to_batches())
                 inputs = pa.Table.from_batches(batches, inputs.schema)
             groups.append(self.parts.partial(inputs))
-            if len(groups) > 1 and sum(map(len, groups)) > _ROWS:
+            # Many groups are merged again only when there are twice as many.
+            if len(groups) > 1 and sum(map(len, groups)) > max(_ROWS, 2 * len(groups[0])):
                 groups = [self.parts.combined(groups)]
-        return self._with_single(self.parts.combined([self.parts.none(self.schema), *groups]))
+        if len(groups) != 1:
+            groups = [self.parts.combined([self.parts.none(self.schema), *groups])]
+        return self._with_single(groups[0])
 
     def _with_single(self, groups: pa.Table) -> pa.Table:
         """Return the groups, and that without rows if all rows are one group."""
@@ -159,8 +174,8 @@ class Group(Operator):
         Raises:
             JobError: If the view has fewer rows than were removed.
         """
-        added, removed = map(self.parts.partial, copies(self._inputs_of(changes)))
-        groups = self.parts.combined([self._loaded(stored), added, self.parts.negated(removed)])
+        added, removed = copies(self._inputs_of(changes))
+        groups = self.parts.updated(self._loaded(stored), added, removed)
         counts = groups[ROWS.name]
         if pc.any(pc.less(counts, 0)).as_py():
             raise JobError(
@@ -184,19 +199,25 @@ class Group(Operator):
     def _doubtful(self, groups: pa.Table, removed: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return which groups can't be computed from their parts and the changes.
 
-        An extreme stays if no removed value is as extreme. A floating-point sum is not exact: 1e16 + 1 - 1e16 is 0.
+        An extreme is null if all of those that were kept are gone. A floating-point sum is not exact: 1e16 + 1 - 1e16
+        is 0.
         """
         doubtful = np.zeros(len(groups), bool)
-        places, lost = matching_rows(groups.select(self.parts.keys), removed.select(self.parts.keys), self.parts.keys)
         for part, data_type in self.parts.types.items():
-            gone, left = removed[part.name].take(pa.array(lost)), groups[part.name].take(pa.array(places))
-            if part.kind in ("min", "max"):
-                doubtful[places] |= reached(part, gone, left)
+            if part.kind in ("min", "max") and not part.rank:
+                has_values = pc.greater(groups[Part("count", part.value).name], 0)
+                doubtful |= pc.and_(has_values, groups[part.name].is_null()).to_numpy()
             elif _is_floating_sum(part, data_type):
-                doubtful[places] |= pc.greater(
-                    removed[Part("count", part.value).name].take(pa.array(lost)), 0
-                ).to_numpy()
+                doubtful |= self._has_lost(part.value, groups, removed)
         return doubtful
+
+    def _has_lost(self, value: int, groups: pa.Table, removed: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return which groups have lost a value of an expression that is not null."""
+        lost = removed.filter(removed[f"v{value}"].is_valid()).select(self.parts.keys)
+        keys = lost.group_by(self.parts.keys, use_threads=False).aggregate([])
+        has_lost = np.zeros(len(groups), bool)
+        has_lost[matching_rows(groups.select(self.parts.keys), keys, self.parts.keys)[0]] = True
+        return has_lost
 
     def stored(self, groups: pa.Table) -> pa.Table:
         """Return groups as the view stores them: with the columns of `stored_schema`."""

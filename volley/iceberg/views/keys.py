@@ -20,8 +20,10 @@ __all__ = ["Keys", "normal"]
 _RANGES = 16
 # Ranges that leave out less than this part of the values between the least and the greatest are not worth a look.
 _LEFT_OUT = 0.2
-_FILTER = np.uint64((1 << 20) - 1)
+_SLOT_BITS = 20
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _Mask = np.ndarray[Any, np.dtype[np.bool_]]
+_Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Keys:
         return list(self.values.column_names)
 
     @cached_property
-    def _hashes(self) -> np.ndarray[Any, Any]:
+    def _hashes(self) -> _Words:
         return np.unique(row_hashes(pa.table([_wide(column) for column in self.values.columns], self.columns)))
 
     def __len__(self) -> int:
@@ -69,27 +71,63 @@ class Keys:
 
     def mask(self, batch: pa.RecordBatch) -> _Mask:
         """Return which rows of a batch have one of the keys; those with the same hash are taken for one."""
-        columns = [_wide(normal(batch.column(name))) for name in self.columns]
-        hashed = hashes(pa.RecordBatch.from_arrays(columns, self.columns))
-        mask: _Mask = self._filter[hashed & _FILTER]
-        # A binary search for each row takes ten times as long as a look at the filter.
-        candidates = np.flatnonzero(mask)
-        places = np.searchsorted(self._hashes, hashed[candidates])
+        rows = pa.RecordBatch.from_arrays([_wide(normal(batch.column(name))) for name in self.columns], self.columns)
+        # A hash of each row takes three times as long as a look at the filter, and a binary search ten times.
+        if (numbers := _numbers(rows)) is not None:
+            mask = self._number_filter[_slots(numbers)]
+            candidates = np.flatnonzero(mask)
+            hashed = hashes(rows.take(pa.array(candidates)))
+        else:
+            hashed = hashes(rows)
+            mask = self._filter[_slots(hashed)]
+            candidates = np.flatnonzero(mask)
+            hashed = hashed[candidates]
+        places = np.searchsorted(self._hashes, hashed)
         places[places == len(self._hashes)] = 0
-        mask[candidates] = self._hashes[places] == hashed[candidates]
+        mask[candidates] = self._hashes[places] == hashed
         return mask
 
     @cached_property
     def _filter(self) -> _Mask:
-        """Which last bits of a hash the keys have."""
-        known = np.zeros(int(_FILTER) + 1, bool)
-        known[self._hashes & _FILTER] = True
-        return known
+        """The slots of the keys' hashes."""
+        return _with_slots(self._hashes)
+
+    @cached_property
+    def _number_filter(self) -> _Mask:
+        """The slots of the keys themselves, if they are one column of numbers."""
+        (column,) = self.values.columns
+        known = _numbers(pa.record_batch([_wide(column.drop_null()).combine_chunks()], self.columns))
+        assert known is not None
+        return _with_slots(known)
 
     def predicate(self) -> ExprNode | None:
         """Return a predicate that is true for all rows with one of the keys, to leave out files and pages by it."""
         parts = [part for name in self.columns if (part := _within(name, self.values[name])) is not None]
         return reduce(lambda one, other: Call("and_", (one, other)), (part.node for part in parts)) if parts else None
+
+
+def _numbers(rows: pa.RecordBatch) -> _Words | None:
+    """Return the values of a single column of numbers or times of 64 bits without nulls; None of other columns."""
+    if rows.num_columns != 1 or rows.column(0).null_count:
+        return None
+    (values,) = rows.columns
+    if not (pa.types.is_int64(values.type) or pa.types.is_timestamp(values.type)):
+        return None
+    numbers: _Words = values.view(pa.int64()).to_numpy().view(np.uint64)
+    return numbers
+
+
+def _slots(words: _Words) -> _Words:
+    """Return a number of few bits for each word."""
+    slots: _Words = (words * _SPREAD) >> np.uint64(64 - _SLOT_BITS)
+    return slots
+
+
+def _with_slots(words: _Words) -> _Mask:
+    """Return for each slot whether a word has it."""
+    known = np.zeros(1 << _SLOT_BITS, bool)
+    known[_slots(words)] = True
+    return known
 
 
 def normal(values: Any) -> Any:

@@ -64,10 +64,11 @@ class _Groups:
         if not len(changed):
             return Changes()
         touched = group.touched(changed)
-        matches = contents.matches(None if group.is_single else Keys(touched))
+        matches = contents.matches(None if group.is_single else Keys(touched), group.kept_columns)
         if not group.is_single:
             matches = list(chosen(matches, touched))
-        stored = pa.concat_tables([contents.schema.empty_table(), *(match.rows for match in matches)])
+        kept = pa.schema([contents.schema.field(name) for name in group.kept_columns])
+        stored = pa.concat_tables([kept.empty_table(), *(match.rows for match in matches)])
         rows = _conformed(group.stored(group.regrouped(stored, changed)), contents.schema)
         replaced, new = without(matches, rows)
         return contents.replaced(replaced, new) if replaced or len(new) else Changes()
@@ -88,7 +89,8 @@ class _Rows:
         added, removed = (_conformed(rows, contents.schema) for rows in copies(self._operator.delta()))
         matches = []
         if len(removed):
-            matches = list(chosen(contents.matches(Keys.of(removed, removed.column_names)), removed))
+            keys = Keys.of(removed, removed.column_names)
+            matches = list(chosen(contents.matches(keys, removed.column_names), removed))
         if (found := sum(len(match.rows) for match in matches)) < len(removed):
             raise JobError(
                 f"{len(removed) - found} of {len(removed)} rows that the view has to lose are not in its table: it was "

@@ -11,12 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.errors import ExpressionError
+from volley.iceberg.views.extremes import KEPT, Extreme, Values, changed, extremes
+from volley.iceberg.views.ordering import from_ordered, integer, ordered
 
-__all__ = ["HIDDEN", "ROWS", "Part", "Parts", "reached", "sum_type"]
+__all__ = ["HIDDEN", "ROWS", "Part", "Parts", "sum_type"]
 
 HIDDEN = "_volley_"
 """The prefix of a view's columns that are not the query's."""
 
+_ROW = "_volley_row"
 _SUMS = ("rows", "count", "sum")
 _WIDE = pa.decimal128(38, 0)
 _LARGEST = 2**63 - 1
@@ -29,15 +32,19 @@ class Part:
     Args:
         kind: What it is of the values of a group; ``"rows"`` counts rows.
         value: The number of the aggregated expression; 0 for ``"rows"``.
+        rank: How many values of the group are more extreme than this ``"min"`` or ``"max"``.
     """
 
     kind: Literal["rows", "count", "sum", "min", "max"]
     value: int = 0
+    rank: int = 0
 
     @property
     def name(self) -> str:
         """The name of its column."""
-        return f"{HIDDEN}rows" if self.kind == "rows" else f"{HIDDEN}{self.kind}_{self.value}"
+        if self.kind == "rows":
+            return f"{HIDDEN}rows"
+        return f"{HIDDEN}{self.kind}_{self.value}" + (f"_{self.rank}" if self.rank else "")
 
     @property
     def merge(self) -> str:
@@ -62,22 +69,47 @@ class Parts:
 
     def partial(self, rows: pa.Table) -> pa.Table:
         """Return the parts of each group of rows, which have the keys and the values in columns ``v0``, ``v1``, …."""
-        columns = {part.name: _contribution(part, rows) for part in self.types}
-        return self._grouped(pa.table({**{key: rows[key] for key in self.keys}, **columns}))
+        return self.combined([self._contributions(rows)])
 
     def combined(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Return the parts of groups of which several tables have parts; null is no part."""
-        return self._grouped(pa.concat_tables(tables))
+        table = pa.concat_tables(tables)
+        groups, numbers = self._merged(table)
+        for kind, value in self._ranked:
+            names = _ranks(kind, value)
+            columns = [table[name].combine_chunks() for name in names if name in table.column_names]
+            given = Values.of(numbers, columns)
+            groups = _with(groups, names, extremes(kind, given, len(groups)))
+        return groups.select(self._names)
 
-    def negated(self, groups: pa.Table) -> pa.Table:
-        """Return parts that take those of removed rows away again: without extremes, which can't be taken away."""
-        columns = {
-            part.name: pc.negate(groups[part.name])
-            if part.kind in _SUMS
-            else pa.nulls(groups.num_rows, self.types[part])
-            for part in self.types
-        }
-        return pa.table({**{key: groups[key] for key in self.keys}, **columns})
+    def updated(self, stored: pa.Table, added: pa.Table, removed: pa.Table) -> pa.Table:
+        """Return the parts of groups after changes; an extreme is null if what is kept does not tell it.
+
+        Args:
+            stored: Their parts before the changes.
+            added: Added rows, as `partial` takes them.
+            removed: Removed rows.
+        """
+        gains, losses = self._contributions(added), self._contributions(removed)
+        groups, numbers = self._merged(
+            pa.concat_tables([stored.select(gains.column_names), gains, self._negated(losses)])
+        )
+        if not self._ranked:
+            return groups
+        of_stored, of_gains, of_losses = np.split(numbers, np.cumsum([len(stored), len(gains)]))
+        place = np.full(len(groups), -1)
+        place[of_stored] = np.arange(len(stored))
+        before = stored.take(pa.array(place, mask=place < 0)).combine_chunks()
+        for kind, value in self._ranked:
+            names = _ranks(kind, value)
+            known = [before[name].combine_chunks() for name in names]
+            counts = before[Part("count", value).name].fill_null(0).to_numpy()
+            come, gone = (
+                Values.of(of, [side[names[0]].combine_chunks()])
+                for of, side in ((of_gains, gains), (of_losses, losses))
+            )
+            groups = _with(groups, names, changed(kind, known, counts, come, gone))
+        return groups.select(self._names)
 
     def none(self, keys: pa.Schema) -> pa.Table:
         """Return no groups, with the types that the keys have in a schema; the key that all rows share is not there."""
@@ -85,16 +117,57 @@ class Parts:
         parts = [(part.name, data_type) for part, data_type in self.types.items()]
         return pa.schema([*zip(self.keys, key_types, strict=True), *parts]).empty_table()
 
-    def _grouped(self, table: pa.Table) -> pa.Table:
-        columns = {key: table[key] for key in self.keys}
-        columns |= {part.name: _prepared(part, table[part.name]) for part in self.types}
-        functions = [(part.name, part.merge) for part in self.types]
-        grouped = pa.table(columns).group_by(list(self.keys), use_threads=False).aggregate(functions)
-        merged = {
-            part.name: _restored(grouped[f"{part.name}_{part.merge}"], data_type)
+    @property
+    def _names(self) -> list[str]:
+        return [*self.keys, *(part.name for part in self.types)]
+
+    @property
+    def _ranked(self) -> list[tuple[Extreme, int]]:
+        """The extremes of which several values are kept, with the numbers of their expressions."""
+        return [(part.kind, part.value) for part in self.types if part.kind in ("min", "max") and part.rank == 1]
+
+    def _contributions(self, rows: pa.Table) -> pa.Table:
+        """Return the parts of each row; its value is the only extreme."""
+        columns = {part.name: _contribution(part, rows) for part in self.types if not part.rank}
+        return pa.table({**{key: rows[key] for key in self.keys}, **columns})
+
+    def _negated(self, rows: pa.Table) -> pa.Table:
+        """Return parts that take those of removed rows away again: without extremes, which can't be taken away."""
+        columns = {
+            part.name: pc.negate(rows[part.name]) if part.kind in _SUMS else pa.nulls(len(rows), data_type)
             for part, data_type in self.types.items()
+            if not part.rank
         }
-        return pa.table({**{key: grouped[key] for key in self.keys}, **merged})
+        return pa.table({**{key: rows[key] for key in self.keys}, **columns})
+
+    def _merged(self, table: pa.Table) -> tuple[pa.Table, np.ndarray[Any, np.dtype[np.int64]]]:
+        """Return groups with the parts that Arrow merges, and the number of each row's group."""
+        ranked = self._ranked
+        types = {part: kind for part, kind in self.types.items() if (part.kind, part.value) not in ranked}
+        columns = {key: table[key] for key in self.keys}
+        columns |= {part.name: _prepared(part, table[part.name]) for part in types}
+        functions = [(part.name, part.merge) for part in types]
+        if ranked:
+            columns[_ROW] = pa.array(np.arange(len(table)))
+            functions.append((_ROW, "list"))
+        grouped = pa.table(columns).group_by(list(self.keys), use_threads=False).aggregate(functions)
+        merged = {part.name: _restored(grouped[f"{part.name}_{part.merge}"], kind) for part, kind in types.items()}
+        numbers = np.empty(len(table) if ranked else 0, np.int64)
+        if ranked:
+            rows = grouped[f"{_ROW}_list"].combine_chunks()
+            numbers[rows.flatten().to_numpy()] = np.repeat(np.arange(len(rows)), rows.value_lengths().to_numpy())
+        return pa.table({**{key: grouped[key] for key in self.keys}, **merged}), numbers
+
+
+def _ranks(kind: Extreme, value: int) -> list[str]:
+    """Return the columns of an extreme, the most extreme one first."""
+    return [Part(kind, value, rank).name for rank in range(KEPT)]
+
+
+def _with(groups: pa.Table, names: Sequence[str], columns: Sequence[pa.Array]) -> pa.Table:
+    for name, column in zip(names, columns, strict=True):
+        groups = groups.append_column(name, column)
+    return groups
 
 
 def _contribution(part: Part, rows: pa.Table) -> Any:
@@ -116,7 +189,7 @@ def sum_type(data_type: pa.DataType) -> pa.DataType:
 def _prepared(part: Part, values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return values that Arrow's grouping merges without overflow, and with NaN as the largest number."""
     if pa.types.is_floating(values.type) and part.kind in ("min", "max"):
-        return pa.chunked_array([_ordered(chunk) for chunk in values.chunks], _integer(values.type))
+        return pa.chunked_array([ordered(chunk) for chunk in values.chunks], integer(values.type))
     if part.kind == "sum" and pa.types.is_integer(values.type) and _may_overflow(values):
         return values.cast(_WIDE)
     return values
@@ -129,37 +202,8 @@ def _may_overflow(values: pa.ChunkedArray) -> bool:
 
 def _restored(values: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_floating(data_type) and pa.types.is_integer(values.type):
-        return pa.chunked_array([_from_ordered(chunk, data_type) for chunk in values.chunks], data_type)
+        return pa.chunked_array([from_ordered(chunk, data_type) for chunk in values.chunks], data_type)
     try:
         return values.cast(data_type)
     except pa.ArrowInvalid as error:
         raise ExpressionError("a sum is beyond 64 bits", hint='add decimals up: .cast("decimal(38, 0)")') from error
-
-
-def reached(part: Part, lost: pa.ChunkedArray, left: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return where a removed extreme is as extreme as what is left, so that this may have been removed itself."""
-    if pa.types.is_floating(lost.type):
-        lost, left = (pa.chunked_array(map(_ordered, side.chunks), _integer(side.type)) for side in (lost, left))
-    compare = pc.less_equal if part.kind == "min" else pc.greater_equal
-    may_be = pc.and_(lost.is_valid(), pc.fill_null(compare(lost, left), True))
-    return np.asarray(may_be.to_numpy())
-
-
-def _integer(data_type: pa.DataType) -> pa.DataType:
-    return pa.int64() if data_type == pa.float64() else pa.int32()
-
-
-def _ordered(values: pa.Array) -> pa.Array:
-    """Return integers in the order of floating-point numbers, NaN the largest: IEEE 754's total order."""
-    positive = pc.if_else(pc.is_nan(values), pa.scalar(np.nan, values.type), pc.add(values, pa.scalar(0, values.type)))
-    return pc.if_else(values.is_valid(), _flipped(positive.view(_integer(values.type))), None)
-
-
-def _from_ordered(values: pa.Array, data_type: pa.DataType) -> pa.Array:
-    return _flipped(values).view(data_type)
-
-
-def _flipped(bits: pa.Array) -> pa.Array:
-    """Reverse the order of the bits below the sign of negative numbers."""
-    largest = pa.scalar(np.iinfo(bits.type.to_pandas_dtype()).max, bits.type)
-    return pc.if_else(pc.less(bits, pa.scalar(0, bits.type)), pc.bit_wise_xor(bits, largest), bits)

@@ -63,7 +63,7 @@ class Compiler:
             case nodes.Union():
                 return Union(node, [self.operator(before) for before in node.inputs])
             case keyed_nodes.Aggregate():
-                return Group(node, self.operator(node.input), self.tally)
+                return Group(node, self.operator(node.input), self.tally, node is self.query)
             case nodes.Deduplicate():
                 return self._distinct(node)
             case nodes.Join():
@@ -95,7 +95,7 @@ class Compiler:
                 f"a view can't have the step {node.label()}: which row of a key is the first is not determined",
                 hint='distinct values: select("key").deduplicate("key"); or key_by("key").aggregate(…)',
             )
-        return Group(node, before, self.tally)
+        return Group(node, before, self.tally, node is self.query)
 
 
 def _is_step(node: nodes.Node) -> bool:

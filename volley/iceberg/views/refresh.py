@@ -34,8 +34,8 @@ from volley.task.failpoints import reach
 
 __all__ = ["refresh"]
 
-# Small pages: a refresh reads the pages of the groups that it touches.
-_TABLE_PROPERTIES = {"write.parquet.page-row-limit": "10000"}
+# A refresh reads the pages of the groups that it touches; the header of each page takes as long as a thousand rows.
+_TABLE_PROPERTIES = {"write.parquet.page-row-limit": "50000"}
 
 
 def refresh(view: View) -> ViewRefresh:
@@ -104,6 +104,8 @@ class _Refresh:
         schema_changes = evolution(view.config, table, query.schema)
         _check_columns(schema_changes.of(table), query)
         writer = IcebergWriter.for_table(schema_changes.of(table), view.config, Epoch(str(uuid.uuid4()), number))
+        # A refresh reads the keys and sums of many groups, to bring few up to date.
+        writer = replace(writer, compresses_numbers=False)
         contents = Contents(schema_changes.of(table), branch, writer, query.order)
         cursor = Cursor(
             view.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
@@ -75,6 +75,8 @@ class TableFormat:
         row_group_bytes: The maximum size of a row group in Arrow bytes, which an open file holds in memory.
         bloom_filters: The number of distinct values that a Bloom filter is sized for, by column path in the files.
         parquet_options: Further options of `pyarrow.parquet.ParquetWriter`.
+        compresses_numbers: False: numbers and times that have no dictionary are not compressed. Reading them takes a
+            fifth of the time, and they are twice as large.
     """
 
     location: str
@@ -92,6 +94,7 @@ class TableFormat:
     row_group_bytes: int = _ROW_GROUP_BYTES
     bloom_filters: dict[str, int] = field(default_factory=dict)
     parquet_options: dict[str, int] = field(default_factory=dict)
+    compresses_numbers: bool = True
 
     @classmethod
     def for_table(cls, table: Table, config: IcebergSinkConfig, epoch: Epoch) -> Self:
@@ -160,21 +163,34 @@ class TableFormat:
             first: The rows of its first row group, as a sample of the file.
         """
         plain = without_dictionary(first, self.parquet_options.get("dictionary_pagesize_limit", DICTIONARY_BYTES))
-        level = self.compression_level
         return pq.ParquetWriter(
             file,
             first.schema,
             # The stored Arrow schema would only add dictionary types; Parquet's own schema has the rest.
             store_schema=False,
             use_dictionary=[path for path in self.paths if path not in plain] if plain else True,
-            compression=self.compression,
-            compression_level=_LEVELS.get(self.compression) if level is None else level,
             store_decimal_as_integer=True,  # required by Iceberg's specification
             write_statistics=self._paths_with_statistics,
             write_page_index=True,
+            **self._compression(first.schema, plain),
             **self._bloom_options,
             **self._page_options,
         )
+
+    def _compression(self, schema: pa.Schema, plain: Collection[str]) -> dict[str, Any]:
+        """Return the codec and its level, of all columns or of each one.
+
+        Args:
+            schema: The schema of the file's rows.
+            plain: The columns without a dictionary.
+        """
+        level = _LEVELS.get(self.compression) if self.compression_level is None else self.compression_level
+        numbers = {field.name for field in schema if field.name in plain and pa.types.is_primitive(field.type)}
+        if self.compresses_numbers or not numbers:
+            return {"compression": self.compression, "compression_level": level}
+        others = [path for path in self.paths if path not in numbers]
+        codecs = {**dict.fromkeys(numbers, "none"), **dict.fromkeys(others, self.compression)}
+        return {"compression": codecs, "compression_level": level and dict.fromkeys(others, level)}
 
     @property
     def _paths_with_statistics(self) -> list[str] | bool:
