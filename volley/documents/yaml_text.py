@@ -50,7 +50,7 @@ class Document:
 
     Args:
         file: Its name, for messages.
-        lines: Its lines.
+        lines: Its lines, without secrets.
         value: Its content: dicts, lists, texts, numbers, booleans, None.
         keys: The place of each key, by its path.
         values: The place of each value, by its path.
@@ -79,7 +79,7 @@ class Document:
     def at(self, line: int, column: int) -> Place:
         """Return a place, line and column from 0."""
         text = self.lines[line] if line < len(self.lines) else ""
-        return Place(line + 1, column + 1, redact_uri(_SECRET.sub(rf"\1{MASK}", text)))
+        return Place(line + 1, column + 1, text)
 
 
 def parse(text: str, file: str, references: References) -> Document:
@@ -98,7 +98,7 @@ def parse(text: str, file: str, references: References) -> Document:
         >>> document.value, document.values["a", "c"].column
         ({'a': {'b': 'no', 'c': 10, 'd': 1000.0}}, 15)
     """
-    document = Document(file, text.splitlines())
+    document = Document(file, [redact_uri(_SECRET.sub(rf"\1{MASK}", line)) for line in text.splitlines()])
     try:
         root = _only_node(_Loader(text), document)
     except yaml.MarkedYAMLError as error:
