@@ -30,12 +30,13 @@ os.environ.setdefault("VOLLEY_CLASS_ARCHIVE", "off")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep what collection leaves, a million objects, from being looked at by each garbage collection."""
+    """Keep what collection leaves, a million objects, from being looked at by garbage collections, and have few."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(100_000, 20, 20)
         gc.enable()
 
 
