@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from array import array
 from contextlib import closing
 from pathlib import Path
 
@@ -68,12 +69,14 @@ def test_a_load_under_writers_meets_the_stream_exactly(shop: Database, tmp_path:
 
 
 def test_transactions(shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments and batches of a few messages, transactions larger than both, a storm of updates of one key."""
+    """Segments and batches of a few messages, transactions and rows larger than both, a storm of updates of one key."""
     monkeypatch.setattr(session, "_SEGMENT_MESSAGES", 7)
     monkeypatch.setattr(session, "_BATCH_MESSAGES", 3)
+    monkeypatch.setattr(session, "_BATCH_BYTES", 1_000)
     with running(shop.source(), tmp_path) as run:
         table = applied(run.epoch())
     shop.run("insert into orders select n, 'big', n, null from generate_series(5000, 5400) n")
+    shop.run("insert into orders select n, 'wide', n, repeat('x', 100 * (n - 6000)) from generate_series(6000, 6020) n")
     for number in range(30):
         shop.run(f"update orders set total = {number} where id = 7")
     shop.run("delete from orders where id = 8", "insert into orders values (8, 'again', 0, null)")
@@ -115,7 +118,7 @@ def test_a_stale_segment_of_a_zombie_is_refused(shop: Database, tmp_path: Path) 
     chain = segments.chain(100)
     first, second = segments.writer(chain), segments.writer(chain)
     for writer in (first, second):
-        writer.write([b"x"])
+        writer.write(bytearray(b"x"), array("i", [1]))
     first.finish(200, 0.0)
     with pytest.raises(SegmentTaken):
         second.finish(150, 0.0)

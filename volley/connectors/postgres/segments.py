@@ -7,11 +7,13 @@ import os
 import posixpath
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from volley.connectors.postgres.settings import ANEW
@@ -182,10 +184,19 @@ class SegmentWriter:
         self._writer = pa.ipc.new_file(self._stream, SCHEMA, options=options)
         self.messages = 0
 
-    def write(self, messages: Sequence[bytes]) -> None:
-        """Add messages."""
-        self._writer.write_batch(pa.record_batch([pa.array(messages, pa.binary())], schema=SCHEMA))
-        self.messages += len(messages)
+    def write(self, messages: bytearray, lengths: array[int]) -> None:
+        """Add messages.
+
+        Args:
+            messages: Their bytes, less than 2 GB.
+            lengths: The length of each.
+        """
+        offsets = np.zeros(len(lengths) + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(messages)]
+        column = pa.Array.from_buffers(pa.binary(), len(lengths), buffers)
+        self._writer.write_batch(pa.record_batch([column], schema=SCHEMA))
+        self.messages += len(lengths)
 
     def finish(self, position: int, committed: float) -> int:
         """Make the segment durable, and return its size in bytes.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import select
 import threading
 import time
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import psycopg2
@@ -22,6 +26,7 @@ from volley.task.failpoints import reach
 
 __all__ = ["Session", "Slot"]
 
+_READ_MESSAGES = 256
 _BATCH_MESSAGES = 20_000
 _BATCH_BYTES = 8 << 20
 _SEGMENT_MESSAGES = 100_000
@@ -29,7 +34,11 @@ _SEGMENT_BYTES = 64 << 20
 _SEGMENT_SECONDS = 0.2
 _FEEDBACK_SECONDS = 0.5
 _WAIT_SECONDS = 0.05
+# A wake-up costs as much as reading dozens of messages.
+_GATHER_SECONDS = 0.002
 _DESCRIPTIONS = (RELATION, TYPE)
+_KIND = itemgetter(0)
+_NO_ROWS = re.compile(rb"[^IUD]")
 
 
 @dataclass(frozen=True)
@@ -129,25 +138,39 @@ class Session:
             query(connection, sql, self._slot.name)
 
     def _receive(self, cursor: Any) -> None:
-        read = cursor.read_message
         while not self._stopping.is_set():
-            message = read()
-            if message is None:
-                self._wait(cursor)
-                continue
-            payload = message.payload
-            kind = payload[0]
-            if kind == BEGIN:
-                self._begin_transaction(payload)
-            elif kind == COMMIT:
-                self._commit(payload)
+            # All that are there, without a step of Python's for each.
+            messages = islice(iter(cursor.read_message, None), _READ_MESSAGES)
+            payloads = [message.payload for message in messages]
+            if payloads:
+                self._take(payloads)
+                # Only here: what has been read counts as acknowledged when nothing is held.
                 self._feed_back_if_due(cursor)
-            elif kind in _DESCRIPTIONS:
-                self._describe(payload)
-            elif not self._skips:
-                if kind == TRUNCATE:
-                    self._watch.truncated(payload, self._xid)
-                self._hold(payload)
+            else:
+                self._wait(cursor)
+
+    def _take(self, payloads: list[bytes]) -> None:
+        """Hold the messages of rows, and act on those between them."""
+        first = 0
+        for other in _NO_ROWS.finditer(bytes(map(_KIND, payloads))):
+            number = other.start()
+            self._hold(payloads[first:number])
+            self._act_on(payloads[number])
+            first = number + 1
+        self._hold(payloads[first:])
+
+    def _act_on(self, payload: bytes) -> None:
+        kind = payload[0]
+        if kind == BEGIN:
+            self._begin_transaction(payload)
+        elif kind == COMMIT:
+            self._commit(payload)
+        elif kind in _DESCRIPTIONS:
+            self._describe(payload)
+        elif not self._skips:
+            if kind == TRUNCATE:
+                self._watch.truncated(payload, self._xid)
+            self._hold([payload])
 
     def _begin_transaction(self, payload: bytes) -> None:
         self._in_transaction, self._begin = True, payload
@@ -159,7 +182,7 @@ class Session:
         self._in_transaction = False
         # A transaction without changes is not staged: it is acknowledged when the server is idle.
         if self._begin is None and not self._skips:
-            self._hold(payload)
+            self._hold([payload])
             self._open.end = commit_of(payload)
         self._begin, self._skips = None, False
         self._cut_if_due()
@@ -173,16 +196,18 @@ class Session:
                 continue
             # A segment that is not open yet begins with it.
             if self._open.writer and not self._skips:
-                self._hold(description)
+                self._hold([description])
             self._described[description[:5]] = description
 
-    def _hold(self, payload: bytes) -> None:
+    def _hold(self, payloads: list[bytes]) -> None:
+        if not payloads or self._skips:
+            return
         if self._open.writer is None:
             self._open.begin(self._segments.writer(self._chain), [*self._described.values()])
         if self._begin is not None:
             begin, self._begin = self._begin, None
-            self._open.hold(begin)
-        self._open.hold(payload)
+            self._open.hold([begin])
+        self._open.hold(payloads)
 
     def _cut_if_due(self) -> None:
         if self._open.is_due and not self._in_transaction:
@@ -208,7 +233,8 @@ class Session:
         # Not `select.select`: it takes no descriptor above 1023.
         poll = select.poll()
         poll.register(cursor, select.POLLIN)
-        poll.poll(_WAIT_SECONDS * 1000)
+        if poll.poll(_WAIT_SECONDS * 1000):
+            time.sleep(_GATHER_SECONDS)
 
     def _feed_back_if_due(self, cursor: Any) -> None:
         if time.monotonic() - self._fed_back < _FEEDBACK_SECONDS:
@@ -249,18 +275,25 @@ class _OpenSegment:
     def __init__(self) -> None:
         self.writer: SegmentWriter | None = None
         self.end = (0, 0.0)
-        self._held: list[bytes] = []
-        self._held_bytes = self._bytes = 0
+        # Bytes alone: objects that live as long as a batch would cost a page fault for each page of it.
+        self._held, self._lengths = bytearray(), array("i")
+        self._bytes = 0
         self._began = 0.0
 
     def begin(self, writer: SegmentWriter, described: list[bytes]) -> None:
         self.writer, self._began, self._bytes = writer, time.monotonic(), 0
-        self._held = described
+        self.hold(described)
 
-    def hold(self, payload: bytes) -> None:
-        self._held.append(payload)
-        self._held_bytes += len(payload)
-        if len(self._held) >= _BATCH_MESSAGES or self._held_bytes >= _BATCH_BYTES:
+    def hold(self, payloads: Sequence[bytes]) -> None:
+        lengths = array("i", map(len, payloads))
+        if sum(lengths) > _BATCH_BYTES and len(payloads) > 1:
+            # A batch has 2 GB at most, and a message may have one.
+            for payload in payloads:
+                self.hold([payload])
+            return
+        self._held += b"".join(payloads)
+        self._lengths += lengths
+        if len(self._lengths) >= _BATCH_MESSAGES or len(self._held) >= _BATCH_BYTES:
             self._flush()
 
     @property
@@ -269,8 +302,8 @@ class _OpenSegment:
         if self.writer is None:
             return False
         is_old = time.monotonic() - self._began >= _SEGMENT_SECONDS
-        messages = self.writer.messages + len(self._held)
-        return is_old or messages >= _SEGMENT_MESSAGES or self._bytes + self._held_bytes >= _SEGMENT_BYTES
+        messages = self.writer.messages + len(self._lengths)
+        return is_old or messages >= _SEGMENT_MESSAGES or self._bytes + len(self._held) >= _SEGMENT_BYTES
 
     def finish(self, position: int, committed: float) -> int:
         """Make it durable, and return the number of its messages."""
@@ -287,8 +320,8 @@ class _OpenSegment:
             self.writer = None
 
     def _flush(self) -> None:
-        if self._held:
+        if self._lengths:
             assert self.writer is not None
-            self.writer.write(self._held)
-            self._bytes += self._held_bytes
-            self._held, self._held_bytes = [], 0
+            self.writer.write(self._held, self._lengths)
+            self._bytes += len(self._held)
+            self._held, self._lengths = bytearray(), array("i")

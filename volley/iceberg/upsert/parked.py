@@ -338,7 +338,10 @@ class ParkingTaskWriter(TaskWriter):
     def _open(self) -> pq.ParquetWriter:
         if self._parquet is None:
             self._stream = self._writer.rows.io.new_output(self._path).create(overwrite=True)
-            self._parquet = pq.ParquetWriter(self._stream, self._writer.schema, compression="lz4")
+            # Read once and deleted: dictionaries and statistics would cost more than they save.
+            self._parquet = pq.ParquetWriter(
+                self._stream, self._writer.schema, compression="lz4", use_dictionary=False, write_statistics=False
+            )
         return self._parquet
 
     def _note_ranges(self, keys: pa.Table) -> None:

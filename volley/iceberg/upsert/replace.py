@@ -72,7 +72,7 @@ class Merge:
     def __call__(self) -> WriteResult:
         rows = self.writer.bucket_rows(self.parked, self.buckets)
         rows = _last_of_each(rows_after(rows, self.truncated), self.writer)
-        rows = rows.filter(pc.invert(rows[DELETED])).select(self.writer.rows.rows_schema.names)
+        rows = rows.select(self.writer.rows.rows_schema.names)
         return _write(self.writer.rows, self.number, rows.to_batches(max_chunksize=100_000))
 
 
@@ -94,10 +94,11 @@ def rows_after(rows: pa.Table, truncated: int | None) -> pa.Table:
 
 
 def _last_of_each(rows: pa.Table, writer: UpsertWriter) -> pa.Table:
-    """Return the winning row of each key, in order of arrival."""
+    """Return the winning row of each key, in order of arrival, without deletions."""
     keys = comparable(rows.select(writer.keys).rename_columns(writer.key_schema.names))
     order = ascending(rows, writer)
     winners = np.sort(_last(keys, order)[_AT].to_numpy())
+    winners = winners[~rows[DELETED].to_numpy()[winners]]
     last = rows.take(pa.array(winners))
     if UNCHANGED not in rows.column_names:
         return last
