@@ -82,6 +82,24 @@ class DimensionReader(ABC):
             VolleyError: If it can't be read.
         """
 
+    def changes(
+        self, before: Version, after: Version, columns: Sequence[str]
+    ) -> Iterator[tuple[int, pa.RecordBatch]] | None:
+        """Return the rows that were added and removed between two versions, each with a weight.
+
+        Args:
+            before: The earlier version.
+            after: The later one.
+            columns: The columns to read.
+
+        Returns:
+            Pairs of a weight and rows: 1 for added rows, -1 for removed ones. None = `read` is better.
+
+        Raises:
+            VolleyError: If the table can't be read; also while the rows are read.
+        """
+        return None
+
     def history(self, version: Version, columns: Sequence[str]) -> History:
         """Return the rows up to a version, with the time of each change; arguments and errors as of `read`.
 

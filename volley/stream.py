@@ -240,10 +240,10 @@ class DataStream(Rows):
         """Add the columns of a table's, or another stream's, rows with the same key; a row comes once for each match.
 
         With a table, each epoch is joined with one version of it, its newest one; an Iceberg table is looked up in
-        every epoch, and read again if it has another snapshot. The rows of that version are kept in the checkpoint
-        before the epoch's tasks start: an epoch that is repeated after a crash, and each of several sinks, gets the
-        same rows, whatever became of the table. All tasks map the same files; their folder must be one that executors
-        reach.
+        every epoch, and its changes are read if it has another snapshot. The rows of that version are kept in the
+        checkpoint before the epoch's tasks start: an epoch that is repeated after a crash, and each of several sinks,
+        gets the same rows, whatever became of the table. All tasks map the same files; their folder must be one that
+        executors reach.
 
         With a stream, rows match that are near in time, `within` a bound. Rows of both sides wait in the job's state
         until the watermark says that no match can come any more. The watermark is the latest event time so far minus

@@ -15,7 +15,15 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
-from volley import ConfigError, Environment, MemorySource, PlanError, SourceError, TableNotFoundError
+from volley import (
+    ConfigError,
+    Environment,
+    MemorySource,
+    PlanError,
+    SnapshotExpiredError,
+    SourceError,
+    TableNotFoundError,
+)
 from volley.arrow.join_index import JoinIndex
 from volley.engine.joins import JoinedTables
 from volley.iceberg import IcebergSource, IcebergSourceConfig, IcebergStorage, IcebergTable, Incremental, TableRef
@@ -83,17 +91,25 @@ def test_rows_are_read_when_the_table_has_a_new_snapshot(ref: TableRef, tmp_path
         job.names(0)
         job.names(1)
         assert read.call_count == 1
-        ref.load().append(people("Bob"))
+        ref.load().overwrite(people("Bob"))
         assert job.names(2) == ["Ada", "Bob"]
         assert read.call_count == 2
 
 
 def test_joins_of_one_table_have_one_version(ref: TableRef, tmp_path: Path) -> None:
     rows = IcebergTable(ref).rows
-    job = Job(tmp_path, joined(rows), joined(rows.filter("rank = 2")), joined(ref, columns=["rank"]))
-    assert job.names(0) == ["Ada"]
+    ref.load().append(pa.table({"id": [2], "name": ["Bob"], "rank": [2]}, SCHEMA))
+    job = Job(tmp_path, joined(rows.filter("rank = 1")), joined(rows.filter("rank = 2")), joined(ref, columns=["rank"]))
+    # Each has the rows of its own filter.
+    assert job.names(0) == ["Ada", "Bob"]
     assert len(list(job.folder.rglob("*.json"))) == 1
     assert len(list(job.folder.rglob("*.arrow"))) == 3
+
+
+def test_two_tables_of_the_program_with_one_name_are_told_apart(tmp_path: Path) -> None:
+    one, other = (joined(MemorySource([{"id": 1, "name": name}])) for name in ("Ada", "Bob"))
+    with pytest.raises(SnapshotExpiredError, match="several joined tables have one name="):
+        Job(tmp_path, one, other).tables.pin(0)
 
 
 def test_a_changed_join_is_repeated_with_the_version_of_the_epoch(ref: TableRef, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,15 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table import Table
+from pyiceberg.types import LongType
 
 from tests.duck import query
 from volley import DataStream, Environment, MemorySource, PlanError
 from volley.arrow.joins import lower_join
 from volley.engine.joins import JoinedTables
-from volley.iceberg import IcebergStorage, IcebergTable, TableRef
+from volley.iceberg import IcebergStorage, IcebergTable, SnapshotManager, TableRef
+from volley.iceberg.read.dimension import IcebergDimensionReader
 from volley.plan import nodes
 from volley.plan.joins import How
 from volley.task import joined_rows
@@ -58,9 +62,19 @@ def ref(tmp_path: Path) -> TableRef:
     return ref
 
 
-def joined(ref: TableRef, on: Any = ON, **more: Any) -> DataStream:
+def joined(ref: TableRef, on: Any = ON, table: Any = None, **more: Any) -> DataStream:
     options: dict[str, Any] = {"columns": ["name", "since"], "suffix": "_2", "max_bytes": MAX_BYTES} | more
-    return Environment().from_source(MemorySource(VISITS, rows_per_epoch=900)).join(IcebergTable(ref), on, **options)
+    visits = Environment().from_source(MemorySource(VISITS, rows_per_epoch=900))
+    return visits.join(IcebergTable(ref) if table is None else table, on, **options)
+
+
+def in_duckdb(people: pa.Table, how: str, where: str = "true", as_of: bool = False) -> list[str]:
+    """The join by DuckDB, which takes any of several rows of one time: only the greatest one is there."""
+    verb, valid = ("asof", " and v.at >= p.since") if as_of else ("", "")
+    last = "select number, country, since, max(name) as name from people group by all"
+    right = f"(select * from {f'({last})' if as_of else 'people'} where {where})"
+    sql = f"select v.*, p.name as name_2, p.since as since_2 from v {verb} {how} join {right} p on {CONDITION}{valid}"
+    return rows(query(sql, v=VISITS, people=people).to_arrow_table())
 
 
 def rows(table: pa.Table) -> list[str]:
@@ -70,13 +84,19 @@ def rows(table: pa.Table) -> list[str]:
 @pytest.mark.parametrize("how", ["inner", "left"])
 @pytest.mark.parametrize("as_of", [None, ("at", "since")])
 def test_a_table_larger_than_memory_is_divided(ref: TableRef, how: How, as_of: tuple[str, str] | None) -> None:
-    verb, valid = ("asof", " and v.at >= p.since") if as_of else ("", "")
-    expected = query(
-        f"select v.*, p.name as name_2, p.since as since_2 from v {verb} {how} join p on {CONDITION}{valid}",
-        v=VISITS,
-        p=ref.load().scan().to_arrow(),
-    ).to_arrow_table()
-    assert rows(joined(ref, how=how, as_of=as_of).to_arrow()) == rows(expected)
+    expected = in_duckdb(ref.load().scan().to_arrow(), how, as_of=as_of is not None)
+    assert rows(joined(ref, how=how, as_of=as_of).to_arrow()) == expected
+
+
+def at_epoch(epoch: int, join: nodes.Node) -> list[str]:
+    """The rows of the stream joined in a task of an epoch."""
+    assert isinstance(join, nodes.Join)
+    step, schema = lower_join(join, VISITS.schema)
+    with patch.object(joined_rows, "task_context") as context:
+        task = context.return_value
+        task.getLocalProperty.return_value, task.taskAttemptId.return_value = str(epoch), epoch
+        parts = [step(batch) for batch in VISITS.to_batches(max_chunksize=900)]
+    return rows(pa.Table.from_batches(parts, schema))
 
 
 def test_a_large_table_is_written_by_bucket_and_mapped_one_after_the_other(
@@ -89,16 +109,11 @@ def test_a_large_table_is_written_by_bucket_and_mapped_one_after_the_other(
     tables = JoinedTables("job", folder)
     (join,) = tables.open([joined(ref)._node])
     assert isinstance(join, nodes.Join)
-    step, schema = lower_join(join, VISITS.schema)
-    with patch.object(joined_rows, "task_context") as context:
-        task = context.return_value
-        for epoch in range(2):
-            expected = rows(joined(ref).to_arrow())
-            tables.pin(epoch)
-            task.getLocalProperty.return_value, task.taskAttemptId.return_value = str(epoch), epoch
-            parts = [step(batch) for batch in VISITS.to_batches(max_chunksize=900)]
-            assert rows(pa.Table.from_batches(parts, schema)) == expected
-            ref.load().append(PEOPLE.slice(0, 100))
+    for epoch in range(2):
+        expected = rows(joined(ref).to_arrow())
+        tables.pin(epoch)
+        assert at_epoch(epoch, join) == expected
+        ref.load().append(PEOPLE.slice(0, 100))
     # Only the files of the newest version.
     assert len(list((tmp_path / "machine").rglob("*.arrow"))) == 64
     mapped = joined_rows._mapped(join.rows.folder, join.rows.layout, MAX_BYTES)  # type: ignore[union-attr]
@@ -118,13 +133,67 @@ def test_files_of_a_killed_driver_are_used_and_lost_ones_are_written_again(ref: 
     after = pin(1)
     assert after.keys() == before.keys()
     assert {path for path in before if before[path] != after[path]} == {lost}
-    ref.load().append(PEOPLE.slice(0, 1))
+    ref.load().append(PEOPLE.slice(1, 1))
     for epoch in range(2, 5):
         new = pin(epoch)
-    assert not new.keys() & before.keys()
-    assert len(new) == len(before)
+    # The file of one key is new.
+    assert len(new.keys() - before.keys()) == len(before.keys() - new.keys()) == 1
 
 
 def test_a_key_with_more_rows_than_memory_is_named(ref: TableRef) -> None:
     with pytest.raises(PlanError, match="that have one key, or few, take more than 9,999 bytes"):
         joined(ref, on="country", max_bytes=9_999).to_arrow()
+
+
+@pytest.mark.parametrize("max_bytes", [MAX_BYTES, 1 << 20], ids=["large", "small"])
+def test_changes_are_applied_to_the_files_that_they_touch(ref: TableRef, tmp_path: Path, max_bytes: int) -> None:
+    """After each change the joins have the rows that DuckDB finds in the whole table, which is read only once."""
+    changes: list[Callable[[Table], Any]] = [
+        lambda table: table.append(PEOPLE.slice(100, 30)),
+        lambda table: table.delete("number >= 100 and number < 130 or number is null"),
+        lambda table: table.append(PEOPLE.slice(90, 40)),
+        lambda table: table.overwrite(PEOPLE.slice(200, 50), "number < 20"),
+        lambda _: IcebergTable(ref).compact(),
+        lambda table: table.delete("number = 900 and country is not null"),
+    ]
+    people = IcebergTable(ref).rows.filter("number <> 210")
+    by = [joined(ref, how="left", max_bytes=max_bytes), joined(ref, as_of=("at", "since"), table=people)]
+    tables = JoinedTables("job", str(tmp_path / "joins"))
+    joins = tables.open([stream._node for stream in by])
+    with (
+        patch("volley.iceberg.read.dimension._DEAREST", 0),
+        patch.object(IcebergDimensionReader, "read", autospec=True, side_effect=IcebergDimensionReader.read) as read,
+    ):
+        for epoch, change in enumerate([lambda _: None, *changes]):
+            change(ref.load())
+            tables.pin(epoch)
+            table = ref.load().scan().to_arrow()
+            assert at_epoch(epoch, joins[0]) == in_duckdb(table, "left")
+            assert at_epoch(epoch, joins[1]) == in_duckdb(table, "inner", "number <> 210", as_of=True)
+    assert read.call_count == len(joins)
+
+
+def test_a_table_whose_changes_are_not_known_is_read(ref: TableRef, tmp_path: Path) -> None:
+    tables = JoinedTables("job", str(tmp_path / "joins"))
+    (join,) = tables.open([joined(ref)._node])
+    tables.pin(0)
+    first = ref.load().current_snapshot()
+    assert first is not None
+    ref.load().append(PEOPLE.slice(0, 10))
+    tables.pin(1)
+    with patch.object(IcebergDimensionReader, "read", autospec=True, side_effect=IcebergDimensionReader.read) as read:
+        SnapshotManager(ref).rollback_to(first.snapshot_id)
+        tables.pin(2)
+        assert read.call_count == 0
+        ref.load().append(PEOPLE.slice(50, 10))
+        SnapshotManager(ref).expire_snapshots(retain_last=1, older_than="2100-01-01")
+        ref.load().append(PEOPLE.slice(70, 10))
+        tables.pin(3)
+        assert read.call_count == 1
+        assert at_epoch(3, join) == in_duckdb(ref.load().scan().to_arrow(), "inner")
+        with ref.load().update_schema() as update:
+            update.add_column("age", LongType())
+        ref.load().append(PEOPLE.slice(80, 10))
+        tables.pin(4)
+        assert read.call_count == 2
+    assert at_epoch(4, join) == in_duckdb(ref.load().scan().to_arrow(), "inner")

@@ -27,7 +27,7 @@ def table(folder: Path, name: str = "customers") -> TableRef:
     return TableRef("db", name, IcebergStorage.Local(str(folder / "lake")))
 
 
-DIVIDED = 32
+DIVIDED = 8_000
 """So many bytes are less than the rows of the table have."""
 
 
@@ -55,12 +55,15 @@ def write_orders(folder: Path, numbers: Iterable[int]) -> None:
 def create_customers(folder: Path, version: int) -> None:
     catalog = table(folder).load_catalog()
     catalog.create_namespace_if_not_exists("db")
-    catalog.create_table("db.customers", VERSIONED).append(_customers(version))
+    customers = catalog.create_table("db.customers", VERSIONED)
+    # Most of the table never changes, so that its changes are applied to the files of the epoch before.
+    customers.append(pa.table({"customer": range(1_000, 3_000), "version": range(2_000)}, VERSIONED))
+    customers.append(_customers(version))
 
 
 def change_customers(folder: Path, version: int) -> None:
     """A new snapshot, in which every customer has the version."""
-    load(folder, "db.customers").overwrite(_customers(version))
+    load(folder, "db.customers").overwrite(_customers(version), f"customer < {CUSTOMERS}")
 
 
 def remake_customers(folder: Path, version: int) -> None:

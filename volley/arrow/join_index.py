@@ -19,7 +19,7 @@ from volley.arrow.matching import differing, hashes
 
 __all__ = [
     *("Bools", "Hashes", "Indices", "JoinIndex", "are_valid", "build_index", "comparable", "comparable_type"),
-    *("instants", "is_ordered", "key_hashes", "known_since"),
+    *("instants", "is_ordered", "key_columns", "key_hashes", "known_since"),
 ]
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
@@ -150,6 +150,16 @@ def _padded(values: np.ndarray[Any, Any], rows: int) -> pa.Array:
     return pa.array(np.concatenate([values, np.zeros(rows - len(values), values.dtype)]))
 
 
+def key_columns(keys: int, timed: bool) -> tuple[list[str], str | None]:
+    """Return the names of the columns of `JoinIndex.table` that have the keys, and of the one with the time.
+
+    Args:
+        keys: The number of keys.
+        timed: True if the rows have a time.
+    """
+    return [f"_volley_key_{number}" for number in range(keys)], "_volley_time" if timed else None
+
+
 def known_since(index: pa.RecordBatch, time: int | None) -> pa.RecordBatch:
     """Return an index that says from which time on it is known which rows there were; None = always."""
     if time is None:
@@ -200,6 +210,13 @@ class JoinIndex:
             columns[keys].to_numpy() if timed else None,
             None if since is None else int(since),
         )
+
+    def table(self) -> pa.Table:
+        """Return the rows behind `key_columns`, from which `build_index` makes this index again."""
+        keys, time = key_columns(self.keys.num_columns, self.times is not None)
+        names = [*keys, *([time] if time else []), *self.rows.schema.names]
+        times = [] if self.times is None else [pa.array(self.times)]
+        return pa.table([*self.keys.columns, *times, *self.rows.columns], names)
 
     def match(self, keys: Sequence[pa.Array], time: pa.Array | None) -> tuple[Indices, Indices]:
         """Return for each row of a stream the first of the rows that match it, and the number of these.

@@ -15,7 +15,7 @@ from volley.errors import PlanError
 from volley.plan.joins import TableJoin
 from volley.task.key_buckets import KeyBuckets
 
-__all__ = ["Indices", "parts", "read_indices"]
+__all__ = ["Indices", "needed_schema", "parts", "read_indices"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,17 @@ def parts(join: TableJoin, schema: pa.Schema) -> tuple[tuple[str, ...], str | No
     return join.right_keys, join.valid_from, join.added(schema.names)
 
 
+def needed_schema(join: TableJoin, schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a table that a join needs.
+
+    Args:
+        join: The join.
+        schema: The table's columns.
+    """
+    keys, time, columns = parts(join, schema)
+    return pa.schema([schema.field(name) for name in dict.fromkeys([*keys, *([time] if time else []), *columns])])
+
+
 def read_indices(reader: DimensionReader, join: TableJoin, version: Version) -> Indices:
     """Read the rows of a version that a join needs, and index them by key.
 
@@ -54,12 +65,11 @@ def read_indices(reader: DimensionReader, join: TableJoin, version: Version) -> 
         VolleyError: If the table can't be read.
     """
     keys, time, columns = parts(join, reader.schema)
-    needed = list(dict.fromkeys([*keys, *([time] if time else []), *columns]))
-    schema = pa.schema([reader.schema.field(name) for name in needed])
+    schema = needed_schema(join, reader.schema)
     if join.by_history:
         return _history(reader, join, version, schema)
     buckets = KeyBuckets(schema, keys, join.max_bytes)
-    for batch in reader.read(version, needed):
+    for batch in reader.read(version, schema.names):
         buckets.add(conform(batch, schema))
     return _indices(join, buckets, lambda rows: build_index(rows, keys, time, columns))
 

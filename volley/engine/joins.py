@@ -6,13 +6,12 @@ import json
 import logging
 import posixpath
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
-
-import pyarrow as pa
 
 from volley.arrow.join_index import JoinIndex
 from volley.dimension import DimensionReader, Version
+from volley.engine.join_files import JoinFiles, names_in
 from volley.engine.join_indices import parts, read_indices
 from volley.errors import SnapshotExpiredError, SnapshotNotFoundError
 from volley.plan import graph, nodes
@@ -25,8 +24,6 @@ from volley.task.failpoints import BUCKET_POINT, reach
 from volley.task.joined_rows import (
     EpochRows,
     LoadedRows,
-    TableFile,
-    bucket_file,
     digest,
     list_file,
     pin_file,
@@ -49,14 +46,14 @@ class _Table:
     """A table of a job, with the joins that use it.
 
     Args:
-        reader: Reads it.
+        reader: Tells its version.
         folder: The URL of its folder.
-        joins: The joins, by the digest of their keys and columns.
+        joins: The joins, and what reads the rows and columns of each, by the digest of their keys and columns.
     """
 
     reader: DimensionReader
     folder: str
-    joins: dict[str, TableJoin] = field(default_factory=dict)
+    joins: dict[str, tuple[TableJoin, DimensionReader]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ class JoinedTables:
         for table in self._tables.values():
             files, path = filesystem(pin_file(table.folder, epoch), {})
             with usable(self.folder):
-                names = _names(table)
+                names = names_in(table.folder)
             if posixpath.basename(path) not in names:
                 version = table.reader.version()
                 self._write(table, version, epoch, names)
@@ -115,14 +112,11 @@ class JoinedTables:
             reach("after-pin", epoch)
 
     def _opened(self, join: TableJoin) -> JoinedRows:
-        name = digest(join.table.identity)
-        if name not in self._tables:
-            self._tables[name] = _Table(join.table.open(), f"{self.folder}/{name}")
-        table = self._tables[name]
-        schema = table.reader.schema
-        layout = digest(repr(join.table), *parts(join, schema), join.by_history)
-        table.joins[layout] = join
-        return EpochRows(schema, table.folder, layout, join.max_bytes)
+        name, reader = digest(join.table.identity), join.table.open()
+        table = self._tables.setdefault(name, _Table(reader, f"{self.folder}/{name}"))
+        layout = digest(repr(join.table), *parts(join, reader.schema), join.by_history)
+        table.joins[layout] = join, reader
+        return EpochRows(reader.schema, table.folder, layout, join.max_bytes)
 
     def _write(self, table: _Table, version: Version, epoch: int, names: set[str]) -> None:
         """Write the rows of a version for each join, unless they are there.
@@ -133,49 +127,26 @@ class JoinedTables:
             epoch: The epoch's number.
             names: The names of the files in its folder; those that are written are added.
         """
-        for layout, join in table.joins.items():
-            url = list_file(table.folder, layout, version)
-            with usable(self.folder):
-                if self._is_whole(url, names):
-                    continue
+        for layout, (join, reader) in table.joins.items():
+            files = JoinFiles(reader, join, table.folder, layout, names, lambda: reach(BUCKET_POINT, epoch))
             try:
-                indices = read_indices(table.reader, join, version)
+                written = files.write(version, epoch)
             except SnapshotNotFoundError as error:
                 raise SnapshotExpiredError(
                     f"epoch {epoch} joins {join.table!r} as of {version}, which the table does not have any more, and "
-                    f"the copy {url} or one of its files is gone: {error.message}",
+                    f"a copy of its rows in {table.folder} is gone: {error.message}",
                     hint="restore the checkpoint, or start over: fresh=True",
                 ) from error
-            rows, written = 0, []
-            for bucket, index in enumerate(indices.batches):
-                file = bucket_file(table.folder, layout, version, indices.bits, bucket)
-                with usable(self.folder):
-                    written.append(_write_index(file, index))
-                rows += index.num_rows
-                reach(BUCKET_POINT, epoch)
-            files, path = filesystem(url, {})
-            with usable(self.folder):
-                create_durably(files, path, json.dumps([asdict(file) for file in written]).encode())
-            names |= {posixpath.basename(path), *(file.name for file in written)}
-            text = "%s: epoch %d joins %d rows (%d bytes in %d files) of %r as of %s"
-            size = sum(file.size for file in written)
-            _log.info(text, self.job, epoch, rows, size, len(written), join.table, version)
-
-    def _is_whole(self, url: str, names: set[str]) -> bool:
-        """Return True if all files of a version are there; delete a list of files that are not."""
-        files, path = filesystem(url, {})
-        if posixpath.basename(path) not in names:
-            return False
-        is_whole = names.issuperset(file.name for file in read_list(url))
-        if not is_whole:
-            files.rm_file(path)
-        return is_whole
+            if written:
+                text = "%s: epoch %d joins %r as of %s: %d files were written (%d bytes)"
+                size = sum(file.size for file in written)
+                _log.info(text, self.job, epoch, join.table, version, len(written), size)
 
     def _clean(self, table: _Table, epoch: int) -> None:
         """Delete what no epoch needs any more that may be repeated."""
         files, folder = filesystem(table.folder, {})
         with usable(self.folder):
-            names = _names(table)
+            names = names_in(table.folder)
             pins = {int(name.removesuffix(".json")) for name in names if name.endswith(".json")}
             recent = [number for number in pins if number > epoch - _EPOCHS]
             versions = [json.loads(files.cat_file(f"{folder}/{number}.json")) for number in recent]
@@ -185,22 +156,6 @@ class JoinedTables:
             kept |= {file.name for url in lists for file in read_list(url)}
             for name in names - kept:
                 files.rm_file(f"{folder}/{name}")
-
-
-def _names(table: _Table) -> set[str]:
-    """Return the names of the files in a table's folder."""
-    files, folder = filesystem(table.folder, {})
-    return {posixpath.basename(path) for path in files.find(folder, maxdepth=1)}
-
-
-def _write_index(url: str, index: pa.RecordBatch) -> TableFile:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, index.schema) as file:
-        file.write_batch(index)
-    data = sink.getvalue().to_pybytes()
-    files, path = filesystem(url, {})
-    create_durably(files, path, data)
-    return TableFile(posixpath.basename(path), len(data))
 
 
 def with_rows(roots: Sequence[N]) -> list[N]:

@@ -27,7 +27,17 @@ from volley.errors import StorageError
 from volley.storage.paths import filesystem
 from volley.task.context import task_context
 
-__all__ = ["EpochRows", "LoadedRows", "TableFile", "bucket_file", "digest", "list_file", "pin_file", "read_list"]
+__all__ = [
+    "EpochRows",
+    "LoadedRows",
+    "TableFile",
+    "bucket_file",
+    "digest",
+    "list_file",
+    "pin_file",
+    "read_index",
+    "read_list",
+]
 
 # The number of the running epoch, in Spark's properties of a task.
 _EPOCH = "streaming.sql.batchId"
@@ -96,6 +106,20 @@ def read_list(url: str) -> list[TableFile]:
     """
     files, path = filesystem(url, {})
     return [TableFile(**file) for file in json.loads(files.cat_file(path))]
+
+
+def read_index(url: str) -> JoinIndex:
+    """Return the index that a file has; a local file is mapped.
+
+    Args:
+        url: The file's URL.
+
+    Raises:
+        FileNotFoundError: If it does not exist.
+    """
+    files, path = filesystem(url, {})
+    with pa.memory_map(path) if "file" in files.protocol else pa.BufferReader(files.cat_file(path)) as source:
+        return JoinIndex.of(pa.ipc.open_file(source).get_batch(0))
 
 
 @dataclass(frozen=True)
@@ -206,8 +230,7 @@ def _index_of(url: str, current: set[str]) -> JoinIndex:
     files, path = filesystem(url, {})
     try:
         local = path if "file" in files.protocol else _copied(files, path, current)
-        with pa.memory_map(local) as source:
-            return JoinIndex.of(pa.ipc.open_file(source).get_batch(0))
+        return read_index(local)
     except FileNotFoundError as error:
         raise _unreachable(path) from error
 

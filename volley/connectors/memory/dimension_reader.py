@@ -37,5 +37,5 @@ class MemoryDimensionReader(DimensionReader):
 
     def read(self, version: Version, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if version != self.version():
-            raise SnapshotNotFoundError("the program has other rows now")
+            raise SnapshotNotFoundError("the program has other rows now, or several joined tables have one name=")
         yield from self._table.select(columns).to_batches()

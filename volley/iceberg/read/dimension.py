@@ -11,8 +11,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from volley.dimension import DimensionReader, History, Version
+from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, SnapshotRolledBackError
 from volley.iceberg.catalogs.retry import retry_reads
-from volley.iceberg.read.changed_files import change_splits
+from volley.iceberg.read.changed_files import ChangeSplit, change_splits
 from volley.iceberg.read.changes import CHANGE_COLUMNS, read_changes
 from volley.iceberg.read.history import oldest_of, snapshots_between
 from volley.iceberg.read.lookup import snapshot_of
@@ -26,6 +27,8 @@ from volley.types.arrow import canonical_schema
 
 __all__ = ["IcebergDimensionReader"]
 
+# A row of a change costs about as much as two that are read: it is looked for in its bucket, which is written again.
+_DEAREST = 2
 _THREADS = min(8, os.cpu_count() or 1)
 
 
@@ -54,6 +57,39 @@ class IcebergDimensionReader(DimensionReader):
             return iter(())
         return read_snapshot(replace(self._config, columns=columns), _THREADS, version["snapshot"])[1]
 
+    def changes(
+        self, before: Version, after: Version, columns: Sequence[str]
+    ) -> Iterator[tuple[int, pa.RecordBatch]] | None:
+        table = retry_reads(self._config.ref.load)
+        uuid, start, end = str(table.metadata.table_uuid), before["snapshot"], after["snapshot"]
+        if {before["table"], after["table"]} != {uuid} or start is None or end is None:
+            return None
+        try:
+            first, snapshots = snapshot_of(table.metadata, start, uuid), snapshots_between(table, start, end)
+        except (SnapshotNotFoundError, SnapshotExpiredError, SnapshotRolledBackError):
+            return None
+        if {snapshot.schema_id for snapshot in (first, *snapshots)} != {table.metadata.current_schema_id}:
+            return None
+        splits = [split for snapshot in snapshots for split in change_splits(table.io, snapshot, table.metadata)]
+        summary = snapshots[-1].summary if snapshots else None
+        size = int(summary.additional_properties.get("total-files-size", 0)) if summary else 0
+        if _DEAREST * sum(split.size for split in splits) > size:
+            return None
+        return self._changes(table, splits, columns)
+
+    def _changes(
+        self, table: Table, splits: Sequence[ChangeSplit], columns: Sequence[str]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        predicate = predicate_of(self._config, table.schema())
+        names = [*columns, *sorted(column_names(predicate) - {*columns})] if predicate is not None else [*columns]
+        reader = RowReader.of(table.metadata, selected(table.schema(), names))
+        steps = filtered(predicate, columns, canonical_schema(arrow_schema(reader.schema)))
+        for split in splits:
+            for batch in read_changes(table.io, split, reader):
+                # A batch has changes of one kind.
+                weight = 1 if batch.column("_change")[0].as_py() == "insert" else -1
+                yield weight, steps(batch.drop_columns(CHANGE_COLUMNS.names))
+
     def history(self, version: Version, columns: Sequence[str]) -> History:
         if version["snapshot"] is None:
             return History(iter(()), None)
@@ -68,18 +104,12 @@ class IcebergDimensionReader(DimensionReader):
         config, time = replace(self._config, columns=columns), _time(oldest)
         for batch in read_snapshot(config, _THREADS, oldest.snapshot_id)[1]:
             yield 1, time, batch
-        predicate = predicate_of(config, table.schema())
-        names = [*columns, *sorted(column_names(predicate) - {*columns})] if predicate is not None else [*columns]
-        reader = RowReader.of(table.metadata, selected(table.schema(), names))
-        steps = filtered(predicate, columns, canonical_schema(arrow_schema(reader.schema)))
         for snapshot in snapshots_between(table, oldest.snapshot_id, end.snapshot_id):
             # The clocks of writers differ: no snapshot is older than the one before.
             time = max(time, _time(snapshot))
-            for split in change_splits(table.io, snapshot, table.metadata):
-                for batch in read_changes(table.io, split, reader):
-                    # A batch has changes of one kind.
-                    weight = 1 if batch.column("_change")[0].as_py() == "insert" else -1
-                    yield weight, time, steps(batch.drop_columns(CHANGE_COLUMNS.names))
+            splits = change_splits(table.io, snapshot, table.metadata)
+            for weight, batch in self._changes(table, splits, columns):
+                yield weight, time, batch
 
 
 def _time(snapshot: Snapshot) -> int:

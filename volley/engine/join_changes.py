@@ -1,0 +1,83 @@
+"""Applies the changes of a joined table to the indices of its rows, instead of reading the table again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from volley.arrow.batches import conform
+from volley.arrow.join_buckets import JoinBuckets, bucket_bounds
+from volley.arrow.join_history import WEIGHT
+from volley.arrow.join_index import JoinIndex, build_index, key_columns, key_hashes
+from volley.arrow.matching import matching_rows
+from volley.dimension import DimensionReader, Version
+from volley.engine.join_indices import needed_schema, parts
+from volley.plan.joins import TableJoin
+
+__all__ = ["NotApplicableError", "changed_indices"]
+
+
+class NotApplicableError(Exception):
+    """The table has to be read: its changes are not known, or don't fit."""
+
+
+def changed_indices(
+    reader: DimensionReader, join: TableJoin, before: Version, after: Version, buckets: JoinBuckets
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the number and the new index of each bucket that the changes between two versions touch.
+
+    Args:
+        reader: Reads the table.
+        join: The join.
+        before: The version of the buckets.
+        after: The version of the result.
+        buckets: The rows before.
+
+    Raises:
+        NotApplicableError: If the changes are not known, are too many, or have rows that the buckets don't have.
+        VolleyError: If the table can't be read.
+    """
+    keys, time, columns = parts(join, reader.schema)
+    changes = _changes(reader, join, before, after)
+    changed = JoinIndex.of(build_index(changes, keys, time, [*columns, WEIGHT], break_ties=False))
+    bounds = bucket_bounds(key_hashes(changed.keys.columns), buckets.bits)
+    table = changed.table()
+    for bucket in np.flatnonzero(np.diff(bounds)).tolist():
+        rows = _applied(buckets.load(bucket).table(), table.slice(bounds[bucket], bounds[bucket + 1] - bounds[bucket]))
+        if rows.nbytes > join.max_bytes:
+            raise NotApplicableError
+        yield bucket, build_index(rows, *key_columns(len(keys), time is not None), columns)
+
+
+def _changes(reader: DimensionReader, join: TableJoin, before: Version, after: Version) -> pa.Table:
+    """Return the rows that were added and removed, with their WEIGHT."""
+    schema = needed_schema(join, reader.schema)
+    changes = None if join.by_history else reader.changes(before, after, schema.names)
+    if changes is None:
+        raise NotApplicableError
+    marked = schema.append(pa.field(WEIGHT, pa.int64()))
+    tables, size = [marked.empty_table()], 0
+    for weight, batch in changes:
+        marks = pa.repeat(pa.scalar(weight, pa.int64()), len(batch))
+        tables.append(pa.Table.from_arrays([*conform(batch, schema).columns, marks], schema=marked))
+        size += tables[-1].nbytes
+        if size > join.max_bytes:
+            raise NotApplicableError
+    return pa.concat_tables(tables)
+
+
+def _applied(rows: pa.Table, changes: pa.Table) -> pa.Table:
+    """Return the rows with those that were added, without those that were removed."""
+    is_added = pc.greater(changes.column(WEIGHT), 0)
+    changes = changes.drop_columns([WEIGHT])
+    rows = pa.concat_tables([rows, changes.filter(is_added)])
+    removed = changes.filter(pc.invert(is_added))
+    gone, _ = matching_rows(rows, removed, rows.column_names)
+    if len(gone) < len(removed):
+        raise NotApplicableError
+    is_left = np.ones(len(rows), bool)
+    is_left[gone] = False
+    return rows.filter(pa.array(is_left))

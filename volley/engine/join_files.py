@@ -1,0 +1,146 @@
+"""Writes the rows of a joined table to files in the checkpoint: all of them, or those that its changes touch."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+
+from volley.arrow.join_buckets import JoinBuckets
+from volley.arrow.join_index import JoinIndex
+from volley.dimension import DimensionReader, Version
+from volley.engine.join_changes import NotApplicableError, changed_indices
+from volley.engine.join_indices import read_indices
+from volley.plan.joins import TableJoin
+from volley.spark.log import usable
+from volley.storage.durable import create_durably
+from volley.storage.paths import filesystem
+from volley.task.joined_rows import TableFile, bucket_file, list_file, pin_file, read_index, read_list
+
+__all__ = ["JoinFiles", "names_in"]
+
+
+def names_in(folder: str) -> set[str]:
+    """Return the names of the files in a folder.
+
+    Args:
+        folder: Its URL.
+    """
+    files, path = filesystem(folder, {})
+    return {posixpath.basename(file) for file in files.find(path, maxdepth=1)}
+
+
+@dataclass(frozen=True)
+class JoinFiles:
+    """The files of one join.
+
+    Args:
+        reader: Reads the table.
+        join: The join.
+        folder: The URL of the table's folder.
+        layout: The digest of the join's keys and columns.
+        names: The names of the files in the folder; those that are written are added.
+        after_file: Called after each file.
+    """
+
+    reader: DimensionReader
+    join: TableJoin
+    folder: str
+    layout: str
+    names: set[str]
+    after_file: Callable[[], None]
+
+    def write(self, version: Version, epoch: int) -> list[TableFile]:
+        """Write the rows of a version, unless they are there; return the files that were written.
+
+        Args:
+            version: The version.
+            epoch: The epoch that has it.
+
+        Raises:
+            PlanError: If the rows of one key take too many bytes.
+            VolleyError: If the table can't be read.
+        """
+        url = list_file(self.folder, self.layout, version)
+        if self._whole(url):
+            return []
+        written: list[TableFile] = []
+        try:
+            files = self._change(version, epoch, written)
+        except NotApplicableError:
+            self._remove([file.name for file in written])
+            files = written = self._read(version)
+        data = json.dumps([asdict(file) for file in files]).encode()
+        self._create(url, data)
+        return written
+
+    def _whole(self, url: str) -> list[TableFile]:
+        """Return the files of a version; none if one of them is not there."""
+        if posixpath.basename(url) not in self.names:
+            return []
+        with usable(self.folder):
+            listed = read_list(url)
+        if self.names.issuperset(file.name for file in listed):
+            return listed
+        self._remove([posixpath.basename(url)])
+        return []
+
+    def _read(self, version: Version) -> list[TableFile]:
+        indices = read_indices(self.reader, self.join, version)
+        return [self._write(version, indices.bits, *index) for index in enumerate(indices.batches)]
+
+    def _change(self, version: Version, epoch: int, written: list[TableFile]) -> list[TableFile]:
+        """Write the files that have changed since the epoch before, and return all files of the version.
+
+        Raises:
+            NotApplicableError: If the table has to be read; the files that were written are of no use.
+        """
+        epochs = [int(name.removesuffix(".json")) for name in self.names if name.endswith(".json")]
+        last = max((number for number in epochs if number < epoch), default=None)
+        if last is None:
+            raise NotApplicableError
+        pin, path = filesystem(pin_file(self.folder, last), {})
+        with usable(self.folder):
+            before: Version = json.loads(pin.cat_file(path))
+        files = self._whole(list_file(self.folder, self.layout, before))
+        if not files:
+            raise NotApplicableError
+        bits = len(files).bit_length() - 1
+        changed = list(files)
+
+        def load(bucket: int) -> JoinIndex:
+            with usable(self.folder):
+                return read_index(f"{self.folder}/{files[bucket].name}")
+
+        for bucket, index in changed_indices(self.reader, self.join, before, version, JoinBuckets(bits, load)):
+            changed[bucket] = self._write(version, bits, bucket, index)
+            written.append(changed[bucket])
+        return changed
+
+    def _write(self, version: Version, bits: int, bucket: int, index: pa.RecordBatch) -> TableFile:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, index.schema) as file:
+            file.write_batch(index)
+        data = sink.getvalue().to_pybytes()
+        name = self._create(bucket_file(self.folder, self.layout, version, bits, bucket), data)
+        self.after_file()
+        return TableFile(name, len(data))
+
+    def _create(self, url: str, data: bytes) -> str:
+        """Create a file, unless it is there; return its name."""
+        files, path = filesystem(url, {})
+        with usable(self.folder):
+            create_durably(files, path, data)
+        name = posixpath.basename(path)
+        self.names.add(name)
+        return name
+
+    def _remove(self, names: Iterable[str]) -> None:
+        files, folder = filesystem(self.folder, {})
+        with usable(self.folder):
+            for name in names:
+                files.rm_file(f"{folder}/{name}")
+        self.names.difference_update(names)
