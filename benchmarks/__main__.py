@@ -18,7 +18,7 @@ _MODULES = (
     *("catalog_load", "upsert", "table_source", "presets"),
     *("view_refresh", "windows"),
     *("maintained", "scale", "cluster", "webhook"),
-    *("table_join", "capture"),
+    *("table_join", "stream_join", "capture"),
 )
 """The modules with benchmarks, in the order of the page."""
 

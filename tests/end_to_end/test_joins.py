@@ -42,6 +42,7 @@ def test_joins_around_a_window(tmp_path: Path, arrow_native: bool) -> None:
         .window(tumbling("1m"), on="at")
         .aggregate(total=sum_("price"))
         .join(COUNTRIES, on="country", how="left")
+        .repartition(2, by="country")
         .to_sink(sink)
         .execute("totals")
     )

@@ -9,15 +9,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.iceberg.joined import at_epoch
 from volley import ConfigError, DataStream, Environment, ExpressionError, MemorySource, PlanError
 from volley.arrow.join_history import GONE, SINCE, WEIGHT, versions
 from volley.arrow.join_index import JoinIndex, build_index
+from volley.engine.joins import JoinedTables
 from volley.iceberg import IcebergStorage, IcebergTable, SnapshotManager, TableRef
 
 KEYS = st.sampled_from([None, "a", "b"])
@@ -90,9 +93,13 @@ def instants(ref: TableRef) -> list[datetime]:
     return [at + timedelta(milliseconds=offset) for at in times for offset in (0, 1)]
 
 
-def joined(ref: TableRef, times: list[datetime], table: Any = None, **options: Any) -> DataStream:
+def keyed(times: list[datetime]) -> pa.Table:
     rows = [{"key": key, "at": at} for at in times for key in (1, 2, 3, 4)]
-    stream = Environment().from_source(MemorySource(rows, "key long, at timestamp"))
+    return pa.Table.from_pylist(rows, pa.schema({"key": pa.int64(), "at": pa.timestamp("us", "UTC")}))
+
+
+def joined(ref: TableRef, times: list[datetime], table: Any = None, **options: Any) -> DataStream:
+    stream = Environment().from_source(MemorySource(keyed(times)))
     return stream.join(IcebergTable(ref) if table is None else table, {"key": "id"}, as_of="at", **options)
 
 
@@ -143,3 +150,34 @@ def test_what_has_no_history(ref: TableRef) -> None:
         naive.join(IcebergTable(ref), "id", as_of="")
     with pytest.raises(PlanError, match="take more than 10 bytes"):
         joined(ref, instants(ref), max_bytes=10).to_arrow()
+
+
+class Killed(BaseException):
+    """The end of a driver."""
+
+
+@pytest.mark.parametrize(("point", "is_bound"), [("after-bucket", False), ("before-pin", False), ("after-pin", True)])
+def test_an_epoch_keeps_the_history_that_it_was_bound_to(
+    ref: TableRef, tmp_path: Path, point: str, is_bound: bool
+) -> None:
+    """The driver dies, the table changes and its snapshots expire; the next driver repeats the epoch."""
+    times = [*instants(ref), datetime(2100, 1, 1, tzinfo=UTC)]
+    bound = expected(ref, times)
+
+    def die(reached: str, _: int) -> None:
+        if reached == point:
+            raise Killed
+
+    node = joined(ref, times, columns=["name"], max_bytes=100)._node
+    dying, tables = (JoinedTables("job", str(tmp_path / "joins")) for _ in range(2))
+    dying.open([node])
+    with patch("volley.engine.joins.reach", die), pytest.raises(Killed):
+        dying.pin(0)
+    time.sleep(0.003)
+    ref.load().delete("id = 3")
+    if is_bound:
+        SnapshotManager(ref).expire_snapshots(retain_last=1, older_than="2100-01-01")
+    (join,) = tables.open([node])
+    tables.pin(0)
+    now = bound if is_bound else [row for row in bound if row[0] != 3 or row[1].year < 2100]
+    assert now == sorted((row["key"], row["at"], row["name"]) for row in at_epoch(0, join, keyed(times)).to_pylist())

@@ -16,8 +16,8 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
 from tests.duck import query
+from tests.iceberg.joined import at_epoch as joined_at_epoch
 from volley import DataStream, Environment, MemorySource, PlanError
-from volley.arrow.joins import lower_join
 from volley.engine.joins import JoinedTables
 from volley.iceberg import IcebergStorage, IcebergTable, SnapshotManager, TableRef
 from volley.iceberg.read.dimension import IcebergDimensionReader
@@ -89,14 +89,7 @@ def test_a_table_larger_than_memory_is_divided(ref: TableRef, how: How, as_of: t
 
 
 def at_epoch(epoch: int, join: nodes.Node) -> list[str]:
-    """The rows of the stream joined in a task of an epoch."""
-    assert isinstance(join, nodes.Join)
-    step, schema = lower_join(join, VISITS.schema)
-    with patch.object(joined_rows, "task_context") as context:
-        task = context.return_value
-        task.getLocalProperty.return_value, task.taskAttemptId.return_value = str(epoch), epoch
-        parts = [step(batch) for batch in VISITS.to_batches(max_chunksize=900)]
-    return rows(pa.Table.from_batches(parts, schema))
+    return rows(joined_at_epoch(epoch, join, VISITS))
 
 
 def test_a_large_table_is_written_by_bucket_and_mapped_one_after_the_other(
