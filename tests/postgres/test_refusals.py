@@ -10,6 +10,7 @@ import pytest
 from tests.captured import Database
 from tests.postgres.runs import running
 from tests.servers.postgres import Postgres
+from tests.waiting import wait_until
 from volley import ConfigError, PostgresSource, SourceContext, SourceError
 
 
@@ -71,6 +72,7 @@ def test_a_look_changes_nothing(shop: Database) -> None:
             "public.never",
             "no replica",
         ),
+        ("create table late (id int primary key deferrable)", "public.late", "has no replica identity"),
         ("create unlogged table fast (id int primary key)", "public.fast", "are not logged"),
         ("create view seen as select 1 as id", "public.seen", "a view"),
         (
@@ -197,6 +199,28 @@ def test_slots(shop: Database, tmp_path: Path) -> None:
     shop.run("insert into orders values (5000, 'lost', 1, null)")
     shop.alone("select pg_create_logical_replication_slot(current_database()::text, 'pgoutput')")
     with pytest.raises(SourceError, match="are gone"), running(shop.source(), tmp_path):
+        pass
+
+
+def test_a_table_that_is_renamed_while_the_job_runs(shop: Database, tmp_path: Path) -> None:
+    with running(shop.source(bounded=False), tmp_path) as run:
+        run.epoch()
+        shop.run("alter table orders rename to bought", "insert into bought values (5000, 'x', 1, null)")
+        with pytest.raises(SourceError, match=r"is named public\.bought now"):
+            wait_until(lambda: run.end() is None, 30, "the failure")
+    with pytest.raises(SourceError, match=r"table public\.orders not found"):
+        shop.source().open(SourceContext(f"{tmp_path}/state"))
+
+
+def test_a_publication_that_is_dropped(shop: Database, tmp_path: Path) -> None:
+    with running(shop.source(), tmp_path) as run:
+        run.epoch()
+        shop.run("drop publication volley", "insert into orders values (5000, 'x', 1, null)")
+    # The slot can't pass what was written while there was none.
+    with (
+        pytest.raises(SourceError, match='publication "volley" does not exist'),
+        running(shop.source(), tmp_path, run.start),
+    ):
         pass
 
 

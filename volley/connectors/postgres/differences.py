@@ -48,6 +48,9 @@ def _differences(known: Table, dropped: frozenset[str], table: Table) -> Iterato
     if known.name != table.name:
         yield Difference(f"{name} is named {table.name} now", f"name it {known.name.table!r} again; or {ANEW}")
     yield from _of_columns(known, dropped, table)
+    if known.keys != table.keys:
+        # A deleted row has the values of its key alone, of whichever it was then.
+        yield Difference(f"{name}: its key was {_listed(known.keys)} and is {_listed(table.keys)} now", ANEW)
     yield from _of_files(known, table)
 
 
@@ -104,3 +107,7 @@ def _rewritten(known: Table, table: Table) -> list[int]:
     """Return the oids of the table and its partitions whose files are others now."""
     before = {file.oid: file.number for file in known.files}
     return [file.oid for file in table.files if before.get(file.oid, file.number) != file.number]
+
+
+def _listed(keys: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, keys)) or "none"

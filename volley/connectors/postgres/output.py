@@ -47,6 +47,10 @@ class Output(ABC):
             SchemaChangedError: If the job must be planned anew for such rows.
         """
 
+    def form_of_load(self, table: Table) -> Form:
+        """Return the form of the rows of a table that a load reads. Raises like `form`."""
+        return self.form(table)
+
     @abstractmethod
     def of(self, form: Form, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return what the source yields for rows of a form."""
@@ -82,6 +86,11 @@ class OneTable(Output):
                     hint=ANEW,
                 )
         return self.fixed
+
+    def form_of_load(self, table: Table) -> Form:
+        if table.keys != self.fixed.table.keys:
+            raise SchemaChangedError(f"table {table.name} has another key", hint=ANEW)
+        return self.form(table)
 
     def of(self, form: Form, rows: pa.RecordBatch) -> pa.RecordBatch:
         return rows

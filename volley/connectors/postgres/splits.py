@@ -65,7 +65,7 @@ class ChangeReader(SplitReader):
         return (self.output.of(form, batch) for form, batch in rows)
 
     def _loaded(self, split: TableLoad) -> Iterator[tuple[Form, pa.RecordBatch]]:
-        form = self.output.form(split.table)
+        form = self.output.form_of_load(split.table)
         if split.pages is None:
             yield form, form.emptied()
             return
