@@ -66,7 +66,10 @@ class Row:
     def median(self, figure: str) -> Any:
         """The median of the runs, None if none has the figure."""
         values = self.values(figure)
-        return statistics.median(values) if values else None
+        if not values:
+            return None
+        # Words have no mean.
+        return (statistics.median_low if isinstance(values[0], str) else statistics.median)(values)
 
     def times(self, figure: str, other: Callable[[Row], bool]) -> float | None:
         """This row's median divided by another row's; None without such a row."""
