@@ -20,14 +20,7 @@ from pyiceberg.table.snapshots import Snapshot
 from volley import Committer, Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext, WriteResult
 
 __all__ = [
-    "QUERY",
-    "Lake",
-    "added_files",
-    "commit",
-    "duckdb_with_iceberg",
-    "open_sink",
-    "scan_by_duckdb",
-    "write",
+    *("QUERY", "Lake", "added_files", "commit", "duckdb_with_iceberg", "open_sink", "scan_by_duckdb", "write"),
     "write_epoch",
 ]
 
