@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from multiprocessing import forkserver, get_context
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -22,7 +23,7 @@ from tests.waiting import wait_until
 from volley.spark.jvm import PRELOAD
 from volley.spark.session import log_file
 from volley.spark.worker_python import choose_worker_python
-from volley.task.failpoints import VARIABLE, VICTIM
+from volley.task.failpoints import LOG, VARIABLE, VICTIM
 
 __all__ = ["Drivers", "start_jvm"]
 
@@ -52,7 +53,13 @@ class Drivers:
         return self.wait(self.start(job, *args, **more))
 
     def start(
-        self, job: Callable[..., object], *args: Any, failpoint: str = "", kill_driver: bool = False, **more: Any
+        self,
+        job: Callable[..., object],
+        *args: Any,
+        failpoint: str = "",
+        kill_driver: bool = False,
+        deaths: Path | None = None,
+        **more: Any,
     ) -> BaseProcess:
         """Start a driver; wait for it before the next one starts.
 
@@ -61,10 +68,12 @@ class Drivers:
             args: The job's arguments.
             failpoint: The failpoints to arm.
             kill_driver: Also where a task reaches the failpoint, the driver dies.
+            deaths: A file that gets a line for each process that a failpoint kills.
             more: The job's arguments by name.
         """
         _start_fork_server()
-        environment = plain_environment(**{VARIABLE: failpoint}, **self._address())
+        logged = {} if deaths is None else {LOG: str(deaths)}
+        environment = plain_environment(**{VARIABLE: failpoint}, **logged, **self._address())
         driver = _processes.Process(target=_drive, args=(environment, kill_driver, job, args, more))
         driver.start()
         return driver
@@ -144,7 +153,7 @@ def _arm_workers() -> None:
     SparkContext._ensure_initialized()
     assert SparkContext._jvm is not None
     system = SparkContext._jvm.System
-    for name in (VARIABLE, VICTIM):
+    for name in (VARIABLE, VICTIM, LOG):
         setting = f"spark.executorEnv.{name}"
         if name in os.environ:
             system.setProperty(setting, os.environ[name])

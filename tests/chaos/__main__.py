@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
 import sys
@@ -16,6 +17,7 @@ from rich.table import Table
 from tests.chaos import captured, changelog, database, joined, maintained, mirror, routed, viewed, webhooks
 from tests.chaos.campaign import Verdict, chaos
 from tests.chaos.kinds import KINDS
+from tests.classes import java_options
 from tests.drivers import Drivers, start_jvm
 
 _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _ROUTED = "mirror", "maintenance", "view", "capture", "routed"
@@ -31,11 +33,12 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--kinds", nargs="+", choices=every, default=every, help="of jobs; by default all")
     options = parser.parse_args(arguments)
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", java_options())
     print(f"chaos: seed {seed}, {options.kills} kills, about {options.kills // 7 + 1} minutes", flush=True)
     folder, began = Path(tempfile.mkdtemp(prefix="volley-chaos-")), time.monotonic()
     print(f"chaos: the lake and the logs are in {folder} until all is well", flush=True)
     kinds = tuple(kind for kind in options.kinds if kind in KINDS)
-    verdicts = chaos(folder, seed, options.kills, kinds) if kinds else []
+    verdicts = chaos(Drivers(), folder, seed, options.kills, kinds) if kinds else []
     if verdicts:
         Console(width=None if sys.stdout.isatty() else 200).print(_table(verdicts))
     if _MIRROR in options.kinds:

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import cycle
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from tests.chaos.job import STOPPED, config, dead_letters, load_table, pipeline
+from tests.chaos.job import STOPPED, config, dead_letters, load_table, pipeline, run
 from tests.chaos.kinds import KINDS
-from tests.classes import java_options
+from tests.drivers import Drivers
 from tests.recovery.rows import Difference, Row, compare, read_back, read_input, write_file
 from volley import VolleyError
 from volley.iceberg import remove_orphan_files
 from volley.spark.log import COMMITS, SparkLog
-from volley.task.failpoints import LOG, POINTS, VARIABLE
+from volley.task.failpoints import POINTS
 
-_ROOT = Path(__file__).parents[2]
 _AHEAD = 10
-_RUN_SECONDS = 300
 _AT_ONCE = timedelta(0)
 _RECOVERY = "in-recovery"
 
@@ -69,6 +65,7 @@ class Verdict:
 class _Campaign:
     """One kind of job: its input, its schedule, and what is known of its runs."""
 
+    drivers: Drivers
     folder: Path
     kind: str
     seed: int
@@ -76,7 +73,7 @@ class _Campaign:
     runs: int = 0
     failed: int = 0
     _files: int = 0
-    _drivers: set[int] = field(default_factory=set)
+    _pids: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._dice = random.Random(f"{self.seed}-{self.kind}")
@@ -92,7 +89,7 @@ class _Campaign:
     def deaths(self) -> Counter[str]:
         """What was killed, and where."""
         lines = [line.split() for line in _lines(self._path("deaths"))]
-        return Counter(f"{'driver' if int(pid) in self._drivers else 'worker'} {point}" for pid, point in lines)
+        return Counter(f"{'driver' if int(pid) in self._pids else 'worker'} {point}" for pid, point in lines)
 
     @property
     def faults(self) -> Counter[str]:
@@ -105,16 +102,17 @@ class _Campaign:
             self._forget_the_last_commit()
         epochs = range(first := self._next_epoch(), first + self.ahead)
         self._feed(epochs.stop)
-        from_a_task, two = point in self._task_points, dice.random() < 0.05
+        # A JVM has one context at a time.
+        from_a_task, two = point in self._task_points, dice.random() < 0.05 and self.drivers.jvm is None
         # No worker dies before a driver that dies in a task: it dies soon, as its start is dear.
         within = 1 if point == _RECOVERY else 3 if from_a_task else self.ahead
         dies_at = f"{point}@{dice.choice(epochs[:within])}"
         workers = [f"{dice.choice(self._task_points)}@{epoch}" for epoch in epochs if dice.random() < 0.5]
         if two:
             self._note("two drivers at once")
-        options = ["--kill-driver"] if from_a_task else []
-        started = [self._start([dies_at] if from_a_task else [*workers, dies_at], *options) for _ in range(1 + two)]
-        ends = [_end(process) for process in started]
+        points = [dies_at] if from_a_task else [*workers, dies_at]
+        started = [self._start(points, kill_driver=from_a_task) for _ in range(1 + two)]
+        ends = [self.drivers.wait(driver) for driver in started]
         self.failed += not two and ends[0] not in (0, STOPPED, -signal.SIGKILL)
 
     def finish(self) -> None:
@@ -164,18 +162,18 @@ class _Campaign:
             write_file(self._input / f"{number:06}.parquet", rows, **dict(this.more))
         self._files = max(self._files, files)
 
-    def _start(self, points: list[str], *options: str) -> subprocess.Popen[bytes]:
-        deaths = {VARIABLE: ",".join(points), LOG: str(self._path("deaths"))}
-        command = [sys.executable, "-m", "tests.chaos.job", str(self.folder), self.kind]
-        seed = ["--seed", f"{self.seed}-{self.kind}-{self.runs}"]
-        environment = {"JAVA_TOOL_OPTIONS": java_options(), **os.environ, **deaths}
+    def _start(self, points: list[str], kill_driver: bool) -> BaseProcess:
+        with self._path("log").open("a") as log:
+            log.write(f"\n{self.runs}: {' '.join(points)}\n")
+        seed = f"{self.seed}-{self.kind}-{self.runs}"
+        deaths, failpoint = self._path("deaths"), ",".join(points)
+        driver = self.drivers.start(
+            run, self.folder, self.kind, seed, failpoint=failpoint, kill_driver=kill_driver, deaths=deaths
+        )
+        assert driver.pid is not None
         self.runs += 1
-        with self._path("log").open("ab") as log:
-            log.write(f"\n{self.runs}: {' '.join([*points, *options])}\n".encode())
-            log.flush()
-            process = subprocess.Popen([*command, *seed, *options], cwd=_ROOT, env=environment, stdout=log, stderr=log)
-        self._drivers.add(process.pid)
-        return process
+        self._pids.add(driver.pid)
+        return driver
 
     def _forget_the_last_commit(self) -> None:
         """Have Spark repeat an epoch that is done."""
@@ -208,32 +206,25 @@ class _Campaign:
 
 
 def chaos(
-    folder: Path, seed: int, kills: int, kinds: Sequence[str] = tuple(KINDS), ahead: int = _AHEAD
+    drivers: Drivers, folder: Path, seed: int, kills: int, kinds: Sequence[str] = tuple(KINDS), ahead: int = _AHEAD
 ) -> list[Verdict]:
     """Go on until so many processes have been killed; then let the jobs finish, and compare the rows.
 
     Args:
+        drivers: Run the jobs.
         folder: An empty folder.
         seed: Repeats the schedule.
         kills: Processes to kill, at least.
         kinds: The kinds of jobs.
         ahead: The most epochs of one run.
     """
-    campaigns = [_Campaign(folder, kind, seed, ahead) for kind in kinds]
+    campaigns = [_Campaign(drivers, folder, kind, seed, ahead) for kind in kinds]
     while sum(campaign.deaths.total() for campaign in campaigns) < kills:
         for campaign in campaigns:
             campaign.run()
     for campaign in campaigns:
         campaign.finish()
     return [campaign.verdict() for campaign in campaigns]
-
-
-def _end(process: subprocess.Popen[bytes]) -> int:
-    try:
-        return process.wait(_RUN_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise
 
 
 def _letter(epoch: int, row: Row) -> Row:

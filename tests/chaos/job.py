@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
@@ -35,9 +34,8 @@ from volley import (
 )
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.pyiceberg_private.sql import CachedSqlCatalog
-from volley.task.failpoints import VICTIM
 
-__all__ = ["STOPPED", "config", "dead_letters", "load_table", "pipeline"]
+__all__ = ["STOPPED", "config", "dead_letters", "load_table", "pipeline", "run"]
 
 STOPPED = 3
 """The exit status of a job that a fault has stopped, as it should."""
@@ -204,26 +202,23 @@ def _add_column(table: Table) -> None:
         update.add_column(f"extra_{uuid.uuid4().hex[:8]}", StringType())
 
 
-def main() -> None:
-    """One run of a job, to the end of its input or its own."""
-    asked = argparse.ArgumentParser()
-    asked.add_argument("folder", type=Path)
-    asked.add_argument("kind", choices=KINDS)
-    asked.add_argument("--seed", required=True, help="of this run's faults")
-    asked.add_argument("--kill-driver", action="store_true", help="also where a task reaches the failpoint")
-    given = asked.parse_args()
-    if given.kill_driver:
-        os.environ[VICTIM] = str(os.getpid())
-    tormentor = Tormentor(given.folder, given.kind, random.Random(given.seed))
+def run(folder: Path, kind: str, seed: str) -> None:
+    """One run of a job, to the end of its input or its own; exits with STOPPED if a fault has stopped it.
+
+    Args:
+        folder: Where the lake and the logs are.
+        kind: The job's.
+        seed: Of this run's faults.
+    """
+    with (folder / f"{kind}.log").open("ab") as log:
+        os.dup2(log.fileno(), sys.stdout.fileno())
+        os.dup2(log.fileno(), sys.stderr.fileno())
+    tormentor = Tormentor(folder, kind, random.Random(seed))
     tormentor.torment()
     try:
-        pipeline(given.folder, given.kind, "local[2,8]").execute(given.kind)
+        pipeline(folder, kind, "local[2,8]").execute(kind)
     except (CatalogError, CommitError, StorageError) as error:
         if not tormentor.explains(error):
             raise
-        print(f"{given.kind}: {type(error).__name__}: {error.message}")
+        print(f"{kind}: {type(error).__name__}: {error.message}")
         sys.exit(STOPPED)
-
-
-if __name__ == "__main__":
-    main()
