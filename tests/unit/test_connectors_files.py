@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -278,6 +279,31 @@ def test_the_schema_is_inferred_once(folder: Path, tmp_path: Path) -> None:
     (folder / "a.json").unlink()
     (folder / "b.json").write_text('{"other": "x"}\n')
     assert opened(folder, tmp_path / "state", schema=None).schema == pa.schema({"id": pa.int64()})
+
+
+@pytest.mark.parametrize("format", ["json", "parquet", "csv"])
+def test_only_the_columns_that_are_used_are_read(folder: Path, tmp_path: Path, format: FileFormat) -> None:
+    """A bad value in a column that is not used is no fault; CSV is read by the places of its columns."""
+    other = {"other": 0} if format == "csv" else {}
+    rows = pa.table({"id": [1, 2], "other": ["0", "0"] if other else ["x", "y"], "name": ["a", "b"]})
+    duckdb.from_arrow(rows).query("rows", f"copy rows to '{folder}/0.{format}' (format {format})")
+    source = FileSource(folder, format=format, schema="id long, other long, name string", include=["file"])
+
+    def read(*columns: str) -> list[dict[str, Any]]:
+        reader = source.open(SourceContext(str(tmp_path / "state"), columns=frozenset(columns)))
+        (split,) = reader.splits(START, reader.latest_offset(START, None, None))
+        return [row for batch in reader.read(split) for row in batch.to_pylist()]
+
+    file = f"{folder}/0.{format}"
+    ids = [{"id": 1}, {"id": 2}] if other else [{}, {}]
+    assert read("name", "file_path") == [
+        {**first, **other, "name": name, "file_path": file} for first, name in zip(ids, "ab", strict=True)
+    ]
+    # Without columns of the files, the first one tells how many rows there are.
+    assert [row["file_path"] for row in read("file_path")] == [file] * 2
+    if not other:
+        with pytest.raises(SourceError, match="other"):
+            read("id", "unknown")
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ class Format:
         options: The class of its options.
         is_text: True for a text format: a file may be compressed as a whole, and may have no rows.
         counts_rows: True if a file tells the number of rows before each of its parts.
+        by_name: True if a file is read by the names of its columns, so that some can be left out.
         whole: The files that one task reads, whatever the options.
     """
 
@@ -71,6 +72,7 @@ class Format:
     options: type[NoOptions] = NoOptions
     is_text: bool = True
     counts_rows: bool = False
+    by_name: bool = True
     whole: str | None = None
 
     @property
@@ -155,7 +157,11 @@ FORMATS = {
         whole="JSON arrays and compressed files",
     ),
     "csv": Format(
-        extensions=(".csv",), module="volley.formats.csv_salvage", options=CsvOptions, whole="compressed files"
+        extensions=(".csv",),
+        module="volley.formats.csv_salvage",
+        options=CsvOptions,
+        by_name=False,
+        whole="compressed files",
     ),
     "parquet": Format(extensions=(".parquet",), module="volley.formats.parquet", is_text=False, counts_rows=True),
     "orc": Format(extensions=(".orc",), module="volley.formats.orc", is_text=False),

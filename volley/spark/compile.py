@@ -199,9 +199,13 @@ class _Compiler:
             self._spark.sparkContext.defaultParallelism,
             dictionaries,
             used_rows(self._writes, read),
-            used_columns(self._writes, read),
+            None if self._has_dead_letter(read) else used_columns(self._writes, read),
         )
         return _Input(read, read.source.open(context))
+
+    def _has_dead_letter(self, read: nodes.Read) -> bool:
+        """Return True if a row of the source may go to a dead letter, which has all of its columns."""
+        return any(write.dead_letter is not None and _reads(write, read) for write in self._writes)
 
     def _size_batches(self, sizes: list[int]) -> None:
         """Set the size of Spark's Arrow batches to the largest batch size of the sinks."""

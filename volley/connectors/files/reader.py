@@ -35,7 +35,7 @@ class FileReader(Reader):
 
     Args:
         files: The source's settings.
-        content: The columns that the files have.
+        content: The columns to read of the files.
         schema: These, and the included ones.
         log: The logged files; offsets count its entries.
         parallelism: The number of splits that are read at the same time.
@@ -128,6 +128,10 @@ def open_reader(files: Files, context: SourceContext, limit: int | None) -> File
     if content is None:
         content = _infer_once(files, log, f"{context.state}/schema.arrow")
         FORMATS[files.format].reader.check(content)
+    all_columns = with_included(content, files.include)
+    if FORMATS[files.format].by_name and context.columns is not None and context.columns <= set(all_columns.names):
+        # At least one column: batches without columns lose their number of rows on the way.
+        content = pa.schema([field for field in content if field.name in context.columns] or [*content][:1])
     schema = with_included(content, files.include)
     return FileReader(files, content, schema, log, context.parallelism, context.dictionaries, limit)
 

@@ -41,7 +41,8 @@ class FileSource(Source):
             compressed: .gz, .bz2, .zst.
         schema: The columns: a text such as ``"id long, name string"``, a dict of names and types, a dataclass, a
             pydantic model or a `pyarrow.Schema`. Missing columns are null, others are ignored. None = infer it from
-            the first file with rows, once for a checkpoint's life; declaring it is safer.
+            the first file with rows, once for a checkpoint's life; declaring it is safer. Columns that no step uses
+            are not read (CSV: they are), so that a bad value in them is no fault; with a dead letter all are read.
             Values of other types are cast; a value that the cast would change makes its row a bad row. 96-bit
             timestamps of older Parquet writers are truncated to microseconds.
         max_files_per_epoch: The maximum number of files per epoch; None = all.
