@@ -53,7 +53,8 @@ class LocalStep:
 
     def __post_init__(self) -> None:
         self._state = KeyedState(
-            self.operator, str(self.folder), self.clocked, self.tasks, lambda epoch: self.ends, self.now
+            *(self.operator, str(self.folder), self.clocked, self.tasks, lambda epoch: self.ends, self.now),
+            bytes_a_task=1,
         )
 
     @property

@@ -176,6 +176,32 @@ def test_many_keys_are_not_reduced_twice(tmp_path: Path, monkeypatch: pytest.Mon
     assert windows(out, "n") == [(0, 2)] * 300
 
 
+@pytest.mark.parametrize(("keys", "states"), [(50, 100), (5_000, 10_000), (40_000, 80_000)])
+def test_a_sample_tells_whether_rows_are_worth_reducing(tmp_path: Path, keys: int, states: int) -> None:
+    job = local(tmp_path, tumbling("1m"))
+    job.ends = True
+    at = pa.repeat(pa.scalar(NOW, SCHEMA.field("at").type), 40_000)
+    users = pa.array([f"k{row % keys}" for row in range(40_000)])
+    rows = pa.record_batch([users, pa.repeat(1, 40_000), at], schema=SCHEMA)
+    partials = [job.state.writers(0)[0].open(0) for _ in range(2)]
+    for partial in partials:
+        partial.write(rows)
+    written = [partial.close().committables[0] for partial in partials]
+    assert sum(pa.ipc.open_file(file.url).read_all().num_rows for each in written for file in each.files) == states
+    out = job.epoch(0, [(0, [rows]), (0, [rows])], ends=True)
+    assert windows(out, "n", "total") == [(0, 80_000 // keys, 80_000 // keys)] * keys
+
+
+def test_few_states_are_merged_by_one_task(tmp_path: Path) -> None:
+    job = local(tmp_path, tumbling("1m"), buckets=5)
+    job.state.tasks = 3
+    for number, (least, tasks) in enumerate([(1 << 20, 1), (1_000, 3)]):
+        job.state.bytes_a_task = least
+        out = job.epoch(number, [(0, batch(0, key=f"k{key}")) for key in range(50)], ends=number == 1)
+        assert len(list((tmp_path / str(number)).glob("state-*.arrow"))) == tasks
+    assert windows(out, "n") == [(0, 2)] * 50
+
+
 def test_a_sum_beyond_64_bits_raises(tmp_path: Path) -> None:
     job = local(tmp_path, tumbling("1m"))
     with pytest.raises(ExpressionError, match="may not fit 64 bits"):

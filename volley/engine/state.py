@@ -38,6 +38,8 @@ __all__ = ["Clocked", "KeyedState", "Merge"]
 _log = logging.getLogger(__name__)
 
 _KEPT = 3
+# A task costs about as much CPU as it takes to merge so much.
+_BYTES_A_TASK = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -149,9 +151,10 @@ class KeyedState:
         operator: The compiled step.
         url: The URL of the folder for its state.
         clocked: Its inputs and their sources.
-        tasks: The number of tasks of the second stage.
+        tasks: The most tasks of the second stage.
         ends: Returns True if the sources end with an epoch.
         now: Returns the time of the computer's clock, in seconds since 1970.
+        bytes_a_task: How much each of several tasks merges at least.
     """
 
     operator: Operator
@@ -160,6 +163,7 @@ class KeyedState:
     tasks: int
     ends: Callable[[int], bool]
     now: Callable[[], float] = time.time
+    bytes_a_task: int = _BYTES_A_TASK
     _known: tuple[int, _Done] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -194,7 +198,8 @@ class KeyedState:
         before, plan = self._before(epoch), self._plan(epoch)
         clocks = tuple(_moved(clock, partials, plan.now) for clock in self._clocks(before, plan))
         watermark = self._watermark(before.watermark, clocks, plan)
-        bounds = np.linspace(0, self.operator.timing.buckets, self._merging_tasks + 1).astype(int).tolist()
+        tasks = self._merging_tasks(before, partials)
+        bounds = np.linspace(0, self.operator.timing.buckets, tasks + 1).astype(int).tolist()
         splits = tuple(
             MergeSplit(
                 first, end - first, self._merged(epoch, partials, before, first, end), before.watermark, watermark
@@ -243,9 +248,10 @@ class KeyedState:
     def _sized(self, file: StateFile) -> StateFile:
         return replace(file, size=self._files.size(self._path(file.url)))
 
-    @property
-    def _merging_tasks(self) -> int:
-        return min(self.tasks, self.operator.timing.buckets)
+    def _merging_tasks(self, before: _Done, partials: Sequence[tuple[int, Sequence[Partial]]]) -> int:
+        kept = sum(file.size for files in before.files for file in files)
+        new = sum(file.size for _, of_inputs in partials for partial in of_inputs for file in partial.files)
+        return min(self.tasks, self.operator.timing.buckets, 1 + (kept + new) // self.bytes_a_task)
 
     @property
     def _columns(self) -> tuple[tuple[str, ...], ...]:

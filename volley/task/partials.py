@@ -27,6 +27,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HINT = "a longer lateness= waits for such rows"
 # A chunk with more states than this share of its rows is not worth reducing: the second stage does it once.
 _WORTHWHILE = 0.5
+# Of so many keys that a whole chunk is not worth reducing, a sample has more states than this share of its rows.
+_SAMPLE, _WORTHWHILE_OF_SAMPLE = 1 << 15, 0.975
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,12 @@ class PartialFile:
     Args:
         url: The file's URL.
         buckets: The bucket of each of its batches.
+        size: The bytes of its states in memory.
     """
 
     url: str
     buckets: tuple[int, ...]
+    size: int
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,7 @@ class _Partials(TaskWriter):
     _files: list[PartialFile] = field(default_factory=list)
     _rows: int = 0
     _bytes: int = 0
+    _is_sampled: bool = False
     _reduces: bool = True
     _latest: int | None = None
     _misfits: Misfits = Misfits()
@@ -147,6 +152,10 @@ class _Partials(TaskWriter):
         latest = pc.max(times).as_py()
         self._latest = latest if self._latest is None else max(self._latest, latest)
         self._chunk.append(self.writer.operator.lifted(self.writer.input, batch, times))
+        if not self._is_sampled and batch.num_rows >= _SAMPLE:
+            self._is_sampled = True
+            sample = self._chunk[-1].slice(0, _SAMPLE)
+            self._reduces = self._reduced(sample).num_rows <= _WORTHWHILE_OF_SAMPLE * _SAMPLE
         self._rows += batch.num_rows
         self._bytes += self._chunk[-1].nbytes
         if self._rows >= _ROWS_AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
@@ -193,7 +202,7 @@ class _Partials(TaskWriter):
             for start, end in zip(starts, [*starts[1:], len(buckets)], strict=True):
                 (batch,) = states.slice(start, end - start).to_batches()
                 file.write_batch(batch)
-        self._files.append(PartialFile(url, tuple(present.tolist())))
+        self._files.append(PartialFile(url, tuple(present.tolist()), states.nbytes))
 
     def _misfits_of(self, times: pa.Array) -> _MisfitRows | None:
         """Return which rows are left out; None if none is."""

@@ -88,7 +88,8 @@ def open_file(url: str, size: int | None = None) -> pa.RecordBatchFileReader:
         found = files.size(path)
         if size is not None and found != size:
             raise _damaged(path, f"has {found:,} bytes and not {size:,}")
-        source = pa.memory_map(path) if "file" in files.protocol else files.open(path, "rb")
+        # Not mapped: the pages of a whole file would count as the worker's memory.
+        source = pa.OSFile(path) if "file" in files.protocol else files.open(path, "rb")
         return pa.ipc.open_file(source)
     except FileNotFoundError as error:
         raise _damaged(path, "is missing") from error
