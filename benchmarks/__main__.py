@@ -16,7 +16,7 @@ _MODULES = (
     *("files_to_iceberg", "kafka_to_iceberg", "write", "read", "epoch_latency", "empty_epoch", "start_up"),
     *("expressions", "partitioned_write", "planning", "maintenance", "commits"),
     *("catalog_load", "upsert", "table_source", "presets"),
-    *("view_refresh", "windows"),
+    *("view_refresh", "windows", "window_state"),
     *("maintained", "scale", "cluster", "webhook"),
     *("table_join", "stream_join", "capture"),
 )
