@@ -103,10 +103,21 @@ class Receiver:
 
     def _fail(self, error: VolleyError) -> None:
         _log.error("slot %s: %s", self._slot.name, error)
-        self._on_failure(error)
         with self._moved:
             self._error = error
             self._moved.notify_all()
+        while not self._is_told(error):
+            if self._stopping.wait(_RETRY_SECONDS):
+                return
+
+    def _is_told(self, error: VolleyError) -> bool:
+        """Tell of the error; return False if that fails, as it does on a disk that is full."""
+        try:
+            self._on_failure(error)
+        except OSError as reason:
+            _log.warning("slot %s: its error can't be recorded: %s", self._slot.name, reason)
+            return False
+        return True
 
 
 def _hint(error: Exception) -> str:

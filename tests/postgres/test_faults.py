@@ -1,0 +1,83 @@
+"""What goes wrong around a stream: a server that hangs or loses patience, a full disk; state on object storage."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.captured import Database
+from tests.postgres.runs import running
+from tests.postgres.test_capture import applied, stored
+from tests.recovery.test_damaged_checkpoints import small_disk
+from tests.waiting import wait_until
+from volley import SourceError
+
+
+def sender(shop: Database, other_than: int | None = None) -> int:
+    """Wait for a process that sends the slot's stream."""
+    sql = f"select active_pid from pg_replication_slots where slot_name = '{shop.name}' and active"
+    seen: list[int] = []
+
+    def is_there() -> bool:
+        seen[:] = [process for (process,) in shop.rows(sql) if process != other_than]
+        return bool(seen)
+
+    wait_until(is_there, 30, "a walsender")
+    return seen[0]
+
+
+def test_a_server_that_hangs(shop: Database, tmp_path: Path) -> None:
+    """A walsender that is stopped can't be ended, and keeps its slot: another receiver waits, and then takes it."""
+    with running(shop.source(bounded=False), tmp_path) as run:
+        table = applied(run.epoch())
+        hung = sender(shop)
+        os.kill(hung, signal.SIGSTOP)
+        try:
+            shop.run("update orders set total = 0 where id < 10")
+            with running(shop.source(bounded=False), tmp_path, run.start) as other:
+                assert other.end() == run.start
+                os.kill(hung, signal.SIGCONT)
+                wait_until(lambda: other.end() != run.start, 30, "the changes")
+                table, start = applied(other.epoch(), table), other.start
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(hung, signal.SIGCONT)
+    with running(shop.source(), tmp_path, start) as run:
+        table = applied(run.epoch(), table)
+    assert table == stored(shop)
+
+
+def test_a_server_that_loses_patience(shop: Database, tmp_path: Path) -> None:
+    """The walsender ends by itself, again and again, as the receiver answers too seldom for its timeout."""
+    with running(shop.source(), tmp_path) as run:
+        table = applied(run.epoch())
+    shop.run(f"alter database {shop.name} set wal_sender_timeout = '100ms'")
+    with running(shop.source(bounded=False), tmp_path, run.start) as run:
+        process = sender(shop)
+        for number in range(3):
+            process = sender(shop, process)
+            shop.run(f"insert into orders values ({5000 + number}, 'x', 1, null)")
+    with running(shop.source(), tmp_path, run.start) as run:
+        rows = run.epoch()
+    assert [row["id"] for row in rows] == [5000, 5001, 5002]
+    assert applied(rows, table) == stored(shop)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_full_disk_under_the_segments(shop: Database, tmp_path: Path) -> None:
+    with small_disk(tmp_path):
+        with running(shop.source(), tmp_path) as run:
+            table = applied(run.epoch())
+        ballast = tmp_path / "ballast"
+        ballast.write_bytes(bytes(shutil.disk_usage(tmp_path).free - 64 * 1024))
+        shop.run("update orders set note = md5(id::text) || md5(total::text)")
+        with pytest.raises(SourceError, match="No space left on device"), running(shop.source(), tmp_path, run.start):
+            pass
+        ballast.unlink()
+        with running(shop.source(), tmp_path, run.start) as run:
+            assert applied(run.epoch(), table) == stored(shop)
