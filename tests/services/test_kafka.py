@@ -327,12 +327,11 @@ def test_a_job_goes_on_when_the_leader_of_its_partition_dies(tmp_path: Path) -> 
         topic = kafka.start().topic()
         run = Run(of_numbers(kafka, topic), tmp_path)
         for number in range(2):
-            kafka.produce(topic, numbers(number, number + 1))
+            kafka.start().produce(topic, numbers(number, number + 1))
             assert run.ids() == [number]
             kafka.leader(topic).stop()
             kafka.produce(topic, numbers(number + 10, number + 11))
             assert run.ids() == [number + 10]
-            kafka.start()
     finally:
         kafka.stop()
 
