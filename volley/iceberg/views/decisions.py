@@ -23,7 +23,11 @@ from volley.iceberg.views.scan import Pin, Scan, Tally
 from volley.iceberg.views.supported import obstacles
 from volley.iceberg.views.values import View
 
-__all__ = ["Decision", "check_own", "compiled", "decide", "positions_of", "rows_of", "scans_of"]
+__all__ = ["Decision", "Tables", "check_own", "compiled", "decide", "positions_of", "rows_of", "scans_of"]
+
+
+Tables = dict[tuple[str, str], Table]
+"""Loaded tables, by the address of their catalog and their name."""
 
 
 @dataclass(frozen=True)
@@ -39,20 +43,21 @@ class Decision:
     reason: str
 
 
-def compiled(view: View, cursor: Cursor | None, tally: Tally) -> Operator:
+def compiled(view: View, cursor: Cursor | None, tally: Tally, tables: Tables | None = None) -> Operator:
     """Return the operator of a view's query, between the cursor's snapshots and the current ones of its sources.
 
     Args:
         view: The view.
         cursor: What its table stands for; None = nothing yet.
         tally: Counts what is read.
+        tables: Sources that are loaded already, to which the others are added; None = none is.
 
     Raises:
         VolleyError: If a source can't be loaded, or the query does not fit it.
     """
     sources = cursor.sources if cursor and len(cursor.sources) == len(sources_of(view.query)) else ()
     befores = iter(sources)
-    tables: dict[tuple[str, str], Table] = {}
+    tables = {} if tables is None else tables
 
     def pin(config: IcebergSourceConfig) -> Pin:
         key = config.ref.address, config.ref.name

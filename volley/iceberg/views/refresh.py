@@ -22,7 +22,7 @@ from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.views.contents import Contents
 from volley.iceberg.views.cursor import CURSOR, MODE, QUERY, VIEW, Cursor, fingerprint
-from volley.iceberg.views.decisions import Decision, check_own, compiled, decide, positions_of, scans_of
+from volley.iceberg.views.decisions import Decision, Tables, check_own, compiled, decide, positions_of, scans_of
 from volley.iceberg.views.holding import hold_sources
 from volley.iceberg.views.maintained import Maintained, maintained
 from volley.iceberg.views.scan import Scan, Tally
@@ -82,7 +82,8 @@ class _Refresh:
     def __init__(self, view: View) -> None:
         self._view = view
         self._attempts: list[_Attempt] = []
-        schema = maintained(compiled(view, None, Tally())).schema
+        self._tables: Tables = {}
+        schema = maintained(compiled(view, None, Tally(), self._tables)).schema
         config = view.config.with_table_properties({**_TABLE_PROPERTIES, **view.config.table_properties})
         open_table(config, schema)
 
@@ -97,7 +98,9 @@ class _Refresh:
         before, tally = Cursor.of(table), Tally()
         _check_name(before, view)
         check_own(table, branch, before, forced=view.mode == "full")
-        operator = compiled(view, before, tally)
+        # Another attempt loads the sources anew.
+        tables, self._tables = self._tables, {}
+        operator = compiled(view, before, tally, tables)
         decision = decide(view, before, operator, table)
         query = maintained(operator)
         number = before.refresh + 1 if before else 1
