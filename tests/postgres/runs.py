@@ -45,7 +45,7 @@ class Run:
 
 
 @contextmanager
-def running(source: PostgresSource, folder: Path, start: Offset | None = None) -> Iterator[Run]:
+def running(source: PostgresSource, folder: Path | str, start: Offset | None = None) -> Iterator[Run]:
     """One run of a job; it reads what the server has when it starts."""
     reader = source.open(SourceContext(f"{folder}/state", 2))
     reader.start()

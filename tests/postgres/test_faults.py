@@ -9,11 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import s3fs
 
 from tests.captured import Database
 from tests.postgres.runs import running
 from tests.postgres.test_capture import applied, stored
 from tests.recovery.test_damaged_checkpoints import small_disk
+from tests.servers.glue import MotoServer
 from tests.waiting import wait_until
 from volley import SourceError
 
@@ -81,3 +83,26 @@ def test_a_full_disk_under_the_segments(shop: Database, tmp_path: Path) -> None:
         ballast.unlink()
         with running(shop.source(), tmp_path, run.start) as run:
             assert applied(run.epoch(), table) == stored(shop)
+
+
+def test_state_on_object_storage(shop: Database, moto: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
+    for name, value in {**keys, "AWS_ENDPOINT_URL": moto.uri}.items():
+        monkeypatch.setenv(name, value)
+    s3fs.S3FileSystem.clear_instance_cache()
+    s3fs.S3FileSystem().mkdir("captures")
+    folder = f"s3://captures/{shop.name}"
+    with running(shop.source(), folder) as run:
+        table = applied(run.epoch())
+    shop.run("update orders set total = 0 where id < 10", "delete from orders where id = 20")
+    with running(shop.source(bounded=False), folder, run.start) as run:
+        wait_until(lambda: run.end() != run.start, 30, "the changes")
+        table = applied(run.epoch(), table)
+        with running(shop.source(), folder, run.start) as other:
+            # Both continue one chain: an object that is there is not replaced.
+            shop.run("delete from orders where id = 21")
+            wait_until(lambda: other.end() != other.start, 30, "the change")
+            table = applied(other.epoch(), table)
+    with running(shop.source(), folder, other.start) as run:
+        assert applied(run.epoch(), table) == stored(shop)
+    s3fs.S3FileSystem.clear_instance_cache()

@@ -122,6 +122,18 @@ def test_the_load_keeps_texts_of_any_characters(shop: Database, tmp_path: Path) 
     assert sorted(loaded) == shop.rows('select id, "a ""quoted"", name", listed::text, last from texts order by id')
 
 
+def test_a_value_of_20_megabytes(shop: Database, tmp_path: Path) -> None:
+    tree = "jsonb_build_object('text', repeat('x', 20 << 20))"
+    shop.run("create table trees (id int primary key, tree jsonb)", f"insert into trees values (1, {tree})")
+    with running(shop.source("public.trees"), tmp_path) as run:
+        (loaded,) = run.epoch()
+    shop.run(f"insert into trees values (2, {tree})")
+    with running(shop.source("public.trees"), tmp_path, run.start) as run:
+        (inserted,) = run.epoch()
+    ((expected,),) = shop.rows("select tree::text from trees where id = 1")
+    assert loaded["tree"] == inserted["tree"] == expected
+
+
 @pytest.mark.parametrize(
     ("column", "value"),
     [
