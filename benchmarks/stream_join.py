@@ -21,7 +21,7 @@ from volley import Environment, FileSource, IcebergSink, Progress
 
 _VOLLEY, _SPARK = "Volley, into an Iceberg table", "Spark's own join, without a sink"
 _FIGURE = "rows_per_cpu_second"
-_LEAST = 2.0
+_LEAST = 5.0
 _SIDES = ("ads", "clicks")
 _KEYS = 100_000
 _FILES = 16
