@@ -29,18 +29,32 @@ class Run:
     start: Offset
 
     def end(self, limit: int | None = None) -> Offset:
+        """The end of the next epoch, as a planner in another process tells it."""
         planner: Reader = shipped(self.reader)
-        offset: Offset = json.loads(json.dumps(planner.latest_offset(self.start, limit, None)))
+        offset: Offset = json.loads(json.dumps(planner.latest_offset(self.start, limit or planner.limit, None)))
         return offset
 
-    def epoch(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """The rows of the next epoch, which is committed."""
-        end = self.end(limit)
+    def plan(self) -> Offset:
+        """Plan the next epoch, as far as Spark logs it, and return its end."""
+        end = self.end()
+        self.reader.splits(self.start, end)
+        return end
+
+    def read(self, end: Offset) -> list[dict[str, Any]]:
+        """The rows of the epoch that ends there."""
         splits = self.reader.splits(self.start, end)
         reader = shipped(self.reader.split_reader())
-        rows = [row for split in splits for batch in reader.read(shipped(split)) for row in batch.to_pylist()]
-        self.reader.committed(end)
-        self.start = end
+        return [row for split in splits for batch in reader.read(shipped(split)) for row in batch.to_pylist()]
+
+    def epoch(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The rows of the next epoch, which is committed; without a limit those of all epochs up to the end."""
+        rows: list[dict[str, Any]] = []
+        while (end := self.end(limit)) != self.start:
+            rows += self.read(end)
+            self.reader.committed(end)
+            self.start = end
+            if limit:
+                break
         return rows
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from array import array
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +20,10 @@ from tests.servers.postgres import Postgres
 from tests.waiting import wait_until
 from volley import SourceContext, SourceError
 from volley.connectors.postgres import session
+from volley.connectors.postgres.connection import lsn_number, query
+from volley.connectors.postgres.load import Snapshot
 from volley.connectors.postgres.segments import Segments, SegmentTaken
+from volley.connectors.postgres.settings import Server
 
 CLIENTS = 6
 
@@ -214,6 +218,29 @@ def test_a_commit_that_waits_for_a_standby(tmp_path: Path) -> None:
             assert unpacked(run.epoch()) == {"public.later": {1: {"id": 1, "l": 7}}}
     finally:
         server.stop()
+
+
+def test_a_crash_takes_back_nothing_that_a_load_has_seen(shop: Database) -> None:
+    server = _server(shop)
+    with closing(psycopg2.connect(shop.uri)) as connection, connection.cursor() as cursor:
+        cursor.execute("set synchronous_commit = off")
+        cursor.execute("insert into orders select n, 'x', 1, null from generate_series(2000, 2100) n")
+        connection.commit()
+        with closing(Snapshot(server)) as snapshot:
+            assert query(snapshot.connection, "select count(*) from public.orders") == [(1101,)]
+            ((flushed,),) = query(snapshot.connection, "select pg_current_wal_flush_lsn()::text")
+            assert lsn_number(flushed) >= snapshot.fence.position
+
+
+def test_the_server_does_not_end_a_snapshot_that_waits(shop: Database) -> None:
+    shop.alone(f"alter database {shop.name} set idle_in_transaction_session_timeout = '20ms'")
+    with closing(Snapshot(_server(shop))) as snapshot:
+        time.sleep(0.2)
+        assert query(snapshot.connection, "select count(*) from public.orders") == [(1000,)]
+
+
+def _server(shop: Database) -> Server:
+    return shop.source()._capture(SourceContext("state")).server
 
 
 def test_a_failure_of_the_receiver_stops_the_job(shop: Database, tmp_path: Path) -> None:

@@ -353,15 +353,20 @@ def test_a_lost_answer_changes_nothing(lake: Lake, monkeypatch: pytest.MonkeyPat
     assert seen(lake) == {1: "new", 2: "newer", 3: "new", 4: "new"}
 
 
-def test_rows_staged_for_an_old_schema_are_not_written_under_the_new_one(lake: Lake) -> None:
+def test_rows_staged_for_an_old_schema_are_not_written_under_the_new_one(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
     driver = lake.driver()
     written = lake.write(driver, 0, rows(1))
     with lake.table().update_schema() as update:
         update.add_column("new", StringType())
     with pytest.raises(LayoutChangedError, match="changed between write and commit"):
         driver.commit(*written)
+    # A table of a routed sink may do so twice.
+    driver.abort(*written)
     driver.abort(*written)
     assert lake.files() == []
+    assert caplog.messages == []
 
 
 def test_what_a_dead_driver_leaves_is_found(lake: Lake) -> None:

@@ -43,12 +43,12 @@ class ChangelogForm:
             }
         )
 
-    def loaded(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the events of a load."""
+    def loaded(self, rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        """Return the events of a load, in order before the message of a number."""
         count = rows.num_rows
         after = pa.StructArray.from_arrays(rows.columns, fields=list(self.table.schema))
         columns = [
-            *(pa.repeat(pa.scalar(LOADED), count), pa.repeat(pa.scalar(0, pa.int64()), count)),
+            *(pa.repeat(pa.scalar(LOADED), count), pa.repeat(pa.scalar(first - 1, pa.int64()), count)),
             *(pa.nulls(count, field.type) for field in [*self.schema][2:5]),
             *(after, pa.nulls(count, NAMES)),
         ]
@@ -71,10 +71,11 @@ class ChangelogForm:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def emptied(self) -> pa.RecordBatch:
-        """Return the event before a load that replaces all rows."""
+    def emptied(self, first: int) -> pa.RecordBatch:
+        """Return the event before a load that replaces all rows; its number is also that of the load's events."""
         values = (pa.nulls(1, field.type) for field in [*self.schema][2:])
-        return pa.RecordBatch.from_arrays([pa.array([_TRUNCATED]), pa.array([-1]), *values], schema=self.schema)
+        sequence = pa.array([first - 1])
+        return pa.RecordBatch.from_arrays([pa.array([_TRUNCATED]), sequence, *values], schema=self.schema)
 
     def truncated(self, truncation: Truncation, first: int) -> pa.RecordBatch:
         """Return the event of a truncation: it has no rows."""

@@ -22,6 +22,8 @@ LOST = (psycopg2.OperationalError, psycopg2.InterfaceError)
 _SESSION = {
     **{"datestyle": "ISO", "intervalstyle": "iso_8601", "timezone": "UTC", "extra_float_digits": "3"},
     **{"bytea_output": "hex", "client_encoding": "UTF8", "search_path": "pg_catalog", "statement_timeout": "0"},
+    # A load keeps a transaction open that only holds its snapshot.
+    **{"idle_in_transaction_session_timeout": "0"},
 }
 OPTIONS = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
 """Settings of every session, for libpq: the load and the stream then write a value as the same text."""

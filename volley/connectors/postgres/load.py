@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ __all__ = ["PageRange", "Snapshot", "load", "page_ranges"]
 _PAGES = 16_384
 """The most pages of 8 KiB that a task reads: 128 MiB."""
 
+_FLUSH_SECONDS = 0.05
 _BATCH_BYTES = 4 << 20
 _BATCH_SIZE = "adbc.postgresql.batch_size_hint_bytes"
 _PAGED = """
@@ -72,6 +74,7 @@ class Snapshot:
             ((self.name, seen),) = query(self._connection, "select pg_export_snapshot(), pg_current_snapshot()::text")
             # Read after the snapshot was taken: the commits of all that it sees are before it.
             ((position,),) = query(self._connection, "select pg_current_wal_insert_lsn()::text")
+            self._wait_until_flushed(position)
         self.fence = Fence.of(seen, lsn_number(position))
 
     @property
@@ -82,6 +85,17 @@ class Snapshot:
     def close(self) -> None:
         """Let go of the snapshot."""
         self._connection.close()
+
+    def _wait_until_flushed(self, position: str) -> None:
+        """Wait until a crash of the server takes back nothing that the snapshot sees, nor gives its ids to others.
+
+        With ``synchronous_commit = off`` transactions are visible before the log that has them is on disk.
+        """
+        sql = "select pg_current_wal_flush_lsn() >= %s::pg_lsn"
+        while query(self._connection, sql, position) == [(False,)]:
+            # The server's log writer then writes all up to this message, in some tenths of a second.
+            query(self._connection, "select pg_logical_emit_message(false, 'volley', '')")
+            time.sleep(_FLUSH_SECONDS)
 
 
 def page_ranges(snapshot: Snapshot, table: Table, parallelism: int) -> list[PageRange]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import posixpath
 import uuid
 from collections.abc import Mapping
@@ -12,9 +13,11 @@ from typing import Any
 from volley.connectors.postgres.fence import Fence
 from volley.storage.durable import create_durably
 from volley.storage.paths import filesystem
-from volley.storage.remembered import damaged, read_or_create
+from volley.storage.remembered import damaged
 
 __all__ = ["Load", "Loads"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,14 @@ class Load:
         oid: The table's oid.
         anew: True if rows that sinks have of the table are deleted first.
         replaced: The oid of the table that had its name before; None = it is the first, or the same.
+        repeats: The number of the load that it makes up for; None = it is no repetition.
     """
 
     number: int
     oid: int
     anew: bool = False
     replaced: int | None = None
+    repeats: int | None = None
 
 
 @dataclass
@@ -55,25 +60,44 @@ class Loads:
         for number in (int(name[:-5]) for name in names if name.endswith(".json")):
             if number not in self._known:
                 record = self._read(number)
-                self._known[number] = Load(number, record["oid"], record["anew"], record["replaced"])
+                del record["token"]
+                self._known[number] = Load(number, **record)
         return [self._known[number] for number in sorted(self._known)]
 
-    def add(self, oid: int, anew: bool = False, replaced: int | None = None) -> None:
+    def add(self, oid: int, anew: bool = False, replaced: int | None = None, repeats: int | None = None) -> None:
         """Add a load durably. It may be there twice if two receivers add it: that changes no row."""
         token = uuid.uuid4().hex
         while True:
             number = len(self.listed()) + 1
-            record = {"oid": oid, "anew": anew, "replaced": replaced, "token": token}
+            record = {"oid": oid, "anew": anew, "replaced": replaced, "repeats": repeats, "token": token}
             create_durably(*self._file(number), json.dumps(record).encode())
             if self._read(number)["token"] == token:
                 return
 
-    def keep_fence(self, load: Load, fence: Fence) -> None:
-        """Keep what the snapshot of a load has seen; the oldest one, if the load is repeated.
+    def begin(self, load: Load, fence: Fence) -> bool:
+        """Record durably what the snapshot that reads a load has seen. If another one did before, add a load instead.
 
-        A sink may have rows of an earlier snapshot, if a driver died between two commits.
+        Some sinks may have the rows of the earlier snapshot, as a driver died between two commits, others would get
+        those of this one: no fence suits both.
+
+        Returns:
+            True if the snapshot is to read the load; False if the added load makes up for it.
         """
-        read_or_create(f"{self.state}/fences/{load.number:06}.json", fence.to_json, Fence.from_json)
+        create_durably(*self._fence_file(load.number), fence.to_json())
+        if any(later.repeats == load.number for later in self.listed()):
+            return False
+        if self._fence(load.number) == fence:
+            return True
+        _log.warning("load %d is not repeated, as rows have changed: the next epoch loads the table anew", load.number)
+        self.add(load.oid, anew=True, replaced=load.replaced, repeats=load.number)
+        return False
+
+    def with_repetitions(self, count: int) -> int:
+        """Return how many loads there are up to the last one that makes up for one of the first `count`."""
+        for load in self.listed():
+            if load.repeats is not None and load.repeats <= count:
+                count = max(count, load.number)
+        return count
 
     def fences(self, count: int) -> Mapping[int, Fence]:
         """Return by the oid of each table what the last one of the first `count` loads has seen of it.
@@ -85,7 +109,7 @@ class Loads:
         return {oid: self._fence(number) for oid, number in last.items()}
 
     def _fence(self, number: int) -> Fence:
-        files, path = filesystem(f"{self.state}/fences/{number:06}.json", {})
+        files, path = self._fence_file(number)
         try:
             return Fence.from_json(files.cat_file(path))
         except (FileNotFoundError, ValueError) as error:
@@ -101,6 +125,9 @@ class Loads:
 
     def _file(self, number: int) -> tuple[Any, str]:
         return filesystem(f"{self._folder}/{number:06}.json", {})
+
+    def _fence_file(self, number: int) -> tuple[Any, str]:
+        return filesystem(f"{self.state}/fences/{number:06}.json", {})
 
     @property
     def _folder(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from volley.connectors.postgres.capture import Capture
 from volley.connectors.postgres.connection import connected, lsn_number, query
 from volley.connectors.postgres.known import KnownTables
 from volley.connectors.postgres.load import Snapshot, page_ranges
-from volley.connectors.postgres.loads import Load, Loads
+from volley.connectors.postgres.loads import Loads
 from volley.connectors.postgres.output import ManyTables, OneTable, form_of
 from volley.connectors.postgres.publication import ensure_publication, selected_tables
 from volley.connectors.postgres.receiver import Receiver
@@ -69,7 +70,8 @@ class PostgresReader(Reader):
         self.rows = rows
         self.schema = rows.output.schema
         self.parallelism = parallelism
-        self.limit = limit
+        # Never None: that asks for all there is, where a run has a limit and an epoch reads loads or changes.
+        self.limit = limit or sys.maxsize
         self._loads = Loads(rows.capture.state)
         self._receiver: Receiver | None = None
         self._snapshot: Snapshot | None = None
@@ -99,16 +101,16 @@ class PostgresReader(Reader):
         loads = len(self._loads.listed())
         if target is not None:
             nexts = [number for number in nexts if number <= target["next"]]
-            loads = min(loads, target["loads"])
+            loads = self._loads.with_repetitions(min(loads, target["loads"]))
         if start["loads"] >= self._snapshot_loads:
             self._close_snapshot()
-        if start["loads"] < loads and limit is not None:
-            limit -= 1
-        nexts = nexts if limit is None else nexts[:limit]
+        if limit is not None:
+            # Loads have an epoch of their own: what comes instead of one that is repeated, comes before all changes.
+            nexts = nexts[:limit] if start["loads"] >= loads else []
         return {"loads": loads, "next": nexts[-1] if nexts else start["next"]}
 
     def splits(self, start: Offset, end: Offset) -> list[PostgresSplit]:
-        loads = self._load_splits(start["loads"], end["loads"])
+        loads = self._load_splits(start, end)
         segments = [
             segment for segment in self.capture.segments.listed() if start["next"] <= segment.first < end["next"]
         ]
@@ -168,28 +170,27 @@ class PostgresReader(Reader):
         firsts = [segment.first for segment in listed if segment.first > start]
         return [*firsts, self.capture.segments.chain(0).next]
 
-    def _load_splits(self, start: int, end: int) -> list[PostgresSplit]:
+    def _load_splits(self, start: Offset, end: Offset) -> list[PostgresSplit]:
         listed = self._loads.listed()
-        loads = {load.oid: load for load in listed[start:end]}
-        if not loads:
+        planned = listed[start["loads"] : end["loads"]]
+        if not planned:
             return []
-        replaced = {load.oid for load in listed[:start]} | {load.oid for load in listed[start:end] if load.anew}
-        if self._snapshot is None or self._snapshot_loads != end:
+        if self._snapshot is None or self._snapshot_loads != end["loads"]:
             self._close_snapshot()
-            self._snapshot, self._snapshot_loads = Snapshot(self.capture.server), end
-        return [
-            split for load in loads.values() for split in self._splits_of(self._snapshot, load, load.oid in replaced)
-        ]
+            self._snapshot, self._snapshot_loads = Snapshot(self.capture.server), end["loads"]
+        snapshot = self._snapshot
+        loads = {load.oid: load for load in planned if self._loads.begin(load, snapshot.fence)}
+        loaded = {load.oid for load in listed[: start["loads"]]} | {load.oid for load in planned if load.anew}
+        return [split for oid in loads for split in self._splits_of(snapshot, oid, oid in loaded, start["next"])]
 
-    def _splits_of(self, snapshot: Snapshot, load: Load, anew: bool) -> Iterator[TableLoad]:
-        self._loads.keep_fence(load, snapshot.fence)
-        table = describe(snapshot.connection, load.oid)
+    def _splits_of(self, snapshot: Snapshot, oid: int, anew: bool, first: int) -> Iterator[TableLoad]:
+        table = describe(snapshot.connection, oid)
         # A table that is gone by now has no rows; the transaction that dropped it is one that the fence has.
         if table is not None:
             if anew:
-                yield TableLoad(table, None)
+                yield TableLoad(table, None, first)
             for pages in page_ranges(snapshot, table, self.parallelism):
-                yield TableLoad(table, pages)
+                yield TableLoad(table, pages, first)
 
     def _close_snapshot(self) -> None:
         if self._snapshot is not None:

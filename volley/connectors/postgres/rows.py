@@ -48,16 +48,17 @@ class RowForm:
         roles = ChangeColumns(self.table.keys, SEQUENCE, OPERATION, UNCHANGED)
         return roles.noted(pa.schema([*self.table.schema, *hidden]))
 
-    def loaded(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows of a load."""
+    def loaded(self, rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        """Return the rows of a load, in order before the message of a number."""
         operation = pa.repeat(pa.scalar(LOADED), rows.num_rows)
-        sequence = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)
+        sequence = pa.repeat(pa.scalar(2 * first - 1, pa.int64()), rows.num_rows)
         unchanged = pa.nulls(rows.num_rows, NAMES)
         return pa.RecordBatch.from_arrays([*rows.columns, operation, sequence, unchanged], schema=self.schema)
 
-    def emptied(self) -> pa.RecordBatch:
-        """Return the row before a load that replaces all rows."""
-        return self._truncated(-1)
+    def emptied(self, first: int) -> pa.RecordBatch:
+        """Return the row before a load that replaces all rows, in order before the message of a number."""
+        # The message before is a commit, which has no row: two numbers are free.
+        return self._truncated(2 * first - 2)
 
     def truncated(self, truncation: Truncation, first: int) -> pa.RecordBatch:
         """Return the row of a truncation.

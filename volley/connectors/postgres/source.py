@@ -69,8 +69,8 @@ class PostgresSource(Source):
             NaN of a numeric): ``"fail"`` (the default), or write ``"null"``.
         max_staged: The most bytes to stage, as a number or a text such as ``"10GB"``; when they are reached, the rest
             waits in the server's log.
-        max_segments_per_epoch: The most segments (up to 100,000 changes, or one larger transaction) of an epoch, and
-            its loads count as one; None = all.
+        max_segments_per_epoch: The most segments (up to 100,000 changes, or one larger transaction) of an epoch;
+            None = all. Loads have an epoch of their own.
         heartbeat: How often to write a message of a few bytes to the server's log, so that the slot moves on where
             nobody else writes; None = never.
         timeout: The longest wait for a connection: a timedelta, seconds or a text such as ``"30s"``.

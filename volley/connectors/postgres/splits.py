@@ -26,10 +26,12 @@ class TableLoad:
     Args:
         table: The table, as the snapshot sees it.
         pages: The pages.
+        first: The number of the first message after the load.
     """
 
     table: Table
     pages: PageRange | None
+    first: int
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,10 @@ class ChangeReader(SplitReader):
     def _loaded(self, split: TableLoad) -> Iterator[tuple[Form, pa.RecordBatch]]:
         form = self.output.form_of_load(split.table)
         if split.pages is None:
-            yield form, form.emptied()
+            yield form, form.emptied(split.first)
             return
         for rows in load(self.capture.server, split.table, split.pages, self.capture.nulls):
-            yield form, form.loaded(conform(rows, form.table.schema))
+            yield form, form.loaded(conform(rows, form.table.schema), split.first)
 
     def _changed(self, split: StagedChanges) -> Iterator[tuple[Form, pa.RecordBatch]]:
         for first in split.firsts:
