@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
 from volley import (
+    CatalogUnreachableError,
     ConfigError,
     Environment,
     MemorySource,
@@ -26,6 +28,7 @@ from volley import (
 )
 from volley.arrow.join_index import JoinIndex
 from volley.engine.joins import JoinedTables
+from volley.engine.outages import through_outages
 from volley.iceberg import IcebergSource, IcebergSourceConfig, IcebergStorage, IcebergTable, Incremental, TableRef
 from volley.iceberg.read.dimension import IcebergDimensionReader
 from volley.plan import nodes
@@ -94,6 +97,21 @@ def test_rows_are_read_when_the_table_has_a_new_snapshot(ref: TableRef, tmp_path
         ref.load().overwrite(people("Bob"))
         assert job.names(2) == ["Ada", "Bob"]
         assert read.call_count == 2
+
+
+def test_an_epoch_waits_while_the_catalog_can_not_be_reached(ref: TableRef, tmp_path: Path) -> None:
+    job, version, outages = Job(tmp_path, joined(IcebergTable(ref))), IcebergDimensionReader.version, [True]
+
+    def unreachable_once(reader: IcebergDimensionReader) -> object:
+        if outages:
+            outages.pop()
+            raise CatalogUnreachableError("the catalog can't be reached")
+        return version(reader)
+
+    with patch.object(IcebergDimensionReader, "version", unreachable_once):
+        names = through_outages(lambda: job.names(0), 60.0, threading.Event(), "job")
+    assert not outages
+    assert names == ["Ada"]
 
 
 def test_joins_of_one_table_have_one_version(ref: TableRef, tmp_path: Path) -> None:
