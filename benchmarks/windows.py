@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from benchmarks.benchmark import RATES, Benchmark, benchmark
 from benchmarks.lake import Lake
 from benchmarks.measure import after
-from benchmarks.peers import bytewax_windows, flink_windows, pathway_windows
+from benchmarks.peers import bytewax_windows, pathway_windows
 from benchmarks.rows import Bound, Row
 from benchmarks.run import Case, Run
 from volley import Environment, FileSource, IcebergSink, Progress, count, max_, min_, sum_, tumbling
@@ -29,13 +29,11 @@ _PEERS = {
     "duckdb": "DuckDB, one thread, a batch query",
     "bytewax": "bytewax, the first of the files, without a sink",
     "pathway": "Pathway, the first of the files, without a sink",
-    "flink": "PyFlink, the first of the files, without a sink",
 }
 _CASES = ("10000 keys in Parquet", "1000000 keys in Parquet", "10000 keys in JSON")
 _AT_LEAST = {
     **{("spark", _CASES[0]): 5.0, ("spark", _CASES[1]): 3.0, ("spark", _CASES[2]): 2.0},
-    **{("duckdb", _CASES[0]): 0.25, ("bytewax", _CASES[0]): 1.0},
-    **{("pathway", _CASES[2]): 1.0, ("flink", _CASES[2]): 1.0},
+    **{("duckdb", _CASES[0]): 0.25, ("bytewax", _CASES[0]): 1.0, ("pathway", _CASES[2]): 1.0},
 }
 _FILES = 16
 # 2.5 million rows are five minutes; a row is up to five seconds older than the latest.
@@ -207,8 +205,6 @@ def _others(run: Run, folder: Path) -> None:
             run.results.extend(bytewax_windows.bytewax(run, folder / "0000.parquet"))
         case "pathway", "10000 keys in JSON" if pathway_windows.missing() is None:
             run.results.extend(pathway_windows.pathway(run, folder / "0000.json", rows))
-        case "flink", "10000 keys in JSON" if flink_windows.missing() is None:
-            run.results.extend(flink_windows.flink(run, folder / "0000.json", rows))
 
 
 def _duckdb(run: Run, folder: Path) -> None:
