@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from array import array
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,19 +19,15 @@ from tests.recovery.test_damaged_checkpoints import small_disk
 from tests.servers.glue import MotoServer
 from tests.waiting import wait_until
 from volley import SourceError
+from volley.connectors.postgres.segments import SegmentWriter
 
 
-def sender(shop: Database, other_than: int | None = None) -> int:
+def sender(shop: Database) -> int:
     """Wait for a process that sends the slot's stream."""
     sql = f"select active_pid from pg_replication_slots where slot_name = '{shop.name}' and active"
-    seen: list[int] = []
-
-    def is_there() -> bool:
-        seen[:] = [process for (process,) in shop.rows(sql) if process != other_than]
-        return bool(seen)
-
-    wait_until(is_there, 30, "a walsender")
-    return seen[0]
+    wait_until(lambda: shop.rows(sql), 30, "a walsender")
+    ((process,),) = shop.rows(sql)
+    return int(process)
 
 
 def test_a_server_that_hangs(shop: Database, tmp_path: Path) -> None:
@@ -54,16 +51,25 @@ def test_a_server_that_hangs(shop: Database, tmp_path: Path) -> None:
     assert table == stored(shop)
 
 
-def test_a_server_that_loses_patience(shop: Database, tmp_path: Path) -> None:
-    """The walsender ends by itself, again and again, as the receiver answers too seldom for its timeout."""
+def test_a_server_that_loses_patience(shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The walsender ends by itself, again and again, as a slow disk keeps the receiver from answering in time."""
     with running(shop.source(), tmp_path) as run:
         table = applied(run.epoch())
-    shop.run(f"alter database {shop.name} set wal_sender_timeout = '100ms'")
-    with running(shop.source(bounded=False), tmp_path, run.start) as run:
+    write, ended = SegmentWriter.write, set[int]()
+
+    def write_slowly(writer: SegmentWriter, messages: bytearray, lengths: array[int]) -> None:
         process = sender(shop)
+        wait_until(lambda: not shop.rows(f"select from pg_stat_replication where pid = {process}"), 30, "its end")
+        ended.add(process)
+        write(writer, messages, lengths)
+
+    monkeypatch.setattr(SegmentWriter, "write", write_slowly)
+    shop.run(f"alter database {shop.name} set wal_sender_timeout = '100ms'")
+    with running(shop.source(bounded=False), tmp_path, run.start):
         for number in range(3):
-            process = sender(shop, process)
             shop.run(f"insert into orders values ({5000 + number}, 'x', 1, null)")
+            wait_until(lambda expected=number + 1: len(ended) == expected, 30, "the end of a walsender")
+    monkeypatch.undo()
     with running(shop.source(), tmp_path, run.start) as run:
         rows = run.epoch()
     assert [row["id"] for row in rows] == [5000, 5001, 5002]
