@@ -12,7 +12,7 @@ from tests.captured import Database
 from tests.postgres.jobs import config, difference, start, start_appending
 from tests.postgres.runs import running
 from tests.waiting import wait_while_it_runs
-from volley import IcebergSink, Job, SchemaChangedError, SchemaMismatchError
+from volley import IcebergSink, Job, SchemaChangedError, SchemaMismatchError, SourceError
 
 SLOW = "100ms"
 
@@ -114,6 +114,23 @@ def test_a_column_that_came_and_went_while_the_job_was_down(shop: Database, tmp_
         run.epoch()
     with running(shop.source(), tmp_path, run.start) as run:
         assert [row["id"] for row in run.epoch()] == [5000, 5001]
+
+
+def test_a_column_that_came_twice_while_the_job_was_down(shop: Database, tmp_path: Path) -> None:
+    """The row of the first one has lost its value, and the stream does not say so."""
+    with running(shop.source(), tmp_path) as run:
+        run.epoch()
+    shop.run("alter table orders add column level int", "insert into orders values (5000, 'x', 1, null, 7)")
+    shop.run("alter table orders drop column level", "alter table orders add column level int")
+    with (
+        pytest.raises(SourceError, match="a column came and went before 'level' came"),
+        running(shop.source(), tmp_path, run.start),
+    ):
+        pass
+    source = shop.source(on_rewrite="reload")
+    with running(source, tmp_path, run.start) as run:
+        rows = run.epoch()
+    assert [row["level"] for row in rows if row["id"] == 5000] == [None]
 
 
 def test_a_column_of_rows_that_are_read_again_after_a_rename(shop: Database, tmp_path: Path) -> None:

@@ -83,6 +83,21 @@ def _of_columns(known: Table, dropped: frozenset[str], table: Table) -> Iterator
                 f'{ANEW}; or on_rewrite="ignore", and older rows stay null in it',
                 is_rewrite=True,
             )
+    yield from _of_unseen_columns(known, table)
+
+
+def _of_unseen_columns(known: Table, table: Table) -> Iterator[Difference]:
+    """Yield a difference if a new column may have the name of one that came and went since the last look."""
+    before = {column.number for column in known.columns}
+    unseen = {*table.gone} - {*known.gone} - before
+    for column in table.columns:
+        if unseen and column.number not in before and column.number > min(unseen):
+            yield Difference(
+                f"table {known.name}: a column came and went before {column.name!r} came; if it had the same name, "
+                "older rows would keep its values",
+                f'{ANEW}; or on_rewrite="ignore" once, if it had another one',
+                is_rewrite=True,
+            )
 
 
 def _of_files(known: Table, table: Table) -> Iterator[Difference]:

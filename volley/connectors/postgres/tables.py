@@ -54,8 +54,7 @@ _COLUMNS = """
         and case r.relreplident when 'i' then i.indisreplident else i.indisprimary end
     order by a.attnum
 """
-
-
+_GONE = "select attnum from pg_attribute where attrelid = %s and attnum > 0 and attisdropped order by attnum"
 _TYPES = """
     with recursive typed(number, type, modifier) as (
         select number, type::oid, modifier
@@ -99,6 +98,7 @@ class Table:
         identity: What an old row has: ``"d"`` = the primary key, ``"i"`` = an index's columns, ``"f"`` = all columns,
             ``"n"`` = nothing.
         files: Its files.
+        gone: The numbers of the columns that it had once.
     """
 
     name: TableName
@@ -108,6 +108,7 @@ class Table:
     persistence: str = "p"
     identity: str = "d"
     files: tuple[StoredFile, ...] = ()
+    gone: tuple[int, ...] = ()
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -137,12 +138,13 @@ class Table:
             "name": TableName(**name),
             "columns": tuple(Column(**column) for column in columns),
             "files": tuple(StoredFile(**file) for file in files),
+            "gone": tuple(values["gone"]),
         }
         return cls(**{**values, **parts})
 
     def to_message(self) -> bytes:
         """Return the message that tells the table's form to those who decode its changes."""
-        return struct.pack(">BI", TABLE, self.oid) + json.dumps(replace(self, files=()).to_json()).encode()
+        return struct.pack(">BI", TABLE, self.oid) + json.dumps(replace(self, files=(), gone=()).to_json()).encode()
 
 
 def table_of(message: bytes) -> Table:
@@ -171,7 +173,8 @@ def describe(connection: Connection, oid: int) -> Table | None:
     columns = [Column(*row) for row in query(connection, _COLUMNS, oid=oid)]
     columns = [replace(column, key=None) if identity == "n" else column for column in columns]
     files = tuple(StoredFile(*row) for row in query(connection, _FILES, oid=oid))
-    return Table(TableName(schema, name), oid, tuple(columns), kind, persistence, identity, files)
+    gone = tuple(number for (number,) in query(connection, _GONE, oid))
+    return Table(TableName(schema, name), oid, tuple(columns), kind, persistence, identity, files, gone)
 
 
 def described(connection: Connection, relation: Relation, keys: tuple[str, ...]) -> Table:
