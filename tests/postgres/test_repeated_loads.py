@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.captured import Database
+from tests.captured import Database, database
 from tests.postgres.runs import Run, running
+from tests.servers.postgres import Postgres
 from volley.connectors.postgres import session
 from volley.source import Offset
 
 Rows = dict[int, dict[str, Any]]
+
+NOTES = (
+    "create table notes (id int primary key, number int, note text)",
+    "alter table notes alter column note set storage external",
+    "insert into notes select n, n, repeat(md5(n::text), 300) from generate_series(1, 20) n",
+)
 
 
 @pytest.fixture
 def notes(shop: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     """A table with large values, which the stream leaves out if they do not change; a segment for each transaction."""
     monkeypatch.setattr(session, "_SEGMENT_MESSAGES", 1)
-    shop.run(
-        "create table notes (id int primary key, number int, note text)",
-        "alter table notes alter column note set storage external",
-        "insert into notes select n, n, repeat(md5(n::text), 300) from generate_series(1, 20) n",
-    )
+    shop.run(*NOTES)
     return shop
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Database]:
+    """The same table on a server that runs no other transactions: those of any database are in all snapshots."""
+    (tmp_path / "server").mkdir()
+    server = Postgres(tmp_path / "server").start()
+    try:
+        with database(server) as notes:
+            notes.alone("alter system set autovacuum = off")
+            notes.alone("select pg_reload_conf()")
+            notes.run(*NOTES)
+            yield notes
+    finally:
+        server.stop()
 
 
 def applied(rows: list[dict[str, Any]], to: Rows) -> Rows:
@@ -131,8 +150,8 @@ def test_the_end_of_a_bounded_run_has_the_load_that_makes_up_for_a_repeated_one(
         assert run.reader.latest_offset(last, run.reader.limit, target) == last
 
 
-def test_a_snapshot_that_has_seen_the_same_reads_the_load_again(notes: Database, tmp_path: Path) -> None:
-    source = notes.source("public.notes")
+def test_a_snapshot_that_has_seen_the_same_reads_the_load_again(alone: Database, tmp_path: Path) -> None:
+    notes, source = alone, alone.source("public.notes")
     with running(source, tmp_path) as run:
         start, end = run.start, run.plan()
     # The log goes on, but no row changes.
