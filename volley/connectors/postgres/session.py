@@ -242,7 +242,7 @@ class Session:
         self._feed_back(cursor)
         self._watch.look_if_due()
         # Without reading more: the rest waits in the server's log, which grows.
-        while not self._in_transaction and self._is_full() and not self._stopping.wait(_FEEDBACK_SECONDS):
+        while self._is_full() and not self._stopping.wait(_FEEDBACK_SECONDS):
             self._feed_back(cursor)
 
     def _feed_back(self, cursor: Any) -> None:
