@@ -25,7 +25,7 @@ _LEAST = 5.0
 _SIDES = ("ads", "clicks")
 _KEYS = 100_000
 _FILES = 16
-# Of one user a row comes every twelve seconds on each side; a row is up to five seconds older than the latest.
+# Each side has a row of a user every twelve seconds; a row is up to five seconds older than the latest.
 _MICROSECONDS_A_ROW = 120
 _DISORDER = 5_000_000
 _SCHEMA = "user string, id long, at timestamp"

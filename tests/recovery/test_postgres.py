@@ -76,7 +76,7 @@ def test_a_whole_database_killed_in_its_loads_and_between_its_tables(
     for table in ("notes", "pages"):
         market.run(f"update {table} set id = id + 900 where id < 10", f"delete from {table} where id = 11")
         market.run(f"update {table} set id = 11 where id = 12")
-    # Nothing is loaded in its place; then all tables are, anew, and that is in none.
+    # The repeated epoch loads nothing. The next one loads all tables anew, and dies before a table has its rows.
     drivers.die("after-files@1", mirror_all, tmp_path, source)
     market.run("update notes set number = 0 where id < 20", "delete from notes where id < 20")
     market.run("create table later (id int primary key, body text)", "insert into later values (1, 'x'), (2, 'y')")
