@@ -221,7 +221,7 @@ def of_type(expected: type[T], hint: str) -> Callable[[str, Any], T]:
 
     def check(name: str, value: Any) -> T:
         if not isinstance(value, expected):
-            raise ConfigError(f"{name} is {_type_of(value)}, not a {expected.__name__}", hint=hint)
+            raise ConfigError(f"{name} is {_type_of(value)}, not {expected.__name__}", hint=hint)
         return value
 
     return check

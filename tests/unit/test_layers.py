@@ -73,3 +73,5 @@ def test_public_names_exist(package: object) -> None:
     names = package.__all__  # type: ignore[attr-defined]
     assert sorted(names) == sorted(set(names))
     assert all(hasattr(package, name) for name in names)
+    assert len(dir(package)) == len(set(dir(package)))
+    assert set(names) <= set(dir(package))
