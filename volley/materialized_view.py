@@ -82,7 +82,8 @@ class MaterializedView:
         one_of(_MODES)("mode", self.mode)
         if not isinstance(self.into.commit_mode, Append):
             raise ConfigError(
-                f"commit_mode {self.into.commit_mode!r} is not for a view", hint="a view knows which rows to replace"
+                f"commit_mode {self.into.commit_mode!r} is not for a view",
+                hint="a view decides itself which rows to replace",
             )
         check_query(self.query._node)
         against = obstacles(self.query._node)

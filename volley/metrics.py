@@ -81,7 +81,7 @@ class Metrics(Figures):
 
     @property
     def lags(self) -> Mapping[str, Lag]:
-        """How far the job is behind each source that knows it, by the source's name, since the last epoch."""
+        """How far the job is behind each source that can tell, by the source's name, since the last epoch."""
         with self._lock:
             return dict(self._lags)
 

@@ -243,7 +243,7 @@ class Reader(SplitReader):
     def lag(self, offset: Offset) -> Lag | None:
         """Return how far an offset is behind the end of the source, for the job's metrics.
 
-        Called on the driver after each epoch. It must be cheap: use what the reader knows already.
+        Called on the driver after each epoch. It must be cheap: use what the reader has in memory.
 
         Args:
             offset: The end of an epoch.

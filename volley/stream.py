@@ -267,7 +267,8 @@ class DataStream(Rows):
             columns: The other's columns to add, in this order; None = all but its keys.
             suffix: The end of the added columns' names, of each of them.
             max_bytes: The most bytes of the table's rows in memory, at most 2 GiB; by default 256 MiB. A larger table
-                is divided by key into files, of which a task maps so many bytes at a time. The rows of a key must fit.
+                is divided by key into files, of which a task maps at most this many bytes at a time. The rows of a
+                key must fit.
             within: With a stream: the most time between two rows that match, or how much earlier and how much later
                 than this stream's row the other one may be: ``within=("0s", "10m")``; the ends are part of it.
             time: With a stream: the timestamp column of both sides, or of each: ``time=("at", "paid_at")``. A row
@@ -368,7 +369,7 @@ class DataStream(Rows):
         return self.filter(check_sample(fraction, [by] if isinstance(by, str) else by, seed))
 
     def limit(self, rows: int) -> DataStream:
-        """Keep so many rows of a stream that ends, whichever come first. Needs the general path.
+        """Keep at most this many rows of a stream that ends, whichever come first. Needs the general path.
 
         Args:
             rows: The most rows.

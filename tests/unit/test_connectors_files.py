@@ -542,7 +542,7 @@ def test_cached_listings_do_not_hide_new_files(folder: Path, tmp_path: Path) -> 
         ({"path": "in.csv", "options": {"quote": ","}}, "delimiter and quote are both ','"),
         ({"path": "in.csv", "options": {"decimal_point": "1"}}, "decimal_point '1' can't be one"),
         ({"path": "in.csv", "options": {"date_formats": "%d.%m.%q"}}, "date_formats has '%d.%m.%q': 'q' is a bad"),
-        ({"path": "in.csv", "options": {"date_formats": ["%S.%f"]}}, "strptime knows no %f"),
+        ({"path": "in.csv", "options": {"date_formats": ["%S.%f"]}}, "strptime has no %f"),
         ({"path": "in.csv", "include": ["rows"]}, "include 'rows' is unknown"),
         ({"path": "in.csv", "max_files_per_epoch": 0}, "max_files_per_epoch 0"),
         ({"path": "in.csv", "schema": "id lng"}, "lng"),

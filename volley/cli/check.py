@@ -68,8 +68,8 @@ def check(
 
     Reads from each source, computes the columns of each pipeline, and looks at each sink: of a table, at catalog,
     namespace, table and schema, and at the storage by a file that is written, read and deleted. With --commit, it also
-    commits a snapshot without rows to a branch that no reader knows. Nothing is left behind. Takes half a minute at
-    most.
+    commits a snapshot without rows to a branch of its own, which it removes. Nothing is left behind. Takes at most
+    half a minute.
 
     Exit codes: 0 all is fine, 69 something can't be reached or used, 78 the file is wrong.
 

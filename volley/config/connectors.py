@@ -1,4 +1,4 @@
-"""The connectors that YAML knows: the model of each one's settings, and how they become a source or a sink."""
+"""The connectors of YAML: the model of each one's settings, and how they become a source or a sink."""
 
 from __future__ import annotations
 

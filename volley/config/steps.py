@@ -140,7 +140,9 @@ VERBS = {
     "explode": Verb(str | Explosion, _explode, "Make a row of each item of a list: a column, or {column, keep_empty}."),
     "sample": Verb(Sample, _sample, "Keep a part of the keys, with all of their rows."),
     "limit": Verb(
-        Whole, lambda stream, rows, scope, path: stream.limit(rows), "Keep so many rows of a stream that ends."
+        Whole,
+        lambda stream, rows, scope, path: stream.limit(rows),
+        "Keep at most this many rows of a stream that ends.",
     ),
     "window": Verb(WindowStep, windowed, "Group rows by keys and windows of event time, and compute aggregates."),
     "series": Verb(SeriesStep, ordered, "Add columns that a row gets from the rows of its key before it."),
@@ -150,7 +152,7 @@ VERBS = {
     "repartition": Verb(
         Whole | Repartition,
         _repartition,
-        "Divide an epoch's rows among so many tasks that write them: a number, or {tasks, by}.",
+        "Divide an epoch's rows among this many tasks that write them: a number, or {tasks, by}.",
     ),
     "sort_within_epoch": Verb(
         Names,

@@ -66,7 +66,7 @@ class Readers:
         self._acknowledge(epoch - 1 if self._stateful else epoch)
 
     def lags(self, epoch: int) -> list[Lag]:
-        """Return how far the end of an epoch is behind each source that knows it."""
+        """Return how far the end of an epoch is behind each source that can tell."""
         if not any(map(_knows_lag, self._readers)):
             return []
         try:

@@ -28,7 +28,7 @@ __all__ = ["collect", "schema_of", "sources", "tables", "with_sources"]
 
 
 def schema_of(node: nodes.Node) -> pa.Schema:
-    """Return the schema of a node's rows; sources are opened that don't know theirs before.
+    """Return the schema of a node's rows; a source whose schema is not declared is opened.
 
     Raises:
         VolleyError: If a source can't be read, or a step does not fit its input.

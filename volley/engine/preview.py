@@ -17,7 +17,7 @@ __all__ = ["preview"]
 
 
 def preview(writes: Sequence[nodes.Write], path: graph.ExecutionPath, state: str) -> None:
-    """Check each step against the schema of its input, and each sink, as far as sources know their schema yet.
+    """Check each step against the schema of its input, and each sink, as far as the schemas of sources are known yet.
 
     Args:
         writes: The writes of the job.

@@ -37,8 +37,8 @@ def requested(data_type: pa.DataType, options: CsvOptions) -> pa.DataType:
     """Return the type to request from Arrow's CSV reader: a string for what our casts read, else the type itself.
 
     Arrow rejects a timestamp without a zone if the type has one; our cast from strings assumes UTC. Arrow's decimals
-    may have more digits than their type, or overflow without an error. It knows formats of timestamps only, not of
-    dates, and reads 30 February by one as a day in March.
+    may have more digits than their type, or overflow without an error. Its formats are for timestamps only, not for
+    dates: it reads 30 February as a day in March.
     """
     is_text = data_type == pa.timestamp("us", "UTC") or pa.types.is_decimal(data_type)
     return pa.string() if is_text or (options.date_formats and _is_date(data_type)) else data_type
@@ -95,7 +95,7 @@ def _value_of_text(column: pa.Array, data_type: pa.DataType, options: CsvOptions
 
 
 def _with_point(texts: pa.Array, decimal_point: str) -> pa.Array:
-    """Return numbers with the point that Arrow knows; a point that means something else makes the text no number."""
+    """Return numbers with a dot as decimal point, as Arrow reads them; dots that separate digits are an error."""
     if decimal_point == ".":
         return texts
     return pc.replace_substring(pc.replace_substring(texts, ".", "no point"), decimal_point, ".")

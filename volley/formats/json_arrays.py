@@ -1,4 +1,4 @@
-"""Reads a JSON array as text of one element a line, in chunks: the rest of the reader then knows lines only."""
+"""Reads a JSON array as text of one element a line, in chunks: the rest of the reader has only lines to read."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def _formats(name: str, value: Any) -> tuple[str, ...]:
 
 def _fault_of_format(item: str) -> str | None:
     if "%f" in item.replace("%%", ""):
-        return "C's strptime knows no %f"
+        return "C's strptime has no %f"
     try:
         datetime.strptime("", item)
     except ValueError as error:

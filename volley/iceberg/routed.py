@@ -120,7 +120,7 @@ class RoutedSink(Sink):
         retry_reads(self.config.ref.load_catalog)
 
     def open(self, context: SinkContext) -> Committer:
-        """Return the committer of all tables, with those that the checkpoint knows; each is opened in the first epoch.
+        """Return the committer of all tables, with those in the checkpoint; each is opened in the first epoch.
 
         Raises:
             ConfigError: If the stream lacks a column that the names or keys need.

@@ -213,7 +213,7 @@ class Expr(Numeric["Expr"]):
         return self._call("null_if", value)
 
     def from_epoch(self, unit: ClockUnit = "second") -> Expr:
-        """Return the instant that lies so many units after the start of 1970, as a timestamp."""
+        """Return the instant that lies this many units after the start of 1970, as a timestamp."""
         return self._call("from_epoch", check_clock_unit(unit))
 
     def cast(self, to: TypeLike) -> Expr:

@@ -204,7 +204,7 @@ class Explode(Step):
 
 @dataclass(frozen=True)
 class Limit(Step):
-    """Keeps so many rows of a stream that ends, whichever come first."""
+    """Keeps at most a number of rows of a stream that ends, whichever come first."""
 
     stateful: ClassVar[bool] = True
     rows: int

@@ -54,7 +54,7 @@ class Numeric(Aggregable, Generic[E]):
         return self._call("ceil")
 
     def round(self, digits: int = 0, mode: Rounding = "half_up") -> E:
-        """Return the nearest number with so many digits behind the point.
+        """Return the nearest number with at most this many digits behind the point.
 
         Args:
             digits: The number of digits, 0 to 30.

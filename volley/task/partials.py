@@ -27,7 +27,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HINT = "a longer lateness= waits for such rows"
 # A chunk with more states than this share of its rows is not worth reducing: the second stage does it once.
 _WORTHWHILE = 0.5
-# Of so many keys that a whole chunk is not worth reducing, a sample has more states than this share of its rows.
+# A whole chunk is not worth reducing if a sample of its rows has more states than this share of its rows.
 _SAMPLE, _WORTHWHILE_OF_SAMPLE = 1 << 15, 0.975
 
 

@@ -37,7 +37,7 @@ _POLL_SECONDS = 0.1
 # A request to a broker that is gone fails only after its timeout, although another broker could answer: start short.
 _FIRST_TIMEOUT_SECONDS = 2.0
 # Errors of our requests that Kafka's protocol calls retriable (kafka.apache.org/protocol, "Error Codes"), and errors of
-# the client when the broker of a request goes away (_NOENT: it knows no leader).
+# the client when the broker of a request goes away (_NOENT: it has no leader).
 _RETRIABLE = frozenset(
     {
         "COORDINATOR_LOAD_IN_PROGRESS",

@@ -1,4 +1,4 @@
-"""The tables of a source as its job knows them, kept in its state to notice what the stream does not carry."""
+"""The recorded tables of a source, kept in the job's state to notice what the stream does not carry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TRUNCATIONS = 100
 
 @dataclass(frozen=True)
 class KnownTable:
-    """A table as the job knows it.
+    """A table as it was when the job last looked at it.
 
     Args:
         table: Its last description.

@@ -66,7 +66,7 @@ def ensure_slot(server: Server, connection: Connection, name: str, state: str) -
         _check_origin(origin, Origin(int(system), timeline, 0), name)
         _check_slot(connection, name, slot)
         return origin
-    # The record comes first: a slot that nobody knows of would hold the server's log for ever.
+    # The record comes first: a slot without a record would hold the server's log for ever.
     _keep(files, path, Origin(int(system), timeline, 0))
     if slot:
         query(connection, "select pg_drop_replication_slot(%s)", name)

@@ -233,7 +233,7 @@ class Server:
 
 
 def _challenge(body: bytes) -> str | None:
-    """Return what Slack wants back when it checks a URL; None if this is another request."""
+    """Return the answer that Slack expects when it checks a URL; None if this is another request."""
     if b'"url_verification"' not in body:
         return None
     try:

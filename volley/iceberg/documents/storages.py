@@ -60,7 +60,7 @@ def storage_of(
     if scheme and scheme not in _SCHEMES:
         collector.add(
             (*path, "catalog"),
-            f"warehouse {warehouse!r} is in no storage that Volley knows",
+            f"warehouse {warehouse!r} is in no storage that Volley supports",
             "s3://, gs://, abfss:// or a folder",
         )
         return None

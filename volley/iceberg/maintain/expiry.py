@@ -1,4 +1,4 @@
-"""Expires snapshots: removes them from a table's metadata, then deletes the files that nobody needs any more."""
+"""Expires snapshots: removes them from a table's metadata, then deletes the files that no snapshot needs any more."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Ordering:
 
     @property
     def of_files(self) -> SortOrder:
-        """The sort order that the new files have by their manifest: z-order is none that Iceberg knows."""
+        """The sort order that the new files have by their manifest: Iceberg's specification has no z-order."""
         return UNSORTED_SORT_ORDER if self.is_z_order else self.order
 
 
@@ -63,7 +63,7 @@ def ordering_of(table: Table, options: CompactionOptions) -> Ordering:
     assert not isinstance(options.sort_by, bool | str)
     fields = [_field(table, *_column_and_direction(table.schema(), text)) for text in options.sort_by]
     known = (order for order in table.sort_orders().values() if order.fields == fields)
-    # Files in an order that the table does not know count as unsorted.
+    # Files in an order that the table does not have count as unsorted.
     return Ordering(next(known, SortOrder(*fields, order_id=0)))
 
 

@@ -79,7 +79,7 @@ class SnapshotManager:
     def snapshot_at_timestamp(self, at: Instant) -> SnapshotInfo:
         """Return the snapshot that was the branch's last one at this time.
 
-        Main is looked up in the table's log, which knows of rollbacks: a snapshot that was rolled back is the answer
+        Main is looked up in the table's log, which has rollbacks: a snapshot that was rolled back is the answer
         for the time before the rollback, not for the time after it.
 
         Args:
@@ -250,7 +250,7 @@ class SnapshotManager:
             snapshot_ids: Expire exactly these snapshots, instead of those that are old; none if it is empty.
             max_snapshots: The most old snapshots that expire, oldest first; the next call goes on. None = all.
             outside: Delete files outside of the table's own folders too, such as files that were added to the table
-                where they were. Make sure that nobody else needs them.
+                where they were. Make sure that no other table or job needs them.
             dry_run: Change nothing, and return what would be done.
 
         Raises:

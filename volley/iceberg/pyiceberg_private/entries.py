@@ -1,4 +1,4 @@
-"""Reads manifests by pyiceberg's own reader, for those that Volley's decoder does not know."""
+"""Reads manifests by pyiceberg's own reader, for those whose schema Volley's decoder does not support."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_entries(io: FileIO, manifest: ManifestFile) -> Iterator[dict[str, Any]]
 
 
 def live_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
-    """Return the entries of a manifest's live files, with all that format version 3 knows of them.
+    """Return the entries of a manifest's live files, with all fields of format version 3.
 
     `ManifestFile.fetch_manifest_entry` reads those of version 2: without the data file that a delete file refers to.
     """
@@ -45,7 +45,7 @@ def live_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
 
 
 def all_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
-    """Return all entries of a manifest, deleted ones too, with all that format version 3 knows of them."""
+    """Return all entries of a manifest, deleted ones too, with all fields of format version 3."""
     return list(_entries(io, manifest))
 
 

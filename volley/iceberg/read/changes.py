@@ -29,7 +29,7 @@ CHANGE_COLUMNS = pa.schema(
 )
 """The columns that follow the table's: insert, update_before, update_after or delete; the snapshot's id; its time."""
 
-# Rows of files of so many bytes are compared in memory at once; as Arrow they take two to four times as much.
+# Rows of files up to this size in bytes are compared in memory; as Arrow they take two to four times as much.
 _PART_BYTES = 32 << 20
 # Two sides have the same rows in the same order if less than half of these differ, and of all after them.
 _FIRST_ROWS = 65_536

@@ -53,7 +53,7 @@ def decode_function(schema: str, names: tuple[str, ...], statistics: bool) -> De
         statistics: True to decode the bounds and counts of columns, False to skip them.
 
     Raises:
-        UnknownSchemaError: If the schema is not known; pyiceberg's reader may know it.
+        UnknownSchemaError: If the schema is not supported; pyiceberg's reader may read it.
     """
     try:
         source = _Source(statistics).function(json.loads(schema), names)

@@ -101,7 +101,7 @@ class _Projection(InclusiveProjection):
         try:
             return super().visit_bound_predicate(predicate)
         except (ArithmeticError, ValueError, TypeError):
-            # pyiceberg computes years with Python's dates, and knows no literals of nanoseconds in some transforms.
+            # pyiceberg computes years with Python's dates, and has no literals of nanoseconds in some transforms.
             return AlwaysTrue()
 
 

@@ -242,7 +242,7 @@ class RoutedCommitter(Committer):
     def _delete_strays(self, number: int) -> None:
         """Delete the parked rows of dead attempts: those of earlier epochs that no backlog lists.
 
-        Those of this epoch may be another driver's, which does not know yet that it was replaced.
+        Those of this epoch may be another driver's, which has not noticed yet that it was replaced.
         """
         files, folder = filesystem(self._parking, {})
         listed = {filesystem(url, {})[1] for route in self._routes.values() for url in route.parked_urls}

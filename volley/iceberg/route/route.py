@@ -262,7 +262,7 @@ class Route:
         return [file for group in written for file in group]
 
     def _learn(self, query_id: str, parked: Sequence[ParkedRows]) -> None:
-        """Open the table for the rows it knows and these; make it if it is not there."""
+        """Open the table for these rows and those of earlier epochs; make it if it is not there."""
         schemas = [file.arrow_schema for file in parked]
         known = self.known.key_fields
         for schema in schemas:

@@ -87,7 +87,7 @@ class Upload:
             raise
 
     def _wait(self, limit: int) -> None:
-        """Wait until at most so many bytes are queued; raise the error of a failed write."""
+        """Wait until at most this many bytes are queued; raise the error of a failed write."""
         while self._queue and (self._waiting > limit or self._queue[0][0].done()):
             future, size = self._queue.popleft()
             self._waiting -= size

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 __all__ = ["Contents", "Match", "chosen", "without"]
 
-# A file is written anew without its replaced rows if it is small, or if so many of its rows are deleted: each data
+# A file is written anew without its replaced rows if it is small, or if this share of its rows is deleted: each data
 # file has one delete file at most, and there are few small files, however often the view is refreshed.
 _SMALL_ROWS = 65_536
 _REWRITTEN_PART = 0.2

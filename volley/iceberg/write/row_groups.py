@@ -100,7 +100,7 @@ def without_dictionary(rows: pa.Table, limit: int = DICTIONARY_BYTES) -> set[str
 
 
 def _pays(sample: pa.ChunkedArray, rows: int, limit: int) -> bool:
-    """Return True if a column of so many rows is smaller with a dictionary, and the dictionary stays in the limit."""
+    """Return True if a column of this many rows is smaller with a dictionary, and the dictionary stays in the limit."""
     count, width = len(sample), _width(sample)
     values = _distinct(count, len(pc.unique(sample)))
     indices = rows * math.log2(max(2, values)) / 8
