@@ -131,7 +131,7 @@ def expire(
     older_than: Annotated[
         str | None, typer.Option(metavar="AGE", help='An age such as "7d", or a time; default: the table\'s setting.')
     ] = None,
-    retain_last: Annotated[int | None, typer.Option(min=1, help="Keep at least so many of each branch.")] = None,
+    retain_last: Annotated[int | None, typer.Option(min=1, help="Keep at least this many of each branch.")] = None,
     dry_run: DryRun = False,
 ) -> None:
     """Remove old snapshots of a table, and the files that no other snapshot needs.
