@@ -159,6 +159,7 @@ def _module_of(dotted: str, modules: Mapping[str, str]) -> str:
     return dotted or "volley"
 
 
+@cache
 def _room(module: str) -> str:
     while module not in LEVELS:
         module, dot, _ = module.rpartition(".")
@@ -166,12 +167,14 @@ def _room(module: str) -> str:
     return module
 
 
+@cache
 def _may_import(module: str, target: str) -> bool:
     if module.startswith("iceberg.") and target.startswith("connectors."):
         return False
     return _room(module) == _room(target) or LEVELS[_room(target)] < LEVELS[_room(module)]
 
 
+@cache
 def _may_use(module: str, package: str) -> bool:
     if any(fnmatch(module, pattern) for pattern in VALUES) and not module.startswith("iceberg.pyiceberg_private"):
         return False

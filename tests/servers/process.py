@@ -21,6 +21,9 @@ import requests
 
 START_SECONDS = 90
 
+# Kept until this process ends: Python warns of a server that is left to the run's other processes.
+_started: list[subprocess.Popen[bytes]] = []
+
 
 def lacking(what: str) -> None:
     """Skip the test: this machine lacks something; in CI that is a failure."""
@@ -143,6 +146,7 @@ class ServerProcess:
                 stderr=output,
                 user=self._user,
             )
+        _started.append(self._process)
         _wait(ready, self._process, self._name, self._log)
         print(f"started {self._name} in {time.monotonic() - began:.1f} s, process {self._process.pid}")
 

@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,3 +81,14 @@ def test_another_process_can_stop_a_server(tmp_path: Path) -> None:
     code = "import pickle, sys; pickle.load(sys.stdin.buffer).stop()"
     subprocess.run([sys.executable, "-c", code], input=pickle.dumps(here), check=True, cwd=os.getcwd())
     assert here._process.wait(10) == -signal.SIGKILL
+
+
+def test_one_that_leaves_a_server_to_others_is_not_warned(tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        server = ServerProcess("sleep", ["sleep", "60"], tmp_path / "log")
+        server.start(lambda: True)
+        left = server.pid
+        del server
+        assert [str(warning.message) for warning in caught] == []
+    os.kill(left, signal.SIGKILL)
