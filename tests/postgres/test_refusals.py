@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.postgres.runs import running
 from tests.servers.postgres import Postgres
 from tests.waiting import wait_until
 from volley import ConfigError, PostgresSource, SourceContext, SourceError
+from volley.connectors.postgres.settings import ANEW
 
 
 @pytest.mark.parametrize(
@@ -233,6 +235,35 @@ def test_another_server_or_timeline(shop: Database, tmp_path: Path) -> None:
         record.write_text(json.dumps({**origin, changed: origin[changed] + 1}))
         with pytest.raises(SourceError, match=message), running(shop.source(), tmp_path, run.start):
             pass
+
+
+def test_a_standby_that_is_promoted(tmp_path: Path) -> None:
+    """It continues the log on another timeline, and has no slot; one of its own lacks what nobody has read."""
+    for name in ("primary", "standby"):
+        (tmp_path / name).mkdir()
+    with ExitStack() as servers:
+        primary = Postgres(tmp_path / "primary").start()
+        servers.callback(primary.stop)
+        shop = Database(primary.database().replace("+psycopg2", ""))
+        shop.run("create table orders (id int primary key)", "insert into orders values (1)")
+        with running(shop.source(), tmp_path) as run:
+            run.epoch()
+        standby = Postgres(tmp_path / "standby", primary).start()
+        servers.callback(standby.stop)
+        promoted = Database(shop.uri.replace(str(primary.port), str(standby.port)))
+        shop.run("insert into orders values (2)")
+        wait_until(lambda: promoted.rows("select * from orders where id = 2"), 30, "the row on the standby")
+        promoted.alone("select pg_promote()")
+        for message in ("the slot is not there, and changes may be gone", "was promoted, and changes may be gone"):
+            with pytest.raises(SourceError, match=f"timeline is 2, .* made on timeline 1: .*{message}") as error:
+                running(promoted.source(), tmp_path, run.start).__enter__()
+            assert error.value.hint == ANEW
+            promoted.drop_slots()
+            promoted.alone("select pg_create_logical_replication_slot(current_database()::text, 'pgoutput')")
+        # The way out.
+        promoted.drop_slots()
+        with running(promoted.source(), tmp_path / "anew") as again:
+            assert {row["id"] for row in again.epoch()} == {1, 2}
 
 
 def test_a_slot_that_the_server_has_given_up(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from sqlalchemy import create_engine, text
 from tests.servers.downloads import downloaded
 from tests.servers.process import ServerProcess, free_ports, needed
 
-_PACKAGES = ("postgresql-15", "libpq5")
+_PACKAGES = ("postgresql-15", "postgresql-client-15", "libpq5")
+_OPTIONS = ("--username=volley", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C")
 # PostgreSQL refuses to run as root.
 _USER = "nobody" if os.getuid() == 0 else None
 
@@ -27,9 +28,10 @@ class Postgres:
 
     Args:
         folder: Where its log is.
+        primary: The running server that it is a standby of; None = it is no standby.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, primary: Postgres | None = None) -> None:
         (port,) = free_ports(1)
         self.port = port
         self.uri = f"postgresql+psycopg2://volley:secret@127.0.0.1:{port}/postgres"
@@ -41,15 +43,19 @@ class Postgres:
             shutil.chown(home / "password", _USER)
         data = home / "data"
         programs, libraries = _programs()
-        self._call(programs / "initdb", f"--pgdata={data}", f"--pwfile={home}/password", libraries=libraries)
+        if primary is None:
+            fill: list[Path | str] = [programs / "initdb", *_OPTIONS, f"--pwfile={home}/password"]
+        else:
+            address = primary.uri.replace("+psycopg2", "")
+            fill = [programs / "pg_basebackup", f"--dbname={address}", "--write-recovery-conf", "--checkpoint=fast"]
+        self._call(*fill, "--no-sync", f"--pgdata={data}", libraries=libraries)
         settings = (f"port={port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", "wal_level=logical")
         command = [str(programs / "postgres"), "-D", str(data), *(f"-c{each}" for each in settings)]
         self._process = ServerProcess("PostgreSQL", command, folder / "log", libraries, _USER)
 
-    def _call(self, program: Path, *arguments: str, libraries: dict[str, str]) -> None:
-        options = ("--username=volley", "--auth=scram-sha-256", "--no-sync", "--encoding=UTF8", "--locale=C")
+    def _call(self, program: Path | str, *arguments: Path | str, libraries: dict[str, str]) -> None:
         done = subprocess.run(
-            [program, *options, *arguments],
+            [program, *arguments],
             env={**os.environ, **libraries},
             cwd="/",
             user=_USER,
@@ -57,10 +63,11 @@ class Postgres:
             text=True,
         )
         if done.returncode:
-            pytest.fail(f"{program.name} failed: {done.stderr[-2000:]}")
+            pytest.fail(f"{program} failed: {done.stderr[-2000:]}")
 
     def start(self) -> Postgres:
-        self._process.start(self._process.says("ready to accept connections"))
+        """Start it. A standby follows its primary from then on; it can be read."""
+        self._process.start(self._process.says("ready to accept"))
         return self
 
     def kill(self) -> None:
@@ -92,7 +99,7 @@ def _programs() -> tuple[Path, dict[str, str]]:
     for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
         if (folder / "initdb").exists():
             return folder, {}
-    home = downloaded("postgresql-15", _fetch)
+    home = downloaded("postgresql-15-and-client", _fetch)
     libraries = next(home.rglob("libpq.so.5")).parent
     return home / "usr/lib/postgresql/15/bin", {"LD_LIBRARY_PATH": str(libraries)}
 

@@ -63,7 +63,7 @@ def ensure_slot(server: Server, connection: Connection, name: str, state: str) -
             hint=f"if no other job needs it: select pg_drop_replication_slot('{name}'); else name another slot",
         )
     if origin is not None and origin.position:
-        _check_origin(origin, Origin(int(system), timeline, 0), name)
+        _check_origin(origin, Origin(int(system), timeline, 0), name, bool(slot))
         _check_slot(connection, name, slot)
         return origin
     # The record comes first: a slot without a record would hold the server's log for ever.
@@ -90,7 +90,7 @@ def _keep(files: Any, path: str, origin: Origin) -> None:
     write_durably(files, path, json.dumps(asdict(origin)).encode())
 
 
-def _check_origin(origin: Origin, now: Origin, name: str) -> None:
+def _check_origin(origin: Origin, now: Origin, name: str, is_there: bool) -> None:
     if origin.system != now.system:
         raise SourceError(
             f"slot {name!r} was on server {origin.system}, this is server {now.system}: another cluster", hint=ANEW
@@ -98,7 +98,8 @@ def _check_origin(origin: Origin, now: Origin, name: str) -> None:
     if origin.timeline != now.timeline:
         raise SourceError(
             f"the server's timeline is {now.timeline}, slot {name!r} was made on timeline {origin.timeline}: it was "
-            "restored from a backup or a standby was promoted, and changes may be gone",
+            f"restored from a backup or a standby was promoted, {'' if is_there else 'the slot is not there, '}and "
+            "changes may be gone",
             hint=ANEW,
         )
 
