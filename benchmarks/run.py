@@ -98,23 +98,31 @@ class Run:
         self.results.append(Result(self.label if peer is None else peer, self.case if case is None else case, figures))
 
     def apart(
-        self, function: Callable[[Run], None], environment: Mapping[str, str] | None = None, **changes: Any
+        self,
+        function: Callable[[Run], None],
+        environment: Mapping[str, str] | None = None,
+        python: str = sys.executable,
+        **changes: Any,
     ) -> list[Result]:
         """Run a part in one more process, so that what this one does meanwhile is not measured.
 
         Args:
             function: The part, at the top of its module.
             environment: The process's environment variables; None = this one's.
+            python: The Python that runs it.
             changes: What its run has other than this one.
 
         Returns:
             What it has found; it is for the caller to keep.
         """
-        return in_own_process(function, replace(self, **changes), environment)
+        return in_own_process(function, replace(self, **changes), environment, python)
 
 
 def in_own_process(
-    function: Callable[[Run], None], run: Run, environment: Mapping[str, str] | None = None
+    function: Callable[[Run], None],
+    run: Run,
+    environment: Mapping[str, str] | None = None,
+    python: str = sys.executable,
 ) -> list[Result]:
     """Call a function, at the top of its module, in a process of its own with a folder of its own.
 
@@ -122,7 +130,7 @@ def in_own_process(
         What it has found, once that process and all that it leaves have ended.
     """
     told = {name: value for name, value in vars(run).items() if name not in ("folder", "results")}
-    command = [sys.executable, "-m", "benchmarks.child", function.__module__, function.__name__]
+    command = [python, "-m", "benchmarks.child", function.__module__, function.__name__]
     given = json.dumps(told, default=str)
     # The output ends with the last process that inherited it, so the next run starts on an idle machine.
     output = subprocess.run([*command, given], check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout

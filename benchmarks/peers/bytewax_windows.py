@@ -2,51 +2,35 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-import pytest
-
+from benchmarks.peers.environment import PeerEnvironment
+from benchmarks.peers.totals import Totals
 from benchmarks.run import Result, Run
-from tests.servers.downloads import other_version
 
-__all__ = ["bytewax", "missing"]
+__all__ = ["bytewax"]
 
-_VERSION = "0.21.1"
+_ENVIRONMENT = PeerEnvironment("bytewax", ("bytewax==0.21.1", "pyarrow==26.0.1"))
 # In batches of 1,000 rows it takes four times as long: each batch visits all keys.
 _ROWS_AT_ONCE = 1 << 16
-_ROOT = Path(__file__).parents[2]
 _Totals = tuple[int, float, float, float]
 
 
-@cache
-def missing() -> str | None:
-    """Why it can't run here, or None if it can."""
-    try:
-        other_version("bytewax", _VERSION)
-    except (pytest.skip.Exception, pytest.fail.Exception) as reason:
-        return str(reason)
-    return None
-
-
-def bytewax(run: Run, file: Path) -> list[Result]:
+def bytewax(run: Run, file: str) -> list[Result]:
     """Run it over one Parquet file in a Python that has bytewax: it takes rows one by one, and sixteen take an hour.
 
     Args:
         run: The run.
         file: The file.
     """
-    path = os.pathsep.join([str(other_version("bytewax", _VERSION)), str(_ROOT)])
-    return run.apart(_work, {**os.environ, "PYTHONPATH": path}, options={"file": str(file)})
+    return _ENVIRONMENT.run(run, _work, {"file": file})
 
 
 def _work(run: Run) -> None:
+    """Nothing is left out: the imports are done, and it starts within milliseconds."""
     import bytewax.operators as op
     from bytewax.dataflow import Dataflow
     from bytewax.operators import windowing
@@ -64,12 +48,18 @@ def _work(run: Run) -> None:
 
     def work() -> dict[str, Any]:
         run_main(flow)
-        return {"windows": len(found)}
+        totals = Totals()
+        for _, (_, window) in found:
+            totals.add(*window)
+        return totals.figures()
 
-    run.measure(work, rows=pq.read_metadata(file).num_rows)
+    run.measure(work)
 
 
 def _rows(file: Path) -> Iterator[tuple[str, tuple[float, datetime]]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     for batch in pq.ParquetFile(file).iter_batches(columns=["user", "price", "at"]):
         # It takes UTC of the datetime module alone.
         times = batch.column("at").cast(pa.timestamp("us")).to_pylist()

@@ -4,45 +4,29 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-import pytest
-
+from benchmarks.peers.environment import PeerEnvironment
+from benchmarks.peers.totals import Totals
 from benchmarks.run import Result, Run
-from tests.servers.downloads import other_version
 
-__all__ = ["missing", "pathway"]
+__all__ = ["pathway"]
 
-_VERSION = "0.33.0"
-_ROOT = Path(__file__).parents[2]
+_ENVIRONMENT = PeerEnvironment("pathway", ("pathway==0.33.0",))
 
 
-@cache
-def missing() -> str | None:
-    """Why it can't run here, or None if it can."""
-    try:
-        other_version("pathway", _VERSION)
-    except (pytest.skip.Exception, pytest.fail.Exception) as reason:
-        return str(reason)
-    return None
-
-
-def pathway(run: Run, file: Path, rows: int) -> list[Result]:
+def pathway(run: Run, file: str) -> list[Result]:
     """Run it over one file of JSON lines in a Python that has Pathway: it reads no Parquet.
 
     Args:
         run: The run.
         file: The file.
-        rows: Its rows.
     """
-    path = os.pathsep.join([str(_ROOT), str(other_version("pathway", _VERSION))])
-    environment = {**os.environ, "PYTHONPATH": path, "PATHWAY_THREADS": str(os.cpu_count())}
-    return run.apart(_work, environment, rows=rows, options={"file": str(file)})
+    return _ENVIRONMENT.run(run, _work, {"file": file}, PATHWAY_THREADS=str(os.cpu_count()))
 
 
 def _work(run: Run) -> None:
+    """Nothing is left out but the imports: its engine starts within milliseconds."""
     import pathway as pw
 
     class Event(pw.Schema):  # type: ignore[misc]
@@ -50,10 +34,10 @@ def _work(run: Run) -> None:
         price: float
         at: str
 
-    found = [0]
+    totals = Totals()
 
-    def count(key: Any, row: Any, time: int, is_addition: bool) -> None:
-        found[0] += 1 if is_addition else -1
+    def add(key: Any, row: Any, time: int, is_addition: bool) -> None:
+        totals.add(row["n"], row["total"], row["low"], row["high"], 1 if is_addition else -1)
 
     def work() -> dict[str, Any]:
         rows = pw.io.jsonlines.read(run.options["file"], schema=Event, mode="static")
@@ -65,7 +49,7 @@ def _work(run: Run) -> None:
             instance=pw.this.user,
             behavior=pw.temporal.common_behavior(delay=timedelta(seconds=10)),
         )
-        totals = minutes.reduce(
+        windows = minutes.reduce(
             user=pw.this._pw_instance,
             start=pw.this._pw_window_start,
             n=pw.reducers.count(),
@@ -73,8 +57,8 @@ def _work(run: Run) -> None:
             low=pw.reducers.min(pw.this.price),
             high=pw.reducers.max(pw.this.price),
         )
-        pw.io.subscribe(totals, count)
+        pw.io.subscribe(windows, add)
         pw.run(monitoring_level=pw.MonitoringLevel.NONE)
-        return {"windows": found[0]}
+        return totals.figures()
 
     run.measure(work)
