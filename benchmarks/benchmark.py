@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rows import Bound, Row
+from benchmarks.rows import Bound, Limit, Row, within
 from benchmarks.run import Run
 
-__all__ = ["BENCHMARKS", "RATES", "Benchmark", "Bound", "Row", "Run", "benchmark"]
+__all__ = ["BENCHMARKS", "RATES", "Benchmark", "Limit", "Run", "benchmark", "within"]
 
 RATES = ("rows_per_second", "rows_per_cpu_second", "worker_mb", "jvm_mb", "driver_mb")
 """The figures of most benchmarks."""

@@ -3,44 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-import numpy as np
 import psycopg2
 
-from benchmarks.benchmark import benchmark
-from benchmarks.epoch_latency import FOLLOWED, Watch, beside, waits_to_be_seen
+from benchmarks.benchmark import Limit, Run, benchmark, within
+from benchmarks.epoch_latency import FOLLOWED, beside, follow_until, record_waits, steadily
 from benchmarks.lake import Lake
 from benchmarks.peers.debezium import receive
-from benchmarks.rows import Bound, Row
-from benchmarks.run import Run
 from benchmarks.shop import Shop, server
 from tests.captured import Database
 from tests.servers.rest_fixture import RestFixture
 from tests.waiting import wait_until
-from volley import (
-    Environment,
-    IcebergSink,
-    IcebergSinkConfig,
-    IcebergStorage,
-    Pipeline,
-    PostgresSource,
-    SourceContext,
-)
+from volley import IcebergSink, IcebergSinkConfig, IcebergStorage, Pipeline, PostgresSource, SourceContext
 from volley.iceberg import RestCatalog, Upsert
-from volley.source import Split
 
 _VOLLEY, _STAGED, _DEBEZIUM = "Volley, into an upsert", "Volley, staged only", "Debezium embedded, no sink"
-_LEAST_PER_CPU_SECOND = 120_000
-_LEAST_TIMES = 3
-_LEAST_LOADED = 2_000_000
-_LONGEST_WAIT = 1.5
-_MOST_BEHIND = 64
 _WARM_UP = 90_000
 _PARALLELISM = 2
+_TRANSACTIONS = 20
 _ARRIVALS = "create table arrivals (id bigint primary key, arrived double precision)"
 _ARRIVE = "insert into arrivals select n, extract(epoch from clock_timestamp()) from generate_series(%s, %s) n"
 _BEHIND = """
@@ -48,16 +32,6 @@ _BEHIND = """
     where database = current_database()
 """
 _FIGURE = "rows_per_cpu_second"
-
-
-def _bounds(row: Row) -> Iterator[Bound]:
-    if row.peer == _VOLLEY:
-        yield from row.at_least(_FIGURE, _LEAST_PER_CPU_SECOND, "changes per CPU-second")
-        times = row.times(_FIGURE, lambda other: other.peer == _DEBEZIUM)
-        if times is not None:
-            yield Bound(
-                f"{row.what}: changes per CPU-second", times, _LEAST_TIMES, "× Debezium's", times >= _LEAST_TIMES
-            )
 
 
 @benchmark(
@@ -69,61 +43,47 @@ def _bounds(row: Row) -> Iterator[Bound]:
     figures=(_FIGURE, "rows_per_second", "cpu_seconds", "worker_mb", "driver_mb"),
     plots=(_FIGURE,),
     prepare=server,
-    bounds=_bounds,
+    bounds=within(
+        Limit(_FIGURE, "changes per CPU-second", 120_000, of=_VOLLEY),
+        Limit(_FIGURE, "changes per CPU-second", 3, of=_VOLLEY, beside=_DEBEZIUM),
+    ),
 )
 def postgres_to_iceberg(run: Run) -> None:
     """Changes of a PostgreSQL table into an Iceberg upsert, beside Debezium without a sink: per CPU-second."""
-    shop, warm_up = Shop.of(run, run.options["orders"]), _WARM_UP
-    first = run.options["orders"] + 1
-
-    def change(*counts: int) -> None:
-        """Make changes, which follow those before."""
-        nonlocal first
-        for count in counts:
-            shop.change(first, count)
-            first += count
-
-    if run.peer == "debezium":
-        source = _with_slot(shop)
-        change(warm_up, run.rows)
-        receive(run, source, warm_up)
-    elif run.peer == "staged":
-        _stage(run, shop.source(load="none"), change)
-    else:
-        pipeline = _pipeline(run, shop.source())
-        pipeline.execute("benchmark")
-        change(warm_up)
-        pipeline.execute("benchmark")
-        change(run.rows)
-        run.measure(lambda: {"epochs": pipeline.execute("benchmark").progress.epochs})
-        shop.check(Lake(run.folder).table())
-
-
-def _with_slot(shop: Shop) -> PostgresSource:
-    source = shop.source()
-    shop.alone(f"select pg_create_logical_replication_slot('{source.slot_name}', 'pgoutput')")
-    return source
+    shop, lake = Shop.of(run, run.options["orders"]), Lake(run.folder)
+    match run.peer:
+        case "debezium":
+            source = shop.source()
+            shop.alone(f"select pg_create_logical_replication_slot('{source.slot_name}', 'pgoutput')")
+            shop.change(_WARM_UP)
+            shop.change(run.rows)
+            receive(run, source, _WARM_UP)
+        case "staged":
+            stage = partial(_stage, run.folder, shop.source(load="none"))
+            stage()
+            shop.change(_WARM_UP)
+            stage()
+            shop.change(run.rows)
+            run.measure(stage)
+        case _:
+            pipeline = _upserts(lake, shop.source(), lake.config)
+            pipeline.execute("benchmark")
+            shop.change(_WARM_UP)
+            pipeline.execute("benchmark")
+            shop.change(run.rows)
+            run.measure(lambda: {"epochs": pipeline.execute("benchmark").progress.epochs})
+            shop.check(lake.table())
 
 
-def _pipeline(run: Run, source: PostgresSource) -> Pipeline:
-    lake = Lake(run.folder)
-    environment = Environment("local[2]", checkpoint_dir=str(lake.folder / "checkpoints"))
-    return environment.from_source(source).to_sink(IcebergSink(lake.config.with_commit_mode(Upsert())))
+def _stage(folder: Path, source: PostgresSource) -> None:
+    """Run the receiver alone: from the slot to durable segments."""
+    reader = source.open(SourceContext(str(folder)))
+    reader.start()
+    reader.stop()
 
 
-def _stage(run: Run, source: PostgresSource, change: Callable[..., None]) -> None:
-    """Measure the receiver alone: from the slot to durable segments."""
-
-    def stage() -> None:
-        reader = source.open(SourceContext(str(run.folder)))
-        reader.start()
-        reader.stop()
-
-    stage()
-    change(_WARM_UP)
-    stage()
-    change(run.rows)
-    run.measure(stage)
+def _upserts(lake: Lake, source: PostgresSource, config: IcebergSinkConfig) -> Pipeline:
+    return lake.environment("local[2]").from_source(source).to_sink(IcebergSink(config.with_commit_mode(Upsert())))
 
 
 @benchmark(
@@ -133,7 +93,7 @@ def _stage(run: Run, source: PostgresSource, change: Callable[..., None]) -> Non
     figures=(_FIGURE, "rows_per_second", "cpu_seconds", "driver_mb"),
     plots=(_FIGURE,),
     prepare=server,
-    bounds=lambda row: row.at_least(_FIGURE, _LEAST_LOADED, "rows per CPU-second"),
+    bounds=within(Limit(_FIGURE, "rows per CPU-second", 2_000_000)),
 )
 def postgres_load(run: Run) -> None:
     """The initial load of a PostgreSQL table: rows read per CPU-second."""
@@ -142,16 +102,12 @@ def postgres_load(run: Run) -> None:
     # The receiver records what is to be loaded; then it ends, so that it is not measured.
     reader.start()
     reader.stop()
-    end = reader.latest_offset(reader.initial_offset(), None, None)
-    splits = reader.splits(reader.initial_offset(), end)
-
-    def read(chosen: list[Split]) -> int:
-        return sum(batch.num_rows for split in chosen for batch in reader.split_reader().read(split))
-
-    read(splits[:1])
-    found = run.measure(lambda: {"rows": read(splits)})
+    begin = reader.initial_offset()
+    splits, split_reader = reader.splits(begin, reader.latest_offset(begin, None, None)), reader.split_reader()
+    for _ in split_reader.read(splits[0]):
+        pass
+    run.measure_scan(lambda: (batch for split in splits for batch in split_reader.read(split)))
     reader.stop()
-    assert found["rows"] == run.rows, "rows are missing"
 
 
 @benchmark(
@@ -162,45 +118,38 @@ def postgres_load(run: Run) -> None:
     figures=("p50", "p99", "rows", "epochs", "cpu_seconds"),
     plots=("p50", "p99"),
     prepare=server,
-    bounds=lambda row: row.below("p50", _LONGEST_WAIT, "seconds"),
+    bounds=within(Limit("p50", "seconds", most=1.5)),
 )
 def capture_latency(run: Run) -> None:
     """From a commit in PostgreSQL to the moment others can see it in the table, at 1,000 changes/s: p50 and p99."""
-    lake, shop = Lake(run.folder), Database(run.options["uri"])
-    shop.drop_slots()
-    shop.run("drop publication if exists volley", "drop table if exists arrivals", _ARRIVALS)
-    stop, watch = lake.folder / "stop", Watch(lake.folder / "catalog.db")
-    with beside(_feed, shop, run.options["rate"], stop), beside(watch.run, run.options["seconds"], stop):
-        (found,) = run.apart(follow, options={**run.options, "lake": lake.folder})
-    waits, epochs = waits_to_be_seen(lake.table(FOLLOWED), watch.seen)
-    p50, p99 = (float(each) for each in np.percentile(waits, [50, 99]))
-    run.record(p50=p50, p99=p99, rows=len(waits), epochs=epochs, cpu_seconds=found.figures["cpu_seconds"])
+    lake = Lake(run.folder)
+    feed = partial(_feed, _arrivals(run), run.options["rate"])
+    record_waits(run, lake, feed, partial(run.apart, follow, options={**run.options, "lake": lake.folder}))
 
 
 def follow(run: Run) -> None:
     """Follow the arrivals until a file says stop."""
     lake = Lake(run.options["lake"])
     source = Database(run.options["uri"]).source("public.arrivals", bounded=False)
-    config = replace(lake.config, table=FOLLOWED).with_commit_mode(Upsert()).with_flush_interval("1s")
-    environment = Environment("local[2]", checkpoint_dir=str(lake.folder / "checkpoints"))
+    follow_until(run, _upserts(lake, source, lake.named(FOLLOWED).with_flush_interval("1s")), lake.folder / "stop")
 
-    def work() -> None:
-        with environment.from_source(source).to_sink(IcebergSink(config)).start(FOLLOWED) as job:
-            while not (lake.folder / "stop").exists():
-                assert not job.wait(0.05), job.exception
 
-    run.measure(work, rows=1)
+def _arrivals(run: Run) -> Database:
+    """A table without a row."""
+    shop = Database(run.options["uri"])
+    shop.drop_slots()
+    shop.run("drop publication if exists volley", "drop table if exists arrivals", _ARRIVALS)
+    return shop
 
 
 def _feed(shop: Database, rate: int, stop: Path) -> None:
-    """Insert rows with the time of their insertion until told to stop, in twenty transactions a second."""
-    count, number, due = rate // 20, 0, time.time()
+    """Insert rows with the time of their insertion until a file says stop, in twenty transactions a second."""
+    count = rate // _TRANSACTIONS
     with closing(psycopg2.connect(shop.uri)) as connection, connection.cursor() as cursor:
         connection.autocommit = True
-        while not stop.exists():
-            cursor.execute(_ARRIVE, [number * count, (number + 1) * count - 1])
-            number, due = number + 1, due + 0.05
-            time.sleep(max(0.0, due - time.time()))
+        steadily(
+            lambda number: cursor.execute(_ARRIVE, [number * count, (number + 1) * count - 1]), 1 / _TRANSACTIONS, stop
+        )
 
 
 @benchmark(
@@ -210,20 +159,16 @@ def _feed(shop: Database, rate: int, stop: Path) -> None:
     figures=("slot_mb", "rows", "caught_up_after"),
     plots=("slot_mb",),
     prepare=server,
-    bounds=lambda row: row.below("slot_mb", _MOST_BEHIND, "MB"),
+    bounds=within(Limit("slot_mb", "MB", most=64)),
 )
 def catalog_outage(run: Run) -> None:
     """The catalog is down while changes come: how far the slot falls behind, and whether all are there afterwards."""
-    shop, rest = Database(run.options["uri"]), RestFixture(run.folder).start()
-    shop.drop_slots()
-    shop.run("drop publication if exists volley", "drop table if exists arrivals", _ARRIVALS)
+    shop, rest, lake = _arrivals(run), RestFixture(run.folder).start(), Lake(run.folder)
     stop, seconds = run.folder / "stop", run.options["seconds"]
-    storage = IcebergStorage.Local(str(rest.lake))
-    config = IcebergSinkConfig(namespace="b", table=FOLLOWED, storage=storage, catalog=RestCatalog(rest.uri))
-    sink = IcebergSink(config.with_commit_mode(Upsert()).with_flush_interval("1s"))
-    environment = Environment("local[2]", checkpoint_dir=str(run.folder / "checkpoints"))
-    stream = environment.from_source(shop.source("public.arrivals", bounded=False)).to_sink(sink)
-    with stream.start(FOLLOWED, outage=seconds * 2 + 60) as job:
+    storage, catalog = IcebergStorage.Local(str(rest.lake)), RestCatalog(rest.uri)
+    config = replace(lake.named(FOLLOWED), storage=storage, catalog=catalog).with_flush_interval("1s")
+    pipeline = _upserts(lake, shop.source("public.arrivals", bounded=False), config)
+    with pipeline.start(FOLLOWED, outage=seconds * 2 + 60) as job:
         with beside(_feed, shop, run.options["rate"], stop):
             wait_until(lambda: job.progress.epochs > 3, 120, "the first epochs")
             rest.stop()
@@ -237,6 +182,6 @@ def catalog_outage(run: Run) -> None:
         ((expected,),) = shop.rows("select count(*) from arrivals")
         wait_until(lambda: job.progress.rows >= expected, seconds + 120, "all changes")
         caught_up = time.monotonic() - back
-    table = sink.table().scan(selected_fields=("id",)).to_arrow()
+    table = config.ref.load().scan(selected_fields=("id",)).to_arrow()
     assert sorted(table["id"].to_pylist()) == list(range(expected)), "rows are lost or doubled"
     run.record(slot_mb=max(behind) / 2**20, rows=expected, caught_up_after=caught_up)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 
-from benchmarks.benchmark import Run, benchmark
+from benchmarks.benchmark import Limit, Run, benchmark, within
 from benchmarks.lake import Lake, write_epoch
 from benchmarks.measure import medians, timed
 from tests.servers.glue import MotoServer
@@ -24,7 +24,6 @@ from tests.servers.seaweed import SeaweedProcess
 from volley import IcebergSinkConfig, IcebergStorage
 from volley.iceberg import GlueCatalog, NessieCatalog
 
-_MOST_MS = 100
 _SCHEMA = pa.schema([("id", pa.int64())])
 
 
@@ -70,7 +69,7 @@ _CATALOGS: dict[str, Callable[[Path, Callable[..., Any]], IcebergSinkConfig]] = 
     case="catalog",
     figures=("wall_ms", "snapshots"),
     plots=("wall_ms",),
-    bounds=lambda row: row.below("wall_ms", _MOST_MS, "ms"),
+    bounds=within(Limit("wall_ms", "ms", most=100)),
 )
 def catalog_load(run: Run) -> None:
     """Median time to load a table from each catalog, beside plain pyiceberg (target: 100 ms)."""

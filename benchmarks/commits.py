@@ -8,14 +8,13 @@ from functools import partial
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from benchmarks.benchmark import Run, benchmark
+from benchmarks.benchmark import Limit, Run, benchmark, within
 from benchmarks.lake import Lake, commit, open_sink, write
 from benchmarks.measure import medians, timed
 from volley import Committer, WriteResult
 
 _SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 _VOLLEY, _PLAIN = "Volley", "plain pyiceberg"
-_MOST_MS = 5_000
 
 
 @benchmark(
@@ -23,7 +22,7 @@ _MOST_MS = 5_000
     cases="files",
     case="files",
     figures=("wall_ms", "cpu_ms"),
-    bounds=lambda row: row.below("wall_ms", _MOST_MS, "ms", of=_VOLLEY),
+    bounds=within(Limit("wall_ms", "ms", most=5_000, of=_VOLLEY)),
 )
 def snapshot_creation(run: Run) -> None:
     """One snapshot of 1 to 1,000 data files, beside plain pyiceberg (target: 5 s)."""

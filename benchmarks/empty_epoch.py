@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from benchmarks.benchmark import Run, benchmark
+from benchmarks.benchmark import Limit, Run, benchmark, within
 from benchmarks.files_to_iceberg import copy
 from benchmarks.measure import measured
 from benchmarks.rows import NATIVE, RUNTIME
@@ -17,7 +17,7 @@ from volley.spark.session import open_session
 from volley.task.task import InputSplit, Task, TaskPlan
 from volley.task.tree import Tree
 
-_ROWS, _JOBS, _MOST_MS = 10, 100, 60
+_ROWS, _JOBS = 10, 100
 _JOB = "Volley, an empty job"
 
 
@@ -29,7 +29,7 @@ _JOB = "Volley, an empty job"
     },
     options={"epochs": (10, 60)},
     figures=("wall_ms", "cpu_ms"),
-    bounds=lambda row: row.below("wall_ms", _MOST_MS, "ms", of=_JOB),
+    bounds=within(Limit("wall_ms", "ms", most=60, of=_JOB)),
 )
 def empty_epoch(run: Run) -> None:
     """Wall and CPU time of an epoch with ten rows, beside Iceberg's Spark runtime."""

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["FILES", "NAMED", "WARM_UP", "batches", "events_folder", "named_rows", "session_rows"]
+__all__ = [
+    *("BEGIN", "FILES", "NAMED", "WARM_UP", "batches", "events_folder", "first_files", "named_rows", "numbered"),
+    *("session_rows", "times", "write_files"),
+]
 
 FILES = 16
 """The most files that differ; also the number of files where it doesn't matter."""
@@ -25,6 +28,9 @@ WARM_UP = (160_000, 10_000)
 
 NAMED = pa.schema({"id": pa.int64(), "name": pa.string(), "value": pa.float64()})
 """The schema of rows with names."""
+
+BEGIN = 1_700_000_000_000_000
+"""When events begin, in microseconds since 1970."""
 
 _BATCH = 10_000
 
@@ -54,16 +60,41 @@ def events_folder(rows: int, rows_per_file: int) -> Path:
     return folder
 
 
-def batches(folder: Path) -> Iterator[pa.RecordBatch]:
-    """The rows of a folder's files, as a source hands them over."""
+def batches(folder: Path, rows: int = _BATCH) -> Iterator[pa.RecordBatch]:
+    """The rows of a folder's files, as a source hands them over, so many a batch."""
     for path in sorted(folder.glob("*.parquet")):
-        yield from pq.ParquetFile(path).iter_batches(_BATCH, use_threads=False)
+        yield from pq.ParquetFile(path).iter_batches(rows, use_threads=False)
+
+
+def write_files(folder: Path, files: int, rows: Callable[[int], pa.Table]) -> Path:
+    """Write Parquet files, each with the rows of its number, into a folder, which is returned."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(files):
+        pq.write_table(rows(number), folder / f"{number:04}.parquet")
+    return folder
+
+
+def first_files(folder: Path, to: Path) -> Path:
+    """Copy the first two files of a folder, for a warm-up, to another one, which is returned."""
+    to.mkdir(parents=True)
+    for path in sorted(folder.iterdir())[:2]:
+        shutil.copy(path, to)
+    return to
+
+
+def numbered(text: str, numbers: np.ndarray[Any, Any]) -> pa.Array:
+    """A text with each number behind it."""
+    return pa.compute.binary_join_element_wise(pa.scalar(text), pa.array(numbers).cast(pa.string()), "")
+
+
+def times(microseconds: np.ndarray[Any, Any]) -> pa.Array:
+    """Timestamps in UTC, from microseconds since 1970."""
+    return pa.array(microseconds).cast(pa.timestamp("us", "UTC"))
 
 
 def named_rows(ids: np.ndarray[Any, Any], value: float) -> pa.RecordBatch:
     """Rows for upserts: an id, a name and a value."""
-    names = pa.array(np.char.add("name of ", ids.astype(str)))
-    return pa.record_batch([ids, names, np.full(len(ids), value)], schema=NAMED)
+    return pa.record_batch([ids, numbered("name of ", ids), np.full(len(ids), value)], schema=NAMED)
 
 
 def session_rows(ids: np.ndarray[Any, Any], value: float) -> pa.RecordBatch:
@@ -77,9 +108,8 @@ def _write_events(folder: Path, rows: int, files: int) -> None:
     done = folder / "_done"
     if done.exists() and done.read_text() == f"{rows} {files}":
         return
-    folder.mkdir(parents=True, exist_ok=True)
     # In a process apart, so that its memory does not count as that of the process to be measured.
-    subprocess.run([sys.executable, "-m", "benchmarks.events", str(folder), str(rows), str(files)], check=True)
+    subprocess.run([sys.executable, "-m", "benchmarks.events", str(folder), str(rows // files), str(files)], check=True)
     done.write_text(f"{rows} {files}")
 
 
@@ -87,14 +117,12 @@ def main() -> None:
     """Write the files of one folder."""
     folder, rows, files = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     random = np.random.default_rng(7)
-    for number in range(files):
-        pq.write_table(_events(random, number * (rows // files), rows // files), folder / f"{number:04}.parquet")
+    write_files(folder, files, lambda number: _events(random, number * rows, rows))
 
 
 def _events(random: np.random.Generator, start: int, rows: int) -> pa.Table:
     kinds = pa.array(["view", "click", "cart", "order"])
     countries = pa.array(["de", "fr", "us", "gb", "in", "br", "jp", "ng"])
-    at = 1_700_000_000_000_000 + np.arange(start, start + rows) * 1000
     return pa.table(
         {
             "id": pa.array(np.arange(start, start + rows)),
@@ -103,7 +131,7 @@ def _events(random: np.random.Generator, start: int, rows: int) -> pa.Table:
             "country": countries.take(pa.array(random.integers(0, len(countries), rows))),
             "session": pa.array([f"s{n:09}" for n in random.integers(0, 100_000_000, rows)]),
             "amount": pa.array(random.random(rows) * 100),
-            "at": pa.array(at, pa.timestamp("us", "UTC")),
+            "at": times(BEGIN + np.arange(start, start + rows) * 1000),
         }
     )
 

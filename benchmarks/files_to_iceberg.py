@@ -12,8 +12,8 @@ from benchmarks.lake import Lake
 from benchmarks.peers import runtime_job
 from benchmarks.peers.plain import append, limit, rewrite
 from benchmarks.peers.runtime import runtime
-from benchmarks.rows import GENERAL, NATIVE, RUNTIME, SPARK_READS, aims, case_of
-from volley import Environment, FileSource, IcebergSink, Progress, Source, SparkSource, col
+from benchmarks.rows import AIMS, GENERAL, NATIVE, RUNTIME, SPARK_READS, case_of
+from volley import FileSource, Progress, Source, SparkSource, col
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,7 @@ _GENERAL = {"general": GENERAL, "spark_reads": SPARK_READS, "runtime": RUNTIME}
 _WRITTEN = ("epochs", "files", "mb")
 _WARM_UP_FILES = 4
 _SETTINGS: dict[str, Any] = {
-    **{"rows": 40_000_000, "repeat": 5, "cases": "rows_per_epoch", "figures": (*RATES, *_WRITTEN), "bounds": aims},
+    **{"rows": 40_000_000, "repeat": 5, "cases": "rows_per_epoch", "figures": (*RATES, *_WRITTEN), "bounds": AIMS},
     "options": {"before": 4_000_000, "rows_per_file": 500_000, "rows_per_epoch": (1_000_000, 4_000_000)},
 }
 
@@ -116,6 +116,6 @@ def _job(run: Run, name: str, folder: Path, files: int) -> Progress:
     source: Source = FileSource(folder, format="parquet", max_files_per_epoch=files)
     if run.peer == "spark_reads":
         source = SparkFiles(str(folder), files)
-    environment = Environment(checkpoint_dir=str(run.folder / "checkpoints"), arrow_native=run.peer != "general")
-    rows = environment.from_source(source).filter_expr(col("id") >= 0)
-    return rows.to_sink(IcebergSink(Lake(run.folder).named(name))).execute(name).progress
+    lake = Lake(run.folder)
+    rows = lake.environment(arrow_native=run.peer != "general").from_source(source).filter_expr(col("id") >= 0)
+    return rows.to_sink(lake.sink(name)).execute(name).progress

@@ -20,9 +20,9 @@ from benchmarks.lake import Lake
 from benchmarks.peers import runtime_job
 from benchmarks.peers.plain import limit
 from benchmarks.peers.runtime import runtime
-from benchmarks.rows import NATIVE, RUNTIME, aims, case_of
+from benchmarks.rows import AIMS, NATIVE, RUNTIME, case_of
 from tests.servers.kafka import Kafka
-from volley import Environment, IcebergSink, KafkaSource, Progress, SourceContext
+from volley import KafkaSource, Progress, SourceContext
 from volley.types.arrow import arrow_schema
 from volley.types.schemas import check_schema
 
@@ -75,7 +75,7 @@ def _fill(kafka: Kafka, rows: int) -> str:
     cases="rows_per_epoch",
     figures=(*RATES, "epochs", "files", "mb"),
     prepare=_topic,
-    bounds=aims,
+    bounds=AIMS,
 )
 def kafka_to_iceberg(run: Run) -> None:
     """Kafka JSON → Iceberg: rows/s and rows per CPU-second, beside Iceberg's Spark runtime, client and pyarrow."""
@@ -138,15 +138,12 @@ def _source(run: Run) -> None:
     start = opened.initial_offset()
     splits = opened.splits(start, opened.latest_offset(start, run.rows, None))
 
-    def work() -> None:
-        assert sum(batch.num_rows for split in splits for batch in opened.read(split)) == run.rows
-
-    run.measure(work, case="")
+    run.measure_scan(lambda: (batch for split in splits for batch in opened.read(split)), case="")
 
 
 def _job(run: Run, name: str, **settings: Any) -> Progress:
     """Run one job over the topic."""
     options = run.options
     source = KafkaSource(options["brokers"], options["topic"], schema=_SCHEMA, bounded=True, **settings)
-    stream = Environment(checkpoint_dir=str(run.folder / "checkpoints")).from_source(source)
-    return stream.to_sink(IcebergSink(Lake(run.folder).named(name))).execute(name).progress
+    lake = Lake(run.folder)
+    return lake.environment().from_source(source).to_sink(lake.sink(name)).execute(name).progress

@@ -17,7 +17,8 @@ from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from volley import Committer, Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext, WriteResult
+from volley import Committer, Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext
+from volley.epoch import Epoch, WriteResult
 
 __all__ = [
     *("QUERY", "Lake", "added_files", "commit", "duckdb_with_iceberg", "open_sink", "scan_by_duckdb", "write"),
@@ -38,6 +39,14 @@ class Lake:
     def named(self, table: str) -> IcebergSinkConfig:
         """The configuration of another table."""
         return replace(self.config, table=table)
+
+    def sink(self, table: str = "t") -> IcebergSink:
+        """A sink into a table."""
+        return IcebergSink(self.named(table))
+
+    def environment(self, master: str | None = None, **settings: Any) -> Environment:
+        """Where jobs start that keep their checkpoints in the folder."""
+        return Environment(master, checkpoint_dir=self.folder / "checkpoints", **settings)
 
     def catalog(self) -> SqlCatalog:
         """Plain pyiceberg's."""

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.benchmark import Bound, Row, Run, benchmark
+from benchmarks.benchmark import Limit, Run, benchmark, within
 from benchmarks.events import NAMED, named_rows
 from benchmarks.lake import Lake, commit, open_sink, scan_by_duckdb, write
 from benchmarks.measure import timed
@@ -25,18 +25,6 @@ from volley.iceberg.maintain.committer import MaintainingCommitter
 _ROWS = 10
 _PART = 500_000
 _HOUR = 3_600
-_MOST_OF_FIRST, _MOST_OF_FRESH = 1.3, 1.5
-
-
-def _within_first(row: Row) -> Iterator[Bound]:
-    for figure in ("p50_cpu_ms", "scan_ms"):
-        yield from row.beside_case(1, figure, figure, "× the first hour's", most=_MOST_OF_FIRST)
-
-
-def _within_fresh(row: Row) -> Iterator[Bound]:
-    if row.case == 0.005:
-        worst = row.median("scan_worst")
-        yield Bound(f"{row.what}: scan, worst", worst, _MOST_OF_FRESH, "× a fresh table's", worst <= _MOST_OF_FRESH)
 
 
 @benchmark(
@@ -46,7 +34,12 @@ def _within_fresh(row: Row) -> Iterator[Bound]:
     case="hour",
     figures=("p50_cpu_ms", "p50_ms", "scan_ms", "snapshots", "data_files", "cpu_seconds"),
     plots=("p50_cpu_ms", "scan_ms"),
-    bounds=_within_first,
+    bounds=within(
+        *(
+            Limit(figure, figure, most=1.3, beside_case=1, times="× the first hour's")
+            for figure in ("p50_cpu_ms", "scan_ms")
+        )
+    ),
 )
 def maintained_commits(run: Run) -> None:
     """Commits of ten rows, one a simulated second, with maintenance: each hour's commits, and a scan after it."""
@@ -83,7 +76,7 @@ def _hour(committer: MaintainingCommitter, epochs: range, speed: float) -> dict[
     cases="deletes_above",
     case="deletes above",
     figures=("scan_worst", "scan_mean", "fresh_ms", "p50_ms", "maintenance_seconds", "cpu_seconds"),
-    bounds=_within_fresh,
+    bounds=within(Limit("scan_worst", "× a fresh table's scan, at worst", most=1.5, case=0.005)),
 )
 def maintained_upserts(run: Run) -> None:
     """Scans by DuckDB, × those of a fresh table, of 10 M rows that merge-on-read epochs update all over."""

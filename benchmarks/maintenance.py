@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 
-from benchmarks.benchmark import RATES, Bound, Row, Run, benchmark
+from benchmarks.benchmark import RATES, Limit, Run, benchmark, within
 from benchmarks.events import batches, events_folder
 from benchmarks.lake import Lake, write_epoch
 from benchmarks.peers import runtime_job
@@ -28,12 +28,10 @@ from volley.iceberg.schema.types import to_iceberg_schema
 _IN_PROCESS = "Volley, in this process"
 _ROWS_PER_FILE, _FEW_FILES = 4_000, 20
 _TARGET_BYTES = 128 << 20
-_LEAST_OF_RUNTIME = 4.0
 
 _SCHEMA = to_iceberg_schema(pa.schema({"id": pa.int64()}))
 _FILES, _WINDOW, _WARM_UP = 10, 100, 110
 _VOLLEY = "Volley"
-_MOST_MB, _MOST_OF_RUNTIME = 500, 1.0
 
 
 @benchmark(
@@ -43,9 +41,7 @@ _MOST_MB, _MOST_OF_RUNTIME = 500, 1.0
     cases="files",
     case="files",
     figures=(*RATES[:2], "seconds", "cpu_seconds", "files_after", *RATES[2:]),
-    bounds=lambda row: row.beside(
-        RUNTIME, "rows_per_cpu_second", "rows per CPU-second", of=_IN_PROCESS, least=_LEAST_OF_RUNTIME
-    ),
+    bounds=within(Limit("rows_per_cpu_second", "rows per CPU-second", 4.0, of=_IN_PROCESS, beside=RUNTIME)),
 )
 def compaction(run: Run) -> None:
     """Compacting 400 and 1,000 files of 4,000 rows each, beside the runtime's rewrite_data_files."""
@@ -74,11 +70,6 @@ def _write(lake: Lake, name: str, files: int) -> None:
     assert len(lake.table(name).inspect.data_files()) == files
 
 
-def _bounds(row: Row) -> list[Bound]:
-    memory = row.below("driver_mb", _MOST_MB, "MB", of=_VOLLEY)
-    return [*memory, *row.beside(RUNTIME, "cpu_seconds", "CPU-seconds", most=_MOST_OF_RUNTIME)]
-
-
 @benchmark(
     peers={"volley": _VOLLEY, "runtime": RUNTIME},
     options={"snapshots": (1_000, 10_000)},
@@ -86,7 +77,9 @@ def _bounds(row: Row) -> list[Bound]:
     case="snapshots",
     figures=("cpu_seconds", "seconds", "driver_mb", "jvm_mb", "rows"),
     plots=("cpu_seconds",),
-    bounds=_bounds,
+    bounds=within(
+        Limit("driver_mb", "MB", most=500, of=_VOLLEY), Limit("cpu_seconds", "CPU-seconds", most=1, beside=RUNTIME)
+    ),
 )
 def expiry(run: Run) -> None:
     """Expiring 10,000 snapshots of 100 manifests, down to the last 100; rows are data files that go."""
@@ -108,11 +101,7 @@ def expire(run: Run) -> None:
     """The snapshots of a table before the last ones, by Volley, after those of a small one."""
     small, table = (SnapshotManager(Lake(run.options["lake"]).named(name).ref) for name in ("small", "t"))
     small.expire_snapshots(0, _WINDOW)
-
-    def work() -> None:
-        table.expire_snapshots(0, _WINDOW)
-
-    run.measure(work)
+    run.measure(lambda: table.expire_snapshots(0, _WINDOW))
 
 
 def _make(lake: Lake, name: str, count: int) -> None:

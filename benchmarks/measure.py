@@ -30,11 +30,11 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def measured(work: Callable[[], dict[str, Any] | None], start: Path | None = None) -> dict[str, Any]:
+def measured(work: Callable[[], object], start: Path | None = None) -> dict[str, Any]:
     """Run `work`, and measure it to its last line.
 
     Args:
-        work: What runs; it may return figures of its own.
+        work: What runs; a dictionary that it returns has figures of its own.
         start: A file; the measurement begins when it appears. None = it begins at once.
 
     Returns:
@@ -54,14 +54,15 @@ def measured(work: Callable[[], dict[str, Any] | None], start: Path | None = Non
         begin()
     else:
         threading.Thread(target=begin, daemon=True).start()
-    own = work() or {}
+    own = work()
     now, cpu_now = _times()
     assert began, "the work ended before its measurement began"
     ((then, cpu_then),) = began
     below = psutil.Process().children(recursive=True)
     memory = {"worker_mb": _largest(below, "python"), "jvm_mb": _largest(below, "java")}
     driver_mb = _peak_mb(psutil.Process())
-    return {"seconds": now - then, "cpu_seconds": cpu_now - cpu_then, **memory, "driver_mb": driver_mb, **own}
+    figures = {"seconds": now - then, "cpu_seconds": cpu_now - cpu_then, **memory, "driver_mb": driver_mb}
+    return figures | own if isinstance(own, dict) else figures
 
 
 def timed(work: Callable[[], object]) -> dict[str, float]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.parser import parse
 from pyiceberg.table import Table
 
-from benchmarks.benchmark import Bound, Row, Run, benchmark
+from benchmarks.benchmark import Limit, Run, benchmark, within
 from benchmarks.lake import Lake, scan_by_duckdb, write_epoch
 from benchmarks.measure import medians, timed
 from volley.iceberg import Partitioning
@@ -18,15 +18,9 @@ from volley.iceberg.read.planning import plan
 
 _SCHEMA = pa.schema({"key": pa.int64(), "value": pa.int64()})
 _EPOCHS = 4
-_MOST_MS = {"Volley": 50, "Volley, manifests cached": 5}
-_OTHERS = ("pyiceberg", "DuckDB, rows read too")
-
-
-def _bounds(row: Row) -> Iterator[Bound]:
-    if row.peer in _MOST_MS:
-        yield from row.below("cpu_ms", _MOST_MS[row.peer], "ms of CPU")
-        for peer in _OTHERS:
-            yield from row.beside(peer, "cpu_ms", "CPU", most=1)
+_VOLLEY, _CACHED = "Volley", "Volley, manifests cached"
+_PYICEBERG, _DUCKDB = _OTHERS = "pyiceberg", "DuckDB, rows read too"
+_MOST_MS = {_VOLLEY: 50, _CACHED: 5}
 
 
 @benchmark(
@@ -35,7 +29,14 @@ def _bounds(row: Row) -> Iterator[Bound]:
     case="partitions",
     figures=("cpu_ms", "wall_ms", "files"),
     plots=("cpu_ms",),
-    bounds=_bounds,
+    bounds=within(
+        *(Limit("cpu_ms", "ms of CPU", most=most, of=peer) for peer, most in _MOST_MS.items()),
+        *(
+            Limit("cpu_ms", "CPU", most=1, of=peer, beside=other)
+            for peer in _MOST_MS
+            for other in (_PYICEBERG, _DUCKDB)
+        ),
+    ),
 )
 def planning(run: Run) -> None:
     """Planning one among 1,000 and more partitions of four epochs: CPU, beside pyiceberg and DuckDB (target: 50 ms)."""
@@ -47,20 +48,14 @@ def planning(run: Run) -> None:
     table, where = lake.table(), f"key = {partitions // 2}"
     one = parse(where)
     plans: dict[str, Callable[[], int]] = {
-        "Volley": lambda: _planned(table, one, is_cold=True),
-        "Volley, manifests cached": lambda: _planned(table, one, is_cold=False),
-        "pyiceberg": lambda: len(list(table.scan(row_filter=one).plan_files())),
-        "DuckDB, rows read too": lambda: int(scan_by_duckdb(table.metadata_location, "count(*)", where)[0]),
+        _VOLLEY: lambda: _planned(table, one, is_cold=True),
+        _CACHED: lambda: _planned(table, one, is_cold=False),
+        _PYICEBERG: lambda: len(list(table.scan(row_filter=one).plan_files())),
+        _DUCKDB: lambda: int(scan_by_duckdb(table.metadata_location, "count(*)", where)[0]),
     }
     for peer, planned in plans.items():
-        _measure(run, peer, planned)
-
-
-def _measure(run: Run, peer: str, planned: Callable[[], int]) -> None:
-    files = set[int]()
-    times = medians(timed(lambda: files.add(planned())) for _ in range(run.options["plans"]))
-    assert files == {_EPOCHS}
-    run.record(peer, **times, files=_EPOCHS)
+        assert planned() == _EPOCHS
+        run.record(peer, **medians(timed(planned) for _ in range(run.options["plans"])), files=_EPOCHS)
 
 
 def _planned(table: Table, row_filter: BooleanExpression, is_cold: bool) -> int:

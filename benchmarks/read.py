@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
-from benchmarks.benchmark import Benchmark, Bound, Row, Run, benchmark
+from benchmarks.benchmark import Benchmark, Limit, Run, benchmark, within
 from benchmarks.events import FILES, batches, events_folder
 from benchmarks.lake import Lake, duckdb_with_iceberg, write_epoch
 from benchmarks.peers import runtime_job
@@ -41,38 +41,24 @@ def _table(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     yield {"lake": folder}
 
 
-def _bounds(row: Row) -> list[Bound]:
-    # Only what users read with has a bound, not the peer.
-    return [] if row.peer == RUNTIME else row.at_least("rows_per_second", 100_000, "rows/s")
-
-
 def read(run: Run) -> None:
     """A scan of all rows and columns of a table that Volley has written, by pyiceberg, DuckDB and Spark."""
     lake = Lake(run.options["lake"])
+    rows = run.rows - (run.rows // _DELETED if run.options["deletes"] else 0)
     match run.peer:
         case "volley":
             config = IcebergSourceConfig(lake.config.ref)
-            _scan(run, lambda: read_snapshot(config, threads=1)[1])
+            run.measure_scan(lambda: read_snapshot(config, threads=1)[1], rows)
         case "pyarrow":
-            _scan(run, lambda: _plain(lake.table()))
+            run.measure_scan(lambda: _plain(lake.table()), rows)
         case "pyiceberg":
             table = lake.table()
-            _scan(run, lambda: table.scan().to_arrow_batch_reader())
+            run.measure_scan(lambda: table.scan().to_arrow_batch_reader(), rows)
         case "duckdb":
             connection, query = duckdb_with_iceberg(), f"from iceberg_scan('{lake.table().metadata_location}')"
-            _scan(run, lambda: connection.sql(query).to_arrow_reader(_BATCH_ROWS))
+            run.measure_scan(lambda: connection.sql(query).to_arrow_reader(_BATCH_ROWS), rows)
         case _:
             run.results.extend(runtime(run, runtime_job.read, **run.options))
-
-
-def _scan(run: Run, scan: Callable[[], Iterable[pa.RecordBatch]]) -> None:
-    """Measure a scan, batch by batch."""
-    rows = run.rows - (run.rows // _DELETED if run.options["deletes"] else 0)
-
-    def work() -> None:
-        assert sum(batch.num_rows for batch in scan()) == rows
-
-    run.measure(work, rows=rows)
 
 
 def _plain(table: Table) -> Iterator[pa.RecordBatch]:
@@ -82,7 +68,9 @@ def _plain(table: Table) -> Iterator[pa.RecordBatch]:
         yield from pq.ParquetFile(path).iter_batches(_BATCH_ROWS, use_threads=False)
 
 
-_SETTINGS: dict[str, Any] = {"repeat": 5, "prepare": _table, "bounds": _bounds}
+# Only what users read with has a bound, not the peer.
+_LIMITS = [Limit("rows_per_second", "rows/s", 100_000, of=label) for label in _PEERS.values() if label != RUNTIME]
+_SETTINGS: dict[str, Any] = {"repeat": 5, "prepare": _table, "bounds": within(*_LIMITS)}
 for _size, _rows in {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "8m": 8_000_000}.items():
     benchmark(f"read_{_size}", rows=_rows, peers=_PEERS, options={"deletes": False}, **_SETTINGS)(read)
 _applying = {peer: label for peer, label in _PEERS.items() if peer not in ("pyarrow", "runtime")}

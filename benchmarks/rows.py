@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from benchmarks.run import Case, Result
 
-__all__ = ["GENERAL", "LIMIT", "NATIVE", "RUNTIME", "SPARK_READS", "Bound", "Row", "aims", "case_of", "in_rows"]
+__all__ = [
+    *("AIMS", "GENERAL", "LIMIT", "NATIVE", "RUNTIME", "SPARK_READS", "Bound", "Limit", "Row"),
+    *("case_of", "in_rows", "within"),
+]
 
 NATIVE, GENERAL = "Volley, Arrow-native", "Volley, general path"
 SPARK_READS = "Volley, general path, read by Spark"
@@ -37,8 +41,6 @@ class Bound:
 @dataclass(frozen=True)
 class Row:
     """All runs of one peer in one case.
-
-    The methods that return bounds return none for a row without the figure, nor for other peers than `of`.
 
     Args:
         peer: Its name in tables.
@@ -84,31 +86,57 @@ class Row:
         """This row's median divided by the limit's."""
         return self.times(figure, lambda row: row.case == LIMIT)
 
-    def at_least(self, figure: str, bound: float, unit: str, of: str | None = None) -> list[Bound]:
-        """Require the median to reach a bound."""
-        return self._bounds(self.what, self.median(figure), unit, of, least=bound)
 
-    def below(self, figure: str, bound: float, unit: str, of: str | None = None) -> list[Bound]:
-        """Require the median not to exceed a bound."""
-        return self._bounds(self.what, self.median(figure), unit, of, most=bound)
+@dataclass(frozen=True)
+class Limit:
+    """The least or the most that the median of a figure may be, or its ratio to another row's.
 
-    def beside(self, peer: str, figure: str, what: str, of: str | None = None, **bound: float) -> list[Bound]:
-        """Bound the ratio of the median to that of a peer in the same case, by ``least=`` or ``most=``."""
-        ratio = self.times(figure, lambda row: row is not self and (row.peer, row.case) == (peer, self.case))
-        unit = "× the runtime's" if peer.startswith(RUNTIME) else f"× that of {peer}"
-        return self._bounds(f"{self.what}: {what}", ratio, unit, of, **bound)
+    Args:
+        figure: Its name.
+        unit: What it is, as the page says it.
+        least: The least it may be.
+        most: The most it may be.
+        of: The peer that keeps it; None = each.
+        case: The case in which it is kept; None = each.
+        beside: The peer to whose median in the same case the ratio is.
+        beside_case: The case to whose median the ratio is.
+        times: What a ratio is, as the page says it; "" = times that of the other peer.
+    """
 
-    def beside_case(self, case: Case, figure: str, what: str, unit: str, **bound: float) -> list[Bound]:
-        """Bound the ratio of the median to that of another case, by ``least=`` or ``most=``."""
-        ratio = self.times(figure, lambda row: row is not self and row.case == case)
-        return self._bounds(f"{self.what}: {what}", ratio, unit, None, **bound)
+    figure: str
+    unit: str
+    least: float = 0
+    most: float = math.inf
+    of: str | None = None
+    case: Case | None = None
+    beside: str | None = None
+    beside_case: Case | None = None
+    times: str = ""
 
-    def _bounds(
-        self, what: str, value: Any, unit: str, of: str | None, least: float = 0, most: float = math.inf
-    ) -> list[Bound]:
-        if value is None or of not in (None, self.peer):
+    def bounds(self, row: Row) -> list[Bound]:
+        """The bound of a row; none for a row that is not meant, or that lacks the figure or the other row."""
+        if self.of not in (None, row.peer) or self.case not in (None, row.case):
             return []
-        return [Bound(what, value, least or most, unit, least <= value <= most)]
+        what, value, unit = row.what, row.median(self.figure), self.unit
+        if self.beside is not None or self.beside_case is not None:
+            what, value, unit = f"{what}: {unit}", row.times(self.figure, partial(self._is_other, row)), self._ratio
+        if value is None:
+            return []
+        return [Bound(what, value, self.least or self.most, unit, self.least <= value <= self.most)]
+
+    def _is_other(self, row: Row, other: Row) -> bool:
+        case = row.case if self.beside_case is None else self.beside_case
+        return other is not row and other.case == case and self.beside in (None, other.peer)
+
+    @property
+    def _ratio(self) -> str:
+        runtimes = (self.beside or "").startswith(RUNTIME)
+        return self.times or ("× the runtime's" if runtimes else f"× that of {self.beside}")
+
+
+def within(*limits: Limit) -> Callable[[Row], list[Bound]]:
+    """What a benchmark takes as its bounds: those of all limits."""
+    return lambda row: [bound for limit in limits for bound in limit.bounds(row)]
 
 
 def in_rows(results: Iterable[Result], head: str = "") -> list[Row]:
@@ -130,17 +158,21 @@ def case_of(rows_per_epoch: int) -> str:
     return f"{millions} rows an epoch"
 
 
+_RATE, _PER_CPU = ("rows_per_second", "rows/s"), ("rows_per_cpu_second", "rows per CPU-second")
 _LEAST = {case_of(1_000_000): 2.0, case_of(4_000_000): 2.5}
 _LEAST_OF_LIMIT = 0.75
 
 
-def aims(row: Row) -> Iterator[Bound]:
-    """The bounds for Volley relative to the runtime and to the limit."""
-    least = _LEAST.get(str(row.case)) if row.peer == NATIVE else 1.0
-    if row.peer not in (NATIVE, GENERAL, SPARK_READS) or least is None:
-        return
-    yield from row.beside(RUNTIME, "rows_per_second", "rows/s", least=least)
-    figure, unit = "rows_per_cpu_second", "rows per CPU-second"
-    yield from row.beside(RUNTIME, figure, unit, least=least)
-    if row.peer == NATIVE:
-        yield from row.beside_case(LIMIT, figure, unit, "× the limit's", least=_LEAST_OF_LIMIT)
+def _of_runtime(peer: str, least: float, case: Case | None = None) -> list[Limit]:
+    return [Limit(*speed, least, of=peer, case=case, beside=RUNTIME) for speed in (_RATE, _PER_CPU)]
+
+
+AIMS = within(
+    *(limit for case, least in _LEAST.items() for limit in _of_runtime(NATIVE, least, case)),
+    *(limit for peer in (GENERAL, SPARK_READS) for limit in _of_runtime(peer, 1.0)),
+    *(
+        Limit(*_PER_CPU, _LEAST_OF_LIMIT, of=NATIVE, case=case, beside_case=LIMIT, times="× the limit's")
+        for case in _LEAST
+    ),
+)
+"""The bounds for Volley relative to the runtime and to the limit."""

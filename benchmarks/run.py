@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +54,7 @@ class Run:
 
     def measure(
         self,
-        work: Callable[[], dict[str, Any] | None],
+        work: Callable[[], object],
         *,
         rows: int | None = None,
         case: Case | None = None,
@@ -63,7 +63,7 @@ class Run:
         """Run `work` and record what it costs.
 
         Args:
-            work: What runs; it may return figures of its own, and among them ``rows``.
+            work: What runs; a dictionary that it returns has figures of its own, and among them maybe ``rows``.
             rows: Rows it handles while it is measured; None = the run's.
             case: With what the result can be compared; None = the run's.
             start: A file; the measurement begins when it appears. None = it begins at once.
@@ -76,6 +76,24 @@ class Run:
         figures["rows_per_cpu_second"] = figures["rows"] / figures["cpu_seconds"]
         self.results.append(Result(self.label, self.case if case is None else case, figures))
         return figures
+
+    def measure_scan(
+        self, batches: Callable[[], Iterable[Any]], rows: int | None = None, case: Case | None = None
+    ) -> dict[str, Any]:
+        """Read batches of Arrow to the last one, and record what it costs.
+
+        Args:
+            batches: Returns them, with as many rows as are expected.
+            rows: How many; None = the run's.
+            case: With what the result can be compared; None = the run's.
+        """
+        expected = self.rows if rows is None else rows
+
+        def work() -> None:
+            read = sum(batch.num_rows for batch in batches())
+            assert read == expected, f"{read} rows, not {expected}"
+
+        return self.measure(work, rows=rows, case=case)
 
     def measure_job(self, job: Callable[[], Progress], before: int = 0, rows_per_epoch: int = 1) -> None:
         """Run the job ``benchmark``, which has its checkpoints in the run's folder, and record what it costs.

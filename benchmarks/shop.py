@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +41,15 @@ def server(benchmark: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
         postgres.stop()
 
 
+@dataclass(frozen=True)
 class Shop(Database):
-    """The orders of one run, in a table that is made anew."""
+    """The orders of one run, in a table that is made anew.
+
+    Args:
+        new: The ids of orders to come.
+    """
+
+    new: Iterator[int]
 
     @classmethod
     def of(cls, run: Run, rows: int) -> Shop:
@@ -50,7 +59,7 @@ class Shop(Database):
             run: The run.
             rows: How many orders there are at first.
         """
-        shop = cls(run.options["uri"])
+        shop = cls(run.options["uri"], count(rows + 1, _STATEMENT))
         shop.drop_slots()
         shop.run(
             "drop publication if exists volley",
@@ -62,23 +71,20 @@ class Shop(Database):
         shop.alone("vacuum analyze orders")
         return shop
 
-    def change(self, first: int, changes: int) -> None:
+    def change(self, changes: int) -> None:
         """Make changes: five in nine insert, three update, one deletes; in transactions of a thousand.
 
         Args:
-            first: The first new id.
             changes: How many, a multiple of nine thousand.
         """
         for number in range(changes // (9 * _STATEMENT)):
-            new = first + number * 5 * _STATEMENT
-            for part in range(5):
-                low = new + part * _STATEMENT
+            inserted = [next(self.new) for _ in range(5)]
+            for low in inserted:
                 self.run(f"insert into orders select {_VALUES} from generate_series({low}, {low + _STATEMENT - 1}) n")
             for part in range(3):
-                low = 1 + (number * 3 + part) * _STATEMENT
-                where = f"id between {low} and {low + _STATEMENT - 1}"
+                where = _ids(1 + (number * 3 + part) * _STATEMENT)
                 self.run(f"update orders set total = total + 1, units = units + 1 where {where}")
-            self.run(f"delete from orders where id between {new} and {new + _STATEMENT - 1}")
+            self.run(f"delete from orders where {_ids(inserted[0])}")
 
     def check(self, table: Table) -> None:
         """Check that a copy has the same rows, by count and sums."""
@@ -86,3 +92,8 @@ class Shop(Database):
         copied = duckdb.from_arrow(table.scan(selected_fields=tuple(columns)).to_arrow())
         sums = "count(*), sum(id), sum(total), sum(units)"
         assert copied.aggregate(sums).fetchall() == self.rows(f"select {sums} from orders"), "the copy is another"
+
+
+def _ids(low: int) -> str:
+    """Those of a statement."""
+    return f"id between {low} and {low + _STATEMENT - 1}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from benchmarks.benchmark import Run, benchmark
+from benchmarks.benchmark import Limit, Run, benchmark, within
 from benchmarks.events import events_folder
 from benchmarks.first_epoch import first_epoch
 from benchmarks.peers import runtime_job
@@ -18,7 +18,6 @@ from benchmarks.rows import RUNTIME
 
 _IMPORTS = ("pass", "import volley", "import volley.iceberg", "import pyspark.sql, pyiceberg.catalog.sql, pyarrow")
 _VOLLEY, _RUNTIME = (f"{peer}: to the first snapshot" for peer in ("Volley", RUNTIME))
-_MOST_OF_RUNTIME = 0.6
 
 _LOOKS = {
     "volley": """
@@ -34,7 +33,6 @@ scan = polars.scan_parquet if sys.argv[2] == "parquet" else polars.scan_ndjson
 rows = scan(sys.argv[1] + "/*." + sys.argv[2]).filter(polars.col("id") > 0).head(10).collect().height
 """,
 }
-_MOST_SECONDS = 0.5
 
 
 @benchmark(
@@ -42,7 +40,7 @@ _MOST_SECONDS = 0.5
     repeat=5,
     peers={**{line: f"python -c {line!r}" for line in _IMPORTS}, "volley": _VOLLEY, "runtime": _RUNTIME},
     figures=("seconds",),
-    bounds=lambda row: row.beside(_RUNTIME, "seconds", "seconds", of=_VOLLEY, most=_MOST_OF_RUNTIME),
+    bounds=within(Limit("seconds", "seconds", most=0.6, of=_VOLLEY, beside=_RUNTIME)),
 )
 def start_up(run: Run) -> None:
     """Seconds to import Volley, and from a process's start to its first snapshot, beside the runtime."""
@@ -67,7 +65,7 @@ def start_up(run: Run) -> None:
     cases="formats",
     figures=("seconds", "cpu_seconds"),
     plots=("seconds",),
-    bounds=lambda row: row.below("seconds", _MOST_SECONDS, "s until ten rows are there", of="Volley"),
+    bounds=within(Limit("seconds", "s until ten rows are there", most=0.5, of="Volley")),
 )
 def first_look(run: Run) -> None:
     """Ten rows of a filtered stream of files by `head`, in a new process, from after its imports."""

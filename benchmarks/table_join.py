@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.benchmark import Run, benchmark
+from benchmarks.benchmark import Limit, Run, benchmark, within
+from benchmarks.events import batches, numbered, times, write_files
 from volley import Environment, FileSource, MemorySource
 from volley.arrow.nodes import lower
 from volley.engine.joins import with_rows
@@ -22,7 +21,6 @@ from volley.spark.session import open_session
 _FILES = 4
 _CASES = {"10,000 keys": (10_000, 1), "1 M keys": (1_000_000, 1), "as of: 10,000 keys, 20 versions": (10_000, 20)}
 _VOLLEY, _SPARK = "Volley, one thread", "Spark, all cores"
-_LEAST = 2.0
 _FIGURE = "rows_per_cpu_second"
 _BATCH_ROWS = 64_000
 _HOUR = 3_600_000_000
@@ -37,15 +35,14 @@ _HOUR = 3_600_000_000
     case="join",
     figures=(_FIGURE, "rows_per_second"),
     plots=(_FIGURE,),
-    bounds=lambda row: row.beside(_SPARK, _FIGURE, "rows per CPU-second", of=_VOLLEY, least=_LEAST),
+    bounds=within(Limit(_FIGURE, "rows per CPU-second", 2.0, of=_VOLLEY, beside=_SPARK)),
 )
 def table_join(run: Run) -> None:
     """Events joined with a table by a text: rows per CPU-second, reading included, beside Spark and DuckDB."""
     keys, versions = _CASES[str(run.case)]
-    table = _table(keys, versions)
-    _write_events(run.folder, run.rows, keys)
+    folder = write_files(run.folder / "events", _FILES, lambda file: _events(file, run.rows // _FILES, keys))
     peer = {"volley": _by_volley, "duckdb": _by_duckdb, "spark": _by_spark}[run.peer]
-    compute = peer(run.folder, table, versions > 1)
+    compute = peer(folder, _table(keys, versions), versions > 1)
     # The first pass warms up: the JVM compiles what it does often.
     compute()
     run.measure(compute)
@@ -55,27 +52,18 @@ def _table(keys: int, versions: int) -> pa.Table:
     rows = np.arange(keys * versions)
     return pa.table(
         {
-            "user": _users(rows // versions),
-            "valid_from": pa.array(rows % versions * _HOUR).cast(pa.timestamp("us", "UTC")),
+            "user": numbered("user-", rows // versions),
+            "valid_from": times(rows % versions * _HOUR),
             "country": pa.array(rows % 200).cast(pa.string()),
             "score": pa.array(rows.astype(np.float64)),
         }
     )
 
 
-def _write_events(folder: Path, rows: int, keys: int) -> None:
-    dice, count = np.random.default_rng(21), rows // _FILES
-    for number in range(_FILES):
-        events = {
-            "id": pa.array(np.arange(count) + number * count),
-            "user": _users(dice.integers(0, keys, count)),
-            "at": pa.array(dice.integers(0, 20 * _HOUR, count)).cast(pa.timestamp("us", "UTC")),
-        }
-        pq.write_table(pa.table(events), folder / f"{number}.parquet")
-
-
-def _users(numbers: np.ndarray[Any, Any]) -> pa.Array:
-    return pa.compute.binary_join_element_wise(pa.scalar("user-"), pa.array(numbers).cast(pa.string()), "")
+def _events(file: int, rows: int, keys: int) -> pa.Table:
+    dice = np.random.default_rng([21, file])
+    users, at = numbered("user-", dice.integers(0, keys, rows)), times(dice.integers(0, 20 * _HOUR, rows))
+    return pa.table({"id": np.arange(file * rows, (file + 1) * rows), "user": users, "at": at})
 
 
 def _by_volley(folder: Path, table: pa.Table, as_of: bool) -> Callable[[], None]:
@@ -83,14 +71,13 @@ def _by_volley(folder: Path, table: pa.Table, as_of: bool) -> Callable[[], None]
     source = MemorySource(table)
     joined = stream.join(source, on="user", as_of=("at", "valid_from") if as_of else None, suffix="_of_user")
     _, node = walk(with_rows([joined._node]))
-    schema = pq.read_schema(folder / "0.parquet").remove_metadata()
-    return partial(_run_steps, folder, lower([node], schema))
+    steps = lower([node], pq.read_schema(folder / "0000.parquet").remove_metadata())
 
-
-def _run_steps(folder: Path, steps: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
-    for path in sorted(folder.glob("*.parquet")):
-        for batch in pq.ParquetFile(path).iter_batches(_BATCH_ROWS, use_threads=False):
+    def compute() -> None:
+        for batch in batches(folder, _BATCH_ROWS):
             steps(batch)
+
+    return compute
 
 
 def _by_duckdb(folder: Path, table: pa.Table, as_of: bool) -> Callable[[], None]:
@@ -113,9 +100,9 @@ def _by_duckdb(folder: Path, table: pa.Table, as_of: bool) -> Callable[[], None]
 
 def _by_spark(folder: Path, table: pa.Table, as_of: bool) -> Callable[[], None]:
     spark = open_session(None)
-    pq.write_table(table, folder / "users")
-    spark.read.parquet(str(folder / "users")).createOrReplaceTempView("users")
-    spark.read.parquet(*map(str, sorted(folder.glob("*.parquet")))).createOrReplaceTempView("events")
+    users = write_files(folder.parent / "users", 1, lambda _: table)
+    for name, path in {"users": users, "events": folder}.items():
+        spark.read.parquet(str(path)).createOrReplaceTempView(name)
     # Spark has no join as of a time: the usual way is a range of validity, which the table is given here.
     spark.sql(
         "create or replace temp view ranges as "

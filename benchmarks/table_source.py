@@ -11,23 +11,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.benchmark import RATES, Benchmark, Run, benchmark
+from benchmarks.benchmark import RATES, Benchmark, Limit, Run, benchmark, within
 from benchmarks.events import FILES, events_folder, session_rows
 from benchmarks.lake import QUERY, Lake, open_sink, write, write_epoch
 from benchmarks.peers import runtime_job
 from benchmarks.peers.runtime import runtime
 from benchmarks.rows import NATIVE, RUNTIME
-from volley import Environment, Epoch, IcebergSink, IcebergSource, IcebergSourceConfig, Progress
+from volley import Epoch, IcebergSource, IcebergSourceConfig, Progress
 from volley.iceberg import Incremental, Upsert, changes_between
 from volley.iceberg.modes import Strategy
 
 _ROWS_PER_FILE, _FILES_PER_SNAPSHOT = 500_000, 2
 _ROWS_PER_SNAPSHOT = _ROWS_PER_FILE * _FILES_PER_SNAPSHOT
 _WARM_UP_SNAPSHOTS = 2
-_LEAST_ROWS = 2.5
 
 _STRATEGIES: tuple[Strategy, ...] = ("copy_on_write", "merge_on_read")
-_LEAST_CHANGES = 2.0
 # The first snapshots warm up both.
 _FIRST_SNAPSHOTS = 2
 
@@ -57,7 +55,7 @@ def _fill(lake: Lake, name: str, files: list[Path], snapshots: int) -> None:
     options={"before": 4_000_000},
     figures=(*RATES, "epochs"),
     prepare=_followed,
-    bounds=lambda row: row.beside(RUNTIME, "rows_per_cpu_second", "rows per CPU-second", least=_LEAST_ROWS),
+    bounds=within(Limit("rows_per_cpu_second", "rows per CPU-second", 2.5, beside=RUNTIME)),
 )
 def table_to_table(run: Run) -> None:
     """Iceberg → Iceberg as a stream, a snapshot of 1 M rows an epoch."""
@@ -75,8 +73,8 @@ def _follow(run: Run, name: str, table: str, rows: int) -> Progress:
     mode = Incremental(poll_interval="1s", start_timestamp="2000-01-01")
     config = IcebergSourceConfig(Lake(run.options["lake"]).named(table).ref).with_mode(mode)
     source = IcebergSource(config.with_max_files_per_epoch(_FILES_PER_SNAPSHOT))
-    environment = Environment(checkpoint_dir=str(run.folder / "checkpoints"), checkpoint_interval=0)
-    job = environment.from_source(source).to_sink(IcebergSink(Lake(run.folder).named(name))).start(name)
+    lake = Lake(run.folder)
+    job = lake.environment(checkpoint_interval=0).from_source(source).to_sink(lake.sink(name)).start(name)
     while job.progress.rows < rows and not job.wait(0.02):
         pass
     job.stop()
@@ -112,7 +110,7 @@ def _rows(ids: np.ndarray[Any, Any], value: int) -> pa.RecordBatch:
     cases="keys",
     figures=(*RATES[:2], "seconds", "cpu_seconds", *RATES[2:]),
     prepare=_changed,
-    bounds=lambda row: row.beside(RUNTIME, "rows_per_cpu_second", "changes per CPU-second", least=_LEAST_CHANGES),
+    bounds=within(Limit("rows_per_cpu_second", "changes per CPU-second", 2.0, beside=RUNTIME)),
 )
 def table_changes(run: Run) -> None:
     """The changes of 50 snapshots that each update 1 % of a table's rows, and the runtime's changelog view."""
@@ -126,11 +124,6 @@ def table_changes(run: Run) -> None:
         run.results.extend(runtime(run, runtime_job.changes, **given))
         return
 
-    def changes(since: int, until: int | None = None) -> int:
-        return sum(batch.num_rows for batch in changes_between(table, since, until, keys or ()).batches())
-
-    def work() -> None:
-        assert changes(start) == run.rows
-
-    changes(first, start)
-    run.measure(work)
+    for _ in changes_between(table, first, start, keys or ()).batches():
+        pass
+    run.measure_scan(lambda: changes_between(table, start, None, keys or ()).batches())

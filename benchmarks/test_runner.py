@@ -14,7 +14,7 @@ from benchmarks.__main__ import main
 from benchmarks.benchmark import BENCHMARKS, Benchmark
 from benchmarks.events import events_folder
 from benchmarks.page import write_page
-from benchmarks.rows import LIMIT, NATIVE, RUNTIME, aims, case_of, in_rows
+from benchmarks.rows import AIMS, LIMIT, NATIVE, RUNTIME, case_of, in_rows
 from benchmarks.run import Result
 from benchmarks.test_measure import told
 
@@ -46,7 +46,7 @@ def test_medians_of_all_runs_are_compared_with_the_runtimes_of_the_same_case() -
 
 
 def test_volley_has_to_be_twice_as_fast_as_the_runtime_and_near_the_limit() -> None:
-    bounds = [bound for row in in_rows(RUNS) for bound in aims(row)]
+    bounds = [bound for row in in_rows(RUNS) for bound in AIMS(row)]
     assert [(round(bound.value, 2), bound.bound, bound.ok) for bound in bounds] == [
         (3, 2, True),
         (3, 2, True),

@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.benchmark import Benchmark, benchmark
+from benchmarks.benchmark import Benchmark, Limit, Run, benchmark, within
 from benchmarks.lake import Lake, duckdb_with_iceberg, write_epoch
-from benchmarks.rows import Bound, Row
-from benchmarks.run import Run
 from volley import Environment, IcebergSource, IcebergSourceConfig, MaterializedView, avg, count, max_, min_, sum_
-from volley.iceberg import IcebergSinkConfig, Upsert
+from volley.iceberg import Upsert
 
-_PEERS = {"volley": "Volley, refresh", "duckdb": "DuckDB, one thread, computed anew"}
+_VOLLEY, _DUCKDB = "Volley, refresh", "DuckDB, one thread, computed anew"
 _ORDERS_OF_A_CUSTOMER = 10
 _UPDATED, _DELETED, _NEW = 1_200, 200, 600
 _BATCH = 500_000
@@ -26,16 +24,12 @@ _PAGES = {"write.parquet.page-row-limit": "20000"}
 """Small pages: old values of changed rows are read by page."""
 
 
-def _config(lake: Lake, table: str) -> IcebergSinkConfig:
-    return IcebergSinkConfig(namespace="b", table=table, storage=lake.config.storage)
-
-
 def _view(lake: Lake, case: str) -> MaterializedView:
-    source = IcebergSource(IcebergSourceConfig(_config(lake, case.partition(" ")[0])))
+    source = IcebergSource(IcebergSourceConfig(lake.named(_layout(case))))
     extremes = {"low": min_("cents"), "high": max_("cents")} if case.endswith("extremes") else {}
     orders = Environment().from_source(source).key_by("customer")
     query = orders.aggregate(n=count(), total=sum_("cents"), mean=avg("cents"), **extremes)
-    return MaterializedView(case, query, _config(lake, f"view {case}"))
+    return MaterializedView(case, query, lake.named(f"view {case}"))
 
 
 def _orders(ids: np.ndarray[Any, Any], customers: int, layout: str, seed: int) -> pa.RecordBatch:
@@ -55,13 +49,10 @@ def _tables(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     """Write the orders, and fill the views, once for all runs."""
     rows = asked.rows or 0
     lake = Lake(folder)
-    for layout in dict.fromkeys(case.partition(" ")[0] for case in asked.options["layout"]):
-        starts = range(0, rows, _BATCH)
-        batches = (
-            _orders(np.arange(start, min(start + _BATCH, rows)), rows // _ORDERS_OF_A_CUSTOMER, layout, start)
-            for start in starts
-        )
-        config = _config(lake, layout).with_max_records(1_000_000).with_table_properties(_PAGES)
+    for layout in dict.fromkeys(map(_layout, asked.options["layout"])):
+        parts = (np.arange(start, min(start + _BATCH, rows)) for start in range(0, rows, _BATCH))
+        batches = (_orders(part, rows // _ORDERS_OF_A_CUSTOMER, layout, int(part[0])) for part in parts)
+        config = lake.named(layout).with_max_records(1_000_000).with_table_properties(_PAGES)
         write_epoch(config, 0, batches)
     for case in asked.options["layout"]:
         _view(lake, case).refresh()
@@ -76,23 +67,16 @@ def _change(lake: Lake, layout: str, rows: int, epoch: int) -> None:
     ids = np.concatenate([latest, new])
     batch = _orders(ids, rows // _ORDERS_OF_A_CUSTOMER, layout, epoch)
     deleted = pa.array(np.arange(len(ids)) < _DELETED)
-    upserts = _config(lake, layout).with_commit_mode(Upsert("id", op_field="deleted", strategy="merge_on_read"))
+    upserts = lake.named(layout).with_commit_mode(Upsert("id", op_field="deleted", strategy="merge_on_read"))
     write_epoch(upserts, epoch, [batch.append_column("deleted", deleted)])
 
 
-def _bounds(row: Row) -> Iterator[Bound]:
-    ratio = row.times("cpu_seconds", lambda other: other.peer == _PEERS["duckdb"] and other.case == row.case)
-    if row.peer == _PEERS["volley"] and ratio is not None:
-        small = row.runs[0]["rows"] < 10_000_000
-        most = 1.1 if small else 0.1
-        yield Bound(f"{row.what}: CPU-seconds of a refresh", ratio, most, "× DuckDB's", ratio <= most)
-        if not small:
-            read = row.median("read_share")
-            yield Bound(f"{row.what}: rows of the source read", read, 0.05, "of all", read <= 0.05)
+def _cpu(most: float) -> Limit:
+    return Limit("cpu_seconds", "CPU-seconds of a refresh", most=most, of=_VOLLEY, beside=_DUCKDB)
 
 
 _SETTINGS: dict[str, Any] = {
-    "peers": _PEERS,
+    "peers": {"volley": _VOLLEY, "duckdb": _DUCKDB},
     "options": {
         "refreshes": 5,
         "mode": "auto",
@@ -102,21 +86,27 @@ _SETTINGS: dict[str, Any] = {
     "figures": ("cpu_seconds", "seconds", "read_share", "mode"),
     "plots": ("cpu_seconds",),
     "prepare": _tables,
-    "bounds": _bounds,
 }
 
 
-@benchmark("view_refresh_2m", rows=2_000_000, **_SETTINGS)
-@benchmark(rows=20_000_000, **_SETTINGS)
+_READ = Limit("read_share", "of the source's rows read", most=0.05, of=_VOLLEY)
+
+
+@benchmark("view_refresh_2m", rows=2_000_000, bounds=within(_cpu(1.1)), **_SETTINGS)
+@benchmark(rows=20_000_000, bounds=within(_cpu(0.1), _READ), **_SETTINGS)
 def view_refresh(run: Run) -> None:
     """A refresh of a view after 2,000 changes of orders, and the same query computed anew by DuckDB."""
-    lake, case = Lake(run.options["lake"]), str(run.case)
-    measured = _measure_refreshes if run.peer == "volley" else _measure_queries
-    measured(run, lake, case)
+    measure = _measure_refreshes if run.peer == "volley" else _measure_queries
+    measure(run, Lake(run.options["lake"]), str(run.case))
+
+
+def _layout(case: str) -> str:
+    """The layout of a case, which is also the name of its table."""
+    return case.partition(" ")[0]
 
 
 def _measure_refreshes(run: Run, lake: Lake, case: str) -> None:
-    layout, view = case.partition(" ")[0], _view(lake, case)
+    layout, view = _layout(case), _view(lake, case)
     view.refresh()
     first = len(lake.table(layout).snapshots())
     for epoch in range(first, first + run.options["refreshes"]):
@@ -143,7 +133,7 @@ def _measure_queries(run: Run, lake: Lake, case: str) -> None:
 
 
 def _sql(lake: Lake, case: str) -> str:
-    orders = lake.table(case.partition(" ")[0]).metadata_location
+    orders = lake.table(_layout(case)).metadata_location
     extremes = ", min(cents) low, max(cents) high" if case.endswith("extremes") else ""
     return (
         f"select customer, count(*) n, sum(cents)::bigint total, avg(cents) mean{extremes} "

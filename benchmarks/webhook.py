@@ -17,23 +17,15 @@ from itertools import count, islice
 import psutil
 from aiohttp import web
 
-from benchmarks.benchmark import Bound, Row, Run, benchmark
+from benchmarks.benchmark import Limit, Run, benchmark, within
 from volley import HmacAuth, HttpSource, SourceContext
 from volley.connectors.webhook.reader import HttpReader
 
 _VOLLEY, _CHECKED, _ECHO = "Volley, on disk", "Volley, bodies checked too", "aiohttp, echo"
-_LEAST_PER_CPU_SECOND = 8_000
-_LEAST_SHARE = 0.65
 _CONNECTIONS = 64
 _WARM_UP = 5_000
 _SECRET = "a-secret-of-the-benchmark"
 _FIGURE = "requests_per_cpu_second"
-
-
-def _bounds(row: Row) -> list[Bound]:
-    unit = "requests per CPU-second"
-    own = row.at_least(_FIGURE, _LEAST_PER_CPU_SECOND, unit, of=_VOLLEY)
-    return [*own, *row.beside(_ECHO, _FIGURE, unit, of=_VOLLEY, least=_LEAST_SHARE)]
 
 
 @benchmark(
@@ -45,7 +37,10 @@ def _bounds(row: Row) -> list[Bound]:
     case="bytes a body",
     figures=(_FIGURE, "requests_per_second", "cpu_seconds"),
     plots=(_FIGURE,),
-    bounds=_bounds,
+    bounds=within(
+        Limit(_FIGURE, "requests per CPU-second", 8_000, of=_VOLLEY),
+        Limit(_FIGURE, "requests per CPU-second", 0.65, of=_VOLLEY, beside=_ECHO),
+    ),
 )
 def webhook(run: Run) -> None:
     """Signed JSON requests with keys, on disk before the answer: requests per CPU-second of the receiver."""

@@ -10,18 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.benchmark import RATES, Bound, Row, Run, benchmark
+from benchmarks.benchmark import RATES, Limit, Run, benchmark, within
 from benchmarks.events import FILES, batches, events_folder
 from benchmarks.files_to_iceberg import PEERS, copy
 from benchmarks.lake import Lake, write_epoch
-from benchmarks.rows import case_of
+from benchmarks.rows import NATIVE, case_of
 
 _MB = 1 << 20
-_LEAST, _MOST_PERCENT = 50_000, 10
-
-
-def _bounds(row: Row) -> list[Bound]:
-    return row.at_least("rows_per_second", _LEAST, "rows/s") if row.peer.startswith("Volley") else []
+_SINK = "Volley's sink alone, one process"
 
 
 def write(run: Run) -> None:
@@ -38,9 +34,9 @@ for _size, _rows in {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "10m": 10_
         f"write_{_size}",
         rows=_rows,
         repeat=5,
-        peers={"sink": "Volley's sink alone, one process", **PEERS},
+        peers={"sink": _SINK, **PEERS},
         figures=(*RATES, "epochs", "files", "mb"),
-        bounds=_bounds,
+        bounds=within(*(Limit("rows_per_second", "rows/s", 50_000, of=peer) for peer in (_SINK, NATIVE))),
     )(write)
 
 
@@ -66,7 +62,7 @@ def compressions(run: Run) -> None:
     rows=4_000_000,
     peers=("1 MB", "4 MB", "16 MB", "64 MB", "10,000 rows", "100,000 rows", "1,000,000 rows"),
     figures=("rows_per_second", "rows_per_cpu_second", "files", "off_percent"),
-    bounds=lambda row: row.below("off_percent", _MOST_PERCENT, "% off its target"),
+    bounds=within(Limit("off_percent", "% off its target", most=10)),
 )
 def rolling(run: Run) -> None:
     """Files rolled by size or by rows: rows/s, files, how far the largest is from its target."""
