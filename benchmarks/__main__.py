@@ -14,11 +14,8 @@ from benchmarks.runner import KEPT, run
 
 _MODULES = (
     *("files_to_iceberg", "kafka_to_iceberg", "write", "read", "epoch_latency", "empty_epoch", "start_up"),
-    *("expressions", "partitioned_write", "planning", "maintenance", "commits"),
-    *("catalog_load", "upsert", "table_source", "presets"),
-    *("view_refresh", "windows", "window_state"),
-    *("maintained", "scale", "cluster", "webhook"),
-    *("table_join", "stream_join", "capture"),
+    *("expressions", "maintenance", "commits", "upsert", "table_source", "presets"),
+    *("view_refresh", "windows", "window_state", "joins", "scale", "cluster", "webhook", "capture"),
 )
 """The modules with benchmarks, in the order of the page."""
 

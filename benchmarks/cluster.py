@@ -15,7 +15,7 @@ from benchmarks.events import FILES, WARM_UP, events_folder
 from benchmarks.lake import Lake
 from benchmarks.measure import measured
 from tests.cluster.standalone import Cluster
-from volley import Environment, FileSource, IcebergSink, col
+from volley import FileSource, col
 
 _FILES_PER_EPOCH = 4
 
@@ -32,11 +32,11 @@ def scale_workers(run: Run) -> None:
     """Rows through a standalone cluster, four epochs of four files: CPU a row, and of the driver alone an epoch."""
     hosts = tuple(f"127.0.0.{number + 1}" for number in range(int(run.case)))
     with _cluster(run.folder, hosts) as cluster:
-        environment = Environment(cluster.master, checkpoint_dir=str(run.folder / "checkpoints"))
-        _copy(run, environment, "warm_up", events_folder(*WARM_UP))
+        copy = partial(_copy, Lake(run.folder), cluster.master)
+        copy("warm_up", events_folder(*WARM_UP))
         for rows_per_file in run.options["rows_per_file"]:
             rows = FILES * rows_per_file
-            work = partial(_copy, run, environment, f"of_{rows_per_file}", events_folder(rows, rows_per_file))
+            work = partial(copy, f"of_{rows_per_file}", events_folder(rows, rows_per_file))
             before = _driver_seconds()
             figures = {"rows": rows, **measured(work)}
             figures["driver_ms_an_epoch"] = (_driver_seconds() - before) * 1e3 / (FILES // _FILES_PER_EPOCH)
@@ -56,10 +56,10 @@ def _cluster(folder: Path, hosts: tuple[str, ...]) -> Iterator[Cluster]:
         cluster.stop()
 
 
-def _copy(run: Run, environment: Environment, name: str, folder: Path) -> None:
+def _copy(lake: Lake, master: str, name: str, folder: Path) -> None:
     files = FileSource(folder, format="parquet", max_files_per_epoch=_FILES_PER_EPOCH)
-    sink = IcebergSink(Lake(run.folder).named(name))
-    environment.from_source(files).filter_expr(col("id") >= 0).to_sink(sink).execute(name)
+    rows = lake.environment(master).from_source(files).filter_expr(col("id") >= 0)
+    rows.to_sink(lake.sink(name)).execute(name)
 
 
 def _driver_seconds() -> float:

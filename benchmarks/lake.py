@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -15,7 +16,8 @@ from duckdb_extensions import import_extension
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 
 from volley import Committer, Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext
 from volley.epoch import Epoch, WriteResult
@@ -52,13 +54,19 @@ class Lake:
         """Plain pyiceberg's."""
         return SqlCatalog("volley", uri=f"sqlite:///{self.folder}/catalog.db", warehouse=f"file://{self.folder}")
 
+    def register(self, name: str, metadata: TableMetadata, snapshots: list[Snapshot], **changes: Any) -> None:
+        """Make a table of the metadata of another one, with these snapshots and other changes."""
+        log = [SnapshotLogEntry.model_validate(snapshot.model_dump(by_alias=True)) for snapshot in snapshots]
+        changes |= {"snapshots": snapshots, "snapshot_log": log, "last_sequence_number": len(snapshots)}
+        path = self.folder / f"{name}.metadata.json"
+        path.write_text(metadata.model_copy(update=changes).model_dump_json())
+        with closing(self.catalog()) as catalog:
+            catalog.register_table(("b", name), f"file://{path}")
+
     def table(self, name: str = "t") -> Table:
         """A table as it is now, by plain pyiceberg."""
-        catalog = self.catalog()
-        try:
+        with closing(self.catalog()) as catalog:
             return catalog.load_table(("b", name))
-        finally:
-            catalog.close()
 
 
 def open_sink(config: IcebergSinkConfig, schema: pa.Schema) -> Committer:

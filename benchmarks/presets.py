@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 
 from benchmarks.benchmark import Run, benchmark
 from benchmarks.lake import Lake, added_files
-from volley import Environment, IcebergSink, Metrics, Reader, Source, SourceContext
+from volley import IcebergSink, Metrics, Reader, Source, SourceContext
 from volley.iceberg.config import Tuning
 from volley.source import Offset
 
@@ -88,9 +88,8 @@ def presets(run: Run) -> None:
     scaled = replace(config, flush_interval=interval, target_file_size_mb=config.target_file_size_mb * scale)
 
     def job(table: str, seconds: float, epochs: int) -> Metrics:
-        sink = IcebergSink(replace(scaled, table=table))
-        environment = Environment("local[2]", checkpoint_dir=f"{lake.folder}/checkpoints")
-        running = environment.from_source(Steady(time.time())).to_sink(sink).start(table)
+        rows = lake.environment("local[2]").from_source(Steady(time.time()))
+        running = rows.to_sink(IcebergSink(replace(scaled, table=table))).start(table)
         running.wait(seconds)
         while running.progress.epochs < epochs:
             assert not running.wait(0.1), running.exception

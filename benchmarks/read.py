@@ -1,24 +1,29 @@
-"""Reading so many rows of a table that Volley has written: Volley, pyiceberg, DuckDB, Iceberg's Spark runtime."""
+"""Scans and plans of tables that Volley has written: Volley, pyiceberg, DuckDB, Iceberg's Spark runtime."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.parser import parse
 from pyiceberg.table import Table
 
 from benchmarks.benchmark import Benchmark, Limit, Run, benchmark, within
 from benchmarks.events import FILES, batches, events_folder
-from benchmarks.lake import Lake, duckdb_with_iceberg, write_epoch
+from benchmarks.lake import Lake, duckdb_with_iceberg, scan_by_duckdb, write_epoch
+from benchmarks.measure import medians, timed
 from benchmarks.peers import runtime_job
 from benchmarks.peers.runtime import runtime
 from benchmarks.rows import RUNTIME
 from volley import IcebergSourceConfig
-from volley.iceberg import Upsert
+from volley.iceberg import Partitioning, Upsert
+from volley.iceberg.read.entries import forget_manifests
+from volley.iceberg.read.planning import plan
 from volley.iceberg.read.reader import read_snapshot
 
 _PEERS = {
@@ -75,3 +80,53 @@ for _size, _rows in {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "8m": 8_00
     benchmark(f"read_{_size}", rows=_rows, peers=_PEERS, options={"deletes": False}, **_SETTINGS)(read)
 _applying = {peer: label for peer, label in _PEERS.items() if peer not in ("pyarrow", "runtime")}
 benchmark("read_deletes", rows=8_000_000, peers=_applying, options={"deletes": True}, **_SETTINGS)(read)
+
+
+_KEYED = pa.schema({"key": pa.int64(), "value": pa.int64()})
+_PLANNED_FILES = 4
+_VOLLEY, _CACHED = "Volley", "Volley, manifests cached"
+_PYICEBERG, _DUCKDB = _OTHERS = "pyiceberg", "DuckDB, rows read too"
+_MOST_MS = {_VOLLEY: 50, _CACHED: 5}
+
+
+@benchmark(
+    options={"partitions": (1_000, 2_500), "plans": 25},
+    cases="partitions",
+    case="partitions",
+    figures=("cpu_ms", "wall_ms", "files"),
+    plots=("cpu_ms",),
+    bounds=within(
+        *(Limit("cpu_ms", "ms of CPU", most=most, of=peer) for peer, most in _MOST_MS.items()),
+        *(
+            Limit("cpu_ms", "CPU", most=1, of=peer, beside=other)
+            for peer in _MOST_MS
+            for other in (_PYICEBERG, _DUCKDB)
+        ),
+    ),
+)
+def planning(run: Run) -> None:
+    """Planning one among 1,000 and more partitions of four epochs: CPU, beside pyiceberg and DuckDB (target: 50 ms)."""
+    partitions, lake = int(run.case), Lake(run.folder)
+    keys = pa.array(range(partitions))
+    batch = pa.record_batch([keys, keys], schema=_KEYED)
+    for epoch in range(_PLANNED_FILES):
+        write_epoch(lake.config.with_partitioning(Partitioning.identity("key")), epoch, [batch])
+    table, where = lake.table(), f"key = {partitions // 2}"
+    one = parse(where)
+    plans: dict[str, Callable[[], int]] = {
+        _VOLLEY: lambda: _planned(table, one, is_cold=True),
+        _CACHED: lambda: _planned(table, one, is_cold=False),
+        _PYICEBERG: lambda: len(list(table.scan(row_filter=one).plan_files())),
+        _DUCKDB: lambda: int(scan_by_duckdb(table.metadata_location, "count(*)", where)[0]),
+    }
+    for peer, planned in plans.items():
+        assert planned() == _PLANNED_FILES
+        run.record(peer, **medians(timed(planned) for _ in range(run.options["plans"])), files=_PLANNED_FILES)
+
+
+def _planned(table: Table, row_filter: BooleanExpression, is_cold: bool) -> int:
+    if is_cold:
+        forget_manifests()
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return len(plan(table.io, table.metadata, snapshot, row_filter).files)

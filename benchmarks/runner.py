@@ -41,7 +41,10 @@ def run(benchmark: Benchmark, kept: Path = KEPT) -> list[Result]:
     reason = missing() if "runtime" in benchmark.peers else None
     results: list[Result] = []
     with _shared(benchmark) as shared:
-        turns = [turn for turn in _turns(benchmark, shared) if not (turn.peer == "runtime" and reason)]
+        options, rows = {**benchmark.options, **shared}, benchmark.rows or 0
+        cases = options[benchmark.cases] if benchmark.cases else [""]
+        peers = {peer: label for peer, label in benchmark.peers.items() if peer != "runtime" or not reason}
+        turns = [Run(peer, label, rows, case, options) for peer, label in peers.items() for case in cases]
         for number in range(benchmark.repeat):
             for turn in turns:
                 what = " ".join(str(part) for part in (benchmark.name, turn.peer, turn.case) if part != "")
@@ -60,13 +63,6 @@ def _shared(benchmark: Benchmark) -> Iterator[Mapping[str, Any]]:
     prepared = contextmanager(benchmark.prepare)
     with tempfile.TemporaryDirectory(prefix="volley-bench-") as folder, prepared(benchmark, Path(folder)) as shared:
         yield shared
-
-
-def _turns(benchmark: Benchmark, shared: Mapping[str, Any]) -> list[Run]:
-    """Each peer in each case."""
-    options, rows = {**benchmark.options, **shared}, benchmark.rows or 0
-    cases = options[benchmark.cases] if benchmark.cases else [""]
-    return [Run(peer, label, rows, case, options) for peer, label in benchmark.peers.items() for case in cases]
 
 
 def show(benchmark: Benchmark, results: list[Result]) -> None:

@@ -11,6 +11,7 @@ import statistics
 import struct
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -219,11 +220,10 @@ def _grown(config: IcebergSinkConfig, files: int) -> Committer:
     committer = open_sink(config, _SCHEMA)
     committer.commit(Epoch(QUERY, 0), results := _written(committer, 0))
     (written,) = results[0].committables
-    catalog = config.ref.load_catalog()
-    for start in range(1, files, _FILES_A_SNAPSHOT):
-        keys = range(start, min(start + _FILES_A_SNAPSHOT, files))
-        _append(catalog.load_table(("b", "t")), list(_with_keys(written.data_file, keys)))
-    catalog.close()
+    with closing(config.ref.load_catalog()) as catalog:
+        for start in range(1, files, _FILES_A_SNAPSHOT):
+            keys = range(start, min(start + _FILES_A_SNAPSHOT, files))
+            _append(catalog.load_table(("b", "t")), list(_with_keys(written.data_file, keys)))
     return committer
 
 
@@ -244,8 +244,8 @@ def _append(table: Table, files: Sequence[DataFile]) -> None:
 
 def _with_snapshots(lake: Lake, count: int) -> None:
     """Register a table ``old`` whose snapshots are so many copies of the last one of ``t``."""
-    table = lake.table()
-    last = table.metadata.snapshots[-1]
+    metadata = lake.table().metadata
+    last = metadata.snapshots[-1]
     snapshots = [
         last.model_copy(
             update={
@@ -257,11 +257,4 @@ def _with_snapshots(lake: Lake, count: int) -> None:
         )
         for number in range(1, count + 1)
     ]
-    (entry,) = table.metadata.snapshot_log
-    log = [entry.model_copy(update=each.model_dump(include={"snapshot_id", "timestamp_ms"})) for each in snapshots]
-    changes = {"snapshots": snapshots, "snapshot_log": log, "last_sequence_number": count}
-    path = lake.folder / "old.metadata.json"
-    path.write_text(table.metadata.model_copy(update=changes).model_dump_json())
-    catalog = lake.catalog()
-    catalog.register_table(("b", "old"), f"file://{path}")
-    catalog.close()
+    lake.register("old", metadata, snapshots)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -12,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.benchmark import RATES, Run, benchmark
-from benchmarks.events import NAMED, named_rows, session_rows
+from benchmarks.events import NAMED, named_rows, session_rows, write_files
 from benchmarks.lake import Lake, commit, duckdb_with_iceberg, open_sink, scan_by_duckdb, write, write_epoch
 from benchmarks.measure import timed
 from benchmarks.peers import runtime_job
 from benchmarks.peers.runtime import runtime
-from volley import Environment, FileSource, IcebergSink, IcebergSinkConfig
+from volley import FileSource, IcebergSink, IcebergSinkConfig
 from volley.iceberg import Upsert
 from volley.iceberg.modes import Strategy
 
@@ -51,11 +50,7 @@ def upsert(run: Run) -> None:
             run.results.extend(runtime(replace(run, rows=keys), runtime_job.merge, lake=lake.folder))
         case "pyiceberg":
             table, changes = lake.table("large"), pq.read_table(lake.folder / "many")
-
-            def by_pyiceberg() -> None:
-                table.upsert(changes, join_cols=["id"])
-
-            run.measure(by_pyiceberg, rows=keys)
+            run.measure(lambda: table.upsert(changes, join_cols=["id"]), rows=keys)
         case strategy:
             _job(lake, "small", "few", strategy)
             run.measure(lambda: _job(lake, "large", "many", strategy), rows=keys)
@@ -75,18 +70,15 @@ def _make(lake: Lake, table: str, rows: int) -> None:
 
 def _input(lake: Lake, name: str, rows: int, keys: int) -> None:
     """The changes: ids spread over the whole table, one in ten is new."""
-    folder: Path = lake.folder / name
-    folder.mkdir()
     old = np.random.default_rng(8).choice(rows, keys - keys // 10, replace=False)
-    ids = np.concatenate([old, np.arange(rows, rows + keys // 10)])
-    for number, part in enumerate(np.array_split(np.random.default_rng(9).permutation(ids), _INPUT_FILES)):
-        pq.write_table(pa.Table.from_batches([named_rows(part, 1.0)]), folder / f"{number}.parquet")
+    ids = np.random.default_rng(9).permutation(np.concatenate([old, np.arange(rows, rows + keys // 10)]))
+    parts = np.array_split(ids, _INPUT_FILES)
+    write_files(lake.folder / name, len(parts), lambda file: pa.Table.from_batches([named_rows(parts[file], 1.0)]))
 
 
 def _job(lake: Lake, table: str, changes: str, strategy: str) -> None:
     """One job of one epoch."""
-    environment = Environment("local[2]", checkpoint_dir=str(lake.folder / "checkpoints"))
-    rows = environment.from_source(FileSource(str(lake.folder / changes), format="parquet"))
+    rows = lake.environment("local[2]").from_source(FileSource(lake.folder / changes, format="parquet"))
     rows.to_sink(IcebergSink(_upserting(lake.named(table), strategy))).execute(table)
 
 
@@ -129,10 +121,8 @@ def _costs(run: Run, share: float, strategy: str) -> dict[str, float]:
         changed = session_rows(np.random.default_rng(8).choice(ids, keys, replace=False), 1.0)
 
         def by_duckdb() -> None:
-            assert scan_by_duckdb(table.metadata_location, "count(*), sum(value), max(session), max(more)")[:2] == (
-                rows,
-                keys,
-            )
+            counted = scan_by_duckdb(table.metadata_location, "count(*), sum(value), max(session), max(more)")
+            assert counted[:2] == (rows, keys)
 
         costs = timed(lambda: write_epoch(_upserting(lake.config, strategy), 1, [changed]))
         table = lake.table()

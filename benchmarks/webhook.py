@@ -18,8 +18,8 @@ import psutil
 from aiohttp import web
 
 from benchmarks.benchmark import Limit, Run, benchmark, within
-from volley import HmacAuth, HttpSource, SourceContext
-from volley.connectors.webhook.reader import HttpReader
+from tests.webhooks.hooks import receiving
+from volley import HmacAuth
 
 _VOLLEY, _CHECKED, _ECHO = "Volley, on disk", "Volley, bodies checked too", "aiohttp, echo"
 _CONNECTIONS = 64
@@ -56,21 +56,14 @@ def webhook(run: Run) -> None:
 
 @contextmanager
 def _receiver(run: Run) -> Iterator[tuple[int, psutil.Process]]:
-    source = HttpSource(
-        0,
+    with receiving(
+        run.folder,
         schema="id long, text string",
         on_bad="reject" if run.peer == "checked" else "dead_letter",
         auth=HmacAuth("github", _SECRET),
         idempotency="header:X-GitHub-Delivery",
-    )
-    reader = source.open(SourceContext(str(run.folder)))
-    assert isinstance(reader, HttpReader)
-    assert reader.supervisor is not None
-    reader.start()
-    try:
-        yield reader.supervisor.port, psutil.Process(reader.supervisor.process_id)
-    finally:
-        reader.stop()
+    ) as hook:
+        yield hook.port, psutil.Process(hook.supervisor.process_id)
 
 
 @contextmanager

@@ -1,26 +1,32 @@
-"""Volley's sink writes an epoch: beside a whole job and the peers, in each compression, with files closed at a size."""
+"""Volley's sink writes an epoch: beside a job and the peers, compressed, in files of a size, into many partitions."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import psutil
 import pyarrow as pa
 
 from benchmarks.benchmark import RATES, Limit, Run, benchmark, within
 from benchmarks.events import FILES, batches, events_folder
 from benchmarks.files_to_iceberg import PEERS, copy
-from benchmarks.lake import Lake, write_epoch
+from benchmarks.lake import QUERY, Lake, open_sink, write, write_epoch
 from benchmarks.rows import NATIVE, case_of
+from volley import Committer, Epoch
+from volley.iceberg import Partitioning
+from volley.iceberg.write.data_files import RollingFiles
 
 _MB = 1 << 20
 _SINK = "Volley's sink alone, one process"
 
 
-def write(run: Run) -> None:
+def write_rows(run: Run) -> None:
     """One epoch of so many rows: the sink alone, a whole job, pyiceberg, Iceberg's Spark runtime, pyarrow."""
     named = replace(run, case=case_of(run.rows))
     if run.peer == "sink":
@@ -37,7 +43,7 @@ for _size, _rows in {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "10m": 10_
         peers={"sink": _SINK, **PEERS},
         figures=(*RATES, "epochs", "files", "mb"),
         bounds=within(*(Limit("rows_per_second", "rows/s", 50_000, of=peer) for peer in (_SINK, NATIVE))),
-    )(write)
+    )(write_rows)
 
 
 @benchmark(
@@ -90,3 +96,73 @@ def _sink(run: Run, rows: Callable[[], Iterable[pa.RecordBatch]], **settings: An
 def _sizes(run: Run) -> list[int]:
     """Bytes of each file of the run's table."""
     return [task.file.file_size_in_bytes for task in Lake(run.folder).table().scan().plan_files()]
+
+
+_OPEN = 100
+_ROW_GROUP = 64 << 20
+
+
+@benchmark(
+    rows=500_000,
+    peers=("unpartitioned", "clustered", "open-files"),
+    options={"partitions": (1, 24, 100, 300, 10_000)},
+    cases="partitions",
+    case="partitions",
+    figures=(*RATES[:2], "cpu_seconds", "files", "driver_mb", "peak_mb"),
+    plots=("rows_per_second", "peak_mb"),
+)
+def partitioned_write(run: Run) -> None:
+    """One task into 1 to 10,000 partitions: clustered first, or with files kept open."""
+    partitions, opens = int(run.case), run.peer == "open-files"
+    # With many more partitions than open files, a file is made of every few rows: that takes hours.
+    if opens and partitions > 5 * _OPEN:
+        return
+    rows = list(_partitioned_rows(run.rows, partitions))
+    sink = _partitioned_sink(run, rows[0].schema)
+    before = psutil.Process().memory_info().rss / 2**20
+    figures = run.measure(lambda: {"files": _by_open_files(sink, rows) if opens else write(sink, 0, rows).files})
+    figures["peak_mb"] = figures["driver_mb"] - before
+
+
+def _partitioned_rows(rows: int, partitions: int) -> Iterator[pa.RecordBatch]:
+    """Events whose partitions are in random order."""
+    for batch in batches(events_folder(rows, rows // FILES)):
+        keys = pa.array(batch["user"].to_numpy() % partitions)
+        yield batch.select(["id", "session", "amount", "at"]).append_column("key", keys)
+
+
+def _partitioned_sink(run: Run, schema: pa.Schema) -> Committer:
+    """The sink of a table of the run's own."""
+    config = Lake(run.folder).config
+    if run.peer != "unpartitioned":
+        config = config.with_partitioning(Partitioning.identity("key"))
+    if run.peer == "open-files":
+        # Each may keep a row group: together no more than ours.
+        limit = 2 * _ROW_GROUP // _OPEN
+        config = config.with_table_properties({"write.parquet.row-group-size-bytes": str(limit)})
+    return open_sink(config, schema)
+
+
+def _by_open_files(sink: Committer, rows: list[pa.RecordBatch]) -> int:
+    """What other writers do: a file per partition stays open, the least recently used is closed for another."""
+    writer: Any = sink.writer(Epoch(QUERY, 0))
+    opened: OrderedDict[int, RollingFiles] = OrderedDict()
+    made: list[RollingFiles] = []
+    for batch in rows:
+        keys = batch["key"].to_numpy()
+        order = np.argsort(keys, kind="stable")
+        clustered = writer.fitted(batch).take(pa.array(order))
+        starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
+        for start, stop in zip(starts, [*starts[1:], len(keys)], strict=True):
+            key = int(keys[order[start]])
+            if key not in opened:
+                if len(opened) == _OPEN:
+                    opened.popitem(last=False)[1].finish()
+                opened[key] = RollingFiles(writer, f"b-{len(made)}")
+                opened[key].turn_to(writer.layout.partition((key,)))
+                made.append(opened[key])
+            opened.move_to_end(key)
+            opened[key].write(clustered.slice(start, stop - start))
+    for files in opened.values():
+        files.finish()
+    return sum(len(files.done) for files in made)
