@@ -30,7 +30,7 @@ class Benchmark:
     Args:
         name: Its name.
         function: What measures; it is called in a process of its own.
-        rows: How many rows a run handles, if the benchmark has such a number.
+        rows: How many rows a run handles; 0 = the benchmark has no such number.
         repeat: How often each peer runs, in turn with the others.
         peers: Their names on the command line, and in tables; one without a name if there are none.
         options: The settings, by their name, with the values they have by default.
@@ -44,7 +44,7 @@ class Benchmark:
 
     name: str
     function: Callable[[Run], None]
-    rows: int | None = None
+    rows: int = 0
     repeat: int = 1
     peers: Mapping[str, str] = field(default_factory=lambda: {"": ""})
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -97,10 +97,6 @@ def _append(load: Callable[[], Table], results: Sequence[WriteResult]) -> None:
 _IDS = pa.schema([("id", pa.int64())])
 
 
-def _postgres(folder: Path, started: Callable[..., Any]) -> IcebergSinkConfig:
-    return replace(Lake(folder).config, catalog_uri=started(Postgres(folder)).uri)
-
-
 def _on(server_type: Callable[[Path], Any], folder: Path, started: Callable[..., Any]) -> IcebergSinkConfig:
     server = started(server_type(folder))
     return replace(Lake(server.lake).config, catalog_uri=server.uri)
@@ -122,7 +118,7 @@ def _nessie(folder: Path, started: Callable[..., Any]) -> IcebergSinkConfig:
 
 _CATALOGS: dict[str, Callable[[Path, Callable[..., Any]], IcebergSinkConfig]] = {
     "sqlite": lambda folder, _: Lake(folder).config,
-    "postgres": _postgres,
+    "postgres": lambda folder, started: replace(Lake(folder).config, catalog_uri=started(Postgres(folder)).uri),
     "rest": partial(_on, RestFixture),
     # SeaweedFS returns what a client needs to know; the others return themselves.
     "seaweed": lambda folder, started: started(SeaweedProcess(folder)).config("t"),

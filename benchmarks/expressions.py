@@ -13,7 +13,7 @@ from benchmarks.benchmark import Limit, Run, benchmark
 from benchmarks.events import FILES, batches, events_folder
 from benchmarks.rows import Bound, Row
 from tests.unit.functions import CASES, ROWS
-from volley import Expr, FileSource, col, murmur3
+from volley import FileSource, col, murmur3
 from volley.arrow.compiled import CompiledExpression
 from volley.arrow.expressions import compile_expression
 from volley.arrow.nodes import lower
@@ -93,17 +93,13 @@ def _of_the_slowest(row: Row) -> Iterator[Bound]:
 def functions(run: Run) -> None:
     """Each function of expressions on batches of 60,000 rows with nulls and edge values: rows per CPU-second."""
     batch = pa.concat_tables([ROWS] * (_BATCH_ROWS // ROWS.num_rows)).combine_chunks().to_batches()[0]
-    for case in CASES:
-        _measure(run, case.expression, batch, repr(case.expression))
     different = _different()
-    for expression in _BY_VALUE:
-        _measure(run, expression, different, f"{expression!r}, all values different")
-
-
-def _measure(run: Run, expression: Expr, batch: pa.RecordBatch, case: str) -> None:
-    compiled = compile_expression(expression.node, batch.schema)
-    compiled.evaluate(batch)
-    run.measure(partial(_evaluate, compiled, batch, run.rows // batch.num_rows), case=case)
+    cases = [(case.expression, batch, repr(case.expression)) for case in CASES]
+    cases += [(expression, different, f"{expression!r}, all values different") for expression in _BY_VALUE]
+    for expression, rows, case in cases:
+        compiled = compile_expression(expression.node, rows.schema)
+        compiled.evaluate(rows)
+        run.measure(partial(_evaluate, compiled, rows, run.rows // rows.num_rows), case=case)
 
 
 def _evaluate(compiled: CompiledExpression, batch: pa.RecordBatch, times: int) -> None:

@@ -134,7 +134,7 @@ _SCHEMA = "user string, id long, at timestamp"
 
 def _folders(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     """Write both streams once for all runs."""
-    rows = (asked.rows or 0) // _STREAM_FILES // len(_SIDES)
+    rows = asked.rows // _STREAM_FILES // len(_SIDES)
     for seed, side in enumerate(_SIDES):
         write_files(folder / side, _STREAM_FILES, partial(_stream_events, seed, rows))
     yield {"folder": folder}

@@ -38,7 +38,7 @@ def _topic(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     kafka = Kafka(folder)
     try:
         kafka.start()
-        topic = _fill(kafka, (asked.rows or 0) + asked.options["before"])
+        topic = _fill(kafka, asked.rows + asked.options["before"])
         yield {"brokers": kafka.bootstrap, "topic": topic}
     finally:
         kafka.stop()

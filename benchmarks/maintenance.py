@@ -179,7 +179,9 @@ def maintained_commits(run: Run) -> None:
         for start in range(0, commits, _HOUR):
             epochs = range(start, min(start + _HOUR, commits))
             figures = run.measure(partial(_hour, committer, epochs, speed), rows=1, case=1 + start // _HOUR)
-            figures |= {"scan_ms": 1_000 * scan(epochs.stop * _ROWS_A_COMMIT), **_size(lake)}
+            figures["scan_ms"] = 1_000 * scan(epochs.stop * _ROWS_A_COMMIT)
+            table = lake.table()
+            figures |= {"snapshots": len(table.snapshots()), "data_files": len(table.inspect.data_files())}
 
 
 def _hour(committer: MaintainingCommitter, epochs: range, speed: float) -> dict[str, Any]:
@@ -267,8 +269,3 @@ def _scan(location: str, rows: int) -> float:
         assert found == rows, f"{found} rows of {rows}"
 
     return min(timed(scan)["cpu_ms"] for _ in range(3)) / 1e3
-
-
-def _size(lake: Lake) -> dict[str, int]:
-    table = lake.table()
-    return {"snapshots": len(table.snapshots()), "data_files": len(table.inspect.data_files())}

@@ -36,7 +36,7 @@ _BATCH_ROWS = 10_000
 
 def _table(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     """Make one table for all runs; with deletes, each 20th row is deleted by its position."""
-    rows = asked.rows or 0
+    rows = asked.rows
     config = Lake(folder).config
     write_epoch(config, 0, batches(events_folder(rows, rows // FILES)))
     if asked.options["deletes"]:

@@ -7,13 +7,11 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import psutil
 from rich.console import Console
@@ -40,8 +38,10 @@ def run(benchmark: Benchmark, kept: Path = KEPT) -> list[Result]:
     """
     reason = missing() if "runtime" in benchmark.peers else None
     results: list[Result] = []
-    with _shared(benchmark) as shared:
-        options, rows = {**benchmark.options, **shared}, benchmark.rows or 0
+    # What the runs share is there for as long as they run.
+    prepared = contextmanager(benchmark.prepare)
+    with tempfile.TemporaryDirectory(prefix="volley-bench-") as folder, prepared(benchmark, Path(folder)) as shared:
+        options, rows = {**benchmark.options, **shared}, benchmark.rows
         cases = options[benchmark.cases] if benchmark.cases else [""]
         peers = {peer: label for peer, label in benchmark.peers.items() if peer != "runtime" or not reason}
         turns = [Run(peer, label, rows, case, options) for peer, label in peers.items() for case in cases]
@@ -55,14 +55,6 @@ def run(benchmark: Benchmark, kept: Path = KEPT) -> list[Result]:
     if reason:
         print(f"{benchmark.peers['runtime']} skipped: {reason.splitlines()[0]}")
     return results
-
-
-@contextmanager
-def _shared(benchmark: Benchmark) -> Iterator[Mapping[str, Any]]:
-    """Make what the runs share, for as long as they run."""
-    prepared = contextmanager(benchmark.prepare)
-    with tempfile.TemporaryDirectory(prefix="volley-bench-") as folder, prepared(benchmark, Path(folder)) as shared:
-        yield shared
 
 
 def show(benchmark: Benchmark, results: list[Result]) -> None:

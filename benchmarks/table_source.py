@@ -33,7 +33,7 @@ _FIRST_SNAPSHOTS = 2
 def _followed(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     """Make a table with a snapshot for each epoch, and a small one, once for all runs."""
     files = sorted(events_folder(FILES * _ROWS_PER_FILE, _ROWS_PER_FILE).glob("*.parquet"))
-    _fill(Lake(folder), "t", files, ((asked.rows or 0) + asked.options["before"]) // _ROWS_PER_SNAPSHOT)
+    _fill(Lake(folder), "t", files, (asked.rows + asked.options["before"]) // _ROWS_PER_SNAPSHOT)
     _fill(Lake(folder), "small", files, _WARM_UP_SNAPSHOTS)
     yield {"lake": folder}
 
@@ -84,7 +84,7 @@ def _follow(run: Run, name: str, table: str, rows: int) -> Progress:
 
 def _changed(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     """Make the same history by both strategies, once for all runs."""
-    rows, snapshots = asked.rows or 0, asked.options["snapshots"]
+    rows, snapshots = asked.rows, asked.options["snapshots"]
     keys = int(rows * asked.options["share"])
     for strategy in _STRATEGIES:
         config = Lake(folder).named(strategy)

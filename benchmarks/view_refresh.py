@@ -47,7 +47,7 @@ def _orders(ids: np.ndarray[Any, Any], customers: int, layout: str, seed: int) -
 
 def _tables(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     """Write the orders, and fill the views, once for all runs."""
-    rows = asked.rows or 0
+    rows = asked.rows
     lake = Lake(folder)
     for layout in dict.fromkeys(map(_layout, asked.options["layout"])):
         parts = (np.arange(start, min(start + _BATCH, rows)) for start in range(0, rows, _BATCH))

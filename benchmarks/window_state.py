@@ -20,7 +20,7 @@ _FILES = 16
 
 def _folders(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     """Write the events once for all runs."""
-    yield {"folder": write_files(folder, _FILES, partial(_events, (asked.rows or 0) // _FILES))}
+    yield {"folder": write_files(folder, _FILES, partial(_events, asked.rows // _FILES))}
 
 
 def _events(rows: int, file: int) -> pa.Table:
