@@ -169,9 +169,9 @@ def stream_join(run: Run) -> None:
 
 
 def _pairs_by_volley(run: Run, name: str, folder: Path, files: int) -> dict[str, Any]:
-    lake = Lake(run.folder)
+    lake, environment = Lake(run.folder), Lake(run.folder).environment()
     ads, clicks = (
-        lake.environment().from_source(FileSource(folder / side, format="parquet", max_files_per_epoch=files))
+        environment.from_source(FileSource(folder / side, format="parquet", max_files_per_epoch=files))
         for side in _SIDES
     )
     pairs = ads.join(clicks, on="user", within=("0s", "10s"), time="at", lateness="10s", suffix="_of_click")
