@@ -13,11 +13,11 @@ from tests.recovery import joined
 from volley.iceberg import SnapshotManager
 from volley.joining import MAX_BYTES
 from volley.spark.log import SparkLog
-from volley.task.failpoints import JOIN_POINTS, POINTS, TASK_POINTS
+from volley.task.failpoints import BUCKET_POINT, JOIN_POINTS, POINTS, TASK_POINTS
 
 __all__ = ["run"]
 
-_POINTS = (*POINTS, *JOIN_POINTS, *TASK_POINTS)
+_POINTS = (*POINTS, *JOIN_POINTS, BUCKET_POINT, *TASK_POINTS)
 _CHANGES = ("change", "change", "remake", "roll back", "expire", "nothing")
 
 
@@ -66,6 +66,9 @@ class _Job:
 
     def die(self, drivers: Drivers, point: str) -> None:
         """Die at a point of the next epoch, or of the one after it if that is committed already."""
+        if point == BUCKET_POINT:
+            # Only a table with rows that no epoch had is written.
+            self.change("change")
         epoch = self._next_epoch()
         armed = f"{point}@{epoch},{point}@{epoch + 1}"
         drivers.die(armed, joined.main, *self._job, kill_driver=point in TASK_POINTS)
