@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,9 +14,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.types import LongType
+from s3fs import S3FileSystem
 
 from tests.duck import query
 from tests.iceberg.joined import at_epoch as joined_at_epoch
+from tests.servers.seaweed import Seaweed
 from volley import DataStream, Environment, MemorySource, PlanError
 from volley.engine.joins import JoinedTables
 from volley.iceberg import IcebergStorage, IcebergTable, SnapshotManager, TableRef
@@ -93,12 +95,17 @@ def at_epoch(epoch: int, join: nodes.Node) -> list[str]:
 
 
 def test_a_large_table_is_written_by_bucket_and_mapped_one_after_the_other(
-    ref: TableRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ref: TableRef, tmp_path: Path, seaweed: Seaweed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By an executor that reaches the checkpoint over the network, within `max_bytes` of mapped files."""
+    """By an executor that reaches the checkpoint on S3, within `max_bytes` of mapped files."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "machine"))
     (tmp_path / "machine").mkdir()
-    folder = f"memory://checkpoint-{uuid.uuid4()}/volley/joins"
+    keys = {"AWS_ACCESS_KEY_ID": seaweed.key, "AWS_SECRET_ACCESS_KEY": seaweed.secret}
+    for name, value in {**keys, "AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": seaweed.s3_endpoint}.items():
+        monkeypatch.setenv(name, value)
+    S3FileSystem.clear_instance_cache()
+    S3FileSystem().mkdir("joins")
+    folder = "s3://joins/checkpoint/volley/joins"
     tables = JoinedTables("job", folder)
     (join,) = tables.open([joined(ref)._node])
     assert isinstance(join, nodes.Join)
@@ -111,6 +118,18 @@ def test_a_large_table_is_written_by_bucket_and_mapped_one_after_the_other(
     assert len(list((tmp_path / "machine").rglob("*.arrow"))) == 64
     mapped = joined_rows._mapped(join.rows.folder, join.rows.layout, MAX_BYTES)  # type: ignore[union-attr]
     assert 0 <= mapped._free < MAX_BYTES
+    # The files are lost, and the table has changed: a driver that repeats the epoch writes those of its version again.
+    lost = S3FileSystem().glob("joins/checkpoint/volley/joins/*/*.arrow")
+    S3FileSystem().rm(lost)
+    again = JoinedTables("job", folder)
+    again.open([joined(ref)._node])
+    again.pin(1)
+    joined_rows._mapped.cache_clear()
+    joined_rows._of_epoch.cache_clear()
+    shutil.rmtree(tmp_path / "machine")
+    (tmp_path / "machine").mkdir()
+    assert at_epoch(1, join) == expected
+    assert len(lost) > len(list((tmp_path / "machine").rglob("*.arrow"))) == 64
 
 
 def test_files_of_a_killed_driver_are_used_and_lost_ones_are_written_again(ref: TableRef, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -13,12 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from s3fs import S3FileSystem
 
 from tests.servers.azurite import Azurite
 from tests.servers.fixtures import Place, warehouse
 from tests.servers.identity import service_account_key
 from tests.servers.s3 import READER, S3, Keys
-from tests.servers.seaweed import SeaweedProcess
+from tests.servers.seaweed import Seaweed, SeaweedProcess
 from tests.services.fault_proxy import Answer, Fault, FaultProxy, Server, answer_as_s3, lose_request, named
 from volley import (
     EOF,
@@ -34,6 +36,7 @@ from volley import (
     lit,
 )
 from volley.iceberg.storage.listing import file_system, list_folder
+from volley.storage.durable import create_durably, creation
 
 STORAGES = ["s3", "azure", "gcs", "local"]
 MIB = 1 << 20
@@ -273,6 +276,18 @@ def test_a_storage_that_is_gone_for_a_while_costs_no_row(
     proxy.listen()
     write(environment, config, 1, 2, 3)
     assert place.ids(tmp_path) == [1, 2, 3]
+
+
+def test_an_object_that_exists_is_not_replaced(seaweed: Seaweed) -> None:
+    """The answer of SeaweedFS lacks the condition by which s3fs knows that of AWS."""
+    files = S3FileSystem(key=seaweed.key, secret=seaweed.secret, endpoint_url=seaweed.s3_endpoint)
+    files.mkdir("created")
+    for data in (b"first", b"second"):
+        create_durably(files, "created/pin", data)
+    assert files.cat_file("created/pin") == b"first"
+    with pytest.raises(OSError, match="Invalid") as raised, creation(files, "created/other"):
+        raise OSError(errno.EINVAL, "Invalid")
+    assert not isinstance(raised.value, FileExistsError)
 
 
 @pytest.fixture

@@ -24,12 +24,13 @@ __all__ = ["JoinFiles", "names_in"]
 
 
 def names_in(folder: str) -> set[str]:
-    """Return the names of the files in a folder.
+    """Return the names of the files in a folder, to which another driver may write, too.
 
     Args:
         folder: Its URL.
     """
     files, path = filesystem(folder, {})
+    files.invalidate_cache()
     return {posixpath.basename(file) for file in files.find(path, maxdepth=1)}
 
 

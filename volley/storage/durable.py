@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
-__all__ = ["create_durably", "sync", "write_durably"]
+__all__ = ["create_durably", "creation", "sync", "write_durably"]
 
 
 def write_durably(files: Any, path: str, data: bytes) -> None:
@@ -63,7 +65,7 @@ def create_durably(files: Any, path: str, data: bytes) -> None:
     files.makedirs(folder, exist_ok=True)
     if "file" not in files.protocol:
         # Object stores write a file whole or not at all.
-        with suppress(FileExistsError):
+        with suppress(FileExistsError), creation(files, path):
             files.pipe_file(path, data, mode="create")
         return
     hidden = f"{path}.{uuid.uuid4().hex}.tmp"
@@ -75,3 +77,28 @@ def create_durably(files: Any, path: str, data: bytes) -> None:
     finally:
         files.rm_file(hidden)
     sync(files, folder)
+
+
+@contextmanager
+def creation(files: Any, path: str) -> Iterator[None]:
+    """Raise FileExistsError if an object is not created because it exists.
+
+    s3fs does so for the answer of AWS; from other servers the answer lacks the failed condition.
+
+    Args:
+        files: The fsspec file system.
+        path: The object's path in it.
+
+    Raises:
+        FileExistsError: If the object exists.
+        OSError: If it can't be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        files.invalidate_cache()
+        if not files.exists(path):
+            raise
+        raise FileExistsError(errno.EEXIST, "the object exists", path) from error

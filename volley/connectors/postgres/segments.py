@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from volley.connectors.postgres.settings import ANEW
 from volley.errors import SourceError
-from volley.storage.durable import sync
+from volley.storage.durable import creation, sync
 from volley.storage.paths import filesystem
 
 __all__ = ["Chain", "Segment", "SegmentTaken", "SegmentWriter", "Segments"]
@@ -237,7 +237,8 @@ class SegmentWriter:
             os.link(self._hidden, self._path)
             sync(self._files, posixpath.dirname(self._path))
         else:
-            self._files.put_file(self._hidden, self._path, mode="create")
+            with creation(self._files, self._path):
+                self._files.put_file(self._hidden, self._path, mode="create")
 
 
 def _end_of(reader: pa.RecordBatchFileReader) -> dict[str, Any]:
