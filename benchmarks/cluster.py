@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +29,10 @@ _FILES_PER_EPOCH = 4
 def scale_workers(run: Run) -> None:
     """Rows through a standalone cluster, four epochs of four files: CPU a row, and of the driver alone an epoch."""
     hosts = tuple(f"127.0.0.{number + 1}" for number in range(int(run.case)))
-    with _cluster(run.folder, hosts) as cluster:
+    cluster = Cluster(run.folder, hosts, watched=False)
+    try:
+        cluster.start()
+        os.environ.update(cluster.environment())
         copy = partial(_copy, Lake(run.folder), cluster.master)
         copy("warm_up", events_folder(*WARM_UP))
         for rows_per_file in run.options["rows_per_file"]:
@@ -43,15 +44,6 @@ def scale_workers(run: Run) -> None:
             figures["rows_per_cpu_second"] = rows / figures["cpu_seconds"]
             figures["cpu_us_a_row"] = figures["cpu_seconds"] * 1e6 / rows
             run.record(f"{rows / 1e6:g} M rows", **figures)
-
-
-@contextmanager
-def _cluster(folder: Path, hosts: tuple[str, ...]) -> Iterator[Cluster]:
-    cluster = Cluster(folder, hosts, watched=False)
-    try:
-        cluster.start()
-        os.environ.update(cluster.environment())
-        yield cluster
     finally:
         cluster.stop()
 

@@ -15,10 +15,13 @@ from benchmarks.measure import after, measured
 if TYPE_CHECKING:
     from volley import Progress
 
-__all__ = ["Case", "Result", "Run", "in_own_process"]
+__all__ = ["Case", "Result", "Run"]
 
 Case = str | int | float
 """A size, an expression, a catalog: only results of the same case are compared."""
+
+# What a process in which a run is continued has of its own.
+_OWN = ("folder", "results")
 
 
 @dataclass(frozen=True)
@@ -122,34 +125,20 @@ class Run:
         python: str = sys.executable,
         **changes: Any,
     ) -> list[Result]:
-        """Run a part in one more process, so that what this one does meanwhile is not measured.
+        """Call a function in a process and a folder of its own; what this process does meanwhile is not measured.
 
         Args:
-            function: The part, at the top of its module.
+            function: It stands at the top of its module.
             environment: The process's environment variables; None = this one's.
             python: The Python that runs it.
             changes: What its run has other than this one.
 
         Returns:
-            What it has found; it is for the caller to keep.
+            What it has found, once that process and all that it leaves have ended; it is for the caller to keep.
         """
-        return in_own_process(function, replace(self, **changes), environment, python)
-
-
-def in_own_process(
-    function: Callable[[Run], None],
-    run: Run,
-    environment: Mapping[str, str] | None = None,
-    python: str = sys.executable,
-) -> list[Result]:
-    """Call a function, at the top of its module, in a process of its own with a folder of its own.
-
-    Returns:
-        What it has found, once that process and all that it leaves have ended.
-    """
-    told = {name: value for name, value in vars(run).items() if name not in ("folder", "results")}
-    command = [python, "-m", "benchmarks.child", function.__module__, function.__name__]
-    given = json.dumps(told, default=str)
-    # The output ends with the last process that inherited it, so the next run starts on an idle machine.
-    output = subprocess.run([*command, given], check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
-    return [Result(**each) for each in json.loads(output.splitlines()[-1])]
+        told = {name: value for name, value in vars(replace(self, **changes)).items() if name not in _OWN}
+        command = [python, "-m", "benchmarks.child", function.__module__, function.__name__]
+        command.append(json.dumps(told, default=str))
+        # The output ends with the last process that inherited it, so the next run starts on an idle machine.
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+        return [Result(**result) for result in json.loads(output.splitlines()[-1])]

@@ -21,7 +21,7 @@ from benchmarks.benchmark import Benchmark, Run
 from benchmarks.page import table
 from benchmarks.peers.runtime import missing
 from benchmarks.rows import in_rows
-from benchmarks.run import Result, in_own_process
+from benchmarks.run import Result
 
 __all__ = ["KEPT", "keep", "run"]
 
@@ -49,7 +49,7 @@ def run(benchmark: Benchmark, kept: Path = KEPT) -> list[Result]:
             for turn in turns:
                 what = " ".join(str(part) for part in (benchmark.name, turn.peer, turn.case) if part != "")
                 print(f"{what}: run {number + 1} of {benchmark.repeat}", file=sys.stderr)
-                results += in_own_process(benchmark.function, turn)
+                results += turn.apart(benchmark.function)
     keep(benchmark, results, kept)
     show(benchmark, results)
     if reason:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.run import Run, in_own_process
+from benchmarks.run import Run
 from tests.waiting import wait_until
 
 
@@ -56,10 +56,10 @@ def python(code: str) -> None:
 
 @pytest.mark.parametrize("work", [child, orphan])
 def test_the_cpu_of_all_processes_below_counts(work: Any) -> None:
-    (found,) = in_own_process(work, Run(rows=1))
+    (found,) = Run(rows=1).apart(work)
     assert SECONDS * 0.9 < found.figures["cpu_seconds"] < 10 * SECONDS
 
 
 def test_the_cpu_of_a_process_that_loses_its_parent_does_not_count_as_less_than_none() -> None:
-    (found,) = in_own_process(orphan_from_before, Run(rows=1))
+    (found,) = Run(rows=1).apart(orphan_from_before)
     assert 0 < found.figures["cpu_seconds"] < SECONDS
