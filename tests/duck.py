@@ -10,17 +10,24 @@ from duckdb_extensions import import_extension
 
 __all__ = ["query"]
 
+_registered: list[str] = []
+"""What the last query named: another test must not find it."""
+
 
 def query(sql: str, **tables: pa.Table) -> duckdb.DuckDBPyRelation:
     """The result of a query; `iceberg_scan` is there, and times are in UTC.
 
     Args:
         sql: The query.
-        tables: The tables that it names.
+        tables: The tables that it names. They are there until the next query.
     """
+    connection = _connection()
+    while _registered:
+        connection.unregister(_registered.pop())
     for name, table in tables.items():
-        _connection().register(name, table)
-    return _connection().sql(sql)
+        connection.register(name, table)
+        _registered.append(name)
+    return connection.sql(sql)
 
 
 @cache

@@ -271,7 +271,10 @@ def test_at_the_end_the_offset_stays(reader: Reader) -> None:
         assert planner.reader.splits(end, end) == []
 
 
-def test_what_lies_behind_a_committed_offset_is_read_as_before(reader: Reader) -> None:
+def test_what_lies_behind_a_committed_offset_is_read_as_before(case: Case, tmp_path: Path) -> None:
+    """A source of its own: some let go of what is committed."""
+    (tmp_path / "in").mkdir()
+    reader = case.make(tmp_path / "in").open(SourceContext(str(tmp_path / "state"), 5))
     planner = Planner(reader)
     start = planner.reader.initial_offset()
     middle = planner.next(start, 3)
