@@ -14,18 +14,20 @@ demo: $(STAMP)
 	@echo "demo: a year of New York flights into an Iceberg table, with a crash on the way"
 	@$(BIN)/python -m examples.flights .volley/flights
 
-# Processes, each with a Spark session of its own, for two cores: a test waits for a third of its time, for timeouts and
-# for processes that start. They share the servers, and one that has no test left takes some of another's.
+# Processes, each with a Spark session of its own (2 GB), for two cores: tests wait for half of their time, for timeouts
+# and for processes that start; under coverage for less. The processes share the servers, and one that has no test left
+# takes some of another's.
+IN_FOUR := --numprocesses=4 --dist=worksteal
 IN_THREE := --numprocesses=3 --dist=worksteal
 # Unit tests wait for nothing.
 IN_TWO := --numprocesses=2 --dist=worksteal
 
 test: lint $(CLASSES)
-	@echo "test: all tests in three processes"
-	@$(BIN)/pytest $(IN_THREE)
+	@echo "test: all tests in four processes"
+	@$(BIN)/pytest $(IN_FOUR)
 
 coverage: lint $(CLASSES)
-	@echo "coverage: the same with coverage, over Spark's workers too; half as long again"
+	@echo "coverage: the same in three processes with coverage, over Spark's workers too; half as long again"
 	@rm -f .coverage .coverage.*
 	@$(BIN)/coverage run -m pytest $(IN_THREE)
 	@$(BIN)/coverage combine --quiet

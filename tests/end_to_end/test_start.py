@@ -139,6 +139,7 @@ exec "{python}" "$@"
 """
 
 
+@pytest.mark.waits
 def test_a_query_whose_python_starts_too_late_is_started_again_twice(tmp_path: Path) -> None:
     # At once: each waits for most of its time.
     twice, always = (start_starved(tmp_path / str(slow), slow) for slow in (2, 3))

@@ -37,6 +37,8 @@ from volley.iceberg import IcebergSink
 
 __all__ = ["registry"]
 
+pytestmark = pytest.mark.waits
+
 SECONDS = 30
 
 

@@ -32,6 +32,8 @@ from volley.connectors.kafka.cluster import Cluster
 from volley.source import Offset
 from volley.spark.offsets import Offsets
 
+pytestmark = pytest.mark.waits
+
 NUMBERS = "id long"
 
 

@@ -14,6 +14,8 @@ from tests.services.test_kafka import numbers, of_numbers
 from tests.waiting import wait_until
 from volley import Environment, MemorySink, Pipeline, SourceContext, SourceError
 
+pytestmark = pytest.mark.waits
+
 NOTHING = [OFFSET_INVALID] * 2
 
 

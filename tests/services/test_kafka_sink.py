@@ -26,6 +26,8 @@ from volley import (
     StorageError,
 )
 
+pytestmark = pytest.mark.waits
+
 SCHEMA = pa.schema({"id": pa.int64(), "text": pa.string(), "bytes": pa.binary()})
 JSON = pa.schema({"id": pa.int64(), "text": pa.string()})
 LARGE = "x" * 2_000_000
