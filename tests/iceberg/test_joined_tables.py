@@ -6,7 +6,7 @@ import json
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,6 +16,7 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
+from tests.servers.seaweed import SeaweedProcess
 from volley import (
     CatalogUnreachableError,
     ConfigError,
@@ -99,19 +100,35 @@ def test_rows_are_read_when_the_table_has_a_new_snapshot(ref: TableRef, tmp_path
         assert read.call_count == 2
 
 
-def test_an_epoch_waits_while_the_catalog_can_not_be_reached(ref: TableRef, tmp_path: Path) -> None:
-    job, version, outages = Job(tmp_path, joined(IcebergTable(ref))), IcebergDimensionReader.version, [True]
+@pytest.fixture
+def own_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedProcess]:
+    """A catalog that its test may stop."""
+    process = SeaweedProcess(tmp_path_factory.mktemp("own"))
+    try:
+        process.start()
+        yield process
+    finally:
+        process.stop()
 
-    def unreachable_once(reader: IcebergDimensionReader) -> object:
-        if outages:
-            outages.pop()
-            raise CatalogUnreachableError("the catalog can't be reached")
-        return version(reader)
 
-    with patch.object(IcebergDimensionReader, "version", unreachable_once):
-        names = through_outages(lambda: job.names(0), 60.0, threading.Event(), "job")
-    assert not outages
-    assert names == ["Ada"]
+def test_an_epoch_waits_while_the_catalog_can_not_be_reached(own_catalog: SeaweedProcess, tmp_path: Path) -> None:
+    ref = own_catalog.server.config("people").ref
+    catalog = ref.load_catalog()
+    catalog.create_namespace("db")
+    catalog.create_table("db.people", SCHEMA).append(people("Ada"))
+    job, outages = Job(tmp_path, joined(IcebergTable(ref))), []
+
+    def epoch() -> list[str]:
+        try:
+            return job.names(0)
+        except CatalogUnreachableError as error:
+            outages.append(error)
+            own_catalog.start()
+            raise
+
+    own_catalog.stop()
+    assert through_outages(epoch, 60.0, threading.Event(), "job") == ["Ada"]
+    assert len(outages) == 1
 
 
 def test_joins_of_one_table_have_one_version(ref: TableRef, tmp_path: Path) -> None:
