@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 
 from volley import ConfigError, Environment, ExpressionError, MemorySink, MemorySource, PlanError, col, testing
+from volley.arrow.join_buckets import JoinBuckets
+from volley.arrow.join_index import JoinIndex, build_index
 from volley.stream import DataStream
 
 ORDERS: list[dict[str, Any]] = [{"id": 1, "item": "a"}, {"id": 2, "item": "b"}, {"id": 3, "item": None}]
@@ -122,3 +124,17 @@ def test_wrong_arguments_are_refused(options: dict[str, Any], message: str) -> N
 def test_a_table_that_is_too_large_is_refused() -> None:
     with pytest.raises(PlanError, match="take more than 8 bytes"):
         orders().join(MemorySource(ITEMS), on="item", max_bytes=8).to_arrow()
+
+
+def test_buckets_at_hand_come_first() -> None:
+    index = JoinIndex.of(build_index(pa.table({"id": [1]}), ["id"], None, ["id"]))
+    loaded: list[int] = []
+
+    def load(bucket: int) -> JoinIndex:
+        loaded.append(bucket)
+        return index
+
+    buckets = JoinBuckets(3, load, {5, 6}.__contains__)
+    divided = [numbers for numbers, _ in buckets.divide([pa.array(range(1_000))])]
+    assert loaded == [5, 6, 0, 1, 2, 3, 4, 7]
+    assert sorted(number for numbers in divided for number in numbers.to_pylist()) == list(range(1_000))

@@ -31,13 +31,17 @@ class JoinBuckets:
     Args:
         bits: There are 2 to the power of so many buckets.
         load: Returns the index of a bucket, by its number.
+        is_loaded: Tells whether the index of a bucket is at hand.
     """
 
     bits: int
     load: Callable[[int], JoinIndex]
+    is_loaded: Callable[[int], bool] = lambda _: True
 
     def divide(self, keys: Sequence[pa.Array]) -> Iterator[tuple[pa.Array, JoinIndex]]:
         """Yield the numbers of a stream's rows that belong to one bucket, with its index; each bucket once.
+
+        Those that are loaded come first: what is loaded later may push them out.
 
         Args:
             keys: The stream's key columns.
@@ -45,6 +49,6 @@ class JoinBuckets:
         hashed = key_hashes(keys)
         order = np.argsort(hashed)
         bounds = bucket_bounds(hashed[order], self.bits)
-        for bucket in np.flatnonzero(np.diff(bounds)).tolist():
+        for bucket in sorted(np.flatnonzero(np.diff(bounds)).tolist(), key=self.is_loaded, reverse=True):
             # In the order of the stream, whose neighbours are near in memory.
             yield pa.array(np.sort(order[bounds[bucket] : bounds[bucket + 1]])), self.load(bucket)

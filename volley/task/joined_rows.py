@@ -119,7 +119,8 @@ def read_index(url: str) -> JoinIndex:
     """
     files, path = filesystem(url, {})
     with pa.memory_map(path) if "file" in files.protocol else pa.BufferReader(files.cat_file(path)) as source:
-        return JoinIndex.of(pa.ipc.open_file(source).get_batch(0))
+        # A reader of a buffer needs no thread for the file's end, one of a map does.
+        return JoinIndex.of(pa.ipc.open_file(source.read_buffer()).get_batch(0))
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,9 @@ class EpochRows:
         assert task is not None, "joins run in Spark's tasks"
         files = _of_epoch(self.folder, self.layout, int(str(task.getLocalProperty(_EPOCH))), task.taskAttemptId())
         mapped = _mapped(self.folder, self.layout, self.max_bytes)
-        return JoinBuckets(_bits(files), lambda bucket: mapped.index(files, bucket))
+        return JoinBuckets(
+            _bits(files), lambda bucket: mapped.index(files, bucket), lambda bucket: mapped.has(files[bucket])
+        )
 
 
 def _bits(buckets: Sequence[object]) -> int:
@@ -195,6 +198,10 @@ class _MappedFiles:
         self._folder = folder
         self._free = max_bytes
         self._indices: dict[TableFile, JoinIndex] = {}
+
+    def has(self, file: TableFile) -> bool:
+        """Return True if the process maps a file."""
+        return file in self._indices
 
     def index(self, files: Sequence[TableFile], bucket: int) -> JoinIndex:
         """Return the index of a bucket.
