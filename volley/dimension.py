@@ -111,3 +111,21 @@ class DimensionReader(ABC):
             hint="an Iceberg table has a history; rows with a column that says since when they are valid: "
             'as_of=("at", "valid_from")',
         )
+
+    def later_history(
+        self, before: Version, after: Version, columns: Sequence[str]
+    ) -> Iterator[tuple[int, int, pa.RecordBatch]] | None:
+        """Return the events of the history of a version that follow the history of an earlier one.
+
+        Args:
+            before: The earlier version.
+            after: The later one.
+            columns: The columns to read.
+
+        Returns:
+            Events like those of a `History`. None = the one history is not the beginning of the other.
+
+        Raises:
+            VolleyError: If the table can't be read; also while the events are read.
+        """
+        return None

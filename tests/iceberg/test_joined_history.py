@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -15,13 +15,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.types import LongType
 
-from tests.iceberg.joined import at_epoch
-from volley import ConfigError, DataStream, Environment, ExpressionError, MemorySource, PlanError
-from volley.arrow.join_history import GONE, SINCE, WEIGHT, versions
-from volley.arrow.join_index import JoinIndex, build_index
+from tests.duck import query
+from tests.iceberg.joined import at_epoch, history
+from volley import ConfigError, DataStream, Environment, ExpressionError, MemorySource, PlanError, SnapshotExpiredError
+from volley.arrow.join_history import GONE, SINCE, WEIGHT, later_versions, versions
+from volley.arrow.join_index import JoinIndex, build_index, key_columns
 from volley.engine.joins import JoinedTables
 from volley.iceberg import IcebergStorage, IcebergTable, SnapshotManager, TableRef
+from volley.iceberg.read.dimension import IcebergDimensionReader
 
 KEYS = st.sampled_from([None, "a", "b"])
 NUMBERS = st.sampled_from([None, 0.0, -0.0, math.nan])
@@ -30,20 +33,28 @@ ROW = st.fixed_dictionaries({"k": KEYS, "d": NUMBERS, "v": st.integers(0, 2)})
 
 @given(
     steps=st.lists(st.tuples(st.integers(0, 2), st.lists(ROW, max_size=4), st.sets(st.integers(0, 5))), max_size=6),
+    cut=st.integers(0, 6),
     keys=st.sampled_from([["k"], ["k", "d"]]),
 )
-def test_random_histories(steps: list[tuple[int, list[dict[str, Any]], set[int]]], keys: list[str]) -> None:
-    """Each step removes some rows and adds others; at each time a key has the rows that are there."""
-    now, live, events, states = 0, [], [], [(-1, [])]  # type: ignore[var-annotated]
-    for wait, added, places in steps:
+def test_random_histories(steps: list[tuple[int, list[dict[str, Any]], set[int]]], cut: int, keys: list[str]) -> None:
+    """Each step removes some rows and adds others; at each time a key has the rows that are there.
+
+    The steps behind the cut are applied to the index of those before.
+    """
+    now, live, events, states, known = 0, [], [], [(-1, [])], 0  # type: ignore[var-annotated]
+    for number, (wait, added, places) in enumerate(steps):
+        known = len(events) if number == cut else known
         now += wait
         gone = [row for place, row in enumerate(live) if place in places]
         live = [row for place, row in enumerate(live) if place not in places] + added
         events += [{**row, SINCE: now, WEIGHT: -1} for row in gone] + [{**row, SINCE: now, WEIGHT: 1} for row in added]
         states.append((now, live))
     schema = pa.schema({"k": pa.string(), "d": pa.float64(), "v": pa.int64(), SINCE: pa.int64(), WEIGHT: pa.int64()})
-    rows = versions(pa.Table.from_pylist(events, schema), keys)
+    rows = versions(pa.Table.from_pylist(events[:known], schema), keys)
     index = JoinIndex.of(build_index(rows, keys, SINCE, ["v", GONE], break_ties=False))
+    later = build_index(pa.Table.from_pylist(events[known:], schema), keys, None, ["v", SINCE, WEIGHT])
+    rows = later_versions(index, JoinIndex.of(later).table())
+    index = JoinIndex.of(build_index(rows, key_columns(len(keys), True)[0], SINCE, ["v", GONE], break_ties=False))
     for at in range(-1, now + 2):
         expected = next(state for since, state in reversed(states) if since <= at)
         for probe in [{"k": k, "d": d} for k in ("a", "b", None) for d in (0.0, math.nan, None)]:
@@ -88,8 +99,8 @@ def ref(tmp_path: Path) -> TableRef:
 
 
 def instants(ref: TableRef) -> list[datetime]:
-    """Times between the table's snapshots, at each of them, and after."""
-    times = [datetime.fromtimestamp(each.timestamp_ms / 1000, UTC) for each in ref.load().snapshots()]
+    """Times at which the table got a snapshot, and between them, and after."""
+    times = sorted({*history(ref.load()).column("since").to_pylist()})
     return [at + timedelta(milliseconds=offset) for at in times for offset in (0, 1)]
 
 
@@ -104,14 +115,10 @@ def joined(ref: TableRef, times: list[datetime], table: Any = None, **options: A
 
 
 def expected(ref: TableRef, times: list[datetime]) -> list[tuple[int, datetime, str]]:
-    """Return what pyiceberg reads of the snapshot that was current at each time."""
-    table = ref.load()
-    rows = []
-    for at in times:
-        current = [each for each in table.snapshots() if each.timestamp_ms <= at.timestamp() * 1000][-1]
-        found = table.scan(snapshot_id=current.snapshot_id).to_arrow().to_pylist()
-        rows += [(row["id"], at, row["name"]) for row in found]
-    return sorted(rows)
+    """Return by DuckDB what the snapshot had that was current at each time."""
+    sql = 'select id, "at", name from a join p on "at" >= since and "at" < until where id < 5 order by all'
+    found = query(sql, a=pa.table({"at": pa.array(times, pa.timestamp("us", "UTC"))}), p=history(ref.load()))
+    return [(row["id"], row["at"], row["name"]) for row in found.to_arrow_table().to_pylist()]
 
 
 @pytest.mark.parametrize("max_bytes", [1 << 20, 100], ids=["small", "large"])
@@ -152,32 +159,79 @@ def test_what_has_no_history(ref: TableRef) -> None:
         joined(ref, instants(ref), max_bytes=10).to_arrow()
 
 
-class Killed(BaseException):
-    """The end of a driver."""
+def roll_back(ref: TableRef) -> None:
+    """Back behind the last change, and on from there."""
+    snapshots = ref.load().snapshots()
+    SnapshotManager(ref).rollback_to(snapshots[-2].snapshot_id)
+    ref.load().append(people("Flo", first=4))
 
 
-@pytest.mark.parametrize(("point", "is_bound"), [("after-bucket", False), ("before-pin", False), ("after-pin", True)])
-def test_an_epoch_keeps_the_history_that_it_was_bound_to(
-    ref: TableRef, tmp_path: Path, point: str, is_bound: bool
-) -> None:
-    """The driver dies, the table changes and its snapshots expire; the next driver repeats the epoch."""
-    times = [*instants(ref), datetime(2100, 1, 1, tzinfo=UTC)]
-    bound = expected(ref, times)
+def remake(ref: TableRef) -> None:
+    catalog = ref.load_catalog()
+    catalog.drop_table("db.people")
+    catalog.create_table("db.people", SCHEMA).append(people("Gil", "Hal"))
 
-    def die(reached: str, _: int) -> None:
-        if reached == point:
-            raise Killed
 
-    node = joined(ref, times, columns=["name"], max_bytes=100)._node
-    dying, tables = (JoinedTables("job", str(tmp_path / "joins")) for _ in range(2))
-    dying.open([node])
-    with patch("volley.engine.joins.reach", die), pytest.raises(Killed):
-        dying.pin(0)
-    time.sleep(0.003)
-    ref.load().delete("id = 3")
-    if is_bound:
-        SnapshotManager(ref).expire_snapshots(retain_last=1, older_than="2100-01-01")
-    (join,) = tables.open([node])
-    tables.pin(0)
-    now = bound if is_bound else [row for row in bound if row[0] != 3 or row[1].year < 2100]
-    assert now == sorted((row["key"], row["at"], row["name"]) for row in at_epoch(0, join, keyed(times)).to_pylist())
+def expire(ref: TableRef) -> None:
+    SnapshotManager(ref).expire_snapshots(retain_last=1, older_than="2100-01-01")
+
+
+def add_column(ref: TableRef) -> None:
+    with ref.load().update_schema() as update:
+        update.add_column("age", LongType())
+    ref.load().append(people("Ivo", first=2))
+
+
+@pytest.mark.parametrize("max_bytes", [1 << 20, 800], ids=["small", "large"])
+def test_a_history_grows_by_the_changes_of_new_snapshots(ref: TableRef, tmp_path: Path, max_bytes: int) -> None:
+    """It is read once; and again when it is not the beginning of the new one."""
+    growing: list[Callable[[TableRef], Any]] = [
+        lambda ref: ref.load().append(people("Kim", "Lou", first=2)),
+        lambda ref: ref.load().delete("id = 2"),
+        lambda ref: IcebergTable(ref).compact(),
+        lambda ref: ref.load().overwrite(people("Mia", "Ned"), "id < 4"),
+        lambda ref: ref.load().append(people("Kim", first=2)),
+    ]
+    anew: list[Callable[[TableRef], Any]] = [roll_back, expire, add_column, remake]
+    ref.load().append(people(*["Zoe"] * 60, first=100))
+    tables = JoinedTables("job", str(tmp_path / "joins"))
+    (join,) = tables.open([joined(ref, [], columns=["name"], max_bytes=max_bytes)._node])
+    reads = []
+    with patch.object(
+        IcebergDimensionReader, "history", autospec=True, side_effect=IcebergDimensionReader.history
+    ) as h:
+        for epoch, change in enumerate([lambda _: None, *growing, *anew]):
+            change(ref)
+            tables.pin(epoch)
+            times = instants(ref)
+            found = at_epoch(epoch, join, keyed(times)).to_pylist()
+            assert sorted((row["key"], row["at"], row["name"]) for row in found) == expected(ref, times), epoch
+            reads.append(h.call_count)
+            is_divided = len(list((tmp_path / "joins").rglob("*-of-1.arrow"))) == 0
+            assert change is remake or is_divided == (max_bytes < 1_000)
+    assert reads == [1] * (1 + len(growing)) + [2, 3, 4, 5]
+
+
+def test_a_lost_copy_of_a_history_whose_beginning_has_expired_is_named(ref: TableRef, tmp_path: Path) -> None:
+    """Rows that were joined with older snapshots would be bad ones in a repetition."""
+
+    def pin() -> None:
+        tables = JoinedTables("job", str(tmp_path / "joins"))
+        tables.open([joined(ref, [])._node])
+        tables.pin(0)
+
+    pin()
+    (copy,) = (tmp_path / "joins").rglob("*.arrow")
+    copy.unlink()
+    pin()
+    copy.unlink()
+    expire(ref)
+    with pytest.raises(SnapshotExpiredError, match=r"epoch 0 joins .*: the history of table db.people began with"):
+        pin()
+
+
+def test_a_row_that_was_removed_twice_is_noticed() -> None:
+    schema = pa.schema({"k": pa.string(), "v": pa.int64(), SINCE: pa.int64(), WEIGHT: pa.int64()})
+    events = [{"k": "a", "v": 1, SINCE: since, WEIGHT: weight} for since, weight in ((1, 1), (2, -1), (3, -1))]
+    with pytest.raises(ValueError, match="removed that was not there"):
+        versions(pa.Table.from_pylist(events, schema), ["k"])

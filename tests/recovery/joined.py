@@ -31,12 +31,12 @@ DIVIDED = 8_000
 """So many bytes are less than the rows of the table have."""
 
 
-def main(folder: Path, arrow_native: bool = True, max_bytes: int = MAX_BYTES) -> Job:
+def main(folder: Path, arrow_native: bool = True, max_bytes: int = MAX_BYTES, as_of: str | None = None) -> Job:
     """One run, a file an epoch; on the general path the join is in front of a step that keeps state."""
     environment = Environment("local[2]", checkpoint_dir=str(folder / "checkpoints"), arrow_native=arrow_native)
     orders = environment.from_source(FileSource(str(folder / "in"), format="parquet", max_files_per_epoch=1))
     customers = IcebergTable(table(folder))
-    joined = orders.join(customers, on="customer", how="left", columns=["version"], max_bytes=max_bytes)
+    joined = orders.join(customers, "customer", "left", as_of=as_of, columns=["version"], max_bytes=max_bytes)
     if not arrow_native:
         joined = joined.deduplicate("id")
     pipelines = (joined.to_sink(IcebergSink(IcebergSinkConfig.from_table(table(folder, name)))) for name in SINKS)

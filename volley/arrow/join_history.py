@@ -1,4 +1,4 @@
-"""The versions of a table's rows: which rows each key had since each change of them."""
+"""The versions of a table's rows: which rows each key had since each change of them; and later ones."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pyarrow as pa
 from volley.arrow.accumulators import normal
 from volley.arrow.batches import one_batch
 from volley.arrow.groups import offsets_of
-from volley.arrow.join_index import Indices, are_valid, comparable
+from volley.arrow.join_index import Indices, JoinIndex, are_valid, build_index, comparable, key_columns
 from volley.arrow.matching import row_hashes
 
-__all__ = ["GONE", "SINCE", "WEIGHT", "versions"]
+__all__ = ["GONE", "SINCE", "WEIGHT", "later_versions", "versions"]
 
 SINCE, WEIGHT, GONE = "_volley_since", "_volley_weight", "_volley_gone"
 """When a row was added or removed; 1 for added, -1 for removed; True for a key without rows since then."""
@@ -26,11 +26,14 @@ def versions(events: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Return the rows of each key since each of its changes; a key that has no more has one row that is GONE.
 
     Args:
-        events: Rows that were added and removed, in the order of time, with SINCE in microseconds and WEIGHT.
+        events: Rows that were added and removed, with SINCE in microseconds and WEIGHT.
         keys: The key columns; rows with a null key are left out.
 
     Returns:
         The rows with SINCE and GONE.
+
+    Raises:
+        ValueError: If a row was removed that was not there.
 
     Example:
         >>> events = {"k": ["a", "a", "a"], "v": [1, 1, 2], SINCE: [5, 9, 9], WEIGHT: [1, -1, 1]}
@@ -61,17 +64,64 @@ def versions(events: pa.Table, keys: Sequence[str]) -> pa.Table:
     return result.append_column(SINCE, pa.array(since)).append_column(GONE, pa.array(is_gone))
 
 
+def later_versions(index: JoinIndex, changes: pa.Table) -> pa.Table:
+    """Return the versions that an index has, and those that later changes make; only keys with changes are computed.
+
+    Args:
+        index: An index of `versions` by SINCE.
+        changes: The keys as in `JoinIndex.table`, the rows that were added and removed, SINCE and WEIGHT.
+
+    Raises:
+        ValueError: If a row was removed that was not there.
+    """
+    keys, time = key_columns(index.keys.num_columns, timed=True)
+    rows = index.table().rename_columns({time: SINCE})
+    changed = JoinIndex.of(build_index(changes, keys, None, [])).match(index.keys.columns, None)[1] > 0
+    is_there = changed & ~rows.column(GONE).to_numpy()
+    ends = _ends(index)
+    before, removed = rows.filter(pa.array(is_there)), rows.filter(pa.array(is_there & (ends < _NEVER)))
+    removed = removed.set_column(
+        removed.schema.get_field_index(SINCE), SINCE, pa.array(ends[is_there & (ends < _NEVER)])
+    )
+    events = [_weighted(before, 1), _weighted(removed, -1), changes]
+    later = versions(pa.concat_tables(each.select(changes.column_names) for each in events), keys)
+    return pa.concat_tables([rows.filter(pa.array(~changed)), later.select(rows.column_names)])
+
+
+def _weighted(rows: pa.Table, weight: int) -> pa.Table:
+    return rows.append_column(WEIGHT, pa.array(np.full(len(rows), weight)))
+
+
+def _ends(index: JoinIndex) -> Indices:
+    """Return for each row of an index of `versions` when the next version of its key begins."""
+    assert index.times is not None
+    times, numbers = index.times, np.arange(len(index.times))
+    groups = np.searchsorted(index.ends, numbers, side="right")
+    begins = np.flatnonzero((np.diff(times) != 0) | (np.diff(groups) != 0)) + 1
+    following = np.append(begins, len(times))[np.searchsorted(begins, numbers, side="right")]
+    times, groups = np.append(times, _NEVER), np.append(groups, -1)
+    return np.where(groups[following] == groups[:-1], times[following], _NEVER)
+
+
 def _lives(events: pa.RecordBatch) -> tuple[pa.RecordBatch, Indices, Indices]:
-    """Return the rows that were added, when each was, and when it was removed: the nth removal ends the nth one."""
+    """Return the rows that were added, when each was, and when it was removed: the nth removal ends the nth one.
+
+    Raises:
+        ValueError: If a row was removed that was not there.
+    """
     rows = events.drop_columns([SINCE, WEIGHT])
     hashes, times = row_hashes(pa.Table.from_batches([rows])), events.column(SINCE).to_numpy()
     is_added = events.column(WEIGHT).to_numpy() > 0
     added, removed = np.flatnonzero(is_added), np.flatnonzero(~is_added)
-    added, removed = (each[np.argsort(hashes[each], kind="stable")] for each in (added, removed))
-    wanted = hashes[removed]
-    nth = np.arange(len(removed)) - np.searchsorted(wanted, wanted)
+    added, removed = (each[np.lexsort((times[each], hashes[each]))] for each in (added, removed))
+    known, wanted = hashes[added], hashes[removed]
+    places = np.searchsorted(known, wanted) + np.arange(len(removed)) - np.searchsorted(wanted, wanted)
+    is_known = places < len(known)
+    is_known[is_known] = known[places[is_known]] == wanted[is_known]
+    if not is_known.all():
+        raise ValueError("a row was removed that was not there")
     ends = np.full(len(added), _NEVER)
-    ends[np.searchsorted(hashes[added], wanted) + nth] = times[removed]
+    ends[places] = times[removed]
     begins = times[added]
     lived = begins < ends
     return rows.take(pa.array(added[lived])), begins[lived], ends[lived]

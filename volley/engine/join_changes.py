@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from volley.arrow.batches import conform
 from volley.arrow.join_buckets import JoinBuckets, bucket_bounds
-from volley.arrow.join_history import WEIGHT
-from volley.arrow.join_index import JoinIndex, build_index, key_columns, key_hashes
+from volley.arrow.join_history import GONE, SINCE, WEIGHT, later_versions
+from volley.arrow.join_index import JoinIndex, build_index, key_columns, key_hashes, known_since
 from volley.arrow.matching import matching_rows
 from volley.dimension import DimensionReader, Version
 from volley.engine.join_indices import needed_schema, parts
@@ -42,31 +42,54 @@ def changed_indices(
     """
     keys, time, columns = parts(join, reader.schema)
     changes = _changes(reader, join, before, after)
-    changed = JoinIndex.of(build_index(changes, keys, time, [*columns, WEIGHT], break_ties=False))
+    changed = JoinIndex.of(build_index(changes, keys, time, [*columns, *_marks(join)], break_ties=False))
     bounds = bucket_bounds(key_hashes(changed.keys.columns), buckets.bits)
     table = changed.table()
     for bucket in np.flatnonzero(np.diff(bounds)).tolist():
-        rows = _applied(buckets.load(bucket).table(), table.slice(bounds[bucket], bounds[bucket + 1] - bounds[bucket]))
-        if rows.nbytes > join.max_bytes:
-            raise NotApplicableError
-        yield bucket, build_index(rows, *key_columns(len(keys), time is not None), columns)
+        part = table.slice(bounds[bucket], bounds[bucket + 1] - bounds[bucket])
+        yield bucket, _changed(join, buckets.load(bucket), part, columns)
+
+
+def _changed(join: TableJoin, index: JoinIndex, changes: pa.Table, columns: Sequence[str]) -> pa.RecordBatch:
+    """Return the index of a bucket after its changes."""
+    rows = _continued(index, changes) if join.by_history else _applied(index.table(), changes)
+    if rows.nbytes > join.max_bytes:
+        raise NotApplicableError
+    keys, time = key_columns(len(join.on), index.times is not None)
+    if not join.by_history:
+        return build_index(rows, keys, time, columns)
+    return known_since(build_index(rows, keys, SINCE, [*columns, GONE], break_ties=False), index.known_since)
+
+
+def _marks(join: TableJoin) -> tuple[str, ...]:
+    """Return the columns that mark a change: its WEIGHT, and in a history its time."""
+    return (SINCE, WEIGHT) if join.by_history else (WEIGHT,)
 
 
 def _changes(reader: DimensionReader, join: TableJoin, before: Version, after: Version) -> pa.Table:
-    """Return the rows that were added and removed, with their WEIGHT."""
+    """Return the rows that were added and removed, with the marks of each."""
     schema = needed_schema(join, reader.schema)
-    changes = None if join.by_history else reader.changes(before, after, schema.names)
+    read = reader.later_history if join.by_history else reader.changes
+    changes = read(before, after, schema.names)
     if changes is None:
         raise NotApplicableError
-    marked = schema.append(pa.field(WEIGHT, pa.int64()))
+    marked = pa.schema([*schema, *(pa.field(name, pa.int64()) for name in _marks(join))])
     tables, size = [marked.empty_table()], 0
-    for weight, batch in changes:
-        marks = pa.repeat(pa.scalar(weight, pa.int64()), len(batch))
-        tables.append(pa.Table.from_arrays([*conform(batch, schema).columns, marks], schema=marked))
+    for weight, *time, batch in changes:
+        marks = (pa.repeat(pa.scalar(value, pa.int64()), len(batch)) for value in (*time, weight))
+        tables.append(pa.Table.from_arrays([*conform(batch, schema).columns, *marks], schema=marked))
         size += tables[-1].nbytes
         if size > join.max_bytes:
             raise NotApplicableError
     return pa.concat_tables(tables)
+
+
+def _continued(index: JoinIndex, changes: pa.Table) -> pa.Table:
+    """Return the versions of an index, and those that the changes make."""
+    try:
+        return later_versions(index, changes)
+    except ValueError as error:
+        raise NotApplicableError from error
 
 
 def _applied(rows: pa.Table, changes: pa.Table) -> pa.Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import pyarrow as pa
 from pyiceberg.table import Table
@@ -15,6 +16,7 @@ from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, SnapshotR
 from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.read.changed_files import ChangeSplit, change_splits
 from volley.iceberg.read.changes import CHANGE_COLUMNS, read_changes
+from volley.iceberg.read.heads import ancestors_of
 from volley.iceberg.read.history import oldest_of, snapshots_between
 from volley.iceberg.read.lookup import snapshot_of
 from volley.iceberg.read.reader import read_snapshot, table_schema
@@ -27,13 +29,16 @@ from volley.types.arrow import canonical_schema
 
 __all__ = ["IcebergDimensionReader"]
 
+# What tells that the snapshots between two versions are not there, or not in one line.
+_NO_LINE = (SnapshotNotFoundError, SnapshotExpiredError, SnapshotRolledBackError)
+
 # A row of a change costs about as much as two that are read: it is looked for in its bucket, which is written again.
 _DEAREST = 2
 _THREADS = min(8, os.cpu_count() or 1)
 
 
 class IcebergDimensionReader(DimensionReader):
-    """Reads an Iceberg table; a version is a snapshot of the table with one uuid.
+    """Reads an Iceberg table; a version is a snapshot of the table with one uuid, and the oldest one of its history.
 
     Args:
         config: The table and what to read of it.
@@ -50,7 +55,9 @@ class IcebergDimensionReader(DimensionReader):
         table = retry_reads(self._config.ref.load)
         pinned = is_pinned(self._config)
         snapshot = pinned_snapshot(table, self._config) if pinned else head_snapshot(table, self._config)
-        return {"table": str(table.metadata.table_uuid), "snapshot": snapshot and snapshot.snapshot_id}
+        *_, oldest = snapshot, *ancestors_of(snapshot, table.metadata)
+        ids = {"snapshot": snapshot and snapshot.snapshot_id, "oldest": oldest and oldest.snapshot_id}
+        return {"table": str(table.metadata.table_uuid), **ids}
 
     def read(self, version: Version, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if version["snapshot"] is None:
@@ -60,15 +67,11 @@ class IcebergDimensionReader(DimensionReader):
     def changes(
         self, before: Version, after: Version, columns: Sequence[str]
     ) -> Iterator[tuple[int, pa.RecordBatch]] | None:
+        if (before["table"], before["snapshot"]) == (after["table"], after["snapshot"]):
+            return iter(())
         table = retry_reads(self._config.ref.load)
-        uuid, start, end = str(table.metadata.table_uuid), before["snapshot"], after["snapshot"]
-        if {before["table"], after["table"]} != {uuid} or start is None or end is None:
-            return None
-        try:
-            first, snapshots = snapshot_of(table.metadata, start, uuid), snapshots_between(table, start, end)
-        except (SnapshotNotFoundError, SnapshotExpiredError, SnapshotRolledBackError):
-            return None
-        if {snapshot.schema_id for snapshot in (first, *snapshots)} != {table.metadata.current_schema_id}:
+        snapshots = _between(table, before, after)
+        if snapshots is None:
             return None
         splits = [split for snapshot in snapshots for split in change_splits(table.io, snapshot, table.metadata)]
         summary = snapshots[-1].summary if snapshots else None
@@ -96,20 +99,66 @@ class IcebergDimensionReader(DimensionReader):
         table = retry_reads(self._config.ref.load)
         end = snapshot_of(table.metadata, version["snapshot"], self._config.ref.name)
         oldest, is_first = oldest_of(table, end)
-        return History(self._events(table, oldest, end, columns), None if is_first else _time(oldest))
+        if oldest.snapshot_id != version["oldest"]:
+            raise SnapshotNotFoundError(
+                f"the history of table {self._config.ref.name} began with snapshot {version['oldest']}, and begins "
+                f"with snapshot {oldest.snapshot_id} now",
+                hint="keep snapshots longer than a job may stop",
+            )
+        return History(self._events(table, _line(table, oldest, end), columns), None if is_first else _time(oldest))
+
+    def later_history(
+        self, before: Version, after: Version, columns: Sequence[str]
+    ) -> Iterator[tuple[int, int, pa.RecordBatch]] | None:
+        if after["oldest"] is None or before.get("oldest") != after["oldest"]:
+            return None
+        table = retry_reads(self._config.ref.load)
+        if _between(table, before, after) is None:
+            return None
+        oldest, end = (
+            snapshot_of(table.metadata, after[name], self._config.ref.name) for name in ("oldest", "snapshot")
+        )
+        line = _line(table, oldest, end)
+        start = next(place for place, (snapshot, _) in enumerate(line) if snapshot.snapshot_id == before["snapshot"])
+        return self._later(table, line[start + 1 :], columns)
 
     def _events(
-        self, table: Table, oldest: Snapshot, end: Snapshot, columns: Sequence[str]
+        self, table: Table, line: Sequence[tuple[Snapshot, int]], columns: Sequence[str]
     ) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        config, time = replace(self._config, columns=columns), _time(oldest)
-        for batch in read_snapshot(config, _THREADS, oldest.snapshot_id)[1]:
+        oldest, time = line[0]
+        for batch in read_snapshot(replace(self._config, columns=columns), _THREADS, oldest.snapshot_id)[1]:
             yield 1, time, batch
-        for snapshot in snapshots_between(table, oldest.snapshot_id, end.snapshot_id):
-            # The clocks of writers differ: no snapshot is older than the one before.
-            time = max(time, _time(snapshot))
+        yield from self._later(table, line[1:], columns)
+
+    def _later(
+        self, table: Table, line: Sequence[tuple[Snapshot, int]], columns: Sequence[str]
+    ) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        for snapshot, time in line:
             splits = change_splits(table.io, snapshot, table.metadata)
             for weight, batch in self._changes(table, splits, columns):
                 yield weight, time, batch
+
+
+def _between(table: Table, before: Version, after: Version) -> list[Snapshot] | None:
+    """Return the snapshots after one version up to another; None if they are not known, or the columns have changed."""
+    uuid, start, end = str(table.metadata.table_uuid), before["snapshot"], after["snapshot"]
+    if {before["table"], after["table"]} != {uuid} or start is None or end is None:
+        return None
+    try:
+        first, snapshots = snapshot_of(table.metadata, start, uuid), snapshots_between(table, start, end)
+    except _NO_LINE:
+        return None
+    schemas = {snapshot.schema_id for snapshot in (first, *snapshots)}
+    return snapshots if schemas == {table.metadata.current_schema_id} else None
+
+
+def _line(table: Table, oldest: Snapshot, end: Snapshot) -> list[tuple[Snapshot, int]]:
+    """Return the snapshots from the oldest one to the end, each with its time.
+
+    The clocks of writers differ: no snapshot is older than the one before.
+    """
+    snapshots = [oldest, *snapshots_between(table, oldest.snapshot_id, end.snapshot_id)]
+    return list(zip(snapshots, accumulate(map(_time, snapshots), max), strict=True))
 
 
 def _time(snapshot: Snapshot) -> int:
