@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 pytest_plugins = ["tests.servers.fixtures"]
 
 settings.register_profile("quick", max_examples=25, deadline=None)
+# For `make unit`, which is run after each change.
+settings.register_profile("brief", max_examples=10, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 os.environ.setdefault("JAVA_TOOL_OPTIONS", java_options())

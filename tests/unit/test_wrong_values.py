@@ -529,10 +529,14 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
 ]
 
 
-def call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """With the arguments that take any number by position."""
+def several_of(function: Callable[..., Any]) -> str | None:
+    """The parameter that takes any number of arguments."""
     parameters = inspect.signature(function).parameters.values()
-    several = next((each.name for each in parameters if each.kind == each.VAR_POSITIONAL), None)
+    return next((each.name for each in parameters if each.kind == each.VAR_POSITIONAL), None)
+
+
+def call(function: Callable[..., Any], arguments: dict[str, Any], several: str | None) -> Any:
+    """With the arguments of the parameter `several` by position."""
     named = {name: value for name, value in arguments.items() if name != several}
     return function(*([arguments[several]] if several else []), **named)
 
@@ -551,14 +555,15 @@ def test_a_wrong_value_is_refused_with_the_way_out(
     function: Callable[..., Any], arguments: dict[str, Any], parameter: str, right: list[str]
 ) -> None:
     assert set(right) <= set(WRONG)
+    several = several_of(function)
     for name, value in WRONG.items():
         given = {**arguments, parameter: value}
         if name not in right:
             with pytest.raises(VolleyError) as caught:
-                call(function, given)
+                call(function, given, several)
             assert caught.value.hint, f"{name}: {caught.value}"
         elif function not in (WRITTEN.start, WRITTEN.execute, VIEW.follow):
-            call(function, given)
+            call(function, given, several)
 
 
 def test_every_parameter_is_there() -> None:
