@@ -56,6 +56,14 @@ BY_CUSTOMER = Query(
     "from orders group by customer",
 )
 
+BY_NUMBER = Query(
+    lambda orders: orders.key_by(key=col("id") % 12_000).aggregate(
+        n=count(), total=sum_("price"), low=min_("price"), high=max_("price")
+    ),
+    "select id % 12_000 as key, count(*) n, sum(price)::bigint total, min(price) low, max(price) high "
+    "from orders group by id % 12_000",
+)
+
 
 def order(number: int, customer: str = "a", price: int = 1, weight: float = 1.0) -> Row:
     return {"id": number, "customer": customer, "price": price, "weight": weight}
@@ -294,6 +302,17 @@ def test_a_lost_extreme_has_a_successor_until_all_that_are_kept_are_gone(tmp_pat
     # What was added is among them: a new least value, and one beyond those that are known.
     table.change([order(20, price=-1, weight=50.0), order(21, price=30, weight=-50.0)], [0])
     assert checked(made, BY_CUSTOMER, {"orders": table}, "incremental").groups_recomputed == 0
+
+
+def test_groups_that_are_scattered_over_a_large_file(tmp_path: Path) -> None:
+    """Their values are looked up in pages of plain numbers; those of groups with fewer extremes than are kept, not."""
+    table, number = Known(tmp_path, SCHEMA), 12_000
+    made = view_of(BY_NUMBER, {"orders": table})
+    table.change([order(n, "", n % number * 7919 % 20_011, n / 4) for n in range(3 * number + 100)])
+    checked(made, BY_NUMBER, {"orders": table})
+    for step in range(3):
+        table.change([order(n, "", -n, 0.5) for n in range(step, 200, 3)], range(step, 3 * number, 4_001))
+        assert checked(made, BY_NUMBER, {"orders": table}, "incremental").mode == "incremental"
 
 
 def test_floating_sums_are_exact_after_deletes(tmp_path: Path) -> None:

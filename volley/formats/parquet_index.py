@@ -95,18 +95,18 @@ class PagedFile:
     """
 
     def __init__(self, file: InputFile, stream: Any) -> None:
-        self._file = file
-        self._stream = stream
+        self.file = file
+        self.stream = stream
 
     @cached_property
     def _footer(self) -> dict[int, Any]:
-        footer, _ = read_struct(footer_bytes(self._file, self._stream), 0, _FOOTER)
+        footer, _ = read_struct(footer_bytes(self.file, self.stream), 0, _FOOTER)
         return footer
 
     @cached_property
     def _size(self) -> int:
         """The file's size in bytes."""
-        return int(self._stream.seek(0, os.SEEK_END))
+        return int(self.stream.seek(0, os.SEEK_END))
 
     @cached_property
     def _flat(self) -> dict[str, tuple[int, bytes]]:
@@ -140,7 +140,7 @@ class PagedFile:
             column = PagedColumn(name, element, chunk, row_group[3], pages)
             return column if _is_sound(column) else None
         except (Malformed, KeyError, IndexError) as error:
-            raise damaged(self._file, f"the page index of column {name!r} is damaged ({error})") from error
+            raise damaged(self.file, f"the page index of column {name!r} is damaged ({error})") from error
 
     def statistics(self, column: PagedColumn) -> list[PageStatistics]:
         """Return the statistics of each page of a column; none if the file has none.
@@ -160,7 +160,7 @@ class PagedFile:
                 for rows, is_null, low, high, count in pages
             ]
         except (Malformed, KeyError, ValueError) as error:
-            raise damaged(self._file, f"the page index of column {column.name!r} is damaged ({error})") from error
+            raise damaged(self.file, f"the page index of column {column.name!r} is damaged ({error})") from error
 
     def cut(self, column: PagedColumn, rows: range, field: pa.Field) -> tuple[InputFile, int]:
         """Return a Parquet file in memory with the pages of a column that have some rows, and its first row.
@@ -177,14 +177,14 @@ class PagedFile:
         first = next(number for number, span in enumerate(spans) if rows.start < span.stop)
         last = next(number for number, span in enumerate(spans) if rows.stop <= span.stop)
         start, end = column.pages[first][1], column.pages[last][1] + column.pages[last][2]
-        dictionary = self._bytes(_start(column), column.pages[0][1])
-        content = dictionary + self._bytes(start, end)
+        dictionary = self.read_bytes(_start(column), column.pages[0][1])
+        content = dictionary + self.read_bytes(start, end)
         count = spans[last].stop - spans[first].start
         if count_values(Window(BytesIO(content)), 0, len(content)) != count:
-            raise damaged(self._file, f"the page index of column {column.name!r} does not fit its pages")
+            raise damaged(self.file, f"the page index of column {column.name!r} does not fit its pages")
         footer = self._small_footer(column, field, count, len(dictionary), len(content))
         whole = _MAGIC + content + footer + len(footer).to_bytes(4, "little") + _MAGIC
-        file = replace(self._file, size=len(whole), open=lambda: nullcontext(BytesIO(whole)))
+        file = replace(self.file, size=len(whole), open=lambda: nullcontext(BytesIO(whole)))
         return file, spans[first].start
 
     def _small_footer(self, column: PagedColumn, field: pa.Field, rows: int, dictionary: int, size: int) -> bytes:
@@ -216,13 +216,18 @@ class PagedFile:
         return write_struct(footer)
 
     def _read(self, position: int, size: int, fields: Fields) -> dict[int, Any]:
-        return read_struct(self._bytes(position, position + size), 0, fields)[0]
+        return read_struct(self.read_bytes(position, position + size), 0, fields)[0]
 
-    def _bytes(self, start: int, end: int) -> bytes:
+    def read_bytes(self, start: int, end: int) -> bytes:
+        """Return bytes of the file.
+
+        Raises:
+            SourceError: If it ends before.
+        """
         if not 0 <= start <= end <= self._size:
-            raise damaged(self._file, f"it has no bytes {start} to {end}")
-        self._stream.seek(start)
-        return bytes(self._stream.read(end - start))
+            raise damaged(self.file, f"it has no bytes {start} to {end}")
+        self.stream.seek(start)
+        return bytes(self.stream.read(end - start))
 
 
 def _leaves_below(elements: Iterator[bytes], children: int) -> int:

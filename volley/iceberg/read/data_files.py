@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
@@ -17,9 +19,12 @@ from pyiceberg.table.name_mapping import MappedField
 from volley.arrow.dictionaries import make_batch
 from volley.formats.parquet import OpenParquet, opened
 from volley.formats.parquet_index import PagedFile
+from volley.formats.parquet_plain import plain_values
 from volley.formats.parquet_ranges import read_ranges
 from volley.iceberg.read.entries import FileEntry
 from volley.iceberg.read.opening import input_file
+from volley.iceberg.read.pages import pages_with
+from volley.iceberg.read.position_deletes import Positions
 from volley.iceberg.read.projection import FileField, Projection, identified
 from volley.iceberg.schema.types import arrow_schema
 
@@ -99,13 +104,61 @@ class OpenDataFile:
         """
         target, projection = arrow_schema(schema), Projection(self.constants, dictionaries)
         types = {field.field_id: to.type for field, to in zip(schema.fields, target, strict=True)}
-        columns = [column for column in self.fields if column.field_id in types]
+        columns = self._columns(schema)
         names = [column.name for column in columns]
         stored = zip(names, (types[column.field_id or 0] for column in columns), strict=True)
         encoded = pa.schema(list(stored)) if dictionaries else None
         for batch, position in self._stored(names, self.groups if groups is None else groups, ranges, encoded, rows):
             present = {column.field_id: (column, batch.column(column.name)) for column in columns}
             yield make_batch(projection.columns(schema.fields, target, present, batch.num_rows), target), position
+
+    def _columns(self, schema: Schema) -> list[FileField]:
+        """Return the columns of a schema that the file has."""
+        ids = {field.field_id for field in schema.fields}
+        return [column for column in self.fields if column.field_id in ids]
+
+    def rows_at(self, schema: Schema, positions: Positions) -> Iterator[tuple[pa.RecordBatch, Positions]]:
+        """Yield some rows, a batch for each row group; of columns that are stored plainly, only these values are read.
+
+        Args:
+            schema: The columns to read, of the table's schema.
+            positions: The rows' positions in the whole file, ascending.
+        """
+        target, columns, projection = arrow_schema(schema), self._columns(schema), Projection(self.constants)
+        borders = np.cumsum([0, *(group.rows for group in self.parquet.groups)])
+        for group, (start, end) in enumerate(pairwise(borders)):
+            rows = positions[slice(*np.searchsorted(positions, (start, end)))]
+            if len(rows):
+                values = self._values_at([column.name for column in columns], group, rows - start)
+                present = {column.field_id: (column, values[column.name]) for column in columns}
+                yield make_batch(projection.columns(schema.fields, target, present, len(rows)), target), rows
+
+    def _values_at(self, names: Sequence[str], group: int, rows: Positions) -> dict[str, pa.Array]:
+        """Return the values of some rows of a row group, at least one, by column."""
+        paged = {name: self.paged.column(group, name) for name in names}
+        plain = {
+            name: plain_values(self.paged, column, self.parquet.schema.field(name).type, rows)
+            for name, column in paged.items()
+            if column is not None
+        }
+        values = {name: array for name, array in plain.items() if array is not None}
+        others = [name for name in names if name not in values]
+        if others:
+            values |= self._decoded_at(others, group, rows)
+        return values
+
+    def _decoded_at(self, names: Sequence[str], group: int, rows: Positions) -> dict[str, pa.Array]:
+        """Return the values of some rows of a row group, from the pages that have them."""
+        pages = pages_with(self.paged, names, group, rows)
+        before = sum(each.rows for each in self.parquet.groups[:group])
+        batches = []
+        for batch, position in self._stored(names, [group], {} if pages is None else {group: pages}, None, _BATCH_ROWS):
+            first = position - before
+            low, high = np.searchsorted(rows, (first, first + batch.num_rows))
+            if low < high:
+                batches.append(batch.take(pa.array(rows[low:high] - first)))
+        table = pa.Table.from_batches(batches).combine_chunks()
+        return {name: table[name].chunk(0) for name in names}
 
     def _stored(
         self,

@@ -54,11 +54,12 @@ def _read(io: FileIO, path: str, delete: FileEntry) -> Positions:
     if delete.format != "PARQUET":
         raise unreadable(delete)
     with open_input(io, delete.path) as stream:
+        file = pq.ParquetFile(stream, read_dictionary=[_PATH])
         if delete.referenced_file == path:
             # All rows are of this data file: the column of paths, most of the bytes, need not be read.
-            positions = pq.read_table(stream, columns=[_POSITION])[_POSITION]
+            positions = file.read([_POSITION], use_threads=False)[_POSITION]
         else:
-            rows = pq.read_table(stream, columns=[_PATH, _POSITION], read_dictionary=[_PATH])
+            rows = file.read([_PATH, _POSITION], use_threads=False)
             positions = rows.filter(pc.equal(rows[_PATH], path))[_POSITION]
     return np.asarray(positions.to_numpy(), np.int64)
 

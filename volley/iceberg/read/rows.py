@@ -114,43 +114,57 @@ class RowReader:
             SourceError: If a file is gone, damaged or not Parquet.
             StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
         """
-        for rows, _, kept in self._batches(io, task):
-            rows = rows if kept is None else rows.filter(pa.array(kept))
-            if rows.num_rows:
-                yield rows
+        with self._open(io, task) as file:
+            for rows, _, kept in self._batches(io, task, file, self.schema):
+                rows = rows if kept is None else rows.filter(pa.array(kept))
+                if rows.num_rows:
+                    yield rows
 
     def read_located(
-        self, io: FileIO, task: FileTask, chosen: Callable[[pa.RecordBatch], Mask]
+        self, io: FileIO, task: FileTask, chosen: Callable[[pa.RecordBatch], Mask], by: Schema | None = None
     ) -> Iterator[tuple[pa.RecordBatch, Positions]]:
         """Yield some of the rows that `read` yields, each batch with their positions in the whole file.
 
         Args:
             io: Opens the files.
-            task: The data file.
+            task: The data file, a whole one.
             chosen: Which rows of a batch to yield; it is called with deleted rows, too.
+            by: The columns that it is called with; the others are read of the rows to yield alone. None = all columns.
 
         Raises:
             SourceError: If a file is gone, damaged or not Parquet.
             StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
         """
-        for rows, first, kept in self._batches(io, task):
+        with self._open(io, task) as file:
+            if by is None:
+                yield from self._located(io, task, file, chosen, self.schema)
+                return
+            places = [positions for _, positions in self._located(io, task, file, chosen, by)]
+            if places:
+                yield from file.rows_at(self.schema, np.concatenate(places))
+
+    def _located(
+        self, io: FileIO, task: FileTask, file: OpenDataFile, chosen: Callable[[pa.RecordBatch], Mask], schema: Schema
+    ) -> Iterator[tuple[pa.RecordBatch, Positions]]:
+        for rows, first, kept in self._batches(io, task, file, schema):
             mask = chosen(rows)
             numbers = np.flatnonzero(mask if kept is None else mask & kept)
             if len(numbers):
                 yield rows.take(pa.array(numbers)), first + numbers
 
-    def _batches(self, io: FileIO, task: FileTask) -> Iterator[tuple[pa.RecordBatch, int, Mask | None]]:
+    def _batches(
+        self, io: FileIO, task: FileTask, file: OpenDataFile, schema: Schema
+    ) -> Iterator[tuple[pa.RecordBatch, int, Mask | None]]:
         """Yield all rows, each batch with the position of its first row, and which rows are not deleted; None = all."""
-        with self._open(io, task) as file:
-            kept = ~self._deleted(io, task, file) if task.deletes else None
-            first = file.positions.start
-            # A dictionary would keep the values of deleted rows, and so bring them into the files of a sink.
-            dictionaries = self.dictionaries and kept is None
-            groups, ranges = self._matching(file)
-            for batch, position in file.batches(self.schema, dictionaries, self.batch_rows, groups, ranges):
-                self._note(batch)
-                start = position - first
-                yield batch, position, None if kept is None else kept[start : start + batch.num_rows]
+        kept = ~self._deleted(io, task, file) if task.deletes else None
+        first = file.positions.start
+        # A dictionary would keep the values of deleted rows, and so bring them into the files of a sink.
+        dictionaries = self.dictionaries and kept is None
+        groups, ranges = self._matching(file)
+        for batch, position in file.batches(schema, dictionaries, self.batch_rows, groups, ranges):
+            self._note(batch)
+            start = position - first
+            yield batch, position, None if kept is None else kept[start : start + batch.num_rows]
 
     def read_deleted(self, io: FileIO, task: FileTask, by: FileTask) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task that the delete files of another task of the same file delete, in the file's order.

@@ -101,7 +101,8 @@ class Contents:
     def _matches(self, planned: PlannedFile, reader: RowReader, keys: Keys | None) -> Match:
         rows, places = list[pa.RecordBatch](), [np.empty(0, np.int64)]
         task, chosen = file_task(planned, self._table.metadata), _all_rows if keys is None else keys.mask
-        for batch, positions in reader.read_located(self._table.io, task, chosen):
+        by = None if keys is None else reader.schema.select(*keys.columns)
+        for batch, positions in reader.read_located(self._table.io, task, chosen, by):
             rows.append(batch)
             places.append(positions)
         return Match(planned, np.concatenate(places), pa.Table.from_batches(rows, arrow_schema(reader.schema)))

@@ -35,7 +35,8 @@ from volley.task.failpoints import reach
 __all__ = ["refresh"]
 
 # A refresh reads the pages of the groups that it touches; the header of each page takes as long as a thousand rows.
-_TABLE_PROPERTIES = {"write.parquet.page-row-limit": "50000"}
+# Of numbers without a dictionary it looks at those of these groups alone.
+_TABLE_PROPERTIES = {"write.parquet.page-row-limit": "50000", "write.parquet.dict-size-bytes": "65536"}
 
 
 def refresh(view: View) -> ViewRefresh:
