@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from volley.formats.packed_rows import pack_rows
     from volley.iceberg import IcebergSink, IcebergSinkConfig, IcebergSource, IcebergSourceConfig, IcebergStorage
     from volley.iceberg.views.following import ViewFollower
-    from volley.iceberg.views.values import ViewPlan, ViewRefresh, ViewSource, ViewStatus, ViewStep
+    from volley.iceberg.views.values import ViewEstimate, ViewPlan, ViewRefresh, ViewSource, ViewStatus, ViewStep
     from volley.keyed import KeyedStream, SeriesStream, WindowedStream
     from volley.maintenance import MaintenanceReport, MaintenanceRun
     from volley.materialized_view import MaterializedView
@@ -164,6 +164,7 @@ __all__ = [
     "TableNotFoundError",
     "TableReplacedError",
     "TaskWriter",
+    "ViewEstimate",
     "ViewFollower",
     "ViewPlan",
     "ViewRefresh",
@@ -240,7 +241,7 @@ _MODULES = {
     "formats.packed_rows": ["pack_rows"],
     "iceberg": ["IcebergSink", "IcebergSinkConfig", "IcebergSource", "IcebergSourceConfig", "IcebergStorage"],
     "iceberg.views.following": ["ViewFollower"],
-    "iceberg.views.values": ["ViewPlan", "ViewRefresh", "ViewSource", "ViewStatus", "ViewStep"],
+    "iceberg.views.values": ["ViewEstimate", "ViewPlan", "ViewRefresh", "ViewSource", "ViewStatus", "ViewStep"],
     "keyed": ["KeyedStream", "SeriesStream", "WindowedStream"],
     "maintenance": ["MaintenanceReport", "MaintenanceRun"],
     "materialized_view": ["MaterializedView"],

@@ -630,6 +630,7 @@ TAKE_NOTHING = {
     "SeriesFunction",
     "SeriesStream",
     "ViewFollower",
+    "ViewEstimate",
     "ViewPlan",
     "ViewRefresh",
     "ViewSource",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -394,6 +395,52 @@ def test_a_followed_view(orders: Known, view: MaterializedView) -> None:
     with pytest.raises(VolleyError):
         follower.wait(30)
     assert isinstance(follower.exception, VolleyError)
+
+
+def set_costs(view: MaterializedView, incremental: float, full: float, last: str) -> None:
+    kinds = {
+        kind: {"seconds": factor, "rows": 7, "factor": factor}
+        for kind, factor in (("incremental", incremental), ("full", full))
+    }
+    with view.into.ref.load().transaction() as transaction:
+        transaction.set_properties({"volley.view.costs": json.dumps({"kinds": kinds, "last": last})})
+
+
+def costs(view: MaterializedView) -> dict[str, Any]:
+    known: dict[str, Any] = json.loads(view.into.ref.load().properties["volley.view.costs"])
+    return known
+
+
+def test_what_refreshes_took_is_kept(orders: Known, view: MaterializedView) -> None:
+    assert costs(view)["kinds"].keys() == {"full"}
+    orders.change([order(10, "c")])
+    done = checked(view, PER_CUSTOMER, {"orders": orders}, "incremental")
+    known = costs(view)
+    assert (known["last"], known["kinds"]["incremental"]["rows"]) == ("incremental", done.rows_read)
+    assert 0 < known["kinds"]["incremental"]["seconds"] < done.seconds
+    head = view.into.ref.load().current_snapshot()
+    assert head is not None
+    assert head.summary is not None
+    assert json.loads(head.summary["volley.view.costs"] or "") == known
+
+
+@pytest.mark.parametrize("dear", ["incremental", "full"])
+def test_the_cheaper_refresh_by_what_earlier_ones_took(orders: Known, view: MaterializedView, dear: str) -> None:
+    """The constants of the estimates are of a few milliseconds for either, so the factors decide."""
+    cheap = "full" if dear == "incremental" else "incremental"
+    set_costs(view, **{"incremental": 1.0, "full": 1.0, dear: 100.0}, last=dear)
+    orders.change([order(10, "c")], [0])
+    plan = view.explain()
+    assert plan.mode == cheap
+    assert {estimate.mode: estimate.last_seconds for estimate in plan.estimates} == {dear: 100.0, cheap: 1.0}
+    assert f"{dear} refresh: about" in str(plan)
+    assert "(the last one: 1e+02 s, 7 rows)" in str(plan)
+    done = checked(view, PER_CUSTOMER, {"orders": orders})
+    assert done.mode == cheap
+    assert ("it is cheaper, about" in done.reason) == (cheap == "full")
+    assert costs(view)["last"] == cheap
+    # The old measurement fades, so that its kind is tried again some day.
+    assert 1 < costs(view)["kinds"][dear]["factor"] < 100
 
 
 def test_how_far_a_view_is(orders: Known, view: MaterializedView) -> None:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+from pyiceberg.table import Table
 
 from volley.iceberg.views.group import Group, rereading
 from volley.iceberg.views.operators import Operator
 from volley.iceberg.views.scan import Scan
 
-__all__ = ["Cost", "cost_of"]
+__all__ = ["COSTS", "Cost", "Kind", "Measured", "Measures", "cost_of", "full_cost"]
+
+COSTS = "volley.view.costs"
+"""What refreshes took, as JSON: a table property, and in the summary of each of the view's snapshots."""
+
+Kind = Literal["incremental", "full"]
+"""The two ways of a refresh that does something."""
+
 
 # CPU-microseconds, measured by `python -m benchmarks view_refresh` with mode=incremental and mode=full.
 _FIXED_INCREMENTAL, _FIXED_FULL = 80_000.0, 30_000.0
@@ -16,6 +28,82 @@ _FIXED_INCREMENTAL, _FIXED_FULL = 80_000.0, 30_000.0
 # is written.
 _CHANGED, _READ = 0.03, 0.07
 _LOOKED_THROUGH, _WRITTEN = 0.05, 0.3
+
+# The other kind of refresh has to take less than this part of the last one's kind: estimates differ from run to run.
+_MARGIN = 0.8
+# A measurement counts for half: one slow refresh does not rule its kind out.
+_WEIGHT = 0.5
+# By each refresh of the other kind an old measurement comes nearer to that one, so that its kind is tried again.
+_FADING = 0.1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What refreshes of one kind took.
+
+    Args:
+        seconds: The time of the last one.
+        rows: How many rows of the sources it read.
+        factor: How many times as long as the estimate refreshes take.
+    """
+
+    seconds: float
+    rows: int
+    factor: float
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What the refreshes of a view took.
+
+    Args:
+        kinds: By kind; those of which there was a refresh.
+        last: The kind of the last refresh; None = none was measured.
+    """
+
+    kinds: Mapping[Kind, Measured] = field(default_factory=dict)
+    last: Kind | None = None
+
+    @classmethod
+    def of(cls, table: Table | None) -> Measures:
+        """Return what a view's table says; nothing if it is new, or of a version of Volley that did not measure."""
+        text = table.properties.get(COSTS) if table else None
+        if text is None:
+            return cls()
+        values = json.loads(text)
+        return cls({kind: Measured(**measured) for kind, measured in values["kinds"].items()}, values["last"])
+
+    def to_json(self) -> str:
+        """Return the measures as JSON."""
+        return json.dumps(asdict(self))
+
+    def factor(self, kind: Kind) -> float:
+        """Return how many times as long as the estimate a kind of refresh takes; that of the other one if unknown."""
+        known = self.kinds.get(kind) or next(iter(self.kinds.values()), None)
+        return known.factor if known else 1.0
+
+    def after(self, kind: Kind, seconds: float, rows: int, estimate: float) -> Measures:
+        """Return the measures after one more refresh.
+
+        Args:
+            kind: Its kind.
+            seconds: The time that it took.
+            rows: How many rows of the sources it read.
+            estimate: Its time in seconds as `Cost` estimates it.
+        """
+        factor, old = seconds / estimate, self.kinds.get(kind)
+        if old is not None:
+            factor = _between(old.factor, factor, _WEIGHT)
+        faded = {
+            other: Measured(measured.seconds, measured.rows, _between(measured.factor, factor, _FADING))
+            for other, measured in self.kinds.items()
+        }
+        return Measures({**faded, kind: Measured(seconds, rows, factor)}, kind)
+
+
+def _between(one: float, other: float, part: float) -> float:
+    """Return the factor that is a part of the way from one to another."""
+    return float(one ** (1 - part) * other**part)
 
 
 @dataclass(frozen=True)
@@ -28,42 +116,71 @@ class Cost:
             sources are clustered.
         all_rows: All rows of the sources.
         view_rows: Rows of the view.
+        measures: What earlier refreshes took.
     """
 
     changed_rows: int
     again_rows: int
     all_rows: int
     view_rows: int
+    measures: Measures = field(default_factory=Measures)
 
     @property
     def incremental(self) -> float:
-        """The CPU time of an incremental refresh in microseconds."""
+        """The CPU time of an incremental refresh in microseconds, on the computer that the constants are of."""
         read = _CHANGED * self.changed_rows + _READ * self.again_rows
         return _FIXED_INCREMENTAL + read + _LOOKED_THROUGH * self.view_rows
 
     @property
     def full(self) -> float:
-        """The CPU time of a full refresh in microseconds."""
+        """The CPU time of a full refresh in microseconds, on the computer that the constants are of."""
         return _FIXED_FULL + _READ * self.all_rows + _WRITTEN * self.view_rows
 
     def __str__(self) -> str:
         return f"about {self.changed_rows:,} rows to read for the changes of {self.all_rows:,}"
 
+    def estimate(self, kind: Kind) -> float:
+        """Return the time of a refresh in seconds without regard to earlier ones."""
+        return (self.full if kind == "full" else self.incremental) / 1e6
+
+    def seconds(self, kind: Kind) -> float:
+        """Return the time of a refresh in seconds, by what earlier ones took."""
+        return self.estimate(kind) * self.measures.factor(kind)
+
     @property
     def favours_full(self) -> bool:
-        """True if computing the view anew is cheaper."""
-        return self.full < self.incremental
+        """True if computing the view anew is cheaper; if neither is by far, the last refresh's kind stays."""
+        full, incremental = self.seconds("full"), self.seconds("incremental")
+        if self.measures.last == "incremental":
+            return full < _MARGIN * incremental
+        return _MARGIN * full < incremental if self.measures.last == "full" else full < incremental
+
+    @property
+    def comparison(self) -> str:
+        """Both estimates, as text."""
+        return f"about {self.seconds('full'):.2g} s, by changes {self.seconds('incremental'):.2g} s"
 
 
-def cost_of(operator: Operator, view_rows: int) -> Cost:
-    """Return what a refresh of a query costs.
+def full_cost(operator: Operator, view_rows: int) -> Cost:
+    """Return the cost of computing a view anew alone, which needs no changes.
 
     Args:
         operator: The query.
         view_rows: The rows of its view.
     """
+    return Cost(0, 0, _rows_of(operator), view_rows)
+
+
+def cost_of(operator: Operator, view_rows: int, measures: Measures) -> Cost:
+    """Return what a refresh of a query costs.
+
+    Args:
+        operator: The query.
+        view_rows: The rows of its view.
+        measures: What earlier refreshes took.
+    """
     changed = sum(scan.changed_rows for scan in _scans(operator))
-    return Cost(changed, _again(operator), _rows_of(operator), view_rows)
+    return Cost(changed, _again(operator), _rows_of(operator), view_rows, measures)
 
 
 def _again(operator: Operator) -> int:

@@ -14,7 +14,7 @@ from volley.iceberg.read.heads import ancestors_of, head_of
 from volley.iceberg.read.history import changes_rows, check_same_table, snapshots_between
 from volley.iceberg.read.scope import head_snapshot, is_pinned, pinned_snapshot
 from volley.iceberg.source_config import IcebergSourceConfig
-from volley.iceberg.views.costs import cost_of
+from volley.iceberg.views.costs import Cost, Measures, cost_of
 from volley.iceberg.views.cursor import Cursor, SourcePosition, fingerprint
 from volley.iceberg.views.group import rereading
 from volley.iceberg.views.operators import Operator
@@ -37,10 +37,12 @@ class Decision:
     Args:
         mode: As of `ViewRefresh`.
         reason: Why.
+        cost: What it costs either way; None if there is no choice.
     """
 
     mode: Literal["none", "incremental", "full"]
     reason: str
+    cost: Cost | None = None
 
 
 def compiled(view: View, cursor: Cursor | None, tally: Tally, tables: Tables | None = None) -> Operator:
@@ -145,10 +147,10 @@ def decide(view: View, cursor: Cursor | None, operator: Operator, table: Table) 
         return Decision("none", "no source has a new snapshot")
     if found := obstacles(view.query):
         return Decision("full", found[0])
-    cost = cost_of(operator, rows_of(head_of(table, view.config.branch)))
+    cost = cost_of(operator, rows_of(head_of(table, view.config.branch)), Measures.of(table))
     if view.mode == "auto" and not view.strict and cost.favours_full:
-        return Decision("full", f"it is cheaper: {cost}")
-    return Decision("incremental", str(cost))
+        return Decision("full", f"it is cheaper, {cost.comparison}: {cost}", cost)
+    return Decision("incremental", str(cost), cost)
 
 
 def _check_query(view: View, cursor: Cursor, operator: Operator) -> None:

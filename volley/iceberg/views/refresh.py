@@ -21,10 +21,12 @@ from volley.iceberg.read.heads import head_of
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.views.contents import Contents
+from volley.iceberg.views.costs import COSTS, Kind, Measures, full_cost
 from volley.iceberg.views.cursor import CURSOR, MODE, QUERY, VIEW, Cursor, fingerprint
 from volley.iceberg.views.decisions import Decision, Tables, check_own, compiled, decide, positions_of, scans_of
 from volley.iceberg.views.holding import hold_sources
 from volley.iceberg.views.maintained import Maintained, maintained
+from volley.iceberg.views.operators import Operator
 from volley.iceberg.views.scan import Scan, Tally
 from volley.iceberg.views.values import View, ViewRefresh
 from volley.iceberg.write.changes import Changes
@@ -78,6 +80,11 @@ class _Attempt:
     contents: Contents
     changes: Changes = field(default_factory=Changes)
 
+    @property
+    def rows_written(self) -> int:
+        """The number of rows that were written to the view's table."""
+        return sum(file.data_file.record_count for file in self.changes.added)
+
 
 class _Refresh:
     def __init__(self, view: View) -> None:
@@ -95,6 +102,7 @@ class _Refresh:
 
     def stage(self, table: Table) -> Staged | None:
         """Return the commit of the refresh for a freshly loaded table; None if the view is up to date."""
+        began = time.monotonic()
         view, branch = self._view, self._view.config.branch
         before, tally = Cursor.of(table), Tally()
         _check_name(before, view)
@@ -127,7 +135,8 @@ class _Refresh:
         reach("after-view-files", number)
         if attempt.changes:
             attempt.cursor = replace(cursor, snapshot=uuid.uuid4().int >> 65)
-        staged = self._staged(attempt, table, schema_changes)
+        measures = _measures(attempt, operator, table, time.monotonic() - began)
+        staged = self._staged(attempt, table, schema_changes, measures)
         reach("before-view-commit", number)
         return staged
 
@@ -137,14 +146,14 @@ class _Refresh:
         added = attempt.contents.write(query.all_rows())
         return overwrite(Overwrite(), added, self._view.config.branch, table)
 
-    def _staged(self, attempt: _Attempt, table: Table, schema_changes: Evolution) -> Staged:
+    def _staged(self, attempt: _Attempt, table: Table, schema_changes: Evolution, measures: Measures) -> Staged:
         """Return the transaction with rows and cursor; without changed rows it has the cursor alone."""
         config, cursor = self._view.config, attempt.cursor
         head, metadata = head_of(table, config.branch), table.metadata
         with storage_errors(table.location()):
             transaction = table.transaction()
             schema_changes.add_to(transaction)
-            marks = {VIEW: cursor.view, CURSOR: cursor.to_json()}
+            marks = {VIEW: cursor.view, CURSOR: cursor.to_json(), COSTS: measures.to_json()}
             transaction.set_properties({**marks, QUERY: graph.describe(self._view.query)})
             if attempt.changes:
                 assert cursor.snapshot is not None
@@ -179,10 +188,26 @@ class _Refresh:
             attempt.cursor.snapshot if attempt.changes else None,
             attempt.tally.rows,
             attempt.tally.groups,
-            sum(file.data_file.record_count for file in attempt.changes.added),
+            attempt.rows_written,
             {source.table: source.snapshot for source in attempt.cursor.sources},
             seconds,
         )
+
+
+def _measures(attempt: _Attempt, operator: Operator, table: Table, seconds: float) -> Measures:
+    """Return what refreshes took, with this one.
+
+    Args:
+        attempt: The refresh, whose files are written.
+        operator: The query.
+        table: The view's table before it.
+        seconds: How long it has taken until now.
+    """
+    kind: Kind = "incremental" if attempt.decision.mode == "incremental" else "full"
+    cost = attempt.decision.cost
+    if kind == "full" or cost is None:
+        cost = full_cost(operator, attempt.rows_written)
+    return Measures.of(table).after(kind, seconds, attempt.tally.rows, cost.estimate(kind))
 
 
 def _check_name(cursor: Cursor | None, view: View) -> None:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import get_args
 
 from pyiceberg.table import Table
 
 from volley.errors import SourceError, TableNotFoundError
 from volley.iceberg.catalogs.retry import retry_reads
-from volley.iceberg.read.heads import head_of
 from volley.iceberg.read.history import check_same_table, snapshots_between
 from volley.iceberg.read.lookup import moment_of
-from volley.iceberg.views.costs import cost_of
+from volley.iceberg.views.costs import Cost, Kind
 from volley.iceberg.views.cursor import Cursor, SourcePosition
-from volley.iceberg.views.decisions import Decision, check_own, compiled, decide, rows_of, scans_of
+from volley.iceberg.views.decisions import Decision, check_own, compiled, decide, scans_of
 from volley.iceberg.views.operators import Operator
 from volley.iceberg.views.scan import Scan, Tally
 from volley.iceberg.views.supported import obstacle
-from volley.iceberg.views.values import View, ViewPlan, ViewSource, ViewStatus, ViewStep
+from volley.iceberg.views.values import View, ViewEstimate, ViewPlan, ViewSource, ViewStatus, ViewStep
 
 __all__ = ["explain", "status"]
 
@@ -28,15 +28,23 @@ def explain(view: View) -> ViewPlan:
     table = _table(view)
     cursor = Cursor.of(table) if table else None
     operator = compiled(view, cursor, Tally())
-    decision, view_rows = Decision("full", "it is the first one"), 0
+    decision = Decision("full", "it is the first one")
     if table is not None:
         check_own(table, view.config.branch, cursor, forced=view.mode == "full")
         decision = decide(view, cursor, operator, table)
-        view_rows = rows_of(head_of(table, view.config.branch))
     all_rows = sum(scan.all_rows for scan in scans_of(operator))
-    changed = cost_of(operator, view_rows).changed_rows if decision.mode == "incremental" else 0
-    steps = tuple(_steps(operator, 0))
-    return ViewPlan(view.name, decision.mode, decision.reason, steps, changed, all_rows)
+    cost = decision.cost
+    changed = cost.changed_rows if cost else 0
+    estimates = tuple(_estimates(cost)) if cost else ()
+    return ViewPlan(view.name, decision.mode, decision.reason, tuple(_steps(operator, 0)), changed, all_rows, estimates)
+
+
+def _estimates(cost: Cost) -> Iterator[ViewEstimate]:
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    for kind in kinds:
+        last = cost.measures.kinds.get(kind)
+        seconds, rows = (last.seconds, last.rows) if last else (None, None)
+        yield ViewEstimate(kind, cost.seconds(kind), seconds, rows)
 
 
 def _steps(operator: Operator, depth: int) -> Iterator[ViewStep]:

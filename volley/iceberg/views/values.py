@@ -10,7 +10,7 @@ from volley.html_table import settings_html, text_html
 from volley.iceberg.config import IcebergSinkConfig
 from volley.plan.nodes import Node
 
-__all__ = ["RefreshMode", "View", "ViewPlan", "ViewRefresh", "ViewSource", "ViewStatus", "ViewStep"]
+__all__ = ["RefreshMode", "View", "ViewEstimate", "ViewPlan", "ViewRefresh", "ViewSource", "ViewStatus", "ViewStep"]
 
 RefreshMode = Literal["auto", "incremental", "full"]
 
@@ -87,6 +87,27 @@ class ViewStep:
 
 
 @dataclass(frozen=True)
+class ViewEstimate:
+    """How long a refresh of one kind would take.
+
+    Args:
+        mode: The kind.
+        seconds: About how long it would take.
+        last_seconds: How long the last one of its kind took; None = there was none.
+        last_rows: How many rows of the sources that one read.
+    """
+
+    mode: Literal["incremental", "full"]
+    seconds: float
+    last_seconds: float | None
+    last_rows: int | None
+
+    def __str__(self) -> str:
+        last = f" (the last one: {self.last_seconds:.2g} s, {self.last_rows:,} rows)" if self.last_seconds else ""
+        return f"{self.mode} refresh: about {self.seconds:.2g} s{last}"
+
+
+@dataclass(frozen=True)
 class ViewPlan:
     """What the next refresh would do; `print` it.
 
@@ -97,6 +118,7 @@ class ViewPlan:
         steps: The steps of the query, the last one first.
         changed_rows: About how many rows have to be read for the changes of the sources.
         all_rows: How many rows the sources have.
+        estimates: How long a refresh of each kind would take; () if there is no choice.
     """
 
     view: str
@@ -105,6 +127,7 @@ class ViewPlan:
     steps: tuple[ViewStep, ...]
     changed_rows: int
     all_rows: int
+    estimates: tuple[ViewEstimate, ...] = ()
 
     _repr_html_ = text_html
 
@@ -114,6 +137,7 @@ class ViewPlan:
             lines.append(f"{'  ' * (step.depth + 1)}{step.label}")
             lines.append(f"{'  ' * (step.depth + 2)}{'' if step.incremental else 'full refresh: '}{step.how}")
         lines.append(f"changes: about {self.changed_rows:,} rows to read; all rows: {self.all_rows:,}")
+        lines += map(str, self.estimates)
         return "\n".join(lines)
 
 
