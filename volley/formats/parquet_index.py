@@ -6,6 +6,7 @@ See https://parquet.apache.org/docs/file-format/pageindex.
 from __future__ import annotations
 
 import base64
+import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -107,6 +108,14 @@ class PagedFile:
     def _size(self) -> int:
         """The file's size in bytes."""
         return int(self.stream.seek(0, os.SEEK_END))
+
+    @cached_property
+    def mapped(self) -> memoryview | None:
+        """The bytes of a local file, of which only those that are looked at are read; None of another file."""
+        try:
+            return memoryview(mmap.mmap(self.stream.fileno(), 0, access=mmap.ACCESS_READ))
+        except (AttributeError, OSError, ValueError):
+            return None
 
     @cached_property
     def _flat(self) -> dict[str, tuple[int, bytes]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from typing import Any
 
 import numpy as np
@@ -70,8 +69,5 @@ def _is_plain(column: PagedColumn) -> bool:
 
 def _content(paged: PagedFile, start: int, end: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return bytes of a file; those of a local one are not copied."""
-    try:
-        mapped = mmap.mmap(paged.stream.fileno(), 0, access=mmap.ACCESS_READ)
-    except (AttributeError, OSError, ValueError):
-        return np.frombuffer(paged.read_bytes(start, end), np.uint8)
-    return np.frombuffer(mapped, np.uint8)[start:end]
+    content = paged.read_bytes(start, end) if paged.mapped is None else paged.mapped[start:end]
+    return np.frombuffer(content, np.uint8)

@@ -55,18 +55,23 @@ def unchanged(ref: str, snapshot_id: int | None) -> TableRequirement:
     return AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": snapshot_id})
 
 
-def commit_change(ref: TableRef, change: MetadataChange) -> Table:
+def commit_change(ref: TableRef, change: MetadataChange, catalog: Catalog | None = None) -> Table:
     """Commit a change of a table's metadata, and return the table as the commit left it.
 
     Every attempt starts with fresh metadata. The first one stages while epochs of this process commit, so that they
     need not wait; if one of them was faster, the next attempt takes its `turn` before it loads the table.
+
+    Args:
+        ref: The table.
+        change: The change.
+        catalog: Its catalog, if it is open already.
 
     Raises:
         CommitConflictError: If other writers changed the table during each attempt; nothing is changed then.
         CommitStateUnknownError: If the change may or may not have landed.
         VolleyError: If the table can't be loaded, or `stage` raises it.
     """
-    attempts = _MetadataAttempts(ref, change, retry_reads(ref.load_catalog))
+    attempts = _MetadataAttempts(ref, change, catalog or retry_reads(ref.load_catalog))
     return commit_retry(
         retry=retry_if_exception_type((CommitFailedException, CatalogUnreachableError, UnknownOutcome)),
         retry_error_callback=attempts.give_up,

@@ -58,7 +58,7 @@ def refresh(view: View) -> ViewRefresh:
     run = _Refresh(view)
     action = f"refreshing view {view.name!r}"
     try:
-        commit_change(view.config.ref, MetadataChange(action, run.stage, run.has_landed))
+        commit_change(view.config.ref, MetadataChange(action, run.stage, run.has_landed), run.catalog)
     except CommitStateUnknownError:
         raise  # its files may be in the table
     except BaseException:
@@ -93,7 +93,7 @@ class _Refresh:
         self._tables: Tables = {}
         schema = maintained(compiled(view, None, Tally(), self._tables)).schema
         config = view.config.with_table_properties({**_TABLE_PROPERTIES, **view.config.table_properties})
-        open_table(config, schema)
+        self.catalog, _ = open_table(config, schema)
 
     @property
     def last(self) -> _Attempt:
