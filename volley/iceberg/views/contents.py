@@ -16,7 +16,7 @@ from volley.arrow.matching import matching_rows
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.heads import head_of
 from volley.iceberg.read.planning import plan
-from volley.iceberg.read.position_deletes import Positions
+from volley.iceberg.read.position_deletes import Positions, deleted_positions
 from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import Mask, RowReader, file_task
 from volley.iceberg.schema.types import arrow_schema
@@ -134,8 +134,10 @@ class Contents:
         return rows.sort_by([(name, "ascending") for name in self._order]) if self._order else rows
 
     def _deleted(self, planned: PlannedFile) -> Positions:
-        deleted = self._reader.deleted(self._table.io, file_task(planned, self._table.metadata))
-        return np.flatnonzero(deleted)
+        """Return the positions that are deleted already: only position deletes are in a view's table."""
+        io, path = self._table.io, planned.file.path
+        positions = [deleted_positions(io, path, delete) for delete in planned.deletes]
+        return np.concatenate([np.empty(0, np.int64), *positions])
 
     def _rest(self, planned: PlannedFile, positions: Positions) -> pa.Table:
         """Return the rows of a file that stay."""
