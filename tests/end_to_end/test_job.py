@@ -8,6 +8,7 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 import volley.engine.run
+import volley.spark.session
 from tests.waiting import wait_until, wait_while_it_runs
 from volley import (
     ABORT,
@@ -263,6 +265,57 @@ def test_stop_waits_for_the_running_epoch(environment: Environment, tmp_path: Pa
     assert job.progress.state is State.STOPPED
     stream.execute("slow")
     assert sorted(row["id"] for row in sink.rows()) == [0, 1, 2, 3, 4]
+
+
+class Hanging(Asked):
+    """It does not tell how many rows there are until the gate is there."""
+
+    def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
+        entered, gate = self.file.with_name("entered"), self.file.with_name("gate")
+        entered.touch()
+        wait_until(gate.exists, 120, "the gate")
+        return super().latest_offset(start, limit, target)
+
+
+@dataclass(frozen=True)
+class HangingSource(Source):
+    file: Path
+    bounded = False
+    identity = "hanging"
+
+    def open(self, context: SourceContext) -> Reader:
+        return Hanging(self.file)
+
+
+def test_a_source_that_hangs_does_not_hold_up_a_stop(
+    native: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(volley.spark.session, "STOP_SECONDS", 1)
+    monkeypatch.setattr(volley.engine.run, "_COMMIT_SECONDS", 0)
+    sink = MemorySink("out")
+    environment = replace(native, checkpoint_interval=0.1)
+    stream = environment.from_source(HangingSource(tmp_path / "asked")).to_sink(sink)
+    job = stream.start("hangs")
+    wait_while_it_runs(job, (tmp_path / "entered").exists, "the question")
+    job.stop()
+    assert isinstance(job.exception, SourceError)
+    assert job.progress.state is State.FAILED
+    assert "HangingSource(" in str(job.exception)
+    with pytest.raises(PlanError, match=r"'hangs' was stopped, but its query on checkpoint .* has not ended"):
+        stream.start("hangs")
+    (tmp_path / "gate").touch()
+
+    jobs: list[Job] = []
+
+    def starts() -> bool:
+        with suppress(PlanError):
+            jobs.append(stream.start("hangs"))
+        return bool(jobs)
+
+    wait_until(starts, 60, "the end of the query")
+    with jobs[0]:
+        wait_while_it_runs(jobs[0], lambda: len(sink.rows()) == 10, "all rows")
+    assert jobs[0].exception is None
 
 
 def test_a_failed_job_says_why_and_can_be_started_again(

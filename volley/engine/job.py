@@ -181,7 +181,11 @@ class Job(Rows):
         return self._history.plot()
 
     def stop(self) -> None:
-        """Stop the job after the running epoch, and wait for its end. The next start resumes it."""
+        """Stop the job after the running epoch, and wait for its end. The next start resumes it.
+
+        If a source does not answer for a minute, the job ends with a SourceError in `exception`; it can start again
+        in this process once the source answers.
+        """
         with self._lock:
             self._stop_requested.set()
             run = self._run

@@ -11,17 +11,18 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from volley.engine.acknowledge import Readers
 from volley.engine.epochs import EpochResult, Epochs
 from volley.engine.outages import through_outages
 from volley.engine.reading import Reading
+from volley.engine.running import note_hanging
 from volley.epoch import Epoch
-from volley.errors import JobError, VolleyError
+from volley.errors import JobError, SourceError, VolleyError
 from volley.figures import FinishedEpoch
 from volley.spark.errors import is_slow_start, translate
-from volley.spark.session import start_in_pool
+from volley.spark.session import STOP_SECONDS, start_in_pool
 from volley.task.failpoints import reach
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ OnEpochEnd = Callable[[FinishedEpoch, Sequence[str]], None]
 _log = logging.getLogger(__name__)
 _SLOW_STARTS = 2
 _WARNING_SECONDS = 60
+_POLL_SECONDS = 1
+_COMMIT_SECONDS = 10
 _LONGEST_SILENCE = 3600
 
 
@@ -83,6 +86,7 @@ class Run:
         self._has_rows = False
         self._in_epoch = False
         self._stopping = False
+        self._stopped = threading.Event()
         self._ended = threading.Event()
         self._query: StreamingQuery | None = None
         self._query_id: str | None = None
@@ -125,6 +129,9 @@ class Run:
         with self._gate:
             # The next run must not begin beside an epoch of this one.
             self._gate.wait_for(lambda: not self._in_epoch)
+        if self._stopping:
+            # A query counts as ended as soon as it is told to stop, before its thread has ended.
+            self._stopped.wait()
         if self._query is not None:
             self._reading.finish(self._query)
         if self.bounded and self.failure is None and not self._stopping:
@@ -138,19 +145,41 @@ class Run:
         return self.failure
 
     def stop(self) -> None:
-        """Stop after the running epoch; `wait` returns then."""
+        """Stop after the running epoch; `wait` returns then, also if a source hangs: that is the run's failure."""
+        if self._ended.is_set():
+            return
         self._halt.set()
         with self._gate:
             self._stopping = True
             self._gate.wait_for(lambda: not self._in_epoch)
         assert self._query is not None
+        try:
+            self._stop_query(self._query)
+        finally:
+            self._stopped.set()
+
+    def _stop_query(self, query: StreamingQuery) -> None:
         # If a signal has killed the JVM already, there is nothing to stop.
         with suppress(Py4JError, OSError):
-            # Wait up to 10 s for Spark to log the commit; otherwise the next start re-checks this epoch.
-            deadline = time.monotonic() + 10
-            while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < deadline:
+            # Wait for Spark to log the commit; otherwise the next start re-checks this epoch.
+            deadline = time.monotonic() + _COMMIT_SECONDS
+            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
                 self._ended.wait(0.02)
-            self._query.stop()
+            try:
+                query.stop()
+            except Py4JJavaError as error:
+                if error.java_exception.getClass().getSimpleName() == "TimeoutException":
+                    self._abandon(query)
+
+    def _abandon(self, query: StreamingQuery) -> None:
+        """Let the run end without its query, whose thread is in a source that does not answer."""
+        note_hanging(self.epochs.log.checkpoint, query)
+        self.failure = SourceError(
+            f"{self.epochs.job}: its query has not ended {STOP_SECONDS} s after it was stopped, as a source does not "
+            f"answer: {', '.join(self._sources)} (Spark: {query.status['message']})",
+            hint="no epoch comes any more, and the sinks are whole; the job can start again once the source answers",
+        )
+        _log.warning("%s", self.failure)
 
     def _await_end(self) -> None:
         """Wait for the query's end; start it again if Python did not start in time and no epoch has begun."""
@@ -170,12 +199,13 @@ class Run:
 
     def _await_query(self, query: StreamingQuery) -> None:
         """Wait for a query's end; warn while there was no row yet, after a minute, two, four, …."""
-        wait = waited = _WARNING_SECONDS
-        while not query.awaitTermination(wait):
+        began, due = time.monotonic(), _WARNING_SECONDS
+        while not query.awaitTermination(_POLL_SECONDS):
+            if time.monotonic() - began < due:
+                continue
             if not self._has_rows:
-                _log.warning("%s: no rows after %d s: %s", self.epochs.job, waited, ", ".join(self._sources))
-            wait = min(waited, _LONGEST_SILENCE)
-            waited += wait
+                _log.warning("%s: no rows after %d s: %s", self.epochs.job, due, ", ".join(self._sources))
+            due += min(due, _LONGEST_SILENCE)
 
     def _unfinished(self) -> JobError | None:
         """Return the error of a query that has ended within an epoch and raised nothing: its thread has died."""

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from volley.errors import PlanError
 
-__all__ = ["claim", "release", "reserve"]
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["claim", "note_hanging", "release", "reserve"]
 
 _lock = threading.Lock()
 _running: set[str] = set()
+_hanging: dict[str, threading.Thread] = {}
 
 
 def reserve(checkpoint: str, job: str) -> None:
@@ -23,9 +28,14 @@ def reserve(checkpoint: str, job: str) -> None:
         job: The job's name.
 
     Raises:
-        PlanError: If a job of this process already runs on it.
+        PlanError: If a job of this process already runs on it, or was stopped and its query has not ended.
     """
     with _lock:
+        if (query := _hanging.get(_resolved(checkpoint))) and query.is_alive():
+            raise PlanError(
+                f"job {job!r} was stopped, but its query on checkpoint {checkpoint} has not ended: a source hangs",
+                hint="it ends once the source answers; or start the job in another process, after the end of this one",
+            )
         if _resolved(checkpoint) in _running:
             raise PlanError(
                 f"job {job!r} runs in this process already, on checkpoint {checkpoint}",
@@ -38,6 +48,20 @@ def release(checkpoint: str) -> None:
     """Release a checkpoint for the next job."""
     with _lock:
         _running.discard(_resolved(checkpoint))
+
+
+def note_hanging(checkpoint: str, query: StreamingQuery) -> None:
+    """Note that a query on a checkpoint has not ended though it was stopped: until it has, no job can run on it."""
+    waiting = threading.Thread(target=_await, args=[query], name="volley-hanging", daemon=True)
+    waiting.start()
+    with _lock:
+        _hanging[_resolved(checkpoint)] = waiting
+
+
+def _await(query: StreamingQuery) -> None:
+    # Its error is no news; or the JVM is gone.
+    with suppress(Exception):
+        query.awaitTermination()
 
 
 def _resolved(checkpoint: str) -> str:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-__all__ = ["has_context", "log_file", "log_trace", "open_session", "session_for_job", "start_in_pool"]
+__all__ = [
+    *("STOP_SECONDS", "has_context", "log_file", "log_trace", "open_session", "session_for_job", "start_in_pool"),
+]
 
 T = TypeVar("T")
 
@@ -38,6 +40,9 @@ _ONE_DAEMON = {
     # environment: those that are preloaded would serve no frame.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
 }
+
+STOP_SECONDS = 60
+"""How long the stop of a query waits for its thread, which may be in a source that does not answer."""
 
 _LOCAL_CHECKPOINT = {
     # Spark's default starts a shell to check for symbolic links, two dozen times an epoch.
@@ -83,6 +88,7 @@ def session_for_job(session: SparkSession, checkpoint: str) -> SparkSession:
     job_session = session.newSession()
     has_local_checkpoint = str(session.sparkContext.master).startswith("local") and "://" not in checkpoint
     settings = _SEMANTICS | _ONE_DAEMON | (_LOCAL_CHECKPOINT if has_local_checkpoint else {})
+    settings |= {"spark.sql.streaming.stopTimeout": f"{STOP_SECONDS}s"}
     for name, value in settings.items():
         job_session.conf.set(name, value)
     return job_session
