@@ -93,6 +93,23 @@ def test_a_column_that_comes_and_one_that_goes(shop: Database, tmp_path: Path) -
     assert [event["after"]["level"] for event in seen] == [3]
 
 
+def test_another_key_does_not_matter(shop: Database, tmp_path: Path) -> None:
+    seen = events(
+        shop,
+        tmp_path,
+        "delete from orders where id = 1",
+        "alter table orders drop constraint orders_pkey, add primary key (customer)",
+        "delete from orders where id = 2",
+        "alter table orders replica identity full",
+        "delete from orders where id = 3",
+    )
+    assert [short(event) for event in seen] == [
+        ("d", (1, None), None),
+        ("d", (None, "c2"), None),
+        ("d", (3, "c3"), None),
+    ]
+
+
 @pytest.mark.usefixtures("spark")
 def test_exactly_once_in_a_table_though_drivers_die(drivers: Drivers, shop: Database, tmp_path: Path) -> None:
     append(tmp_path, shop.source(changelog=True))

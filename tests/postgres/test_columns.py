@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from tests.captured import Database
@@ -145,3 +147,49 @@ def test_a_column_of_rows_that_are_read_again_after_a_rename(shop: Database, tmp
     with running(source, tmp_path, run.start) as run:
         (split,) = run.reader.splits(run.start, end)
         assert [row["id"] for batch in run.reader.read(split) for row in batch.to_pylist()] == [5000]
+
+
+@pytest.mark.parametrize("changelog", [False, True])
+def test_a_column_that_is_narrowed_under_an_epoch_that_was_planned(
+    shop: Database, tmp_path: Path, changelog: bool
+) -> None:
+    """A start then plans with the narrow type, and the epoch, which is read again, has rows of the wide one."""
+    shop.run("create table levels (id int primary key, level bigint)", "insert into levels values (1, 1)")
+    source = shop.source("public.levels", on_rewrite="reload", changelog=changelog)
+    with running(source, tmp_path) as run:
+        run.epoch()
+    shop.run(f"insert into levels values (2, {1 << 40})")
+    with running(source, tmp_path, run.start) as run:
+        end = run.end()
+    shop.run(f"insert into levels values (3, {1 << 41})", "update levels set level = id")
+    shop.run("alter table levels alter column level type int")
+    with running(source, tmp_path, run.start) as run:
+        (before,) = run.read(end)
+        run.start = end
+        rows = run.epoch()
+    assert (before["after"] if changelog else before)["level"] == 1 << 40
+    # Loaded again, without the rows that were wide; or each event.
+    levels = [(row["after"] if changelog else row)["level"] for row in rows]
+    assert levels == ([1 << 41, 1, 2, 3] if changelog else [None, 1, 2, 3])
+    with running(source, tmp_path, run.start) as run:
+        assert run.epoch() == []
+        schema = run.reader.schema
+    assert (schema.field("after").type if changelog else schema).field("level").type == pa.int64()
+
+
+@pytest.mark.parametrize("on_rewrite", ["reload", "ignore"])
+def test_texts_that_become_a_narrower_type_stay_texts(shop: Database, tmp_path: Path, on_rewrite: Any) -> None:
+    """As they do in the table: the load and the stream then have the same texts."""
+    shop.run("create table flags (id int primary key, flag text)", "insert into flags values (1, 'yes')")
+    source = shop.source("public.flags", on_rewrite=on_rewrite)
+    with running(source, tmp_path) as run:
+        run.epoch()
+    shop.run("alter table flags alter column flag type boolean using flag = 'yes'")
+    with running(source, tmp_path, run.start) as run:
+        rows = run.epoch()
+    shop.run("insert into flags values (2, true)")
+    with running(source, tmp_path, run.start) as run:
+        rows += run.epoch()
+    loaded = [(None, "t"), (1, "r")] if on_rewrite == "reload" else []
+    assert [(row["id"], row["_op"]) for row in rows] == [*loaded, (2, "i")]
+    assert {row["flag"] for row in rows if row["id"]} == {"t"}

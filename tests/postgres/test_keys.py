@@ -64,6 +64,17 @@ def test_another_key_leads_to_a_reload(shop: Database, tmp_path: Path, statement
     assert (change["_op"], change["id"], change["code"]) == ("d", None, "d")
 
 
+def test_another_key_stops_a_job_that_ignores_rewrites(shop: Database, tmp_path: Path) -> None:
+    source = shop.source(on_rewrite="ignore")
+    with running(source, tmp_path) as run:
+        run.epoch()
+    shop.run(
+        "alter table orders drop constraint orders_pkey, add primary key (customer), add column level int default 1"
+    )
+    with pytest.raises(SourceError, match="its key was 'id' and is 'customer' now"):
+        running(source, tmp_path, run.start).__enter__()
+
+
 def test_another_key_stops_the_job_or_plans_it_anew(shop: Database, tmp_path: Path) -> None:
     with running(shop.source(), tmp_path) as run:
         run.epoch()

@@ -54,4 +54,7 @@ class Capture:
     @property
     def watch(self) -> Watch:
         """What watches the catalog."""
-        return Watch(self.server, self.publication, self.selection, self.state, self.loads, self.on_rewrite)
+        return Watch(
+            *(self.server, self.publication, self.selection, self.state, self.loads, self.on_rewrite),
+            is_keyed=not self.changelog,
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 from volley.connectors.postgres.settings import ANEW
 from volley.connectors.postgres.tables import Table
@@ -30,25 +31,28 @@ class Difference:
     writers: frozenset[int] | None = None
 
 
-def difference(known: Table, dropped: frozenset[str], table: Table) -> Difference | None:
+def difference(known: Table, dropped: frozenset[str], table: Table, is_keyed: bool) -> Difference | None:
     """Return the first difference between a table and what was known of it; None if the stream carries all.
+
+    Those come last that are only rewrites: where these are ignored, no other may be behind them.
 
     Args:
         known: What is known of it.
         dropped: The names of columns that it had once.
         table: The table now.
+        is_keyed: True if the table's key counts.
     """
-    return next(_differences(known, dropped, table), None)
+    return min(_differences(known, dropped, table, is_keyed), key=attrgetter("is_rewrite"), default=None)
 
 
-def _differences(known: Table, dropped: frozenset[str], table: Table) -> Iterator[Difference]:
+def _differences(known: Table, dropped: frozenset[str], table: Table, is_keyed: bool) -> Iterator[Difference]:
     name = f"table {known.name}"
     if known.oid != table.oid:
         yield Difference(f"{name} was made anew (oid {known.oid}, now {table.oid})", ANEW)
     if known.name != table.name:
         yield Difference(f"{name} is named {table.name} now", f"name it {known.name.table!r} again; or {ANEW}")
     yield from _of_columns(known, dropped, table)
-    if known.keys != table.keys:
+    if is_keyed and known.keys != table.keys:
         # A deleted row has the values of its key alone, of whichever it was then.
         yield Difference(f"{name}: its key was {_listed(known.keys)} and is {_listed(table.keys)} now", ANEW)
     yield from _of_files(known, table)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from volley.connectors.postgres.settings import TableName
 from volley.connectors.postgres.tables import Table
+from volley.connectors.postgres.types import Column, holds
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
 from volley.storage.remembered import damaged
@@ -27,15 +28,28 @@ class KnownTable:
         table: Its last description.
         dropped: The names of columns that it had once.
         truncations: The lower 32 bits of the ids of the last transactions that truncated it.
+        wider: Columns as they were before they got a narrower type: staged changes may have values of the wider one.
     """
 
     table: Table
     dropped: frozenset[str] = frozenset()
     truncations: tuple[int, ...] = ()
+    wider: tuple[Column, ...] = ()
+
+    @property
+    def widest(self) -> Table:
+        """The table with types that have the values of all its staged changes."""
+        return self.table.with_types(self.wider)
 
     def with_table(self, table: Table) -> KnownTable:
         """Return it with a new description of the table."""
-        return replace(self, table=table, dropped=(self.dropped | {*self.table.names}) - {*table.names})
+        before = {column.name: column for column in self.widest.columns}
+        return replace(
+            self,
+            table=table,
+            dropped=(self.dropped | {*self.table.names}) - {*table.names},
+            wider=tuple(before[column.name] for column in table.columns if _is_narrower(column, before)),
+        )
 
     def with_dropped(self, names: Iterable[str]) -> KnownTable:
         """Return it with columns that it had once, and lost before the catalog was read."""
@@ -86,15 +100,23 @@ class KnownTables:
             "table": known.table.to_json(),
             "dropped": sorted(known.dropped),
             "truncations": list(known.truncations),
+            "wider": [asdict(column) for column in known.wider],
         }
         write_durably(*filesystem(f"{self._folder}/{oid}.json", {}), json.dumps(values).encode())
         self._tables[oid] = known
+
+
+def _is_narrower(column: Column, before: Mapping[str, Column]) -> bool:
+    """Return True if a column had a type before that has more values."""
+    earlier = before.get(column.name)
+    return earlier is not None and earlier.data_type != column.data_type and holds(earlier.data_type, column.data_type)
 
 
 def _known(files: Any, path: str) -> KnownTable:
     try:
         values = json.loads(files.cat_file(path))
         table = Table.from_json(values["table"])
-        return KnownTable(table, frozenset(values["dropped"]), tuple(values["truncations"]))
+        wider = tuple(Column(**column) for column in values["wider"])
+        return KnownTable(table, frozenset(values["dropped"]), tuple(values["truncations"]), wider)
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(path, "is damaged") from error

@@ -11,6 +11,7 @@ from volley.connectors.postgres.changelog import ChangelogForm
 from volley.connectors.postgres.rows import RowForm
 from volley.connectors.postgres.settings import ANEW
 from volley.connectors.postgres.tables import Table
+from volley.connectors.postgres.types import holds
 from volley.errors import SchemaChangedError
 from volley.formats.packed_rows import pack_rows
 
@@ -79,7 +80,7 @@ class OneTable(Output):
                 continue
             if column.name not in planned:
                 raise SchemaChangedError(f"table {table.name} has the new column {column.name!r}", hint=ANEW)
-            if not _holds(planned[column.name], column.data_type):
+            if not holds(planned[column.name], column.data_type):
                 raise SchemaChangedError(
                     f"table {table.name}: column {column.name!r} is {column.data_type}, where the job expects "
                     f"{planned[column.name]}",
@@ -119,13 +120,3 @@ class ManyTables(Output):
         name, keys = form.table.name, () if self.changelog else form.table.keys
         values = [name.schema], [name.table], [pack_rows(rows, keys)]
         return pa.RecordBatch.from_arrays([pa.array(value) for value in values], schema=self.schema)
-
-
-def _holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
-    """Return True if a type has every value of another one."""
-    if pa.types.is_decimal(wide) and pa.types.is_decimal(narrow):
-        return bool(wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale)
-    for kind in (pa.types.is_integer, pa.types.is_floating):
-        if kind(wide) and kind(narrow):
-            return bool(wide.bit_width >= narrow.bit_width)
-    return bool(wide in (narrow, pa.string()))

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from volley.connectors.postgres.capture import Capture
 from volley.connectors.postgres.connection import connected, lsn_number, query
-from volley.connectors.postgres.known import KnownTables
+from volley.connectors.postgres.known import KnownTable, KnownTables
 from volley.connectors.postgres.load import Snapshot, page_ranges
 from volley.connectors.postgres.loads import Loads
 from volley.connectors.postgres.output import ManyTables, OneTable, form_of
@@ -52,9 +52,8 @@ def inspect(capture: Capture) -> ChangeReader:
     (table,) = tables
     known = KnownTables(capture.state)
     known.read()
-    earlier = known.named(table.name)
-    dropped = frozenset() if earlier is None else earlier.with_table(table).dropped
-    return ChangeReader(capture, OneTable(form_of(table, capture.nulls, capture.changelog), dropped))
+    now = (known.named(table.name) or KnownTable(table)).with_table(table)
+    return ChangeReader(capture, OneTable(form_of(now.widest, capture.nulls, capture.changelog), now.dropped))
 
 
 class PostgresReader(Reader):

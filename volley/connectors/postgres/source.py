@@ -64,7 +64,7 @@ class PostgresSource(Source):
         on_rewrite: What to do if rows change without a change in the stream, as by ``alter table … type``, a column
             with a default, a partition that is attached, another key, or a table that is dropped and made again:
             ``"stop"`` the job (the default); ``"reload"`` the table: a truncation, then its rows, exactly beside the
-            stream; ``"ignore"`` rewrites and defaults, as a changelog always does.
+            stream; ``"ignore"`` rewrites and defaults, as a changelog always does. A changelog needs no key.
         unrepresentable: What to do with values that Iceberg does not have (infinite or far dates, the time 24:00, the
             NaN of a numeric): ``"fail"`` (the default), or write ``"null"``.
         max_staged: The most bytes to stage, as a number or a text such as ``"10GB"``; when they are reached, the rest

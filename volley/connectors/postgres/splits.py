@@ -71,7 +71,8 @@ class ChangeReader(SplitReader):
         if split.pages is None:
             yield form, form.emptied(split.first)
             return
-        for rows in load(self.capture.server, split.table, split.pages, self.capture.nulls):
+        table = split.table.with_types(form.table.columns)
+        for rows in load(self.capture.server, table, split.pages, self.capture.nulls):
             yield form, form.loaded(conform(rows, form.table.schema), split.first)
 
     def _changed(self, split: StagedChanges) -> Iterator[tuple[Form, pa.RecordBatch]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -125,6 +126,14 @@ class Table:
     def schema(self) -> pa.Schema:
         """The Arrow schema of its rows. All columns are nullable: a deleted row has only its keys."""
         return pa.schema([(column.name, column.data_type) for column in self.columns])
+
+    def with_types(self, columns: Iterable[Column]) -> Table:
+        """Return it with the types that other columns of the names of its own have."""
+        others = {column.name: column for column in columns}
+        pairs = [(column, others.get(column.name, column)) for column in self.columns]
+        return replace(
+            self, columns=tuple(replace(own, type=other.type, modifier=other.modifier) for own, other in pairs)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, for `from_json`."""

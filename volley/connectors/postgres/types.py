@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from volley.errors import SourceError
 
-__all__ = ["Column", "from_text"]
+__all__ = ["Column", "from_text", "holds"]
 
 _BYTEA, _NUMERIC, _TIME = 17, 1700, 1083
 _YEARS = r"^\d{4}-[^B]*$"
@@ -160,3 +160,13 @@ _PARSERS: dict[int, Callable[[pa.StringArray], pa.Array]] = {
     _BYTEA: _parsed_bytes,
     _TIME: _parsed_times,
 }
+
+
+def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    """Return True if a type has every value of another one."""
+    if pa.types.is_decimal(wide) and pa.types.is_decimal(narrow):
+        return bool(wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale)
+    for kind in (pa.types.is_integer, pa.types.is_floating):
+        if kind(wide) and kind(narrow):
+            return bool(wide.bit_width >= narrow.bit_width)
+    return bool(wide in (narrow, pa.string()))

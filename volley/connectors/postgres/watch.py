@@ -72,6 +72,7 @@ class Watch:
         state: The fsspec URL of the source's state folder.
         loads: True if the rows of a new table are loaded.
         on_rewrite: What to do about changes that the stream does not carry.
+        is_keyed: True if rows are found by the table's key.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Watch:
         state: str,
         loads: bool,
         on_rewrite: RewritePolicy,
+        is_keyed: bool,
     ) -> None:
         self._server = server
         self._publication = publication
@@ -90,6 +92,7 @@ class Watch:
         self._loads = Loads(state)
         self._is_loaded = loads
         self._on_rewrite = on_rewrite
+        self._is_keyed = is_keyed
         self._signatures: dict[int, str] = {}
         self._suspects: dict[int, _Suspect] = {}
         self._looked = 0.0
@@ -181,7 +184,7 @@ class Watch:
             self._join(table)
             return table
         known = self._known[oid]
-        found = difference(known.table, known.dropped, table)
+        found = difference(known.table, known.dropped, table, self._is_keyed)
         if found is None or _is_explained(found, known):
             self._suspects.pop(oid, None)
             self._known.keep(known.with_table(table))
@@ -200,7 +203,7 @@ class Watch:
         if not table.keys:
             _log.warning("table %s has no key: its changes can only be appended", table.name)
         if earlier is not None:
-            found = difference(earlier.table, earlier.dropped, table)
+            found = difference(earlier.table, earlier.dropped, table, self._is_keyed)
             assert found is not None
             self._resolve(earlier, table, found)
             return
