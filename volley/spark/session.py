@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
-    *("STOP_SECONDS", "has_context", "log_file", "log_trace", "open_session", "session_for_job", "start_in_pool"),
+    "STOP_SECONDS",
+    "has_context",
+    "log_file",
+    "log_trace",
+    "open_session",
+    "session_for_job",
+    "start_in_pool",
 ]
 
 T = TypeVar("T")
