@@ -13,12 +13,13 @@ import pyarrow as pa
 from volley.arrow.accumulators import Accumulator, accumulator, normal
 from volley.arrow.aggregates import aggregated_schema, key_fields
 from volley.arrow.compiled import CompiledExpression, as_array, whole
-from volley.arrow.dictionaries import decode
+from volley.arrow.dictionaries import decode, is_encoded, make_batch
 from volley.arrow.expressions import compile_expression
 from volley.arrow.gaps import Gaps, fill_gaps
 from volley.arrow.groups import by_key
 from volley.arrow.operators import Merged, Times
 from volley.arrow.windows import END, START, Closing, Grouping, Windows, microseconds, windows_of
+from volley.plan.expression_nodes import Column
 from volley.plan.keyed_nodes import Aggregate
 from volley.plan.windows import Session, Windowing
 
@@ -96,16 +97,26 @@ class Aggregator:
         return self.windows.ends(times)
 
     def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Table:
+        keys = [self._key_of(batch, number) for number in range(len(self._keys))]
         columns = [
-            *self.windows.columns(times.to_numpy()),
-            *(key_values(key, batch) for key in self._keys),
+            *self.windows.columns(times.to_numpy(), all(pa.types.is_dictionary(key.type) for key in keys)),
+            *keys,
             *(column for part in self._accumulators for column in part.states(batch, times)),
         ]
-        return pa.Table.from_arrays(columns, schema=self._states)
+        return pa.Table.from_batches([make_batch(columns, self._states)])
 
     def reduced(self, input: int, states: pa.Table) -> pa.Table:
         """Return one row for each key and pane or session."""
         return self.windows.merged(states, self.grouping).cast(self._states)
+
+    def _key_of(self, batch: pa.RecordBatch, number: int) -> pa.Array:
+        """Return a key of each row; a column that is a dictionary stays so."""
+        node, key = self.node.keys[number], self._keys[number]
+        if isinstance(node, Column) and not pa.types.is_floating(key.type):
+            column = batch.column(node.name)
+            if is_encoded(column.type, key.type):
+                return column
+        return key_values(key, batch)
 
     def keys(self, input: int, states: pa.Table) -> list[pa.Array]:
         return [states[name].combine_chunks() for name in self.grouping.keys]

@@ -41,7 +41,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field, dictionaries: bool) -> pa.Ar
     if len(indices) > 1:
         raise SourceError(f"column {field.name!r} is there {len(indices)} times", hint="rename all but one of them")
     column = batch.column(indices[0])
-    if column.type == field.type or (dictionaries and can_stay_encoded(column, field.type)):
+    if column.type == field.type or (dictionaries and can_stay_encoded(column, field)):
         return column
     try:
         return recast(column, field.type)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["can_stay_encoded", "decode", "decode_batch", "encoded_schema", "is_encoded", "is_small", "make_batch"]
+__all__ = [
+    *("as_keys", "can_stay_encoded", "concatenated", "decode", "decode_batch", "decode_table", "encoded_schema"),
+    *("is_encoded", "is_small", "make_batch"),
+]
 
-_VALUES = 256
-_BYTES = 4 << 10
+_VALUES, _BYTES = 256, 4 << 10
+_VALUES_OF_KEYS, _BYTES_OF_KEYS = 1 << 14, 1 << 20
+_KEY = {b"volley": b"key"}
 
 
 def is_encoded(data_type: pa.DataType, values: pa.DataType) -> bool:
@@ -18,14 +22,28 @@ def is_encoded(data_type: pa.DataType, values: pa.DataType) -> bool:
     return bool(pa.types.is_dictionary(data_type) and data_type == pa.dictionary(pa.int32(), values))
 
 
-def is_small(values: pa.Array) -> bool:
-    """Return True if a dictionary is small enough (256 values, 4 KiB, no nulls) to repeat in every batch and file."""
-    return bool(len(values) <= _VALUES and values.nbytes <= _BYTES and not values.null_count)
+def as_keys(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """Return the schema with some columns marked as nothing but keys, by which rows are grouped."""
+    return pa.schema([field.with_metadata(_KEY) if field.name in names else field for field in schema])
 
 
-def can_stay_encoded(column: pa.Array, values: pa.DataType) -> bool:
-    """Return True if a column is a small dictionary of such values."""
-    return is_encoded(column.type, values) and is_small(column.dictionary)
+def is_small(values: pa.Array, field: pa.Field) -> bool:
+    """Return True if a dictionary is small enough to stay.
+
+    It is repeated in every batch and file: 256 values and 4 KiB; of keys, which are in no file, 16,384 and 1 MiB.
+
+    Args:
+        values: The dictionary.
+        field: The column's field.
+    """
+    is_key = field.metadata is not None and _KEY.items() <= field.metadata.items()
+    most, size = (_VALUES_OF_KEYS, _BYTES_OF_KEYS) if is_key else (_VALUES, _BYTES)
+    return bool(len(values) <= most and values.nbytes <= size and not values.null_count)
+
+
+def can_stay_encoded(column: pa.Array, field: pa.Field) -> bool:
+    """Return True if a column is a small dictionary of a field's values."""
+    return is_encoded(column.type, field.type) and is_small(column.dictionary, field)
 
 
 def decode(column: Any) -> Any:
@@ -48,6 +66,20 @@ def decode_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     if not any(pa.types.is_dictionary(data_type) for data_type in batch.schema.types):
         return batch
     return pa.record_batch([decode(column) for column in batch.columns], names=batch.schema.names)
+
+
+def decode_table(table: pa.Table) -> pa.Table:
+    """Decode all dictionary columns of a table; return a table without any unchanged."""
+    if not any(pa.types.is_dictionary(data_type) for data_type in table.schema.types):
+        return table
+    return pa.table([decode(column) for column in table.columns], names=table.column_names)
+
+
+def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of tables as one; columns that are encoded in all tables stay so, each with one dictionary."""
+    if any(table.schema != tables[0].schema for table in tables):
+        tables = [decode_table(table) for table in tables]
+    return pa.concat_tables(tables).unify_dictionaries()
 
 
 def encoded_schema(schema: pa.Schema, types: Iterable[pa.DataType]) -> pa.Schema:

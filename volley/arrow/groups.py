@@ -10,6 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.dictionaries import decode_table
+from volley.arrow.numbered_groups import combine_numbered
 from volley.errors import ExpressionError
 
 __all__ = ["ArrowMerge", "Merge", "Offsets", "RowMerge", "Rows", "by_key", "combine", "offsets_of"]
@@ -63,6 +65,11 @@ def combine(table: pa.Table, keys: Sequence[str], states: Sequence[tuple[Merge, 
     for name, function in functions:
         if function == "sum":
             _check_sum(table.column(name))
+    if not any(isinstance(merge, RowMerge) for merge, _ in states):
+        numbered = combine_numbered(table, keys, functions)
+        if numbered is not None:
+            return numbered
+    table = decode_table(table)
     by_rows = [(merge, names) for merge, names in states if isinstance(merge, RowMerge)]
     if by_rows:
         functions.append((_ROW, "list"))

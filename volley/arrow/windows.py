@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.dictionaries import decode_table
 from volley.arrow.gaps import Gaps
 from volley.arrow.groups import ArrowMerge, Merge, by_key, combine
 from volley.arrow.operators import BEFORE_ALL, Times
@@ -27,6 +28,8 @@ from volley.plan.windows import Session, Window
 __all__ = ["END", "START", "Closing", "Grouping", "Windows", "microseconds", "windows_of"]
 
 START, END = "start", "end"
+# Rows of so many different panes or more keep their times: dictionaries of panes would be as large as they are.
+_MOST_ENCODED = 1 << 10
 _CHANGED, _GROUP, _PLACE = "changed", "group", "place"
 
 
@@ -74,8 +77,13 @@ class Windows(Protocol):
     def times(self) -> tuple[str, ...]:
         """The names of the window's columns in a table of states."""
 
-    def columns(self, times: Times) -> list[pa.Array]:
-        """Return the window's columns for rows with these event times."""
+    def columns(self, times: Times, encoded: bool) -> list[pa.Array]:
+        """Return the window's columns for rows with these event times.
+
+        Args:
+            times: The event times; at least one.
+            encoded: True if columns may be dictionaries.
+        """
 
     def ends(self, times: Times) -> Times:
         """Return the end of the last window of each time; of a session, if it has no other row."""
@@ -117,9 +125,14 @@ class _Spans:
     def times(self) -> tuple[str, ...]:
         return ("pane",)
 
-    def columns(self, times: Times) -> list[pa.Array]:
+    def columns(self, times: Times, encoded: bool) -> list[pa.Array]:
         pane = math.gcd(self.size, self.every)
-        return [pa.array(times // pane * pane)]
+        numbers = times // pane
+        first, last = int(numbers.min()), int(numbers.max())
+        if not encoded or last - first >= _MOST_ENCODED:
+            return [pa.array(numbers * pane)]
+        indices = pa.array((numbers - first).astype(np.int32))
+        return [pa.DictionaryArray.from_arrays(indices, pa.array(np.arange(first, last + 1) * pane))]
 
     def ends(self, times: Times) -> Times:
         return times // self.every * self.every + self.size
@@ -181,13 +194,14 @@ class _Sessions:
     def times(self) -> tuple[str, ...]:
         return ("first", "last")
 
-    def columns(self, times: Times) -> list[pa.Array]:
+    def columns(self, times: Times, encoded: bool) -> list[pa.Array]:
         return [pa.array(times), pa.array(times)]
 
     def ends(self, times: Times) -> Times:
         return times + self.gap
 
     def merged(self, table: pa.Table, grouping: Grouping) -> pa.Table:
+        table = decode_table(table)
         if not table.num_rows:
             return table
         ordered, groups = by_key(table, grouping.keys)

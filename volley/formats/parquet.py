@@ -299,7 +299,10 @@ def _can_stay_encoded(path: str, values: pa.Array, schema: pa.Schema) -> bool:
     """Return True if the column at this path can keep this dictionary in memory."""
     from volley.arrow.dictionaries import is_small
 
-    return path in schema.names and "." not in path and schema.field(path).type == values.type and is_small(values)
+    if path not in schema.names or "." in path:
+        return False
+    field = schema.field(path)
+    return field.type == values.type and is_small(values, field)
 
 
 def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:

@@ -72,8 +72,13 @@ class Aggregate(Step, Keyed):
     @property
     def used_columns(self) -> set[str]:
         """The names of the columns that it uses of its input."""
+        return self.used_values.union(*map(column_names, self.keys))
+
+    @property
+    def used_values(self) -> set[str]:
+        """The names of the columns that its window and its aggregates use."""
         on = {self.windowing.on} if self.windowing else set()
-        return on.union(*map(column_names, self.keys), *(each.used_columns for _, each in self.aggregates))
+        return on.union(*(each.used_columns for _, each in self.aggregates))
 
     @property
     def has_changes(self) -> bool:

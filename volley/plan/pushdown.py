@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import reduce
 
 from volley.plan import graph, keyed_nodes, nodes
-from volley.plan.expression_nodes import Call, ExprNode, column_names
+from volley.plan.expression_nodes import Call, Column, ExprNode, column_names
 
-__all__ = ["used_columns", "used_rows"]
+__all__ = ["only_keys", "used_columns", "used_rows"]
 
 
 def used_rows(roots: Sequence[nodes.Node], read: nodes.Read) -> ExprNode | None:
@@ -94,6 +94,27 @@ def used_columns(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str
         return None if further is None or added is None else own | (further - added)
 
     return used_after(read)
+
+
+def only_keys(roots: Sequence[nodes.Node], read: nodes.Read) -> frozenset[str]:
+    """Return the names of columns of a source that the job uses for nothing but as keys of windowed aggregates.
+
+    Only of a source whose rows get to such aggregates without a step between.
+
+    Args:
+        roots: The nodes in which the job's graph ends.
+        read: The read of the source.
+    """
+    keys: set[str] = set()
+    values: set[str] = set()
+    for step in _followers(roots).get(id(read), []):
+        if not isinstance(step, keyed_nodes.Aggregate):
+            return frozenset()
+        names = {key.name for key in step.keys if isinstance(key, Column)}
+        keys |= names
+        # A column that is a key may be the event time, or have an aggregate, too.
+        values |= step.used_columns - names | step.used_values
+    return frozenset(keys - values)
 
 
 def _followers(roots: Sequence[nodes.Node]) -> dict[int, list[nodes.Node]]:

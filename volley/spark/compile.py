@@ -18,7 +18,7 @@ from volley.arrow.series import SeriesOperator
 from volley.arrow.stream_joins import StreamJoiner
 from volley.errors import VolleyError
 from volley.plan import graph, keyed_nodes, nodes
-from volley.plan.pushdown import used_columns, used_rows
+from volley.plan.pushdown import only_keys, used_columns, used_rows
 from volley.plan.stages import stages
 from volley.source import Offset, Reader, Source, SourceContext, SparkSource
 from volley.spark import nodes as spark_nodes
@@ -200,6 +200,7 @@ class _Compiler:
             dictionaries,
             used_rows(self._writes, read),
             None if self._has_dead_letter(read) else used_columns(self._writes, read),
+            only_keys(self._writes, read),
         )
         return _Input(read, read.source.open(context))
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.dictionaries import concatenated, decode_table
 from volley.arrow.hashes import buckets_of
 from volley.arrow.operators import AFTER_ALL, BEFORE_ALL, Operator
 from volley.epoch import WriteResult
@@ -172,10 +173,12 @@ class _Partials(TaskWriter):
         """Reduce the rows of a chunk to states."""
         if not self._chunk:
             return
-        states = pa.concat_tables(self._chunk)
+        states = concatenated(self._chunk)
         if self._reduces:
             states = self._reduced(states)
             self._reduces = states.num_rows <= _WORTHWHILE * self._rows
+        else:
+            states = decode_table(states)
         self._states.append(states)
         self._chunk, self._rows, self._bytes = [], 0, 0
         rows, size = (sum(getattr(table, part) for table in self._states) for part in ("num_rows", "nbytes"))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from volley.arrow.dictionaries import as_keys
 from volley.bad_rows import BadRow, PositionedBatch
 from volley.connectors.files.included import FileColumns, with_included
 from volley.connectors.files.listing import check_exists, check_not_empty, list_files
@@ -132,6 +133,7 @@ def open_reader(files: Files, context: SourceContext, limit: int | None) -> File
     if FORMATS[files.format].by_name and context.columns is not None and context.columns <= set(all_columns.names):
         # At least one column: batches without columns lose their number of rows on the way.
         content = pa.schema([field for field in content if field.name in context.columns] or [*content][:1])
+    content = as_keys(content, context.keys)
     schema = with_included(content, files.include)
     return FileReader(files, content, schema, log, context.parallelism, context.dictionaries, limit)
 

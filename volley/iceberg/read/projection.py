@@ -125,12 +125,12 @@ class Projection:
         """
         return [
             present[field.field_id][1]
-            if self._stays_encoded(present.get(field.field_id), target.type)
+            if self._stays_encoded(present.get(field.field_id), target)
             else self._field(field, target.type, present, rows)
             for field, target in zip(fields, targets, strict=True)
         ]
 
-    def _stays_encoded(self, column: tuple[FileField, pa.Array] | None, target: pa.DataType) -> bool:
+    def _stays_encoded(self, column: tuple[FileField, pa.Array] | None, target: pa.Field) -> bool:
         return self.dictionaries and column is not None and can_stay_encoded(column[1], target)
 
     def _field(
