@@ -119,6 +119,10 @@ class TaskWriter(ABC):
 class Writer(ABC):
     """Opens the writers of an epoch's tasks; pickled to the executors: small, few imports, no catalog.
 
+    Attributes:
+        suits_driver: True if the driver may open it, too, to write a few rows: on one machine it saves a Spark job. The
+            default is False.
+
     Example:
         >>> class Discard(TaskWriter):
         ...     def write(self, batch):
@@ -131,6 +135,8 @@ class Writer(ABC):
         >>> Discarding().open(task=0).close().files
         0
     """
+
+    suits_driver: ClassVar[bool] = False
 
     @abstractmethod
     def open(self, task: int) -> TaskWriter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -67,6 +68,21 @@ def test_windows_feed_several_sinks(environment: Environment, tmp_path: Path) ->
     assert sorted(row["total"] for row in sinks[2].rows()) == [3.0, 3.0]
     assert sinks[3].rows() == [{"id": 1}]
     assert (job.metrics.rows_untimed, job.metrics.rows_late) == (1, 0)
+
+
+def test_functions_behind_windows_run_in_workers(environment: Environment, tmp_path: Path) -> None:
+    """The driver merges few states itself, but calls no function of the user's."""
+    write(tmp_path / "in", 0, ("ada", 1.0, 0))
+    totals = per_minute(environment, tmp_path / "in")
+    sinks = [MemorySink(name) for name in ("mapped", "all")]
+
+    def pid(row: dict[str, Any]) -> dict[str, Any]:
+        return {**row, "n": os.getpid()}
+
+    for sink, stream in zip(sinks, (totals.map(pid), totals), strict=True):
+        environment.execute(sink.name, stream.to_sink(sink))
+    ((*_, worker),), ((*_, count),) = map(rows_of, sinks)
+    assert (worker != os.getpid(), count) == (True, 1)
 
 
 def test_a_run_that_goes_on_keeps_open_windows_and_closed_ones_closed(environment: Environment, tmp_path: Path) -> None:

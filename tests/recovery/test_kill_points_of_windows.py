@@ -136,6 +136,17 @@ def test_killed_at_every_point(drivers: Drivers, tmp_path: Path) -> None:
     check(tmp_path, files)
 
 
+def test_killed_while_several_tasks_merge(drivers: Drivers, tmp_path: Path) -> None:
+    """Workers die first, in the tasks that read and in those that merge, then drivers."""
+    files = write_input(tmp_path)
+    for points in ("in-task@0,after-merge@1", "after-task@1,after-state@2", "after-files@3", "after-commit@4"):
+        drivers.die(points, windowed.in_tasks, tmp_path, MASTER)
+    windowed.in_tasks(tmp_path)
+    states = tmp_path / "checkpoints" / "windowed" / "volley" / "windows-0" / f"{FILES - 1}"
+    assert len(list(states.glob("state-*.arrow"))) == 2
+    check(tmp_path, files)
+
+
 def test_killed_on_the_general_path(drivers: Drivers, tmp_path: Path) -> None:
     files = write_input(tmp_path)
     for points in ("after-partials@1", "after-state@2", "after-commit@3"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 from volley import (
     Environment,
@@ -18,11 +21,19 @@ from volley import (
     sum_,
     tumbling,
 )
+from volley.engine import launch
+from volley.engine.state import KeyedState
 from volley.iceberg import Upsert
 
-__all__ = ["GAP", "LATENESS", "main"]
+__all__ = ["GAP", "LATENESS", "in_tasks", "main"]
 
 LATENESS, GAP = 30, 20
+
+
+def in_tasks(*args: Any) -> Job:
+    """The same, but two tasks merge the states; the driver merges few states itself."""
+    with patch.object(launch, "KeyedState", partial(KeyedState, bytes_a_task=1)):
+        return main(*args)
 
 
 def main(folder: Path, master: str = "local[2]", arrow_native: bool = True) -> Job:

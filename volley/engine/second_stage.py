@@ -15,6 +15,7 @@ from volley.sink import Writer
 from volley.source import Offset, Reader
 from volley.spark.log import NO_OFFSET, SparkLog
 from volley.spark.run import run_splits
+from volley.spark.session import runs_locally
 from volley.task.failpoints import reach
 from volley.task.task import InputSplit, Task, TaskPlan
 
@@ -70,6 +71,8 @@ class SecondStage:
     def second(self, spark: SparkSession, task: Task, results: _Results, sources: Sequence[int] | None) -> _Results:
         """Run the second stage; return the results of both without those of the keyed steps.
 
+        On one machine the driver merges few states itself.
+
         Args:
             spark: The session.
             task: The task with a writer for each sink.
@@ -89,9 +92,12 @@ class SecondStage:
             reach("after-partials", task.epoch)
             splits = [InputSplit(number, split) for number, merge in merges.items() for split in merge.splits]
             writers = (*_reached(self.plan, task.writers), *[None] * (end - self.sinks))
-            results = results + run_splits(
-                spark, replace(task, plan=self.plan, writers=writers, first=len(results)), splits
-            )
+            stage = replace(task, plan=self.plan, writers=writers, first=len(results))
+            is_small = all(merge.is_small for merge in merges.values())
+            if is_small and runs_locally(spark) and self.plan.suits_driver(writers):
+                results = [*results, *stage(splits)]
+            else:
+                results = results + run_splits(spark, stage, splits)
             for number, merge in merges.items():
                 self.states[number].finish(merge)
         self._merges.update(merges)

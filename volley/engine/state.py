@@ -121,12 +121,14 @@ class Merge:
         splits: What its tasks merge.
         misfits: How many rows of the epoch are left out.
         done: The state after the epoch; the files have no size yet.
+        is_small: True if it is less than what is worth a task.
     """
 
     epoch: int
     splits: tuple[MergeSplit, ...]
     misfits: Misfits
     done: _Done
+    is_small: bool
 
     @property
     def watermark(self) -> datetime | None:
@@ -198,7 +200,8 @@ class KeyedState:
         before, plan = self._before(epoch), self._plan(epoch)
         clocks = tuple(_moved(clock, partials, plan.now) for clock in self._clocks(before, plan))
         watermark = self._watermark(before.watermark, clocks, plan)
-        tasks = self._merging_tasks(before, partials)
+        size = _bytes(before, partials)
+        tasks = min(self.tasks, self.operator.timing.buckets, 1 + size // self.bytes_a_task)
         bounds = np.linspace(0, self.operator.timing.buckets, tasks + 1).astype(int).tolist()
         splits = tuple(
             MergeSplit(
@@ -212,7 +215,7 @@ class KeyedState:
             for number in range(self.inputs)
         )
         done = _Done(watermark, clocks, states, self._columns)
-        return Merge(epoch, splits, reduce(Misfits.__add__, misfits, Misfits()), done)
+        return Merge(epoch, splits, reduce(Misfits.__add__, misfits, Misfits()), done, size < self.bytes_a_task)
 
     def _merged(
         self, epoch: int, partials: Sequence[tuple[int, Sequence[Partial]]], before: _Done, first: int, end: int
@@ -247,11 +250,6 @@ class KeyedState:
 
     def _sized(self, file: StateFile) -> StateFile:
         return replace(file, size=self._files.size(self._path(file.url)))
-
-    def _merging_tasks(self, before: _Done, partials: Sequence[tuple[int, Sequence[Partial]]]) -> int:
-        kept = sum(file.size for files in before.files for file in files)
-        new = sum(file.size for _, of_inputs in partials for partial in of_inputs for file in partial.files)
-        return min(self.tasks, self.operator.timing.buckets, 1 + (kept + new) // self.bytes_a_task)
 
     @property
     def _columns(self) -> tuple[tuple[str, ...], ...]:
@@ -329,6 +327,12 @@ class KeyedState:
 
     def _path(self, url: str) -> str:
         return f"{self._root}{url.removeprefix(self.url)}"
+
+
+def _bytes(before: _Done, partials: Sequence[tuple[int, Sequence[Partial]]]) -> int:
+    """Return the bytes of the states before an epoch, and of those of its rows."""
+    kept = sum(file.size for files in before.files for file in files)
+    return kept + sum(file.size for _, of_inputs in partials for partial in of_inputs for file in partial.files)
 
 
 def _moved(clock: _Clock, partials: Sequence[tuple[int, Sequence[Partial]]], now: int) -> _Clock:

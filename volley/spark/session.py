@@ -25,6 +25,7 @@ __all__ = [
     "log_file",
     "log_trace",
     "open_session",
+    "runs_locally",
     "session_for_job",
     "start_in_pool",
 ]
@@ -92,12 +93,17 @@ def session_for_job(session: SparkSession, checkpoint: str) -> SparkSession:
     """
     _link_files_for_planner()
     job_session = session.newSession()
-    has_local_checkpoint = str(session.sparkContext.master).startswith("local") and "://" not in checkpoint
+    has_local_checkpoint = runs_locally(session) and "://" not in checkpoint
     settings = _SEMANTICS | _ONE_DAEMON | (_LOCAL_CHECKPOINT if has_local_checkpoint else {})
     settings |= {"spark.sql.streaming.stopTimeout": f"{STOP_SECONDS}s"}
     for name, value in settings.items():
         job_session.conf.set(name, value)
     return job_session
+
+
+def runs_locally(session: SparkSession) -> bool:
+    """Return True if the tasks of a session run on the driver's machine."""
+    return str(session.sparkContext.master).startswith("local")
 
 
 def start_in_pool(session: SparkSession, pool: str, start: Callable[[], T]) -> T:

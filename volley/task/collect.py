@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -22,6 +23,8 @@ def table_of(results: Sequence[WriteResult], schema: pa.Schema) -> pa.Table:
 
 class MemoryWriter(Writer):
     """Opens task writers that send their rows to the driver."""
+
+    suits_driver: ClassVar[bool] = True
 
     def open(self, task: int) -> MemoryTaskWriter:
         return MemoryTaskWriter()

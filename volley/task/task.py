@@ -15,7 +15,7 @@ from volley.epoch import WriteResult
 from volley.errors import VolleyError
 from volley.sink import TaskWriter, Writer
 from volley.source import Split, SplitReader
-from volley.task.context import task_and_attempt
+from volley.task.context import task_and_attempt, task_context
 from volley.task.failpoints import reach
 from volley.task.memory import peak_memory
 from volley.task.sorter import DeadLetters, Sorter, with_bad_row
@@ -48,6 +48,15 @@ class TaskPlan:
     def reaches(self, sink: int) -> bool:
         """Return True if rows can get to a sink."""
         return any(sink in tree.sinks for tree in self.trees)
+
+    def suits_driver(self, writers: Iterable[Writer | None]) -> bool:
+        """Return True if the driver may run a task over a few rows.
+
+        Args:
+            writers: The writers of the task.
+        """
+        is_plain = all(tree.is_plain for tree in self.trees) and not self.exchanges
+        return is_plain and all(writer is None or writer.suits_driver for writer in writers)
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows for each tree in a batch from Spark, with the tree's index.
@@ -180,16 +189,16 @@ class Task:
             writers: The writers.
             write: Feeds them; returns the rows read of each source.
         """
-        attempt = task_and_attempt()[1]
+        attempt, is_spark_task = task_and_attempt()[1], task_context() is not None
         try:
             read = write(writers)
-            self._reach("in-task", attempt)
+            self._reach("in-task", attempt, is_spark_task)
             closed = [writer.close() if writer else None for writer in writers]
-            memory = peak_memory()
+            memory = peak_memory() if is_spark_task else 0
             results = tuple(
                 replace(result, attempt=attempt, worker_memory=memory) if result else WriteResult() for result in closed
             )
-            self._reach("after-task", attempt)
+            self._reach("after-task", attempt, is_spark_task)
             if self.counts:
                 self.counts.add(results, read if self.plan.of_sources else ())
         except BaseException:
@@ -199,8 +208,8 @@ class Task:
             raise
         return results
 
-    def _reach(self, point: str, attempt: int) -> None:
-        if attempt == 0:
+    def _reach(self, point: str, attempt: int, is_spark_task: bool) -> None:
+        if is_spark_task and attempt == 0:
             reach(point, self.epoch)
 
     def _run(self, inputs: Iterable[Any], writers: Sequence[TaskWriter | None]) -> Sequence[int]:

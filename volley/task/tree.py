@@ -118,6 +118,12 @@ class Tree:
         """The indices of all sinks that rows of this input can reach."""
         return tuple(sorted({sink for branch in self.branches for sink in branch.sinks}))
 
+    @property
+    def is_plain(self) -> bool:
+        """True if no step calls a function of the user's, or joins a table."""
+        steps = (node for branch in self.branches for node in branch.steps.nodes)
+        return not any(isinstance(node, nodes.Map | nodes.FlatMap | nodes.MapBatches | nodes.Join) for node in steps)
+
     def outputs(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the output for each sink that gets rows of this batch, with the sink's index.
 

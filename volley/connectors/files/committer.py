@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from volley.connectors.files.listing import HIDDEN_PREFIX, MARKERS
 from volley.epoch import Epoch, WriteResult
@@ -192,6 +192,7 @@ def _remove(files: Any, path: str) -> None:
 
 @dataclass(frozen=True)
 class _FileWriter(Writer):
+    suits_driver: ClassVar[bool] = True
     path: str
     format: str
     schema: pa.Schema

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -87,6 +87,7 @@ class RoutedWriter(Writer):
         max_open_writers: The most tables with an open file in one task.
     """
 
+    suits_driver: ClassVar[bool] = True
     names: TableNames
     schema: pa.Schema
     rows: str | None

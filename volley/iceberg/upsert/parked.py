@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -82,6 +82,7 @@ class UpsertWriter(Writer):
         mode: The key, order and operation columns.
     """
 
+    suits_driver: ClassVar[bool] = True
     rows: IcebergWriter
     mode: Upsert
 

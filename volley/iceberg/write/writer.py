@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -21,6 +22,8 @@ __all__ = ["IcebergWriter"]
 @dataclass(frozen=True)
 class IcebergWriter(TableFormat, Writer):
     """Writes data files of one table in one epoch; has the arguments of `TableFormat`."""
+
+    suits_driver: ClassVar[bool] = True
 
     def open(self, task: int) -> _Task:
         return _Task(self, f"{self.file_prefix}{task:05}-{uuid.uuid4()}")
