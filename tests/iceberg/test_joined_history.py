@@ -145,6 +145,12 @@ def test_a_row_before_the_first_snapshot_that_is_left_is_a_bad_row(ref: TableRef
     assert sorted((row["key"], row["at"], row["name"]) for row in found) == expected(ref, known)
     with pytest.raises(ExpressionError, match="the first snapshot that the table still has is of"):
         joined(ref, times).to_arrow()
+    # Years that Python's calendar does not have.
+    far = pa.array([-(2**62), 2**62], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    rows = Environment().from_source(MemorySource(pa.table({"key": [3, 3], "at": far})))
+    by_history = rows.join(IcebergTable(ref), {"key": "id"}, as_of="at")
+    with pytest.raises(ExpressionError, match=f"join as of {-(2**62)} microseconds from 1970: the first snapshot"):
+        by_history.to_arrow()
 
 
 def test_what_has_no_history(ref: TableRef) -> None:

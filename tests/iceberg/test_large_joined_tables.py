@@ -19,7 +19,7 @@ from s3fs import S3FileSystem
 from tests.duck import query
 from tests.iceberg.joined import at_epoch as joined_at_epoch
 from tests.servers.seaweed import Seaweed
-from volley import DataStream, Environment, MemorySource, PlanError
+from volley import DataStream, Environment, MemorySource, PlanError, StorageError
 from volley.engine.joins import JoinedTables
 from volley.iceberg import IcebergStorage, IcebergTable, SnapshotManager, TableRef
 from volley.iceberg.read.dimension import IcebergDimensionReader
@@ -140,16 +140,32 @@ def test_files_of_a_killed_driver_are_used_and_lost_ones_are_written_again(ref: 
         return {path: path.stat().st_mtime_ns for path in (tmp_path / "joins").rglob("*.arrow")}
 
     before = pin(0)
-    lost, *_ = before
+    lost, cut, *_ = before
+    whole = {path: path.read_bytes() for path in (lost, cut)}
     lost.unlink()
+    cut.write_bytes(whole[cut][: len(whole[cut]) // 2])
     after = pin(1)
     assert after.keys() == before.keys()
-    assert {path for path in before if before[path] != after[path]} == {lost}
+    assert {path for path in before if before[path] != after[path]} == {lost, cut}
+    assert {path: path.read_bytes() for path in whole} == whole
     ref.load().append(PEOPLE.slice(1, 1))
     for epoch in range(2, 5):
         new = pin(epoch)
     # The file of one key is new.
     assert len(new.keys() - before.keys()) == len(before.keys() - new.keys()) == 1
+
+
+def test_damaged_files_are_named(ref: TableRef, tmp_path: Path) -> None:
+    tables = JoinedTables("job", str(tmp_path / "joins"))
+    (join,) = tables.open([joined(ref, max_bytes=1 << 20)._node])
+    tables.pin(0)
+    (pin,), (file,) = (tmp_path / "joins").rglob("0.json"), (tmp_path / "joins").rglob("*.arrow")
+    file.write_bytes(file.read_bytes()[:1_000])
+    with pytest.raises(StorageError, match=f"{file}, which has the rows of a joined table, is damaged"):
+        at_epoch(0, join)
+    pin.write_bytes(pin.read_bytes()[:9])
+    with pytest.raises(StorageError, match=f"{pin}, which tells with what an epoch joins a table, is damaged"):
+        tables.pin(0)
 
 
 def test_a_key_with_more_rows_than_memory_is_named(ref: TableRef) -> None:

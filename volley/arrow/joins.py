@@ -83,9 +83,8 @@ def _match_version(index: JoinIndex, keys: Sequence[pa.Array], time: pa.Array | 
     assert time is not None
     since, earliest = index.known_since, pc.min(time.cast(pa.int64())).as_py()
     if since is not None and earliest is not None and earliest < since:
-        first, row = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at) for at in (since, earliest))
         raise ExpressionError(
-            f"join as of {row}: the first snapshot that the table still has is of {first}",
+            f"join as of {_shown(earliest)}: the first snapshot that the table still has is of {_shown(since)}",
             hint="keep snapshots longer; give the sink a dead letter for such rows, or filter them out before",
         )
     return index.match_version(keys, time, GONE)
@@ -172,3 +171,11 @@ def _check_times(ours: str, theirs: str, left: pa.Schema, right: pa.Schema) -> N
             f"join as of: the stream's {ours!r} is {type_name(types[0])}, the table's {theirs!r} {type_name(types[1])}",
             hint="both are of one type: a timestamp, a date, int or long; cast one of them",
         )
+
+
+def _shown(microseconds: int) -> str:
+    """Return an instant as a date and time, or as its distance from 1970 if Python's calendar does not have it."""
+    try:
+        return str(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds))
+    except OverflowError:
+        return f"{microseconds} microseconds from 1970"

@@ -18,20 +18,20 @@ from volley.plan.joins import TableJoin
 from volley.spark.log import usable
 from volley.storage.durable import create_durably
 from volley.storage.paths import filesystem
-from volley.task.joined_rows import TableFile, bucket_file, list_file, pin_file, read_index, read_list
+from volley.task.joined_rows import TableFile, bucket_file, list_file, read_index, read_list, read_pin
 
-__all__ = ["JoinFiles", "names_in"]
+__all__ = ["JoinFiles", "sizes_in"]
 
 
-def names_in(folder: str) -> set[str]:
-    """Return the names of the files in a folder, to which another driver may write, too.
+def sizes_in(folder: str) -> dict[str, int]:
+    """Return the names of the files in a folder, to which another driver may write, too, and their bytes.
 
     Args:
         folder: Its URL.
     """
     files, path = filesystem(folder, {})
     files.invalidate_cache()
-    return {posixpath.basename(file) for file in files.find(path, maxdepth=1)}
+    return {posixpath.basename(file): info["size"] for file, info in files.find(path, maxdepth=1, detail=True).items()}
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class JoinFiles:
         join: The join.
         folder: The URL of the table's folder.
         layout: The digest of the join's keys and columns.
-        names: The names of the files in the folder; those that are written are added.
+        sizes: The names of the files in the folder, and their bytes; those that are written are added.
         after_file: Called after each file.
     """
 
@@ -51,7 +51,7 @@ class JoinFiles:
     join: TableJoin
     folder: str
     layout: str
-    names: set[str]
+    sizes: dict[str, int]
     after_file: Callable[[], None]
 
     def write(self, version: Version, epoch: int) -> list[TableFile]:
@@ -79,14 +79,15 @@ class JoinFiles:
         return written
 
     def _whole(self, url: str) -> list[TableFile]:
-        """Return the files of a version; none if one of them is not there."""
-        if posixpath.basename(url) not in self.names:
+        """Return the files of a version; none if one of them is not there, or cut off."""
+        if posixpath.basename(url) not in self.sizes:
             return []
         with usable(self.folder):
             listed = read_list(url)
-        if self.names.issuperset(file.name for file in listed):
+        damaged = [file.name for file in listed if self.sizes.get(file.name) != file.size]
+        if not damaged:
             return listed
-        self._remove([posixpath.basename(url)])
+        self._remove([posixpath.basename(url), *(name for name in damaged if name in self.sizes)])
         return []
 
     def _read(self, version: Version) -> list[TableFile]:
@@ -99,13 +100,12 @@ class JoinFiles:
         Raises:
             NotApplicableError: If the table has to be read; the files that were written are of no use.
         """
-        epochs = [int(name.removesuffix(".json")) for name in self.names if name.endswith(".json")]
+        epochs = [int(name.removesuffix(".json")) for name in self.sizes if name.endswith(".json")]
         last = max((number for number in epochs if number < epoch), default=None)
         if last is None:
             raise NotApplicableError
-        pin, path = filesystem(pin_file(self.folder, last), {})
         with usable(self.folder):
-            before: Version = json.loads(pin.cat_file(path))
+            before = read_pin(self.folder, last)
         files = self._whole(list_file(self.folder, self.layout, before))
         if not files:
             raise NotApplicableError
@@ -136,7 +136,7 @@ class JoinFiles:
         with usable(self.folder):
             create_durably(files, path, data)
         name = posixpath.basename(path)
-        self.names.add(name)
+        self.sizes[name] = len(data)
         return name
 
     def _remove(self, names: Iterable[str]) -> None:
@@ -144,4 +144,4 @@ class JoinFiles:
         with usable(self.folder):
             for name in names:
                 files.rm_file(f"{folder}/{name}")
-        self.names.difference_update(names)
+                del self.sizes[name]

@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 
 from volley.arrow.join_index import JoinIndex
 from volley.dimension import DimensionReader, Version
-from volley.engine.join_files import JoinFiles, names_in
+from volley.engine.join_files import JoinFiles, sizes_in
 from volley.engine.join_indices import parts, read_indices
 from volley.errors import SnapshotExpiredError, SnapshotNotFoundError
 from volley.plan import graph, nodes
@@ -28,6 +28,7 @@ from volley.task.joined_rows import (
     list_file,
     pin_file,
     read_list,
+    read_pin,
 )
 from volley.task.runs import on_disk
 
@@ -97,17 +98,17 @@ class JoinedTables:
         for table in self._tables.values():
             files, path = filesystem(pin_file(table.folder, epoch), {})
             with usable(self.folder):
-                names = names_in(table.folder)
-            if posixpath.basename(path) not in names:
+                sizes = sizes_in(table.folder)
+            if posixpath.basename(path) not in sizes:
                 version = table.reader.version()
-                self._write(table, version, epoch, names)
+                self._write(table, version, epoch, sizes)
                 reach("before-pin", epoch)
                 with usable(self.folder):
                     create_durably(files, path, json.dumps(version).encode())
             with usable(self.folder):
-                pinned: Version = json.loads(files.cat_file(path))
+                pinned = read_pin(table.folder, epoch)
             # Another driver may have been first; a changed join needs other columns.
-            self._write(table, pinned, epoch, names)
+            self._write(table, pinned, epoch, sizes)
             self._clean(table, epoch)
             reach("after-pin", epoch)
 
@@ -118,17 +119,17 @@ class JoinedTables:
         table.joins[layout] = join, reader
         return EpochRows(reader.schema, table.folder, layout, join.max_bytes)
 
-    def _write(self, table: _Table, version: Version, epoch: int, names: set[str]) -> None:
+    def _write(self, table: _Table, version: Version, epoch: int, sizes: dict[str, int]) -> None:
         """Write the rows of a version for each join, unless they are there.
 
         Args:
             table: The table.
             version: The version.
             epoch: The epoch's number.
-            names: The names of the files in its folder; those that are written are added.
+            sizes: The names of the files in its folder, and their bytes; those that are written are added.
         """
         for layout, (join, reader) in table.joins.items():
-            files = JoinFiles(reader, join, table.folder, layout, names, lambda: reach(BUCKET_POINT, epoch))
+            files = JoinFiles(reader, join, table.folder, layout, sizes, lambda: reach(BUCKET_POINT, epoch))
             try:
                 written = files.write(version, epoch)
             except SnapshotNotFoundError as error:
@@ -146,10 +147,10 @@ class JoinedTables:
         """Delete what no epoch needs any more that may be repeated."""
         files, folder = filesystem(table.folder, {})
         with usable(self.folder):
-            names = names_in(table.folder)
+            names = sizes_in(table.folder).keys()
             pins = {int(name.removesuffix(".json")) for name in names if name.endswith(".json")}
             recent = [number for number in pins if number > epoch - _EPOCHS]
-            versions = [json.loads(files.cat_file(f"{folder}/{number}.json")) for number in recent]
+            versions = [read_pin(table.folder, number) for number in recent]
             lists = {list_file(table.folder, layout, version) for layout in table.joins for version in versions}
             lists = {url for url in lists if posixpath.basename(url) in names}
             kept = {f"{number}.json" for number in recent} | {posixpath.basename(url) for url in lists}

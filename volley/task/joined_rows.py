@@ -37,6 +37,7 @@ __all__ = [
     "pin_file",
     "read_index",
     "read_list",
+    "read_pin",
 ]
 
 # The number of the running epoch, in Spark's properties of a task.
@@ -95,6 +96,21 @@ class TableFile:
     size: int
 
 
+def read_pin(folder: str, epoch: int) -> Version:
+    """Return an epoch's version of a table.
+
+    Args:
+        folder: The table's folder.
+        epoch: The epoch's number.
+
+    Raises:
+        FileNotFoundError: If it has none.
+        StorageError: If the file that names it is damaged.
+    """
+    version: Version = _parsed(pin_file(folder, epoch))
+    return version
+
+
 def read_list(url: str) -> list[TableFile]:
     """Return the files of a version, in the order of the buckets.
 
@@ -103,9 +119,20 @@ def read_list(url: str) -> list[TableFile]:
 
     Raises:
         FileNotFoundError: If it does not exist.
+        StorageError: If it is damaged.
     """
+    return [TableFile(**file) for file in _parsed(url)]
+
+
+def _parsed(url: str) -> Any:
     files, path = filesystem(url, {})
-    return [TableFile(**file) for file in json.loads(files.cat_file(path))]
+    try:
+        return json.loads(files.cat_file(path))
+    except ValueError as error:
+        raise StorageError(
+            f"{path}, which tells with what an epoch joins a table, is damaged: {error}",
+            hint="restore the checkpoint from a backup, or start over: fresh=True",
+        ) from error
 
 
 def read_index(url: str) -> JoinIndex:
@@ -178,10 +205,8 @@ def _bits(buckets: Sequence[object]) -> int:
 @lru_cache(maxsize=64)
 def _of_epoch(folder: str, layout: str, epoch: int, task: int) -> list[TableFile]:
     """Return the files that the epoch is joined with: read once by each task, as another job may use the folder."""
-    files, path = filesystem(pin_file(folder, epoch), {})
     try:
-        version: Version = json.loads(files.cat_file(path))
-        return read_list(list_file(folder, layout, version))
+        return read_list(list_file(folder, layout, read_pin(folder, epoch)))
     except FileNotFoundError as error:
         raise _unreachable(folder) from error
 
@@ -240,6 +265,11 @@ def _index_of(url: str, current: set[str]) -> JoinIndex:
         return read_index(local)
     except FileNotFoundError as error:
         raise _unreachable(path) from error
+    except pa.ArrowInvalid as error:
+        raise StorageError(
+            f"{local}, which has the rows of a joined table, is damaged: {error}",
+            hint="delete it, then start the job again: it is copied or read again",
+        ) from error
 
 
 def _copied(files: Any, path: str, current: set[str]) -> str:
