@@ -149,12 +149,13 @@ class PostgresReader(Reader):
             origin = ensure_slot(server, connection, capture.slot, capture.state)
             watch.resume()
             ((position,),) = query(connection, "select pg_current_wal_flush_lsn()::text")
+            end = max(lsn_number(position), watch.undecided)
         slot = Slot(server, capture.slot, capture.publication, origin, capture.max_staged, capture.heartbeat)
         self._clear_failure()
         self._receiver = Receiver(slot, capture.segments, watch, self._keep_failure)
         self._receiver.start()
         if capture.bounded:
-            self._receiver.wait_for(lsn_number(position))
+            self._receiver.wait_for(end)
 
     def stop(self) -> None:
         if self._receiver:

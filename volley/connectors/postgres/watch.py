@@ -29,6 +29,8 @@ __all__ = ["RewritePolicy", "Watch", "published"]
 _log = logging.getLogger(__name__)
 RewritePolicy = Literal["stop", "reload", "ignore"]
 _SECONDS = 5.0
+# A page of the server's log, and the longest header of one (src/include/access/xlog_internal.h).
+_PAGE_BYTES, _LONGEST_HEADER = 8192, 40
 _PUBLISHED = """
     select c.oid::bigint, p.schemaname, p.tablename,
         concat_ws(' ', c.relfilenode, c.xmin, case when c.relkind = 'p' then (
@@ -165,6 +167,11 @@ class Watch:
                     self._known.keep(self._known[oid].with_truncation(xid))
                     self._look_at(connection, oid)
 
+    @property
+    def undecided(self) -> int:
+        """The position from which on all tables with new files are decided about; 0 = there is none."""
+        return max((suspect.position for suspect in self._suspects.values()), default=0)
+
     def passed(self, position: int) -> None:
         """Decide about tables with new files, once the stream has come to a position without their truncation.
 
@@ -191,9 +198,7 @@ class Watch:
         elif found.writers is None:
             self._resolve(known, table, found)
         elif oid not in self._suspects or self._suspects[oid].table != table:
-            # Not what is flushed: a truncation that does not wait for its log is visible before it is there.
-            ((position,),) = query(connection, "select pg_current_wal_insert_lsn()::text")
-            self._suspects[oid] = _Suspect(table, found, lsn_number(position))
+            self._suspects[oid] = _Suspect(table, found, _inserted(connection))
             self._known.keep(known.with_table(replace(table, files=known.table.files)))
         return table
 
@@ -226,6 +231,18 @@ class Watch:
     def _connected(self) -> Iterator[Connection]:
         with closing(connect(self._server)) as connection:
             yield connection
+
+
+def _inserted(connection: Connection) -> int:
+    """Return where the server's log ends, also what is not flushed yet.
+
+    A truncation that does not wait for its log is visible before it is flushed. At the start of a page the server names
+    the place behind the page's header, to which the stream does not come before the next record.
+    """
+    ((text,),) = query(connection, "select pg_current_wal_insert_lsn()::text")
+    position = lsn_number(text)
+    place = position % _PAGE_BYTES
+    return position - place if place <= _LONGEST_HEADER else position
 
 
 def _wait_for(connection: Connection, xid: int) -> None:
