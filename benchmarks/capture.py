@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -168,7 +168,9 @@ def catalog_outage(run: Run) -> None:
     storage, catalog = IcebergStorage.Local(str(rest.lake)), RestCatalog(rest.uri)
     config = replace(lake.named(FOLLOWED), storage=storage, catalog=catalog).with_flush_interval("1s")
     pipeline = _upserts(lake, shop.source("public.arrivals", bounded=False), config)
-    with pipeline.start(FOLLOWED, outage=seconds * 2 + 60) as job:
+    with ExitStack() as running:
+        running.callback(rest.stop)
+        job = running.enter_context(pipeline.start(FOLLOWED, outage=seconds * 2 + 60))
         with beside(_feed, shop, run.options["rate"], stop):
             wait_until(lambda: job.progress.epochs > 3, 120, "the first epochs")
             rest.stop()
@@ -182,6 +184,7 @@ def catalog_outage(run: Run) -> None:
         ((expected,),) = shop.rows("select count(*) from arrivals")
         wait_until(lambda: job.progress.rows >= expected, seconds + 120, "all changes")
         caught_up = time.monotonic() - back
-    table = config.ref.load().scan(selected_fields=("id",)).to_arrow()
+        job.stop()
+        table = config.ref.load().scan(selected_fields=("id",)).to_arrow()
     assert sorted(table["id"].to_pylist()) == list(range(expected)), "rows are lost or doubled"
     run.record(slot_mb=max(behind) / 2**20, rows=expected, caught_up_after=caught_up)
