@@ -171,7 +171,7 @@ def catalog_outage(run: Run) -> None:
     with ExitStack() as running:
         running.callback(rest.stop)
         job = running.enter_context(pipeline.start(FOLLOWED, outage=seconds * 2 + 60))
-        with beside(_feed, shop, run.options["rate"], stop):
+        with beside(stop, _feed, shop, run.options["rate"]):
             wait_until(lambda: job.progress.epochs > 3, 120, "the first epochs")
             rest.stop()
             behind, until = [0], time.monotonic() + seconds

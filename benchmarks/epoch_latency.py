@@ -104,12 +104,15 @@ def steadily(work: Callable[[int], object], seconds: float, stop: Path) -> None:
 
 
 @contextmanager
-def beside(work: Callable[..., object], *arguments: Any) -> Iterator[None]:
-    """Run `work` in a thread meanwhile; it ends once the file that says stop is there."""
-    thread = threading.Thread(target=work, args=arguments)
+def beside(stop: Path, work: Callable[..., object], *arguments: Any) -> Iterator[None]:
+    """Run `work` in a thread meanwhile; it ends once the file `stop`, its last argument, is there: errors make it."""
+    thread = threading.Thread(target=work, args=(*arguments, stop))
     thread.start()
     try:
         yield
+    except BaseException:
+        stop.touch()
+        raise
     finally:
         thread.join()
 
@@ -125,7 +128,7 @@ def record_waits(run: Run, lake: Lake, feed: Callable[[Path], object], job: Call
     """
     seen, stop = dict[int, float](), lake.folder / "stop"
     # The process that is measured neither feeds nor watches.
-    with beside(feed, stop), beside(_watch, lake.folder / "catalog.db", seen, run.options["seconds"], stop):
+    with beside(stop, feed), beside(stop, _watch, lake.folder / "catalog.db", seen, run.options["seconds"]):
         (followed,) = job()
     waits, epochs = _waits(lake.table(FOLLOWED), seen)
     p50, p99 = map(float, np.percentile(waits, [50, 99]))
