@@ -144,7 +144,8 @@ def test_a_slot_that_another_reads(shop: Database, tmp_path: Path) -> None:
 
 def test_staged_bytes_are_bounded(shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_SEGMENT_MESSAGES", 7)
-    # The bound is looked at so often: the receiver may stage more until then.
+    # The bound is looked at after this many messages and seconds: the receiver may stage more until then.
+    monkeypatch.setattr(session, "_READ_MESSAGES", 30)
     monkeypatch.setattr(session, "_FEEDBACK_SECONDS", 0.001)
     with running(shop.source(), tmp_path) as run:
         table = applied(run.epoch())
