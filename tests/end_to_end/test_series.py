@@ -19,6 +19,7 @@ from volley import (
     MemorySink,
     MemorySource,
     PlanError,
+    VolleyError,
     col,
     count,
     ewm_mean,
@@ -96,3 +97,26 @@ def test_what_series_refuse(native: Environment) -> None:
     ordered = rows.series(on="at").with_columns(x=previous("at"))
     with pytest.raises(PlanError, match="follows another step that keeps state"):
         ordered.key_by().window(tumbling("1m"), on="at").aggregate(n=count()).to_sink(MemorySink("x")).execute("x")
+
+
+def test_what_a_series_keeps_must_fit(native: Environment, tmp_path: Path) -> None:
+    sink, folder = MemorySink("kept"), tmp_path / "in"
+    write(folder, 0, ("ada", 3.0, 30))
+    series(native, folder).to_sink(sink).execute("kept")
+    rows = native.from_source(FileSource(str(folder), format="parquet", max_files_per_epoch=1))
+    for changed in (
+        rows.key_by("user").series(on="at").with_columns(n=rolling("1m", count()), before=previous("price")),
+        rows.key_by("user").series(on="at").with_columns(n=rolling("2m", count())),
+    ):
+        with pytest.raises(PlanError, match="stateful steps have changed"):
+            changed.to_sink(sink).execute("kept")
+    write(folder, 1, ("ada", 4.0, 40))
+    (state,) = (tmp_path / "checkpoints" / "kept").rglob("state-*.arrow")
+    whole = state.read_bytes()
+    for damaged in (whole[: len(whole) // 2], None):
+        state.write_bytes(damaged) if damaged else state.unlink()
+        with pytest.raises(VolleyError, match="state"):
+            series(native, folder).to_sink(sink).execute("kept")
+    state.write_bytes(whole)
+    series(native, folder).to_sink(sink).execute("kept")
+    assert rows_of(sink) == [("ada", 30, 1, None), ("ada", 40, 2, 3.0)]

@@ -24,6 +24,7 @@ from volley import (
     col,
     count,
     max_,
+    session,
     sum_,
     tumbling,
 )
@@ -174,6 +175,15 @@ def test_what_may_not_change_while_there_is_state(native: Environment, tmp_path:
     sink = MemorySink("changed")
     per_minute(native, tmp_path / "in", emit="updates").to_sink(sink).execute("changed")
     assert rows_of(sink)[-1] == (60, "ada", 1)
+
+
+def test_the_gap_of_sessions_may_not_change_while_there_is_state(native: Environment, tmp_path: Path) -> None:
+    write(tmp_path / "in", 0, ("ada", 1.0, 0))
+    users = native.from_source(FileSource(str(tmp_path / "in"), format="parquet")).key_by("user")
+    users.window(session("1m"), on="at").aggregate(n=count()).to_sink(MemorySink("visits")).execute("visits")
+    longer = users.window(session("2m"), on="at").aggregate(n=count())
+    with pytest.raises(PlanError, match="stateful steps have changed"):
+        longer.to_sink(MemorySink("visits")).execute("visits")
 
 
 def test_what_a_job_with_windows_refuses(native: Environment, tmp_path: Path) -> None:
