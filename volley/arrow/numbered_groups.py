@@ -73,7 +73,7 @@ def _merged(column: pa.Array, function: str, groups: _Groups, possible: int, pre
 
 
 def _neutral(function: str, data_type: np.dtype[Any]) -> Any:
-    """Return the value that changes no other one."""
+    """Return the neutral element of a merge: the value that leaves each other one as it is."""
     if function == "sum":
         return data_type.type(0)
     if data_type.kind == "f":

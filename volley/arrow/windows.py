@@ -28,7 +28,7 @@ from volley.plan.windows import Session, Window
 __all__ = ["END", "START", "Closing", "Grouping", "Windows", "microseconds", "windows_of"]
 
 START, END = "start", "end"
-# Rows of so many different panes or more keep their times: dictionaries of panes would be as large as they are.
+# Rows that span this many panes keep their times: a dictionary of the panes could be as large as the rows.
 _MOST_ENCODED = 1 << 10
 _CHANGED, _GROUP, _PLACE = "changed", "group", "place"
 

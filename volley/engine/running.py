@@ -59,7 +59,7 @@ def note_hanging(checkpoint: str, query: StreamingQuery) -> None:
 
 
 def _await(query: StreamingQuery) -> None:
-    # Its error is no news; or the JVM is gone.
+    # The stop has reported the query's error; or the JVM has ended.
     with suppress(Exception):
         query.awaitTermination()
 

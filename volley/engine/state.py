@@ -121,7 +121,7 @@ class Merge:
         splits: What its tasks merge.
         misfits: How many rows of the epoch are left out.
         done: The state after the epoch; the files have no size yet.
-        is_small: True if it is less than what is worth a task.
+        is_small: True if the states are too small to be worth a task of Spark.
     """
 
     epoch: int

@@ -34,7 +34,7 @@ class Difference:
 def difference(known: Table, dropped: frozenset[str], table: Table, is_keyed: bool) -> Difference | None:
     """Return the first difference between a table and what was known of it; None if the stream carries all.
 
-    Those come last that are only rewrites: where these are ignored, no other may be behind them.
+    Mere rewrites come last: where they are ignored, no other difference may hide behind one.
 
     Args:
         known: What is known of it.
