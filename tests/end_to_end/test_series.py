@@ -111,12 +111,13 @@ def test_what_a_series_keeps_must_fit(native: Environment, tmp_path: Path) -> No
         with pytest.raises(PlanError, match="stateful steps have changed"):
             changed.to_sink(sink).execute("kept")
     write(folder, 1, ("ada", 4.0, 40))
-    (state,) = (tmp_path / "checkpoints" / "kept").rglob("state-*.arrow")
-    whole = state.read_bytes()
-    for damaged in (whole[: len(whole) // 2], None):
-        state.write_bytes(damaged) if damaged else state.unlink()
-        with pytest.raises(VolleyError, match="state"):
-            series(native, folder).to_sink(sink).execute("kept")
-    state.write_bytes(whole)
+    for name in ("state-*.arrow", "done.json"):
+        (state,) = (tmp_path / "checkpoints" / "kept" / "volley" / "series-0").rglob(name)
+        whole = state.read_bytes()
+        for damaged in (whole[: len(whole) // 2], None):
+            state.write_bytes(damaged) if damaged else state.unlink()
+            with pytest.raises(VolleyError, match="state"):
+                series(native, folder).to_sink(sink).execute("kept")
+        state.write_bytes(whole)
     series(native, folder).to_sink(sink).execute("kept")
     assert rows_of(sink) == [("ada", 30, 1, None), ("ada", 40, 2, 3.0)]

@@ -135,6 +135,15 @@ def test_a_run_goes_on_where_the_last_one_ended(native: Environment, tmp_path: P
     for options in changed:
         with pytest.raises(PlanError, match="stateful steps have changed"):
             paid(native, tmp_path, **{"how": "inner", **options}).to_sink(sink).execute("inner")
+    orders, payments = sides(native, tmp_path)
+    payments = payments.with_column("amount", col("amount") / 100)
+    settings: dict[str, Any] = {"within": ("0s", "60s"), "columns": ["amount"]}
+    for other in (
+        orders.join(payments, {"user": "payer", "id": "amount"}, time=("at", "paid_at"), **settings),
+        orders.with_column("until", col("at")).join(payments, {"user": "payer"}, time=("until", "paid_at"), **settings),
+    ):
+        with pytest.raises(PlanError, match="stateful steps have changed"):
+            other.to_sink(sink).execute("inner")
     two = paid(native, tmp_path, how="inner").to_sink(sink).to_sink(FileSink(str(tmp_path / "new")))
     with pytest.raises(PlanError, match="can't fill a sink of a job with windows or joined streams"):
         two.execute("inner", backfill=True)

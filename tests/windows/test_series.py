@@ -34,6 +34,7 @@ from volley import (
     session_start,
     sum_,
 )
+from volley.task.partials import Misfits
 
 _MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 START = datetime(1969, 12, 31, 23, 59, tzinfo=UTC)
@@ -133,3 +134,18 @@ _POLARS: dict[str, Any] = {
     "at": polars.Datetime("us", "UTC"),
     "n": polars.Int64,
 }
+
+
+def test_times_at_the_end_of_their_range(tmp_path: Path) -> None:
+    """Rows far out of the calendar come out or are counted."""
+
+    def epoch(folder: str, *times: int) -> tuple[list[int], Misfits]:
+        steps = local(str(tmp_path / folder), {"seen": rolling("1m", count())}, max_ahead=None)
+        rows = pa.RecordBatch.from_pylist([{"k": "a", "n": 1}] * len(times), SCHEMA)
+        place = SCHEMA.get_field_index("at")
+        rows = rows.set_column(place, SCHEMA.field("at"), pa.array(times, SCHEMA.field("at").type))
+        out = steps.epoch(0, [(0, [rows])], ends=True)
+        return out["at"].cast(pa.int64()).to_pylist(), steps.misfits
+
+    assert epoch("in", -(2**62), 2**62) == ([-(2**62), 2**62], Misfits())
+    assert epoch("out", -(2**63), 2**63 - 1) == ([], Misfits(late=1, ahead=1))
