@@ -149,7 +149,7 @@ def test_a_row_before_the_first_snapshot_that_is_left_is_a_bad_row(ref: TableRef
     far = pa.array([-(2**62), 2**62], pa.int64()).cast(pa.timestamp("us", "UTC"))
     rows = Environment().from_source(MemorySource(pa.table({"key": [3, 3], "at": far})))
     by_history = rows.join(IcebergTable(ref), {"key": "id"}, as_of="at")
-    with pytest.raises(ExpressionError, match=f"join as of {-(2**62)} microseconds from 1970: the first snapshot"):
+    with pytest.raises(ExpressionError, match=f"join as of {-(2**62):,} microseconds from 1970: the first snapshot"):
         by_history.to_arrow()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +13,7 @@ from volley.arrow.dictionaries import decode_batch, make_batch
 from volley.arrow.join_buckets import JoinBuckets
 from volley.arrow.join_history import GONE
 from volley.arrow.join_index import Indices, JoinIndex, comparable_type, is_ordered
+from volley.arrow.operators import time_text
 from volley.errors import ExpressionError, near
 from volley.plan import nodes
 from volley.plan.joins import KeyJoin, TableJoin
@@ -84,7 +84,7 @@ def _match_version(index: JoinIndex, keys: Sequence[pa.Array], time: pa.Array | 
     since, earliest = index.known_since, pc.min(time.cast(pa.int64())).as_py()
     if since is not None and earliest is not None and earliest < since:
         raise ExpressionError(
-            f"join as of {_shown(earliest)}: the first snapshot that the table still has is of {_shown(since)}",
+            f"join as of {time_text(earliest)}: the first snapshot that the table still has is of {time_text(since)}",
             hint="keep snapshots longer; give the sink a dead letter for such rows, or filter them out before",
         )
     return index.match_version(keys, time, GONE)
@@ -171,11 +171,3 @@ def _check_times(ours: str, theirs: str, left: pa.Schema, right: pa.Schema) -> N
             f"join as of: the stream's {ours!r} is {type_name(types[0])}, the table's {theirs!r} {type_name(types[1])}",
             hint="both are of one type: a timestamp, a date, int or long; cast one of them",
         )
-
-
-def _shown(microseconds: int) -> str:
-    """Return an instant as a date and time, or as its distance from 1970 if Python's calendar does not have it."""
-    try:
-        return str(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds))
-    except OverflowError:
-        return f"{microseconds} microseconds from 1970"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 import numpy as np
@@ -18,10 +19,12 @@ import pyarrow as pa
 from volley.plan.keyed_nodes import Keyed
 from volley.plan.windows import Timing
 
-__all__ = ["AFTER_ALL", "BEFORE_ALL", "Merged", "Operator", "Times"]
+__all__ = ["AFTER_ALL", "BEFORE_ALL", "Merged", "Operator", "Times", "time_text"]
 
 Times = npt.NDArray[np.int64]
 """Event times in microseconds since 1970."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 BEFORE_ALL, AFTER_ALL = -(2**62), 2**62
 """The first and last event time that steps take: 146,000 years from 1970, so that windows around it fit 64 bits."""
@@ -98,3 +101,19 @@ class Operator(Protocol):
         Args:
             latest: The latest event time.
         """
+
+
+def time_text(microseconds: int) -> str:
+    """Return a time as text, for an error: its distance from 1970 if Python's calendar does not have it.
+
+    Args:
+        microseconds: The time since 1970.
+
+    Example:
+        >>> time_text(0), time_text(BEFORE_ALL)
+        ('1970-01-01 00:00:00+00:00', '-4,611,686,018,427,387,904 microseconds from 1970')
+    """
+    try:
+        return str(_EPOCH + timedelta(microseconds=microseconds))
+    except OverflowError:
+        return f"{microseconds:,} microseconds from 1970"

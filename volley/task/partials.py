@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 
 from volley.arrow.dictionaries import concatenated, decode_table
 from volley.arrow.hashes import buckets_of
-from volley.arrow.operators import AFTER_ALL, BEFORE_ALL, Operator
+from volley.arrow.operators import AFTER_ALL, BEFORE_ALL, Operator, time_text
 from volley.epoch import WriteResult
 from volley.errors import SourceError
 from volley.sink import TaskWriter, Writer
@@ -24,7 +23,6 @@ __all__ = ["Limits", "Misfits", "Partial", "PartialFile", "PartialWriter"]
 _ROWS_AT_ONCE = 1 << 20
 _STATES_AT_ONCE = 1 << 20
 _BYTES_AT_ONCE = 128 << 20
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HINT = "a longer lateness= waits for such rows"
 # A chunk with more states than this share of its rows is not worth reducing: the second stage does it once.
 _WORTHWHILE = 0.5
@@ -228,17 +226,10 @@ class _Partials(TaskWriter):
             return f"it has no time in {name!r}, so {untimed}"
         (time,) = self.writer.times_of(batch).slice(0, 1).to_pylist()
         if misfits.counts.late:
-            watermark = _shown(self.writer.limits.watermark)
-            return f"it is late: {late} ({name} is {_shown(time)}, the watermark was {watermark})"
+            watermark = time_text(self.writer.limits.watermark)
+            return f"it is late: {late} ({name} is {time_text(time)}, the watermark was {watermark})"
         limit = f"more than {operator.timing.max_ahead}" if operator.timing.max_ahead else "146,000 years"
-        return f"its time is {limit} ahead of the clock ({name} is {_shown(time)})"
-
-
-def _shown(time: int) -> str:
-    try:
-        return str(_EPOCH + timedelta(microseconds=time))
-    except OverflowError:
-        return f"{time:,} microseconds from 1970"
+        return f"its time is {limit} ahead of the clock ({name} is {time_text(time)})"
 
 
 class _LeftOut(SourceError):
