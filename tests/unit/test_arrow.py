@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from volley import ConfigError, Environment, Expr, ExpressionError, JobError, MemorySource, VolleyError, col, lit
-from volley.arrow.dictionaries import decode_batch
+from volley.arrow.dictionaries import decode_rows
 from volley.arrow.expressions import output_type
 from volley.arrow.nodes import CompiledSteps, lower
 from volley.plan.graph import walk
@@ -356,9 +356,9 @@ def test_dictionaries_are_the_same_rows(name: str, rows: list[tuple[int, str | N
     plain, encoded = events(rows)
     steps = stage(STEPS[name](EVENTS), ENCODED)
     found = steps(encoded)
-    assert decode_batch(found) == steps(plain)
+    assert decode_rows(found) == steps(plain)
     found.validate(full=True)
-    assert decode_batch(found).schema == steps.schema
+    assert decode_rows(found).schema == steps.schema
 
 
 def test_columns_that_nobody_looks_into_stay_dictionaries() -> None:

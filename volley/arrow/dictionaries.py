@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 __all__ = [
-    *("as_keys", "can_stay_encoded", "concatenated", "decode", "decode_batch", "decode_table", "encoded_schema"),
+    *("as_keys", "can_stay_encoded", "concatenated", "decode", "decode_rows", "encoded_schema"),
     *("is_encoded", "is_small", "make_batch"),
 ]
+
+Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 _VALUES, _BYTES = 256, 4 << 10
 _VALUES_OF_KEYS, _BYTES_OF_KEYS = 1 << 14, 1 << 20
@@ -55,30 +57,23 @@ def decode(column: Any) -> Any:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-def decode_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Decode all dictionary columns of a batch; return a batch without any unchanged.
+def decode_rows(rows: Rows) -> Rows:
+    """Decode all dictionary columns of a batch or a table; return one without any unchanged.
 
     Example:
         >>> batch = pa.record_batch({"kind": pa.array(["view", "click", "view"]).dictionary_encode()})
-        >>> decode_batch(batch).schema.field("kind").type
+        >>> decode_rows(batch).schema.field("kind").type
         DataType(string)
     """
-    if not any(pa.types.is_dictionary(data_type) for data_type in batch.schema.types):
-        return batch
-    return pa.record_batch([decode(column) for column in batch.columns], names=batch.schema.names)
-
-
-def decode_table(table: pa.Table) -> pa.Table:
-    """Decode all dictionary columns of a table; return a table without any unchanged."""
-    if not any(pa.types.is_dictionary(data_type) for data_type in table.schema.types):
-        return table
-    return pa.table([decode(column) for column in table.columns], names=table.column_names)
+    if not any(pa.types.is_dictionary(data_type) for data_type in rows.schema.types):
+        return rows
+    return type(rows).from_arrays([decode(column) for column in rows.columns], names=rows.schema.names)
 
 
 def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
     """Return the rows of tables as one; columns that are encoded in all tables stay so, each with one dictionary."""
     if any(table.schema != tables[0].schema for table in tables):
-        tables = [decode_table(table) for table in tables]
+        tables = [decode_rows(table) for table in tables]
     return pa.concat_tables(tables).unify_dictionaries()
 
 

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.dictionaries import decode_table
+from volley.arrow.compiled import whole
+from volley.arrow.dictionaries import decode_rows
 from volley.arrow.numbered_groups import combine_numbered
 from volley.errors import ExpressionError
 
@@ -69,7 +70,7 @@ def combine(table: pa.Table, keys: Sequence[str], states: Sequence[tuple[Merge, 
         numbered = combine_numbered(table, keys, functions)
         if numbered is not None:
             return numbered
-    table = decode_table(table)
+    table = decode_rows(table)
     by_rows = [(merge, names) for merge, names in states if isinstance(merge, RowMerge)]
     if by_rows:
         functions.append((_ROW, "list"))
@@ -81,7 +82,7 @@ def combine(table: pa.Table, keys: Sequence[str], states: Sequence[tuple[Merge, 
         rows = merged.pop(_ROW).combine_chunks()
         offsets, order = offsets_of(rows), rows.flatten()
         for merge, names in by_rows:
-            ordered = [_taken(table.column(name), order) for name in names]
+            ordered = [whole(table.column(name).take(order)) for name in names]
             merged |= zip(names, merge.function(ordered, offsets), strict=True)
     return pa.table({name: merged[name] for name in table.column_names if name != _ROW})
 
@@ -101,11 +102,6 @@ def offsets_of(lists: pa.ListArray) -> Offsets:
     """Return the offsets of lists without nulls, from 0."""
     offsets = lists.offsets.to_numpy().astype(np.int64)
     return offsets - offsets[0] if len(offsets) else np.zeros(1, np.int64)
-
-
-def _taken(column: pa.ChunkedArray, order: pa.Array) -> pa.Array:
-    taken = column.take(order)
-    return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
 
 
 def _check_sum(column: pa.ChunkedArray) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.batches import one_batch
-from volley.arrow.dictionaries import decode_batch, make_batch
+from volley.arrow.dictionaries import decode_rows, make_batch
 from volley.arrow.join_buckets import JoinBuckets
 from volley.arrow.join_history import GONE
 from volley.arrow.join_index import Indices, JoinIndex, comparable_type, is_ordered
@@ -49,7 +49,7 @@ def lower_join(node: nodes.Join, schema: pa.Schema) -> tuple[Callable[[pa.Record
             left, right = _match_buckets(buckets, keys, time, match)
         else:
             left, right = match(buckets.load(0), keys, time)
-        batch = batch if left is None else decode_batch(batch).take(left)
+        batch = batch if left is None else decode_rows(batch).take(left)
         return make_batch([*batch.columns, *right.columns], out)
 
     return step, out

@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.compiled import whole
+
 __all__ = ["differing", "hashes", "matching_rows", "row_hashes"]
 
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
@@ -83,7 +85,7 @@ def differing(left: pa.Table | pa.RecordBatch, right: pa.Table | pa.RecordBatch)
         >>> differing(pa.table({"x": [1.0, None, nan, zero]}), pa.table({"x": [2.0, None, nan, -zero]})).tolist()
         [True, False, False, True]
     """
-    pairs = ((_whole(ours), _whole(theirs)) for ours, theirs in zip(left.columns, right.columns, strict=True))
+    pairs = ((whole(ours), whole(theirs)) for ours, theirs in zip(left.columns, right.columns, strict=True))
     return _any_differs(pairs, left.num_rows)
 
 
@@ -92,10 +94,6 @@ def _any_differs(pairs: Iterable[tuple[pa.Array, pa.Array]], rows: int) -> Bools
     for ours, theirs in pairs:
         differs |= _differ(ours, theirs)
     return differs
-
-
-def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _differ(left: pa.Array, right: pa.Array) -> Bools:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from volley.arrow.batches import conform
 from volley.arrow.casts import cast
 from volley.arrow.compiled import CompiledExpression, as_array
-from volley.arrow.dictionaries import decode_batch, make_batch
+from volley.arrow.dictionaries import decode_rows, make_batch
 from volley.arrow.expressions import compile_expression
 from volley.arrow.joins import lower_join
 from volley.arrow.ordering import sort_keys
@@ -106,7 +106,7 @@ def _filter(node: nodes.Filter | nodes.Rest, schema: pa.Schema) -> tuple[_Functi
         if mask.true_count == batch.num_rows:
             return batch  # filter() would copy it
         # Decode: a dictionary would keep the values of dropped rows, and so write them to the files.
-        return decode_batch(batch.filter(mask))
+        return decode_rows(batch.filter(mask))
 
     return step, schema
 
@@ -191,7 +191,7 @@ def _explode(node: nodes.Explode, schema: pa.Schema) -> tuple[_Function, pa.Sche
         before = (np.cumsum(counts) - counts) - (np.cumsum(lengths) - lengths)
         places = np.arange(len(rows)) - before[rows]
         items = pc.list_flatten(lists).take(pa.array(places, mask=lengths[rows] == 0))
-        others = decode_batch(batch.take(pa.array(rows)))
+        others = decode_rows(batch.take(pa.array(rows)))
         return make_batch((items if name == node.column else others.column(name) for name in out.names), out)
 
     return step, out
@@ -300,7 +300,7 @@ def _map_batches(node: nodes.MapBatches, schema: pa.Schema) -> tuple[_Function, 
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
-            result = node.function(decode_batch(batch))
+            result = node.function(decode_rows(batch))
         except Exception as error:
             raise failed(node.label(), error, f"a batch of {batch.num_rows} rows") from error
         if not isinstance(result, pa.RecordBatch):

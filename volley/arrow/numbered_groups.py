@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from volley.arrow.compiled import whole
+
 __all__ = ["combine_numbered"]
 
 _TYPES = (pa.int64(), pa.float64(), pa.bool_())
@@ -34,7 +36,7 @@ def combine_numbered(table: pa.Table, keys: Sequence[str], functions: Sequence[t
         A table with the columns in the same order; None if a key is no dictionary, a state is neither a 64-bit number
         nor a boolean, or the keys' dictionaries allow more groups than there are rows.
     """
-    encoded = {key: _whole(table, key) for key in keys}
+    encoded = {key: whole(table.column(key)) for key in keys}
     if not all(pa.types.is_dictionary(column.type) for column in encoded.values()):
         return None
     if any(table.schema.field(name).type not in _TYPES for name, _ in functions):
@@ -48,7 +50,9 @@ def combine_numbered(table: pa.Table, keys: Sequence[str], functions: Sequence[t
         groups *= size
         groups += column.indices.fill_null(size - 1).to_numpy()
     present = np.flatnonzero(np.bincount(groups, minlength=possible))
-    merged = {name: _merged(_whole(table, name), function, groups, possible, present) for name, function in functions}
+    merged = {
+        name: _merged(whole(table.column(name)), function, groups, possible, present) for name, function in functions
+    }
     rest = present
     for (key, column), size in reversed([*zip(encoded.items(), sizes, strict=True)]):
         rest, places = np.divmod(rest, size)
@@ -80,8 +84,3 @@ def _neutral(function: str, data_type: np.dtype[Any]) -> Any:
         return data_type.type("inf" if function == "min" else "-inf")
     bounds = np.iinfo(data_type)
     return data_type.type(bounds.max if function == "min" else bounds.min)
-
-
-def _whole(table: pa.Table, name: str) -> pa.Array:
-    column = table.column(name).combine_chunks()
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from volley.arrow.accumulators import normal
 from volley.arrow.batches import one_batch
-from volley.arrow.dictionaries import decode_batch
+from volley.arrow.dictionaries import decode_rows
 from volley.arrow.join_index import Bools, Indices, JoinIndex, are_valid, build_index, comparable
 from volley.arrow.joins import joined_schema
 from volley.arrow.operators import Merged, Times
@@ -101,7 +101,7 @@ class StreamJoiner:
 
     def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Table:
         schema = self.states[input]
-        rows = decode_batch(batch.select([name[1:] for name in schema.names if name[0] == _COLUMN]))
+        rows = decode_rows(batch.select([name[1:] for name in schema.names if name[0] == _COLUMN]))
         unmatched = [pa.repeat(pa.scalar(False), len(times))] if _MATCHED in schema.names else []
         states = pa.Table.from_arrays([times, *unmatched, *rows.columns], schema=schema)
         if unmatched:

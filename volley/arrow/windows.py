@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.dictionaries import decode_table
+from volley.arrow.dictionaries import decode_rows
 from volley.arrow.gaps import Gaps
 from volley.arrow.groups import ArrowMerge, Merge, by_key, combine
 from volley.arrow.operators import BEFORE_ALL, Times
@@ -201,7 +201,7 @@ class _Sessions:
         return times + self.gap
 
     def merged(self, table: pa.Table, grouping: Grouping) -> pa.Table:
-        table = decode_table(table)
+        table = decode_rows(table)
         if not table.num_rows:
             return table
         ordered, groups = by_key(table, grouping.keys)

@@ -11,7 +11,7 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
-from volley.arrow.dictionaries import decode_batch
+from volley.arrow.dictionaries import decode_rows
 from volley.arrow.hashes import buckets_of
 from volley.epoch import WriteResult
 from volley.errors import StorageError
@@ -111,7 +111,7 @@ class _Divider(TaskWriter):
         self._writer.rejected(error)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        for task, rows in self._exchange.parts(decode_batch(batch), self._turn):
+        for task, rows in self._exchange.parts(decode_rows(batch), self._turn):
             self._rows.add(task, rows)
         self._turn += 1
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.dictionaries import concatenated, decode_table
+from volley.arrow.dictionaries import concatenated, decode_rows
 from volley.arrow.hashes import buckets_of
 from volley.arrow.operators import AFTER_ALL, BEFORE_ALL, Operator, time_text
 from volley.epoch import WriteResult
@@ -176,7 +176,7 @@ class _Partials(TaskWriter):
             states = self._reduced(states)
             self._reduces = states.num_rows <= _WORTHWHILE * self._rows
         else:
-            states = decode_table(states)
+            states = decode_rows(states)
         self._states.append(states)
         self._chunk, self._rows, self._bytes = [], 0, 0
         rows, size = (sum(getattr(table, part) for table in self._states) for part in ("num_rows", "nbytes"))

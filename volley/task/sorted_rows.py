@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from volley.arrow.dictionaries import decode_batch
+from volley.arrow.dictionaries import decode_rows
 from volley.arrow.ordering import SortKey, sort_indices
 from volley.epoch import WriteResult
 from volley.errors import StorageError
@@ -52,7 +52,7 @@ class SortedRows(TaskWriter):
         self._writer.rejected(error)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        batch = decode_batch(batch)
+        batch = decode_rows(batch)
         self._waiting.append(batch)
         self._bytes += batch.nbytes
         if self._bytes >= self._run_bytes:

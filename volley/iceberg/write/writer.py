@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from volley.arrow.dictionaries import decode_batch
+from volley.arrow.dictionaries import decode_rows
 from volley.epoch import WriteResult
 from volley.iceberg.write.data_files import RollingFiles
 from volley.iceberg.write.partition_buffer import PartitionBuffer
@@ -46,7 +46,7 @@ class _Task(TaskWriter):
         began = time.perf_counter()
         rows = self._format.fitted(batch)
         if self._buffer:
-            self._buffer.add(decode_batch(rows))
+            self._buffer.add(decode_rows(rows))
         else:
             self._files.write(rows)
         self._result = self._result.with_batch(batch.num_rows)
