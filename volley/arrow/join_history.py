@@ -77,13 +77,12 @@ def later_versions(index: JoinIndex, changes: pa.Table) -> pa.Table:
     keys, time = key_columns(index.keys.num_columns, timed=True)
     rows = index.table().rename_columns({time: SINCE})
     changed = JoinIndex.of(build_index(changes, keys, None, [])).match(index.keys.columns, None)[1] > 0
-    is_there = changed & ~rows.column(GONE).to_numpy()
     ends = _ends(index)
-    before, removed = rows.filter(pa.array(is_there)), rows.filter(pa.array(is_there & (ends < _NEVER)))
-    removed = removed.set_column(
-        removed.schema.get_field_index(SINCE), SINCE, pa.array(ends[is_there & (ends < _NEVER)])
-    )
-    events = [_weighted(before, 1), _weighted(removed, -1), changes]
+    is_added = changed & ~rows.column(GONE).to_numpy()
+    is_removed = is_added & (ends < _NEVER)
+    added, removed = (rows.filter(pa.array(mask)) for mask in (is_added, is_removed))
+    removed = removed.set_column(removed.schema.get_field_index(SINCE), SINCE, pa.array(ends[is_removed]))
+    events = [_weighted(added, 1), _weighted(removed, -1), changes]
     later = versions(pa.concat_tables(each.select(changes.column_names) for each in events), keys)
     return pa.concat_tables([rows.filter(pa.array(~changed)), later.select(rows.column_names)])
 
