@@ -1,4 +1,4 @@
-"""What commits and loads cost: by data files, by the table's snapshots, by the catalog; beside plain pyiceberg."""
+"""Measures what commits and loads of tables cost: by data files, by snapshots, by catalog; beside plain pyiceberg."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ class SourceContext:
         predicate: The job drops all rows for which this is not true: the reader may leave them out; None = unknown.
         columns: The only columns of which the job uses the values: the reader may leave out others from its schema.
             None = all. Some of these may be no columns of the source.
-        keys: Columns of which the job uses the values only to group rows by them: with `dictionaries`, theirs may have
-            any size.
+        keys: Columns whose values the job uses only to group rows by them: with `dictionaries`, their dictionaries may
+            have any size.
 
     Example:
         >>> SourceContext("/tmp/checkpoints/example/volley/source-0").parallelism

@@ -30,7 +30,7 @@ def bytewax(run: Run, file: str) -> list[Result]:
 
 
 def _work(run: Run) -> None:
-    """Nothing is left out: the imports are done, and it starts within milliseconds."""
+    """Run the flow; all is measured but the imports."""
     import bytewax.operators as op
     from bytewax.dataflow import Dataflow
     from bytewax.operators import windowing

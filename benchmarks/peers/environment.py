@@ -65,7 +65,7 @@ class PeerEnvironment:
     def _python(self) -> Path:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "volley" / "peers" / self.name
         python, listed = folder / "bin" / "python", folder / "requirements.txt"
-        # What measures needs psutil.
+        # `benchmarks.measure` imports psutil.
         wanted = "\n".join([*self.requirements, "psutil==7.2.2"])
         if not listed.exists() or listed.read_text() != wanted:
             _done(sys.executable, "-m", "venv", "--clear", str(folder))

@@ -27,5 +27,5 @@ class Totals:
         self.high += sign * high
 
     def figures(self) -> dict[str, Any]:
-        """What a run returns of them."""
+        """Return the figures of a run: the number of windows, and all totals to compare."""
         return {"windows": self.windows, "totals": astuple(self)}

@@ -41,7 +41,10 @@ def test_random_histories(steps: list[tuple[int, list[dict[str, Any]], set[int]]
 
     The steps behind the cut are applied to the index of those before.
     """
-    now, live, events, states, known = 0, [], [], [(-1, [])], 0  # type: ignore[var-annotated]
+    now = known = 0
+    live: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
+    states: list[tuple[int, list[dict[str, Any]]]] = [(-1, [])]
     for number, (wait, added, places) in enumerate(steps):
         known = len(events) if number == cut else known
         now += wait

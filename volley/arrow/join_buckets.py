@@ -18,7 +18,7 @@ def bucket_bounds(hashed: Hashes, bits: int) -> Indices:
 
     Args:
         hashed: The hashes of keys, in ascending order.
-        bits: There are 2 to the power of so many buckets: the first bits of a hash are the bucket's number.
+        bits: The table has ``2 ** bits`` buckets: the first bits of a hash are the bucket's number.
     """
     firsts = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits) if bits else np.zeros(1, np.uint64)
     return np.append(np.searchsorted(hashed, firsts), len(hashed))
@@ -29,7 +29,7 @@ class JoinBuckets:
     """The rows of a table: an index for each bucket.
 
     Args:
-        bits: There are 2 to the power of so many buckets.
+        bits: The table has ``2 ** bits`` buckets.
         load: Returns the index of a bucket, by its number.
         is_loaded: Tells whether the index of a bucket is at hand.
     """

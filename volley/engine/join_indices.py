@@ -23,7 +23,7 @@ class Indices:
     """The indexed rows of a version of a table.
 
     Args:
-        bits: There are 2 to the power of so many buckets.
+        bits: The table has ``2 ** bits`` buckets.
         batches: The index of each bucket, built as it is taken.
     """
 

@@ -77,7 +77,7 @@ def bucket_file(folder: str, layout: str, version: Version, bits: int, bucket: i
         folder: The table's folder.
         layout: The digest of the join's keys and columns.
         version: The version.
-        bits: There are 2 to the power of so many buckets.
+        bits: The table has ``2 ** bits`` buckets.
         bucket: The bucket's number.
     """
     return f"{folder}/{layout}-{digest(version)}-{bucket}-of-{1 << bits}.arrow"

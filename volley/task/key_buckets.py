@@ -30,7 +30,7 @@ class KeyBuckets:
     Args:
         schema: The rows' columns.
         keys: The key columns.
-        max_bytes: The most bytes of rows in memory; so many are one bucket.
+        max_bytes: The most bytes of rows in memory; up to this size all rows are one bucket.
     """
 
     def __init__(self, schema: pa.Schema, keys: Sequence[str], max_bytes: int) -> None:
@@ -58,7 +58,7 @@ class KeyBuckets:
 
     @property
     def bits(self) -> int:
-        """There are 2 to the power of so many buckets."""
+        """The number of bits of a hash that number its bucket: there are ``2 ** bits`` buckets."""
         size = self._spilled_bytes + self._waiting_bytes
         wanted = _SHARE * size // self._max_bytes if size > self._max_bytes else 0
         return min(wanted.bit_length(), _MOST_BITS)
