@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -18,19 +16,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.benchmark import RATES, Benchmark, benchmark
+from benchmarks.events import BEGIN, FILES, first_files, numbered, times
 from benchmarks.lake import Lake
 from benchmarks.measure import after
 from benchmarks.peers.bytewax_windows import bytewax
 from benchmarks.peers.flink_windows import flink
 from benchmarks.peers.pathway_windows import pathway
 from benchmarks.peers.quix_windows import quix
+from benchmarks.peers.spark import counted, session
 from benchmarks.rows import Bound, Row
 from benchmarks.run import Case, Run
 from tests.servers.kafka import Kafka
 from volley import (
-    Environment,
     FileSource,
-    IcebergSink,
     KafkaSource,
     Progress,
     Source,
@@ -56,7 +54,6 @@ _AT_LEAST = {
     **{("duckdb", _CASES[0]): 0.25, ("bytewax", _CASES[0]): 1.0, ("pathway", _CASES[2]): 1.0},
     **{("flink", _CASES[0]): 1.0, ("flink", _CASES[2]): 1.0, ("flink", _CASES[3]): 1.0, ("quix", _CASES[3]): 1.0},
 }
-_FILES = 16
 # 2.5 million rows are five minutes; a row is up to five seconds older than the latest.
 _MICROSECONDS_A_ROW = 120
 _DISORDER = 5_000_000
@@ -109,8 +106,8 @@ def _parsed(case: str) -> tuple[int, str]:
 
 def _write(folder: Path, rows: int, keys: int, form: str) -> list[Path]:
     folder.mkdir()
-    each = rows // _FILES
-    files = [folder / f"{number:04}.{'parquet' if form == 'parquet' else 'json'}" for number in range(_FILES)]
+    each = rows // FILES
+    files = [folder / f"{number:04}.{'parquet' if form == 'parquet' else 'json'}" for number in range(FILES)]
     for number, file in enumerate(files):
         events = _events(np.random.default_rng(number), number * each, each, keys)
         if form == "parquet":
@@ -121,16 +118,14 @@ def _write(folder: Path, rows: int, keys: int, form: str) -> list[Path]:
 
 
 def _events(dice: np.random.Generator, start: int, rows: int, keys: int) -> pa.Table:
-    at = (
-        1_700_000_000_000_000 + np.arange(start, start + rows) * _MICROSECONDS_A_ROW - dice.integers(0, _DISORDER, rows)
-    )
-    users = pa.array(np.char.add("user-", np.arange(keys).astype(str)))
+    at = BEGIN + np.arange(start, start + rows) * _MICROSECONDS_A_ROW - dice.integers(0, _DISORDER, rows)
+    users = numbered("user-", np.arange(keys))
     return pa.table(
         {
             "user": users.take(pa.array(dice.integers(0, keys, rows))),
             "price": pa.array(dice.integers(0, 10_000, rows) / 100),
             "item": pa.array(dice.integers(0, 1_000, rows)),
-            "at": pa.array(at).cast(pa.timestamp("us", "UTC")),
+            "at": times(at),
         }
     )
 
@@ -207,11 +202,11 @@ def _volley(run: Run, folder: Path) -> None:
     checkpoints, lake = run.folder / "checkpoints", Lake(run.folder)
 
     def job(name: str, source: Source) -> Progress:
-        rows = Environment(checkpoint_dir=str(checkpoints)).from_source(source).key_by("user")
+        rows = lake.environment().from_source(source).key_by("user")
         totals = rows.window(tumbling("1m"), on="at", lateness="10s").aggregate(
             n=count(), total=sum_("price"), low=min_("price"), high=max_("price")
         )
-        return totals.to_sink(IcebergSink(lake.named(name))).execute(name).progress
+        return totals.to_sink(lake.sink(name)).execute(name).progress
 
     def work() -> dict[str, Any]:
         return {"windows": job("benchmark", source).rows}
@@ -234,62 +229,34 @@ def _sources(run: Run, folder: Path) -> tuple[Source, Source]:
         if form == "parquet"
         else partial(FileSource, format="json", schema=_SCHEMA)
     )
-    few = files(_few(folder, run.folder / "few"), max_files_per_epoch=1)
-    return few, files(folder, max_files_per_epoch=_FILES // options["epochs"])
-
-
-def _few(folder: Path, few: Path) -> Path:
-    """A folder with the first two files."""
-    few.mkdir()
-    for path in sorted(folder.iterdir())[:2]:
-        shutil.copy(path, few)
-    return few
+    few = files(first_files(folder, run.folder / "few"), max_files_per_epoch=1)
+    return few, files(folder, max_files_per_epoch=FILES // options["epochs"])
 
 
 def _spark(run: Run, folder: Path) -> None:
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import functions as F
 
-    form = _parsed(str(run.case))[1]
-    spark = (
-        SparkSession.builder.master(f"local[{os.cpu_count()}]")
-        .config("spark.sql.session.timeZone", "UTC")
-        # A million keys do not fit into the default of 1 GB.
-        .config("spark.driver.memory", "6g")
-        .getOrCreate()
-    )
-    # As many partitions as cores, as a careful user sets it: 200 would cost many times more.
-    spark.conf.set("spark.sql.shuffle.partitions", str(os.cpu_count()))
-    checkpoints = run.folder / "checkpoints"
-    found = []
+    form, checkpoints, spark = _parsed(str(run.case))[1], run.folder / "checkpoints", session()
 
-    def query(name: str, folder: Path, files: int) -> None:
+    def query(name: str, folder: Path, files: int) -> int:
         reader = spark.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", files).format(form)
         rows = reader.load(str(folder)).withWatermark("at", "10 seconds")
         totals = rows.groupBy(F.window("at", "1 minute"), "user").agg(
             F.count("*"), F.sum("price"), F.min("price"), F.max("price")
         )
-
-        def batch(frame: DataFrame, number: int) -> None:
-            found.append(frame.count())
-
-        writer = totals.writeStream.outputMode("append").foreachBatch(batch)
-        writer = writer.option("checkpointLocation", str(checkpoints / name))
-        writer.trigger(availableNow=True).start().awaitTermination()
+        return counted(totals, checkpoints / name)
 
     def work() -> dict[str, Any]:
-        query("benchmark", folder, _FILES // run.options["epochs"])
-        return {"windows": sum(found)}
+        return {"windows": query("benchmark", folder, FILES // run.options["epochs"])}
 
-    query("warm_up", _few(folder, run.folder / "few"), 1)
-    found.clear()
+    query("warm_up", first_files(folder, run.folder / "few"), 1)
     run.measure(work, rows=_steady(run), start=after(checkpoints, run.options["before"]))
     spark.stop()
 
 
 def _others(run: Run, folder: Path) -> None:
     """Run a peer in the cases whose format it reads; one that would take an hour, over the first file's rows alone."""
-    options, first, part = run.options, replace(run, rows=run.rows // _FILES), "first"
+    options, first, part = run.options, replace(run, rows=run.rows // FILES), "first"
     match run.peer, run.case:
         # With a million keys a file takes bytewax an hour.
         case "bytewax", "10000 keys in Parquet":
@@ -301,7 +268,7 @@ def _others(run: Run, folder: Path) -> None:
         case "flink", "10000 keys in Kafka":
             part, found = "all", flink(run, "kafka", options["all"], options["first"], options["brokers"])
         case "flink", "10000 keys in Parquet" | "10000 keys in JSON":
-            few = _few(folder, run.folder / "few")
+            few = first_files(folder, run.folder / "few")
             part, found = "all", flink(run, _parsed(str(run.case))[1], str(folder), str(few))
         case _:
             return
@@ -315,8 +282,7 @@ def _duckdb(run: Run, folder: Path) -> None:
     connection.execute("set threads to 1")
 
     def work() -> dict[str, Any]:
-        return {
-            "windows": _query(connection, [str(file) for file in sorted(folder.iterdir())]).to_arrow_table().num_rows
-        }
+        files = [str(file) for file in sorted(folder.iterdir())]
+        return {"windows": _query(connection, files).to_arrow_table().num_rows}
 
     run.measure(work)
