@@ -7,16 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.standalone import Cluster
+from tests.servers.shared import own_server
 
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
-    try:
-        cluster.start()
+    with own_server(Cluster(tmp_path_factory.mktemp("cluster"))) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture

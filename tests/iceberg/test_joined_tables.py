@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
 from tests.servers.seaweed import SeaweedProcess
+from tests.servers.shared import own_server
 from volley import (
     CatalogUnreachableError,
     ConfigError,
@@ -103,12 +104,8 @@ def test_rows_are_read_when_the_table_has_a_new_snapshot(ref: TableRef, tmp_path
 @pytest.fixture
 def own_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedProcess]:
     """A catalog that its test may stop."""
-    process = SeaweedProcess(tmp_path_factory.mktemp("own"))
-    try:
-        process.start()
+    with own_server(SeaweedProcess(tmp_path_factory.mktemp("own"))) as process:
         yield process
-    finally:
-        process.stop()
 
 
 def test_an_epoch_waits_while_the_catalog_can_not_be_reached(own_catalog: SeaweedProcess, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.servers.shared import shared
+from tests.servers.shared import own_server, shared
 from tests.services.documented import documented
 from volley import IcebergSinkConfig, IcebergStorage
 
@@ -110,11 +110,8 @@ def stoppable_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]
     """A broker that only this process uses: a test that stops it starts it again."""
     from tests.servers.kafka import Kafka
 
-    server = Kafka(tmp_path_factory.mktemp("kafka"))
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+    with own_server(Kafka(tmp_path_factory.mktemp("kafka"))) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -164,12 +161,8 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     """
     from tests.servers.s3 import S3
 
-    server = S3(tmp_path_factory.mktemp("s3"))
-    try:
-        server.start()
+    with own_server(S3(tmp_path_factory.mktemp("s3"))) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture

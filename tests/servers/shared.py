@@ -11,11 +11,11 @@ from typing import Protocol, TypeVar
 
 import pytest
 
-__all__ = ["Server", "shared"]
+__all__ = ["Server", "own_server", "shared"]
 
 
 class Server(Protocol):
-    """What `shared` needs of a server, which also pickles."""
+    """What `own_server` needs of a server, and `shared` of one that also pickles."""
 
     def start(self) -> object: ...
 
@@ -55,6 +55,20 @@ def shared(factory: pytest.TempPathFactory, make: Callable[[Path], S], name: str
                 # Nobody else uses it; a process that asks for it later starts another.
                 address.unlink()
                 server.stop()
+
+
+@contextmanager
+def own_server(server: S) -> Iterator[S]:
+    """Start a server that only this process uses, and stop it at the end.
+
+    Args:
+        server: The server, not started.
+    """
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
 
 
 @contextmanager

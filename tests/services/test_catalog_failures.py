@@ -27,6 +27,7 @@ from tests.servers.nessie import Nessie
 from tests.servers.postgres import Postgres
 from tests.servers.rest_fixture import RestFixture
 from tests.servers.seaweed import Seaweed, SeaweedProcess
+from tests.servers.shared import own_server
 from tests.services import lakes
 from tests.services.fault_proxy import Answer, Fault, FaultProxy, Server, named
 from tests.services.lakes import driver
@@ -153,12 +154,8 @@ def test_no_keys_for_glue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.fixture
 def hasty(tmp_path: Path) -> Iterator[SeaweedProcess]:
     """A catalog whose tokens live for five seconds."""
-    process = SeaweedProcess(tmp_path, token_seconds=5)
-    try:
-        process.start()
+    with own_server(SeaweedProcess(tmp_path, token_seconds=5)) as process:
         yield process
-    finally:
-        process.stop()
 
 
 def outlive_tokens(server: Seaweed) -> Fault:

@@ -21,6 +21,7 @@ from tests.servers.fixtures import Place, warehouse
 from tests.servers.identity import service_account_key
 from tests.servers.s3 import READER, S3, Keys
 from tests.servers.seaweed import Seaweed, SeaweedProcess
+from tests.servers.shared import own_server
 from tests.services.fault_proxy import Answer, Fault, FaultProxy, Server, answer_as_s3, lose_request, named
 from volley import (
     EOF,
@@ -295,12 +296,8 @@ def test_an_object_that_exists_is_not_replaced(seaweed: Seaweed) -> None:
 @pytest.fixture
 def own_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     """A server that its test may stop."""
-    server = S3(tmp_path_factory.mktemp("own"))
-    try:
-        server.start()
+    with own_server(S3(tmp_path_factory.mktemp("own"))) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize("back", ["within the request", "after the job"])
