@@ -162,6 +162,24 @@ def test_staged_bytes_are_bounded(shop: Database, tmp_path: Path, monkeypatch: p
     assert all(size < 100_000 for size in staged)
 
 
+def test_a_transaction_larger_than_what_may_be_staged(
+    shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_READ_MESSAGES", 30)
+    monkeypatch.setattr(session, "_FEEDBACK_SECONDS", 0.001)
+    with running(shop.source(), tmp_path) as run:
+        table = applied(run.epoch())
+    shop.run("update orders set total = total + 1")
+    with running(shop.source(), tmp_path, run.start):
+        pass
+    shop.run("update orders set total = total + 1 where id <= 500")
+    # The first run finds it staged already, the next one reads on though its segment is the last one and stays.
+    for _ in range(3):
+        with running(shop.source(max_staged="1KB"), tmp_path, run.start) as run:
+            table = applied(run.epoch(), table)
+    assert table == stored(shop)
+
+
 def test_an_idle_slot_moves_on(shop: Database, tmp_path: Path) -> None:
     position = "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = current_database()"
     with running(shop.source(), tmp_path) as run:

@@ -223,7 +223,8 @@ class Session:
         self._reached(position, self._is_full())
 
     def _is_full(self) -> bool:
-        return sum(segment.size for segment in self._segments.listed()) >= self._slot.max_staged
+        # The last one stays when the job has read it, however large its transaction was.
+        return sum(segment.size for segment in self._segments.listed()[:-1]) >= self._slot.max_staged
 
     def _wait(self, cursor: Any) -> None:
         """End the segment if it is due, acknowledge, and wait until there is more to read."""
@@ -242,7 +243,10 @@ class Session:
         self._feed_back(cursor)
         self._watch.look_if_due()
         # Without reading more: the rest waits in the server's log, which grows.
-        while self._is_full() and not self._stopping.wait(_FEEDBACK_SECONDS):
+        while self._is_full():
+            self._reached(self._chain.end, True)
+            if self._stopping.wait(_FEEDBACK_SECONDS):
+                break
             self._feed_back(cursor)
 
     def _feed_back(self, cursor: Any) -> None:
@@ -258,7 +262,7 @@ class Session:
         reach("acknowledged", 0)
         if is_idle:
             self._watch.passed(position)
-            self._reached(position, False)
+            self._reached(position, self._is_full())
 
     def _send_heartbeat(self) -> None:
         every = self._slot.heartbeat

@@ -67,8 +67,8 @@ class PostgresSource(Source):
             stream; ``"ignore"`` rewrites and defaults, as a changelog always does. A changelog needs no key.
         unrepresentable: What to do with values that Iceberg does not have (infinite or far dates, the time 24:00, the
             NaN of a numeric): ``"fail"`` (the default), or write ``"null"``.
-        max_staged: The most bytes to stage, as a number or a text such as ``"10GB"``; when they are reached, the rest
-            waits in the server's log.
+        max_staged: The most bytes to stage, as a number or a text such as ``"10GB"``, and one segment more; when they
+            are reached, the rest waits in the server's log. A transaction larger than that is staged whole.
         max_segments_per_epoch: The most segments (up to 100,000 changes, or one larger transaction) of an epoch;
             None = all. Loads have an epoch of their own.
         heartbeat: How often to write a message of a few bytes to the server's log, so that the slot moves on where
