@@ -349,7 +349,7 @@ def test_what_it_refuses(lake: Routed) -> None:
 
 
 def test_each_table_is_maintained(lake: Routed) -> None:
-    often = Maintenance(commits=4, every="1h", budget=1)
+    often = Maintenance(commits=8, every="1h", budget=1)
     driver = lake.driver(IcebergSink(lake.config.with_maintenance(often)).routed())
     for epoch in range(8):
         run(driver, epoch, rows("oslo", epoch) + rows("bergen", 100 + epoch))
