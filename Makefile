@@ -20,7 +20,7 @@ demo: $(STAMP)
 IN_FOUR := --numprocesses=4 --dist=worksteal
 IN_THREE := --numprocesses=3 --dist=worksteal
 # Unit tests wait for nothing, so none has a timer of its own.
-IN_TWO := --numprocesses=2 --dist=worksteal --override-ini=faulthandler_timeout=0
+IN_TWO := --numprocesses=2 --dist=worksteal --override-ini=faulthandler_timeout=0 --override-ini=timeout=0
 
 test: lint $(CLASSES)
 	@echo "test: all tests in four processes"
