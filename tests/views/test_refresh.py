@@ -397,13 +397,17 @@ def test_a_followed_view(orders: Known, view: MaterializedView) -> None:
     assert isinstance(follower.exception, VolleyError)
 
 
+def set_property(view: MaterializedView, name: str, value: str) -> None:
+    with view.into.ref.load().transaction() as transaction:
+        transaction.set_properties({name: value})
+
+
 def set_costs(view: MaterializedView, incremental: float, full: float, last: str) -> None:
     kinds = {
         kind: {"seconds": factor, "rows": 7, "factor": factor}
         for kind, factor in (("incremental", incremental), ("full", full))
     }
-    with view.into.ref.load().transaction() as transaction:
-        transaction.set_properties({"volley.view.costs": json.dumps({"kinds": kinds, "last": last})})
+    set_property(view, "volley.view.costs", json.dumps({"kinds": kinds, "last": last}))
 
 
 def costs(view: MaterializedView) -> dict[str, Any]:
@@ -441,6 +445,29 @@ def test_the_cheaper_refresh_by_what_earlier_ones_took(orders: Known, view: Mate
     assert costs(view)["last"] == cheap
     # The old measurement fades, so that its kind is tried again some day.
     assert 1 < costs(view)["kinds"][dear]["factor"] < 100
+
+
+def test_damaged_costs_are_none(orders: Known, view: MaterializedView) -> None:
+    orders.change([order(10, "c")])
+    measured = '{{"kinds": {{"full": {{"seconds": 1.0, "rows": 1, "factor": {}}}}}, "last": "full"}}'
+    for damaged in (
+        *("", "{", "[]", "null", '{"kinds": {}, "last": "often"}', '{"kinds": {"often": {}}, "last": null}'),
+        *(measured.format(factor) for factor in ("-1.0", "0.0", "NaN", "1e999", '"much"', "null")),
+    ):
+        set_property(view, "volley.view.costs", damaged)
+        assert {estimate.last_seconds for estimate in view.explain().estimates} == {None}, damaged
+    done = checked(view, PER_CUSTOMER, {"orders": orders}, "incremental")
+    assert costs(view)["kinds"].keys() == {done.mode}
+
+
+def test_a_damaged_cursor_is_named(orders: Known, view: MaterializedView) -> None:
+    for damaged in ("", "{", "[]", "{}", '{"version": 1}', '{"version": 1, "sources": 3}'):
+        set_property(view, "volley.view.cursor", damaged)
+        for fails in (view.refresh, view.explain, view.status):
+            with pytest.raises(PlanError, match=r"property 'volley.view.cursor' of table db.view.* is damaged"):
+                fails()
+    view.into.ref.load_catalog().drop_table("db.view")
+    checked(view, PER_CUSTOMER, {"orders": orders})
 
 
 def test_how_far_a_view_is(orders: Known, view: MaterializedView) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field, TypeAdapter, ValidationError
 from pyiceberg.table import Table
 
 from volley.iceberg.views.group import Group, rereading
@@ -21,6 +22,7 @@ COSTS = "volley.view.costs"
 Kind = Literal["incremental", "full"]
 """The two ways of a refresh that does something."""
 
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 # CPU-microseconds, measured by `python -m benchmarks view_refresh` with mode=incremental and mode=full.
 _FIXED_INCREMENTAL, _FIXED_FULL = 80_000.0, 30_000.0
@@ -47,9 +49,9 @@ class Measured:
         factor: How many times as long as the estimate refreshes take.
     """
 
-    seconds: float
+    seconds: _Positive
     rows: int
-    factor: float
+    factor: _Positive
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,13 @@ class Measures:
 
     @classmethod
     def of(cls, table: Table | None) -> Measures:
-        """Return what a view's table says; nothing if it is new, or of a version of Volley that did not measure."""
+        """Return what a view's table says; nothing if it is new, or its property is damaged or of an older version."""
         text = table.properties.get(COSTS) if table else None
-        if text is None:
+        try:
+            return cls() if text is None else _MEASURES.validate_json(text)
+        except ValidationError:
+            # The next refresh writes the property anew.
             return cls()
-        values = json.loads(text)
-        return cls({kind: Measured(**measured) for kind, measured in values["kinds"].items()}, values["last"])
 
     def to_json(self) -> str:
         """Return the measures as JSON."""
@@ -99,6 +102,9 @@ class Measures:
             for other, measured in self.kinds.items()
         }
         return Measures({**faded, kind: Measured(seconds, rows, factor)}, kind)
+
+
+_MEASURES = TypeAdapter(Measures)
 
 
 def _between(one: float, other: float, part: float) -> float:

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from pydantic import TypeAdapter
 from pyiceberg.table import Table
 
 from volley.errors import PlanError
@@ -73,23 +74,30 @@ class Cursor:
         """Return the cursor of a view's table; None if the table is none of a view.
 
         Raises:
-            PlanError: If another version of Volley wrote it in another form.
+            PlanError: If it is damaged, or another version of Volley wrote it in another form.
         """
-        text = table.properties.get(CURSOR)
+        text, name = table.properties.get(CURSOR), ".".join(table.name())
         if text is None:
             return None
-        values = json.loads(text)
-        if (version := values.pop("version")) != _VERSION:
+        try:
+            if (version := json.loads(text)["version"]) != _VERSION:
+                raise PlanError(
+                    f"table {name} has a view's cursor of version {version}, not {_VERSION}",
+                    hint="refresh it with the Volley that wrote it, or drop the table",
+                )
+            return _CURSOR.validate_json(text)
+        except (ValueError, TypeError, LookupError) as error:
             raise PlanError(
-                f"table {'.'.join(table.name())} has a view's cursor of version {version}, not {_VERSION}",
-                hint="refresh it with the Volley that wrote it, or drop the table",
-            )
-        sources = tuple(SourcePosition(**source) for source in values.pop("sources"))
-        return cls(sources=sources, **values)
+                f"property {CURSOR!r} of table {name}, which says what the view stands for, is damaged: {text!r}",
+                hint="drop the table: the next refresh makes it anew",
+            ) from error
 
     def to_json(self) -> str:
         """Return the cursor as JSON."""
         return json.dumps({"version": _VERSION, **asdict(self)})
+
+
+_CURSOR = TypeAdapter(Cursor)
 
 
 def fingerprint(query: nodes.Node) -> str:
