@@ -155,6 +155,18 @@ def test_files_of_a_killed_driver_are_used_and_lost_ones_are_written_again(ref: 
     assert len(new.keys() - before.keys()) == len(before.keys() - new.keys()) == 1
 
 
+def test_another_max_bytes_divides_the_table_anew(ref: TableRef, tmp_path: Path) -> None:
+    """Also for an epoch that is repeated: of that one's version."""
+    expected = rows(joined(ref).to_arrow())
+    for max_bytes, files in ((1 << 20, 1), (MAX_BYTES, 64), (1 << 20, 1)):
+        tables = JoinedTables("job", str(tmp_path / "joins"))
+        (join,) = tables.open([joined(ref, max_bytes=max_bytes)._node])
+        tables.pin(0)
+        assert len(list((tmp_path / "joins").rglob("*.arrow"))) == files
+        assert at_epoch(0, join) == expected
+        ref.load().append(PEOPLE.slice(0, 100))
+
+
 def test_damaged_files_are_named(ref: TableRef, tmp_path: Path) -> None:
     tables = JoinedTables("job", str(tmp_path / "joins"))
     (join,) = tables.open([joined(ref, max_bytes=1 << 20)._node])

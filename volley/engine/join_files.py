@@ -42,7 +42,7 @@ class JoinFiles:
         reader: Reads the table.
         join: The join.
         folder: The URL of the table's folder.
-        layout: The digest of the join's keys and columns.
+        layout: The digest of the join's keys, columns and `max_bytes`.
         sizes: The names of the files in the folder, and their bytes; those that are written are added.
         after_file: Called after each file.
     """

@@ -49,7 +49,8 @@ class _Table:
     Args:
         reader: Tells its version.
         folder: The URL of its folder.
-        joins: The joins, and what reads the rows and columns of each, by the digest of their keys and columns.
+        joins: The joins, and what reads the rows and columns of each, by the digest of their keys, columns and
+            `max_bytes`.
     """
 
     reader: DimensionReader
@@ -115,7 +116,7 @@ class JoinedTables:
     def _opened(self, join: TableJoin) -> JoinedRows:
         name, reader = digest(join.table.identity), join.table.open()
         table = self._tables.setdefault(name, _Table(reader, f"{self.folder}/{name}"))
-        layout = digest(repr(join.table), *parts(join, reader.schema), join.by_history)
+        layout = digest(repr(join.table), *parts(join, reader.schema), join.by_history, join.max_bytes)
         table.joins[layout] = join, reader
         return EpochRows(reader.schema, table.folder, layout, join.max_bytes)
 

@@ -64,7 +64,7 @@ def list_file(folder: str, layout: str, version: Version) -> str:
 
     Args:
         folder: The table's folder.
-        layout: The digest of the join's keys and columns.
+        layout: The digest of the join's keys, columns and `max_bytes`.
         version: The version.
     """
     return f"{folder}/{layout}-{digest(version)}.files"
@@ -75,7 +75,7 @@ def bucket_file(folder: str, layout: str, version: Version, bits: int, bucket: i
 
     Args:
         folder: The table's folder.
-        layout: The digest of the join's keys and columns.
+        layout: The digest of the join's keys, columns and `max_bytes`.
         version: The version.
         bits: The table has ``2 ** bits`` buckets.
         bucket: The bucket's number.
@@ -174,7 +174,7 @@ class EpochRows:
     Args:
         schema: The table's columns.
         folder: The URL of the table's folder.
-        layout: The digest of the join's keys and columns.
+        layout: The digest of the join's keys, columns and `max_bytes`.
         max_bytes: The most bytes of files that a process maps.
     """
 
