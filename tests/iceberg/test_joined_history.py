@@ -21,7 +21,7 @@ from tests.duck import query
 from tests.iceberg.joined import at_epoch, history
 from volley import ConfigError, DataStream, Environment, ExpressionError, MemorySource, PlanError, SnapshotExpiredError
 from volley.arrow.join_history import GONE, SINCE, WEIGHT, later_versions, versions
-from volley.arrow.join_index import JoinIndex, build_index, key_columns
+from volley.arrow.join_index import JoinIndex, Keys, build_index, key_columns
 from volley.engine.joins import JoinedTables
 from volley.iceberg import IcebergStorage, IcebergTable, SnapshotManager, TableRef
 from volley.iceberg.read.dimension import IcebergDimensionReader
@@ -62,7 +62,7 @@ def test_random_histories(steps: list[tuple[int, list[dict[str, Any]], set[int]]
         expected = next(state for since, state in reversed(states) if since <= at)
         for probe in [{"k": k, "d": d} for k in ("a", "b", None) for d in (0.0, math.nan, None)]:
             columns = [pa.array([probe[key]], schema.field(key).type) for key in keys]
-            (first,), (count,) = index.match_version(columns, pa.array([at]), GONE)
+            (first,), (count,) = index.match_version(Keys.of(columns), pa.array([at]), GONE)
             found = index.rows.column("v").to_pylist()[first : first + count]
             wanted = [row["v"] for row in expected if all(_same(row[key], probe[key]) for key in keys)]
             assert Counter(found) == Counter(wanted), (at, probe)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from volley import ConfigError, Environment, ExpressionError, MemorySink, MemorySource, PlanError, col, testing
 from volley.arrow.join_buckets import JoinBuckets
-from volley.arrow.join_index import JoinIndex, build_index
+from volley.arrow.join_index import JoinIndex, build_index, key_hashes
 from volley.stream import DataStream
 
 ORDERS: list[dict[str, Any]] = [{"id": 1, "item": "a"}, {"id": 2, "item": "b"}, {"id": 3, "item": None}]
@@ -135,6 +136,8 @@ def test_buckets_at_hand_come_first() -> None:
         return index
 
     buckets = JoinBuckets(3, load, {5, 6}.__contains__)
-    divided = [numbers for numbers, _ in buckets.divide([pa.array(range(1_000))])]
+    hashed = np.sort(key_hashes([pa.array(range(1_000))]))
+    divided = [part for part, _ in buckets.divide(hashed)]
     assert loaded == [5, 6, 0, 1, 2, 3, 4, 7]
-    assert sorted(number for numbers in divided for number in numbers.to_pylist()) == list(range(1_000))
+    assert sorted(number for part in divided for number in range(1_000)[part]) == list(range(1_000))
+    assert {int(one) >> 61 for one in hashed[divided[0]]} == {5}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
-from volley.arrow.join_index import Hashes, Indices, JoinIndex, key_hashes
+from volley.arrow.join_index import Hashes, Indices, JoinIndex
 
 __all__ = ["JoinBuckets", "bucket_bounds"]
 
@@ -38,17 +37,14 @@ class JoinBuckets:
     load: Callable[[int], JoinIndex]
     is_loaded: Callable[[int], bool] = lambda _: True
 
-    def divide(self, keys: Sequence[pa.Array]) -> Iterator[tuple[pa.Array, JoinIndex]]:
-        """Yield the numbers of a stream's rows that belong to one bucket, with its index; each bucket once.
+    def divide(self, hashed: Hashes) -> Iterator[tuple[slice, JoinIndex]]:
+        """Yield where the keys of one bucket are, with its index; each bucket once.
 
         Those that are loaded come first: what is loaded later may push them out.
 
         Args:
-            keys: The stream's key columns.
+            hashed: The hashes of a stream's keys, in ascending order.
         """
-        hashed = key_hashes(keys)
-        order = np.argsort(hashed)
-        bounds = bucket_bounds(hashed[order], self.bits)
+        bounds = bucket_bounds(hashed, self.bits)
         for bucket in sorted(np.flatnonzero(np.diff(bounds)).tolist(), key=self.is_loaded, reverse=True):
-            # In the order of the stream, whose neighbours are near in memory.
-            yield pa.array(np.sort(order[bounds[bucket] : bounds[bucket + 1]])), self.load(bucket)
+            yield slice(bounds[bucket], bounds[bucket + 1]), self.load(bucket)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from volley.arrow.accumulators import normal
 from volley.arrow.batches import one_batch
 from volley.arrow.groups import offsets_of
-from volley.arrow.join_index import Indices, JoinIndex, are_valid, build_index, comparable, key_columns
+from volley.arrow.join_index import Indices, JoinIndex, Keys, are_valid, build_index, comparable, key_columns
 from volley.arrow.matching import row_hashes
 
 __all__ = ["GONE", "SINCE", "WEIGHT", "later_versions", "versions"]
@@ -76,7 +76,7 @@ def later_versions(index: JoinIndex, changes: pa.Table) -> pa.Table:
     """
     keys, time = key_columns(index.keys.num_columns, timed=True)
     rows = index.table().rename_columns({time: SINCE})
-    changed = JoinIndex.of(build_index(changes, keys, None, [])).match(index.keys.columns, None)[1] > 0
+    changed = JoinIndex.of(build_index(changes, keys, None, [])).match(Keys.of(index.keys.columns), None)[1] > 0
     ends = _ends(index)
     is_added = changed & ~rows.column(GONE).to_numpy()
     is_removed = is_added & (ends < _NEVER)

@@ -18,7 +18,7 @@ from volley.arrow.dictionaries import decode
 from volley.arrow.matching import differing, hashes
 
 __all__ = [
-    *("Bools", "Hashes", "Indices", "JoinIndex", "are_valid", "build_index", "comparable", "comparable_type"),
+    *("Bools", "Hashes", "Indices", "JoinIndex", "Keys", "are_valid", "build_index", "comparable", "comparable_type"),
     *("instants", "is_ordered", "key_columns", "key_hashes", "known_since"),
 ]
 
@@ -168,6 +168,35 @@ def known_since(index: pa.RecordBatch, time: int | None) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True)
+class Keys:
+    """The keys of a stream's rows, to be looked up.
+
+    Args:
+        columns: The keys in the form in which they are compared.
+        hashes: The hash of each.
+        valid: Whether each has no null; null matches nothing.
+    """
+
+    columns: pa.RecordBatch
+    hashes: Hashes
+    valid: Bools
+
+    @classmethod
+    def of(cls, columns: Sequence[pa.Array]) -> Keys:
+        """Return the keys that are in the columns of a stream."""
+        compared = comparable(columns)
+        return cls(compared, hashes(compared), are_valid(columns))
+
+    def take(self, rows: Indices) -> Keys:
+        """Return the keys of some rows."""
+        return Keys(self.columns.take(pa.array(rows)), self.hashes[rows], self.valid[rows])
+
+    def __getitem__(self, rows: slice) -> Keys:
+        """Return the keys of neighbouring rows, without copying them."""
+        return Keys(self.columns[rows], self.hashes[rows], self.valid[rows])
+
+
+@dataclass(frozen=True)
 class JoinIndex:
     """The rows of a table, found by their key.
 
@@ -182,7 +211,7 @@ class JoinIndex:
     Example:
         >>> table = pa.table({"id": [2, 1, 2], "name": ["b", "a", "c"]})
         >>> index = JoinIndex.of(build_index(table, ["id"], None, ["name"]))
-        >>> starts, counts = index.match([pa.array([1, 2, 3])], None)
+        >>> starts, counts = index.match(Keys.of([pa.array([1, 2, 3])]), None)
         >>> counts.tolist(), index.rows.column("name")[int(starts[0])].as_py()
         ([1, 2, 0], 'a')
     """
@@ -218,15 +247,15 @@ class JoinIndex:
         times = [] if self.times is None else [pa.array(self.times)]
         return pa.table([*self.keys.columns, *times, *self.rows.columns], names)
 
-    def match(self, keys: Sequence[pa.Array], time: pa.Array | None) -> tuple[Indices, Indices]:
+    def match(self, keys: Keys, time: pa.Array | None) -> tuple[Indices, Indices]:
         """Return for each row of a stream the first of the rows that match it, and the number of these.
 
         Args:
-            keys: The stream's key columns. Null matches nothing; NaN matches NaN.
+            keys: The stream's keys. Null matches nothing; NaN matches NaN.
             time: The stream's time column: the last row that is valid by then matches. None = all rows of the key.
         """
-        rows, groups = self._groups(comparable(keys), are_valid([*keys, *([] if time is None else [time])]))
-        first, counts = np.zeros(len(keys[0]), np.int64), np.zeros(len(keys[0]), np.int64)
+        rows, groups = self._groups(keys, keys.valid if time is None else keys.valid & are_valid([time]))
+        first, counts = np.zeros(len(keys.valid), np.int64), np.zeros(len(keys.valid), np.int64)
         starts, ends = self._start(groups), self.ends[groups]
         if time is None or self.times is None:
             first[rows], counts[rows] = starts, ends - starts
@@ -235,11 +264,11 @@ class JoinIndex:
             first[rows], counts[rows] = last, last >= starts
         return first, counts
 
-    def match_version(self, keys: Sequence[pa.Array], time: pa.Array, gone: str) -> tuple[Indices, Indices]:
+    def match_version(self, keys: Keys, time: pa.Array, gone: str) -> tuple[Indices, Indices]:
         """Return for each row of a stream the first of the rows that its key had at its time, and their number.
 
         Args:
-            keys: The stream's key columns; as for `match`.
+            keys: The stream's keys; as for `match`.
             time: Its time column.
             gone: The column of the index's rows that is true for a key without rows since then.
         """
@@ -253,33 +282,33 @@ class JoinIndex:
         counts[rows] = np.where(is_gone, 0, last + 1 - first[rows])
         return first, counts
 
-    def match_between(self, keys: Sequence[pa.Array], first: Indices, last: Indices) -> tuple[Indices, Indices]:
+    def match_between(self, keys: Keys, first: Indices, last: Indices) -> tuple[Indices, Indices]:
         """Return for each row of a stream the first of the rows of its key in a span of time, and their number.
 
         Args:
-            keys: The stream's key columns; as for `match`.
+            keys: The stream's keys; as for `match`.
             first: The begin of each row's span.
             last: Its end, which is part of it.
         """
         assert self.times is not None
-        rows, groups = self._groups(comparable(keys), are_valid(keys))
+        rows, groups = self._groups(keys, keys.valid)
         starts, counts = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
         begins, ends = self._start(groups), self.ends[groups]
         starts[rows] = self._last(begins, ends, self.times, first[rows] - 1) + 1
         counts[rows] = self._last(begins, ends, self.times, last[rows]) + 1 - starts[rows]
         return starts, counts
 
-    def _groups(self, keys: pa.RecordBatch, valid: Bools) -> tuple[Indices, Indices]:
+    def _groups(self, keys: Keys, valid: Bools) -> tuple[Indices, Indices]:
         """Return the rows whose keys the table has, and the numbers of these keys."""
-        groups = np.full(keys.num_rows, -1)
-        wanted = hashes(keys)
+        groups = np.full(len(valid), -1)
         rows = np.flatnonzero(valid)
-        places = np.searchsorted(self.hashes, wanted[rows])
+        places = np.searchsorted(self.hashes, keys.hashes[rows])
         while len(rows):
             inside = places < len(self.hashes)
-            inside[inside] = self.hashes[places[inside]] == wanted[rows[inside]]
+            inside[inside] = self.hashes[places[inside]] == keys.hashes[rows[inside]]
             rows, places = rows[inside], places[inside]
-            differs = differing(keys.take(pa.array(rows)), self.keys.take(pa.array(self._start(places))))
+            ours = keys.columns if len(rows) == len(valid) else keys.columns.take(pa.array(rows))
+            differs = differing(ours, self.keys.take(pa.array(self._start(places))))
             groups[rows[~differs]] = places[~differs]
             # The next key may have the same hash.
             rows, places = rows[differs], places[differs] + 1

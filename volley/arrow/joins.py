@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ from volley.arrow.batches import one_batch
 from volley.arrow.dictionaries import decode_rows, make_batch
 from volley.arrow.join_buckets import JoinBuckets
 from volley.arrow.join_history import GONE
-from volley.arrow.join_index import Indices, JoinIndex, comparable_type, is_ordered
+from volley.arrow.join_index import Indices, JoinIndex, Keys, comparable_type, is_ordered
 from volley.arrow.operators import time_text
 from volley.errors import ExpressionError, near
 from volley.plan import nodes
@@ -37,14 +37,15 @@ def lower_join(node: nodes.Join, schema: pa.Schema) -> tuple[Callable[[pa.Record
     out = joined_schema(join, schema, rows.schema, repr(join.table))
     added = join.added(rows.schema.names)
 
-    def match(index: JoinIndex, keys: Sequence[pa.Array], time: pa.Array | None) -> _Matches:
+    def match(index: JoinIndex, keys: Keys, time: pa.Array | None) -> _Matches:
         starts, counts = _match_version(index, keys, time) if join.by_history else index.match(keys, time)
         left, right = _pairs(starts, counts, outer=join.how == "left")
         return left, index.rows.select(added).take(right)
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
         buckets: JoinBuckets = rows.buckets()
-        keys, time = [batch.column(left) for left in join.left_keys], None if join.time is None else batch[join.time]
+        keys = Keys.of([batch.column(left) for left in join.left_keys])
+        time = None if join.time is None else batch[join.time]
         if buckets.bits:
             left, right = _match_buckets(buckets, keys, time, match)
         else:
@@ -57,24 +58,26 @@ def lower_join(node: nodes.Join, schema: pa.Schema) -> tuple[Callable[[pa.Record
 
 def _match_buckets(
     buckets: JoinBuckets,
-    keys: Sequence[pa.Array],
+    keys: Keys,
     time: pa.Array | None,
-    match: Callable[[JoinIndex, Sequence[pa.Array], pa.Array | None], _Matches],
+    match: Callable[[JoinIndex, Keys, pa.Array | None], _Matches],
 ) -> _Matches:
     """Match the rows of a stream with one bucket of a table after the other; the result has the order of the stream."""
+    order = np.argsort(keys.hashes)
+    keys, time = keys.take(order), None if time is None else time.take(pa.array(order))
     left, right = [], []
-    for numbers, index in buckets.divide(keys):
-        lines, rows = match(index, [key.take(numbers) for key in keys], None if time is None else time.take(numbers))
-        left.append(numbers if lines is None else numbers.take(lines))
+    for part, index in buckets.divide(keys.hashes):
+        lines, rows = match(index, keys[part], None if time is None else time[part])
+        left.append(order[part] if lines is None else order[part][lines.to_numpy()])
         right.append(rows)
     if not left:
         return match(buckets.load(0), keys, time)
-    ours = np.concatenate([numbers.to_numpy() for numbers in left])
+    ours = np.concatenate(left)
     order = np.argsort(ours, kind="stable")
     return pa.array(ours[order]), one_batch(pa.Table.from_batches(right)).take(pa.array(order))
 
 
-def _match_version(index: JoinIndex, keys: Sequence[pa.Array], time: pa.Array | None) -> tuple[Indices, Indices]:
+def _match_version(index: JoinIndex, keys: Keys, time: pa.Array | None) -> tuple[Indices, Indices]:
     """Return the rows that the table had at the time of each row, as `JoinIndex.match` does.
 
     Raises:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from volley.arrow.accumulators import normal
 from volley.arrow.batches import one_batch
 from volley.arrow.dictionaries import decode_rows
-from volley.arrow.join_index import Bools, Indices, JoinIndex, are_valid, build_index, comparable
+from volley.arrow.join_index import Bools, Indices, JoinIndex, Keys, are_valid, build_index, comparable
 from volley.arrow.joins import joined_schema
 from volley.arrow.operators import Merged, Times
 from volley.arrow.windows import microseconds
@@ -161,9 +161,8 @@ class StreamJoiner:
         )
         index = JoinIndex.of(build_index(numbered, list(map(str, keys)), _TIME, [_ROW], break_ties=False))
         times, (earlier, later) = rows.column(_TIME).to_numpy(), self._spans[input]
-        starts, counts = index.match_between(
-            rows.select(self._keys(input)).columns, _earlier(times, earlier), _later(times, later)
-        )
+        wanted = Keys.of(rows.select(self._keys(input)).columns)
+        starts, counts = index.match_between(wanted, _earlier(times, earlier), _later(times, later))
         return _Matches(starts, counts, index.rows.column(_ROW).to_numpy())
 
     def _is_over(self, input: int, rows: pa.RecordBatch, watermark: int) -> Bools:
