@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import threading
 from array import array
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
+import psycopg2
 import pytest
 import s3fs
+from botocore.exceptions import EndpointConnectionError
 
 from tests.captured import Database
 from tests.postgres.runs import running
@@ -20,7 +23,9 @@ from tests.recovery.test_damaged_checkpoints import small_disk
 from tests.servers.glue import MotoServer
 from tests.waiting import wait_until
 from volley import SourceError
+from volley.connectors.postgres import receiver, session, watch
 from volley.connectors.postgres.segments import SegmentWriter
+from volley.storage.durable import write_durably
 
 
 def sender(shop: Database) -> int:
@@ -50,6 +55,96 @@ def test_a_server_that_hangs(shop: Database, tmp_path: Path) -> None:
     with running(shop.source(), tmp_path, start) as run:
         table = applied(run.epoch(), table)
     assert table == stored(shop)
+
+
+def receivers() -> list[str]:
+    """The names of the receivers' threads."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("volley-slot-")]
+
+
+def test_a_bounded_run_does_not_wait_for_ever(shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails if it has no connection for long; it can be interrupted; its receiver ends with it."""
+    monkeypatch.setattr(session, "_OWN_SECONDS", 0.1)
+    with running(shop.source(bounded=False), tmp_path) as run:
+        table, (own,) = applied(run.epoch()), receivers()
+        shop.run("update orders set total = 0 where id < 10")
+        hung = sender(shop)
+        os.kill(hung, signal.SIGSTOP)
+        try:
+            with pytest.raises(SourceError, match="is active for PID"), running(shop.source(timeout="1s"), tmp_path):
+                pass
+            assert receivers() == [own]
+
+            def interrupt() -> None:
+                wait_until(lambda: len(receivers()) == 2, 30, "a receiver")
+                os.kill(os.getpid(), signal.SIGINT)
+
+            user = threading.Thread(target=interrupt)
+            user.start()
+            with pytest.raises(KeyboardInterrupt), running(shop.source(), tmp_path):
+                pass
+            user.join()
+            assert receivers() == [own]
+        finally:
+            os.kill(hung, signal.SIGCONT)
+    with running(shop.source(), tmp_path, run.start) as run:
+        assert applied(run.epoch(), table) == stored(shop)
+
+
+def test_a_server_that_is_silent(
+    shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The receiver connects again, though the connection is there."""
+    monkeypatch.setattr(session, "_MOST_UNANSWERED", 5)
+    monkeypatch.setattr(session, "_FEEDBACK_SECONDS", 0.05)
+    with running(shop.source(bounded=False), tmp_path) as run:
+        table = applied(run.epoch())
+        hung = sender(shop)
+        os.kill(hung, signal.SIGSTOP)
+        try:
+            wait_until(lambda: "the server does not answer" in caplog.text, 30, "its notice")
+        finally:
+            os.kill(hung, signal.SIGCONT)
+        shop.run("update orders set total = 0 where id < 10")
+        wait_until(lambda: run.end() != run.start, 30, "the changes")
+        assert applied(run.epoch(), table) == stored(shop)
+
+
+def test_a_stop_does_not_wait_for_a_lock(shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiver, "_STOP_SECONDS", 0.2)
+    monkeypatch.setattr(watch, "_SECONDS", 0.0)
+    waiting = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+    with closing(psycopg2.connect(shop.uri)) as connection, connection.cursor() as cursor:
+        with running(shop.source(bounded=False), tmp_path) as run:
+            run.epoch()
+            cursor.execute("lock table pg_publication in access exclusive mode")
+            wait_until(lambda: shop.rows(waiting), 30, "the receiver's look at the catalog")
+        assert receivers()
+        connection.rollback()
+    wait_until(lambda: not receivers(), 30, "its end")
+
+
+def test_an_error_that_can_not_be_recorded_at_first(
+    shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The storage is out of reach, which s3fs tells by errors of botocore."""
+    failures = list[str]()
+
+    def write_later(files: object, path: str, data: bytes) -> None:
+        if len(failures) < 2:
+            failures.append(path)
+            raise EndpointConnectionError(endpoint_url="http://storage")
+        write_durably(files, path, data)
+
+    monkeypatch.setattr("volley.connectors.postgres.reader.write_durably", write_later)
+    monkeypatch.setattr(receiver, "_RETRY_SECONDS", 0.05)
+    with running(shop.source(bounded=False), tmp_path) as run:
+        run.epoch()
+        shop.run("alter table orders alter column note type text using 'v' || note")
+        shop.run("insert into orders values (5000, 'x', 1, null)")
+        with pytest.raises(SourceError, match="was rewritten"):
+            wait_until(lambda: run.end() is None, 30, "the failure")
+    assert len(failures) == 2
 
 
 def test_a_server_that_loses_patience(shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,6 +185,25 @@ def test_a_full_disk_under_the_segments(shop: Database, tmp_path: Path) -> None:
         ballast.unlink()
         with running(shop.source(), tmp_path, run.start) as run:
             assert applied(run.epoch(), table) == stored(shop)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_disk_that_is_full_of_segments(shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job makes room by reading them."""
+    monkeypatch.setattr(session, "_SEGMENT_MESSAGES", 100)
+    with small_disk(tmp_path):
+        with running(shop.source(), tmp_path) as run:
+            table = applied(run.epoch())
+        for number in range(6):
+            shop.run(f"update orders set note = md5(id::text) || md5(total::text) || {number} where id <= 500")
+        with running(shop.source(), tmp_path):
+            pass
+        (tmp_path / "ballast").write_bytes(bytes(shutil.disk_usage(tmp_path).free - 16 * 1024))
+        shop.run("update orders set note = md5(note) || md5(total::text)")
+        for _ in range(2):
+            with running(shop.source(), tmp_path, run.start) as run:
+                table = applied(run.epoch(), table)
+        assert table == stored(shop)
 
 
 def test_state_on_object_storage(shop: Database, moto: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:

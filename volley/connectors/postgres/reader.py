@@ -154,8 +154,14 @@ class PostgresReader(Reader):
         self._clear_failure()
         self._receiver = Receiver(slot, capture.segments, watch, self._keep_failure)
         self._receiver.start()
-        if capture.bounded:
+        if not capture.bounded:
+            return
+        try:
             self._receiver.wait_for(end)
+        except BaseException:
+            # Also if the user interrupts the wait: it would take the slot from the next run.
+            self._receiver.stop()
+            raise
 
     def stop(self) -> None:
         if self._receiver:

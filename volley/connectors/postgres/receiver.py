@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 import psycopg2
@@ -20,6 +22,9 @@ __all__ = ["Receiver"]
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 1.0
+_STOP_SECONDS = 10.0
+_ROOM_SECONDS = 10.0
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Receiver:
@@ -47,6 +52,8 @@ class Receiver:
         self._moved = threading.Condition()
         self._position = 0
         self._is_full = False
+        # Since when there is no connection, and why.
+        self._lost: tuple[float, str] | None = None
         self._error: VolleyError | None = None
         self._thread = threading.Thread(target=self._run, name=f"volley-slot-{slot.name}", daemon=True)
 
@@ -55,20 +62,37 @@ class Receiver:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread, and wait for its end. What is not staged yet is sent again to the next receiver."""
+        """Stop the thread, and wait for its end. What is not staged yet is sent again to the next receiver.
+
+        A thread that waits for an answer of the server ends once that comes, and does nothing more.
+        """
         self._stopping.set()
-        self._thread.join()
+        self._thread.join(_STOP_SECONDS)
+        if self._thread.is_alive():
+            _log.warning("slot %s: the server has not answered for %.0f s", self._slot.name, _STOP_SECONDS)
 
     def wait_for(self, position: int) -> None:
         """Wait until every transaction before a position is staged, or as much as may be staged.
 
         Raises:
-            SourceError: If the receiver has failed.
+            SourceError: If the receiver has failed, or has no connection for longer than it may take to make one.
         """
         with self._moved:
-            self._moved.wait_for(lambda: self._error or self._is_full or self._position >= position)
+            while not (self._error or self._is_full or self._position >= position):
+                self._moved.wait(_RETRY_SECONDS)
+                self._check_connection()
         if self._error:
             raise self._error
+
+    def _check_connection(self) -> None:
+        if self._lost is None:
+            return
+        (since, reason), server = self._lost, self._slot.server
+        if time.monotonic() - since > server.timeout:
+            raise SourceError(
+                f"{server}: slot {self._slot.name!r} was out of reach for {server.timeout:.0f} s: {reason}",
+                hint="check that the server runs, and that nothing else reads the slot; no change is lost",
+            )
 
     def _run(self) -> None:
         try:
@@ -94,11 +118,20 @@ class Receiver:
                 raise
             text = redact(str(error).strip(), self._slot.server.secrets)
             _log.warning("slot %s: connecting again: %s", self._slot.name, text)
+            with self._moved:
+                self._lost = self._lost or (time.monotonic(), text)
             self._stopping.wait(_RETRY_SECONDS)
+        except OSError as error:
+            # The job makes room by reading all segments but the last one.
+            if error.errno not in _FULL_DISK or len(self._segments.listed()) < 2:
+                raise
+            _log.warning("slot %s: waiting until the job has read what is staged: %s", self._slot.name, error)
+            self._reached(0, True)
+            self._stopping.wait(_ROOM_SECONDS)
 
     def _reached(self, position: int, is_full: bool) -> None:
         with self._moved:
-            self._position, self._is_full = max(self._position, position), is_full
+            self._position, self._is_full, self._lost = max(self._position, position), is_full, None
             self._moved.notify_all()
 
     def _fail(self, error: VolleyError) -> None:
@@ -106,15 +139,14 @@ class Receiver:
         with self._moved:
             self._error = error
             self._moved.notify_all()
-        while not self._is_told(error):
-            if self._stopping.wait(_RETRY_SECONDS):
-                return
+        while not self._stopping.is_set() and not self._is_told(error):
+            self._stopping.wait(_RETRY_SECONDS)
 
     def _is_told(self, error: VolleyError) -> bool:
-        """Tell of the error; return False if that fails, as it does on a disk that is full."""
+        """Tell of the error; return False if that fails, as on a disk that is full or a storage out of reach."""
         try:
             self._on_failure(error)
-        except OSError as reason:
+        except Exception as reason:
             _log.warning("slot %s: its error can't be recorded: %s", self._slot.name, reason)
             return False
         return True

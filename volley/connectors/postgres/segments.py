@@ -227,10 +227,13 @@ class SegmentWriter:
 
     def abort(self) -> None:
         """Delete what was written."""
-        self._writer.close()
-        self._stream.close()
         with suppress(FileNotFoundError):
             os.unlink(self._hidden)
+        # What they write to a full disk at their end is not needed.
+        with suppress(OSError):
+            self._writer.close()
+        with suppress(OSError):
+            self._stream.close()
 
     def _publish(self) -> None:
         if self._is_local:

@@ -34,6 +34,9 @@ _SEGMENT_BYTES = 64 << 20
 _SEGMENT_SECONDS = 0.2
 _FEEDBACK_SECONDS = 0.5
 _WAIT_SECONDS = 0.05
+_OWN_SECONDS = 5.0
+# Two minutes: PostgreSQL's own receivers give up after one (wal_receiver_timeout).
+_MOST_UNANSWERED = 240
 # A wake-up costs as much as reading dozens of messages.
 _GATHER_SECONDS = 0.002
 _DESCRIPTIONS = (RELATION, TYPE)
@@ -94,6 +97,7 @@ class Session:
         self._xid = 0
         self._in_transaction = self._skips = False
         self._fed_back = self._beat = time.monotonic()
+        self._unanswered = 0
 
     def run(self) -> None:
         """Receive until `stopping`.
@@ -116,12 +120,13 @@ class Session:
         chain = self._segments.chain(self._slot.origin.position)
         options = f"(proto_version '1', publication_names '{self._slot.publication}')"
         command = f'START_REPLICATION SLOT "{self._slot.name}" LOGICAL {lsn_text(chain.end)} {options}'
+        deadline = time.monotonic() + _OWN_SECONDS
         while True:
             try:
                 cursor.start_replication_expert(command, decode=False)
                 break
             except psycopg2.errors.ObjectInUse:
-                if self._stopping.wait(_WAIT_SECONDS):
+                if self._stopping.wait(_WAIT_SECONDS) or time.monotonic() > deadline:
                     raise
                 self._end_other()
         reach("slot-owned", 0)
@@ -131,6 +136,7 @@ class Session:
         if self._chain.end != chain.end:
             raise SegmentTaken(f"the messages before {self._chain.next}")
         self._watch.resume()
+        self._reached(self._chain.end, self._is_full())
 
     def _end_other(self) -> None:
         with closing(connect(self._slot.server)) as connection:
@@ -240,6 +246,7 @@ class Session:
     def _feed_back_if_due(self, cursor: Any) -> None:
         if time.monotonic() - self._fed_back < _FEEDBACK_SECONDS:
             return
+        self._check_answers(cursor)
         self._feed_back(cursor)
         self._watch.look_if_due()
         # Without reading more: the rest waits in the server's log, which grows.
@@ -248,6 +255,16 @@ class Session:
             if self._stopping.wait(_FEEDBACK_SECONDS):
                 break
             self._feed_back(cursor)
+
+    def _check_answers(self, cursor: Any) -> None:
+        """Count the acknowledgements that nothing has followed, though each asks for an answer.
+
+        A proxy may keep the connection whose other end is gone.
+        """
+        told = cursor.feedback_timestamp
+        self._unanswered = 0 if told is None or cursor.io_timestamp > told else self._unanswered + 1
+        if self._unanswered > _MOST_UNANSWERED:
+            raise psycopg2.OperationalError("the server does not answer")
 
     def _feed_back(self, cursor: Any) -> None:
         """Acknowledge what is durable; if nothing is held, also what the server's log has of other tables."""
@@ -258,7 +275,7 @@ class Session:
         if (told := max(position, cursor.wal_end)) > self._chain.told:
             self._segments.tell(told)
             self._chain = replace(self._chain, told=told)
-        cursor.send_feedback(write_lsn=position, flush_lsn=position, reply=is_idle)
+        cursor.send_feedback(write_lsn=position, flush_lsn=position, reply=True)
         reach("acknowledged", 0)
         if is_idle:
             self._watch.passed(position)

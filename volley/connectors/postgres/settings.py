@@ -13,6 +13,8 @@ __all__ = ["ANEW", "Server", "TableName", "identifier", "table_name"]
 ANEW = 'load the table anew: drop the slot, then start with fresh=True, into="replace"'
 """The way out where changes are gone, or were never in the stream."""
 
+# A host that is gone is noticed within a minute.
+_ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 _PART = r'(?:"((?:[^"]|"")+)"|([^".]+))'
 _NAME = re.compile(rf"{_PART}\.{_PART}")
 _IDENTIFIER = re.compile(r"[a-z0-9_]{1,63}")
@@ -68,7 +70,8 @@ class Server:
     def uri(self) -> str:
         """The address with the password; never for a message."""
         secret = "" if self.password is None else ":" + quote(self.password, safe="")
-        settings = urlencode({"connect_timeout": max(1, round(self.timeout)), **dict(self.options)}, quote_via=quote)
+        timeout = {"connect_timeout": max(1, round(self.timeout))}
+        settings = urlencode({**timeout, **_ALIVE, **dict(self.options)}, quote_via=quote)
         host = f"[{self.host}]" if ":" in self.host else quote(self.host, safe="")
         user, database = quote(self.user, safe=""), quote(self.database, safe="")
         return f"postgresql://{user}{secret}@{host}:{self.port}/{database}?{settings}"

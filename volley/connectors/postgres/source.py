@@ -73,7 +73,8 @@ class PostgresSource(Source):
             None = all. Loads have an epoch of their own.
         heartbeat: How often to write a message of a few bytes to the server's log, so that the slot moves on where
             nobody else writes; None = never.
-        timeout: The longest wait for a connection: a timedelta, seconds or a text such as ``"30s"``.
+        timeout: The longest wait for a connection: a timedelta, seconds or a text such as ``"30s"``. A bounded run
+            that is without one for longer fails; an endless one tries on.
         options: Further parameters of libpq, such as ``{"sslmode": "verify-full"}``; secrets in them are never shown.
 
     Raises:
