@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import plain_environment
+from tests.recovery.test_damaged_checkpoints import small_disk
 from tests.waiting import wait_until
 from tests.webhooks.hooks import Hook, open_reader, receiving
 from volley import SourceError
@@ -75,6 +77,19 @@ def test_a_log_that_is_deleted_ends_the_job(tmp_path: Path) -> None:
         wait_until(lambda: hook.folder.failure, 60, "the reason")
         with pytest.raises(SourceError, match="deleted or replaced"):
             hook.reader.latest_offset(hook.reader.initial_offset(), None, None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_an_error_that_a_full_disk_has_no_room_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with small_disk(tmp_path), receiving(tmp_path) as hook:
+        assert hook.post({"id": 1}).status == 202
+        Path(hook.folder.segments()[0].path).rename(tmp_path / "lost")
+        ballast = tmp_path / "ballast"
+        ballast.write_bytes(bytes(shutil.disk_usage(tmp_path).free))
+        os.kill(hook.supervisor.process_id, signal.SIGKILL)
+        wait_until(lambda: "can't be recorded" in caplog.text, 60, "the attempt")
+        ballast.unlink()
+        wait_until(lambda: hook.folder.failure, 60, "the reason")
 
 
 def test_damage_ends_the_start(tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.recovery.test_damaged_checkpoints import small_disk
 from volley import SourceError
 from volley.connectors.webhook import log as log_module
 from volley.connectors.webhook.folder import LogFolder, Mark
@@ -130,6 +132,24 @@ def test_segments_end_and_are_released(tmp_path: Path, monkeypatch: pytest.Monke
     Path(gap, f"{0:020}-{0:020}.log").write_bytes(b"")
     with pytest.raises(SourceError, match="lacks bytes 0 to"):
         Log(LogFolder(str(gap)))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_disk_that_is_full_of_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "_SEGMENT_BYTES", 100_000)
+    folder = LogFolder(str(tmp_path))
+    with small_disk(tmp_path), closing(Log(folder)) as log:
+        for size in (200_000, 200_000):
+            log.append([Entry(b"", b"", bytes(size))])
+            log.rotate()
+        committed = log.end
+        with pytest.raises(OSError, match="No space left"):
+            while True:
+                log.append([Entry(b"", b"", bytes(1_000))])
+        folder.release(committed)
+        assert len(folder.segments()) == 1
+        assert folder.released == committed
+        log.append([Entry(b"", b"", bytes(100_000))])
 
 
 def test_a_segment_that_is_deleted_or_replaced_is_noticed(tmp_path: Path) -> None:

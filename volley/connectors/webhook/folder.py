@@ -127,10 +127,20 @@ class LogFolder:
         Raises:
             OSError: If the folder can't be written.
         """
+        try:
+            self._record_release(mark)
+        except OSError:
+            # A disk that is full of them has room for the record afterwards.
+            self._delete_before(mark)
+            self._record_release(mark)
+        self._delete_before(mark)
+
+    def _record_release(self, mark: Mark) -> None:
         if mark > self.released:
             self._write("released", mark.to_bytes())
-        segments = self.segments()
-        for segment, following in pairwise(segments):
+
+    def _delete_before(self, mark: Mark) -> None:
+        for segment, following in pairwise(self.segments()):
             if following.start.position <= mark.position:
                 os.unlink(segment.path)
 
