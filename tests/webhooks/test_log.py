@@ -32,6 +32,11 @@ def read(folder: LogFolder) -> list[Entry]:
         log.close()
 
 
+def fill(log: Log) -> None:
+    while True:
+        log.append([Entry(b"", b"", bytes(1_000))])
+
+
 def written(folder: LogFolder, batches: list[list[Entry]]) -> list[int]:
     """Write batches; the positions at which they end."""
     log, ends = Log(folder), [0]
@@ -144,8 +149,7 @@ def test_a_disk_that_is_full_of_segments(tmp_path: Path, monkeypatch: pytest.Mon
             log.rotate()
         committed = log.end
         with pytest.raises(OSError, match="No space left"):
-            while True:
-                log.append([Entry(b"", b"", bytes(1_000))])
+            fill(log)
         folder.release(committed)
         assert len(folder.segments()) == 1
         assert folder.released == committed
