@@ -194,6 +194,32 @@ def test_an_idle_slot_moves_on(shop: Database, tmp_path: Path) -> None:
         assert [row["id"] for row in run.epoch()] == [5000]
 
 
+def test_a_bounded_run_decides_about_rewritten_tables(shop: Database, tmp_path: Path) -> None:
+    """It waits until the log that may have a truncation is on disk: here, for a transaction that is still open."""
+    shop.run("create table notes (id int)")
+    with running(shop.source(on_rewrite="reload"), tmp_path) as run:
+        run.epoch()
+    shop.run("alter table orders alter column note type text using 'v' || note")
+    with closing(psycopg2.connect(shop.uri)) as connection, connection.cursor() as cursor:
+        ((flushed,),) = shop.rows("select pg_current_wal_flush_lsn()::text")
+        cursor.execute("insert into notes values (1)")
+        read = (
+            f"select from pg_replication_slots where slot_name = '{shop.name}' and confirmed_flush_lsn >= '{flushed}'"
+        )
+
+        def commit() -> None:
+            wait_until(lambda: shop.rows(read), 30, "a receiver that has read all that is on disk")
+            connection.commit()
+
+        committing = threading.Thread(target=commit)
+        committing.start()
+        with running(shop.source(on_rewrite="reload"), tmp_path, run.start) as run:
+            truncation, *loaded = run.epoch()
+        committing.join()
+    assert truncation["_op"] == "t"
+    assert applied(loaded) == stored(shop)
+
+
 def test_the_server_dies(tmp_path: Path) -> None:
     """PostgreSQL is killed and recovers; it may have forgotten what it was told. The receiver connects again."""
     server = Postgres(tmp_path / "server")
