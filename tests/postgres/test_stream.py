@@ -19,7 +19,7 @@ from tests.postgres.test_many_tables import applied as unpacked
 from tests.servers.postgres import Postgres
 from tests.waiting import wait_until
 from volley import SourceContext, SourceError
-from volley.connectors.postgres import session
+from volley.connectors.postgres import reader, session
 from volley.connectors.postgres.connection import lsn_number, query
 from volley.connectors.postgres.load import Snapshot
 from volley.connectors.postgres.segments import Segments, SegmentTaken
@@ -218,6 +218,24 @@ def test_a_bounded_run_decides_about_rewritten_tables(shop: Database, tmp_path: 
         committing.join()
     assert truncation["_op"] == "t"
     assert applied(loaded) == stored(shop)
+
+
+def test_a_slot_that_waits_for_open_transactions(
+    shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reader, "_NOTICE_SECONDS", 0.1)
+    with closing(psycopg2.connect(shop.uri)) as connection, connection.cursor() as cursor:
+        cursor.execute("delete from orders where id = 1")
+
+        def commit() -> None:
+            wait_until(lambda: "is not ready" in caplog.text, 30, "the notice")
+            connection.commit()
+
+        committing = threading.Thread(target=commit)
+        committing.start()
+        with running(shop.source(), tmp_path) as run:
+            assert applied(run.epoch()) == stored(shop)
+        committing.join()
 
 
 def test_the_server_dies(tmp_path: Path) -> None:

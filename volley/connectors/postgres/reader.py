@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +36,7 @@ __all__ = ["PostgresReader", "inspect"]
 
 _log = logging.getLogger(__name__)
 _SPLIT_BYTES = 1 << 20
+_NOTICE_SECONDS = 10.0
 
 
 def inspect(capture: Capture) -> ChangeReader:
@@ -144,7 +147,7 @@ class PostgresReader(Reader):
     def start(self) -> None:
         capture, server = self.capture, self.capture.server
         watch = capture.watch
-        with connected(server, f"preparing slot {capture.slot}") as connection:
+        with _noticed(capture.slot), connected(server, f"preparing slot {capture.slot}") as connection:
             ensure_publication(connection, capture.publication, capture.selection)
             origin = ensure_slot(server, connection, capture.slot, capture.state)
             watch.resume()
@@ -233,6 +236,19 @@ class PostgresReader(Reader):
         files, path = self._failure
         if files.exists(path):
             files.rm_file(path)
+
+
+@contextmanager
+def _noticed(slot: str) -> Iterator[None]:
+    """Say so if the server lets the job wait: it does not tell a client."""
+    text = "slot %s is not ready after %.0f s: the server makes it when all transactions have ended that run now, and "
+    text += "a publication when no table is locked (pg_stat_activity, pg_prepared_xacts)"
+    notice = threading.Timer(_NOTICE_SECONDS, _log.warning, [text, slot, _NOTICE_SECONDS])
+    notice.start()
+    try:
+        yield
+    finally:
+        notice.cancel()
 
 
 def _grouped(segments: Sequence[Segment], parallelism: int) -> Iterator[tuple[int, ...]]:
