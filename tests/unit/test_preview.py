@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark import SparkContext
+from tenacity import wait_none
 
 from tests.services.lakes import driver
 from volley import (
@@ -27,6 +28,7 @@ from volley import (
     col,
 )
 from volley.iceberg import Overwrite, Partitioning, Upsert
+from volley.iceberg.catalogs.retry import commit_retry
 
 MEMORY = MemorySource([{"id": 1, "at": datetime(2024, 1, 1)}])
 KAFKA = KafkaSource("nowhere:9092", "t", schema="id long", include=["key"])
@@ -36,6 +38,8 @@ KAFKA = KafkaSource("nowhere:9092", "t", schema="id long", include=["key"])
 def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a user's process begins; should Spark be started after all, the test says so."""
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    # A catalog that does not answer is asked as often, without the pauses.
+    monkeypatch.setitem(commit_retry.keywords, "wait", wait_none())
 
     def start(master: str | None, modules: set[str]) -> Any:
         raise AssertionError("Spark was started")

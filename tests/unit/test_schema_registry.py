@@ -38,6 +38,12 @@ class Server:
         return left.pop(0) if len(left) > 1 else left[0]
 
 
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask again at once: two tests would wait for half a second."""
+    monkeypatch.setattr("volley.formats.schema_registry._RETRY_MS", 1)
+
+
 @pytest.fixture
 def server() -> Iterator[Server]:
     made = Server()
