@@ -7,6 +7,7 @@ import json
 import logging
 import posixpath
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -64,7 +65,8 @@ class Binding:
     Args:
         query_id: Spark's id of the query; None if only Spark's own file has it.
         sources: The identity of each source, to which the offsets refer; None = lost.
-        stateful: The label of each stateful step, to which the state refers; None = lost.
+        stateful: The label of each stateful step, to which the state refers; of steps that are alike, with the sinks
+            behind each. None = lost.
         targets: The name and identity of each sink's target; None = lost.
     """
 
@@ -77,9 +79,7 @@ class Binding:
     def of(cls, writes: Sequence[nodes.Write], path: graph.ExecutionPath, targets: Sequence[str]) -> Binding:
         """Return the binding of a new job; targets get their identities once they are open."""
         sources = [read.source.identity for read in graph.reads(writes, path)]
-        stateful = [step.label() for step in graph.stateful(writes, path)]
-        stateful += [node.state for node in graph.walk(writes) if isinstance(node, keyed_nodes.Keyed)]
-        return cls(str(uuid.uuid4()), sources, stateful, dict.fromkeys(targets))
+        return cls(str(uuid.uuid4()), sources, _stateful(writes, path), dict.fromkeys(targets))
 
     @classmethod
     def parse(cls, data: bytes) -> Binding:
@@ -96,6 +96,23 @@ class Binding:
     def to_bytes(self) -> bytes:
         """Return the bytes of a ``pipeline.json``."""
         return json.dumps(asdict(self), indent=2).encode()
+
+
+def _stateful(writes: Sequence[nodes.Write], path: graph.ExecutionPath) -> list[str]:
+    """Return the labels of the stateful steps, in plan order, by which a restarted job finds the state of each.
+
+    The sinks of a job may change places, and with them steps that are alike.
+    """
+    steps: list[tuple[nodes.Node, str]] = [(step, step.label()) for step in graph.stateful(writes, path)]
+    steps += [(node, node.state) for node in graph.walk(writes) if isinstance(node, keyed_nodes.Keyed)]
+    alike = Counter(label for label, _ in {(label, id(step)) for step, label in steps})
+    return [label if alike[label] == 1 else f"{label}, for {_behind(step, writes)}" for step, label in steps]
+
+
+def _behind(step: nodes.Node, writes: Sequence[nodes.Write]) -> str:
+    """Return the names of the sinks behind a step."""
+    behind = [write.sink for write in writes if any(node is step for node in graph.walk([write]))]
+    return " and ".join(sorted(sink.target or sink.label for sink in behind))
 
 
 class Checkpoint:

@@ -1,0 +1,55 @@
+"""What a checkpoint is bound to: the steps that keep state, told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from volley import (
+    DataStream,
+    Environment,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    MemorySource,
+    col,
+    count,
+    tumbling,
+)
+from volley.engine.checkpoint import Binding
+from volley.plan import graph
+
+
+def windows(rows: DataStream) -> DataStream:
+    return rows.key_by("k").window(tumbling("1m"), on="at").aggregate(n=count())
+
+
+def deduplicated(rows: DataStream) -> DataStream:
+    return rows.deduplicate("k")
+
+
+def stateful(folder: Path, **streams: DataStream) -> list[str]:
+    """The steps with state of a job that writes each stream to the table of its name."""
+    storage = IcebergStorage.Local(str(folder))
+    configs = {name: IcebergSinkConfig(namespace="db", table=name, storage=storage) for name in streams}
+    pipelines = [stream.to_sink(IcebergSink(configs[name])) for name, stream in streams.items()]
+    writes = [write for pipeline in pipelines for write in pipeline._writes]
+    return [*(Binding.of(writes, graph.choose_path(writes), []).stateful or ())]
+
+
+@pytest.mark.parametrize("step", [windows, deduplicated])
+def test_steps_that_are_alike_have_the_names_of_their_sinks(
+    step: Callable[[DataStream], DataStream], tmp_path: Path
+) -> None:
+    """Else each would go on with the state of the other one when the pipelines of a job change places."""
+    rows = Environment().from_source(MemorySource([], "k string, x long, at timestamp"))
+    small, large = step(rows.filter(col("x") < 5)), step(rows.filter(col("x") >= 5))
+    (alone,) = stateful(tmp_path, small=small)
+    one, other = stateful(tmp_path, small=small, large=large)
+    assert all(label.startswith(f"{alone}, for ") for label in (one, other))
+    assert (one.rpartition("/")[2], other.rpartition("/")[2]) == ("db.small", "db.large")
+    assert stateful(tmp_path, large=large, small=small) == [other, one]
+    # One step before several sinks is alone, in whatever order they are.
+    assert {*stateful(tmp_path, small=small, more=small)} == {alone}
