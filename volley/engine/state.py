@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -49,10 +48,24 @@ class _Plan:
     Args:
         now: The time of the computer's clock, in microseconds since 1970.
         ends: True if the sources end with this epoch.
+        began: When the run of the job began, in microseconds since 1970.
     """
 
     now: int
     ends: bool
+    began: int
+
+    @classmethod
+    def parse(cls, data: bytes) -> _Plan:
+        """Parse the bytes of a ``plan.json``.
+
+        Raises:
+            ValueError: If they are damaged.
+        """
+        try:
+            return cls(**json.loads(data))
+        except TypeError as error:
+            raise ValueError(f"it has other entries: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -169,6 +182,7 @@ class KeyedState:
     _known: tuple[int, _Done] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        self._began = self._clock()
         self._files, self._root = filesystem(self.url, {})
 
     def writers(self, epoch: int) -> list[PartialWriter]:
@@ -285,14 +299,14 @@ class KeyedState:
         return done
 
     def _plan(self, epoch: int) -> _Plan:
-        def parse(data: bytes) -> _Plan:
-            values: dict[str, Any] = json.loads(data)
-            return _Plan(values["now"], values["ends"])
-
         def make() -> bytes:
-            return json.dumps(asdict(_Plan(int(self.now() * 1e6), self.ends(epoch)))).encode()
+            return json.dumps(asdict(_Plan(self._clock(), self.ends(epoch), self._began))).encode()
 
-        return read_or_create(f"{self._folder(epoch)}/plan.json", make, parse)
+        return read_or_create(f"{self._folder(epoch)}/plan.json", make, _Plan.parse)
+
+    def _clock(self) -> int:
+        """Return the time of the computer's clock, in microseconds since 1970."""
+        return int(self.now() * 1e6)
 
     def _clocks(self, before: _Done, plan: _Plan) -> list[_Clock]:
         """Return the clocks at an epoch's start; a source that is new to an input has one without a row."""
@@ -306,7 +320,8 @@ class KeyedState:
         if plan.ends and times and (closing := self.operator.closing(max(times))) is not None:
             return max(before, closing)
         idle = plan.now - microseconds(timing.idle_after) if timing.idle_after else None
-        active = [clock for clock in clocks if idle is None or clock.moved > idle]
+        # No source was asked for rows before the run began.
+        active = [clock for clock in clocks if idle is None or max(clock.moved, plan.began) > idle]
         if not active or any(clock.latest is None for clock in active):
             return before
         slowest = min(clock.latest for clock in active if clock.latest is not None)

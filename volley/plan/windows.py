@@ -133,7 +133,7 @@ class Timing:
         lateness: How much later than a later row a row can come.
         late: What happens to late rows.
         max_ahead: The longest time that a row can be ahead of the clock; None = no limit.
-        idle_after: How long a source without rows holds the watermark back; None = for ever.
+        idle_after: How long a source without rows holds the watermark back while the job runs; None = for ever.
         buckets: The number of parts that the state is divided into by key.
     """
 
