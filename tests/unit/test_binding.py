@@ -1,4 +1,4 @@
-"""What a checkpoint is bound to: the steps that keep state, told apart."""
+"""What a checkpoint is bound to: sources, and steps that keep state, told apart."""
 
 from __future__ import annotations
 
@@ -30,13 +30,21 @@ def deduplicated(rows: DataStream) -> DataStream:
     return rows.deduplicate("k")
 
 
-def stateful(folder: Path, **streams: DataStream) -> list[str]:
-    """The steps with state of a job that writes each stream to the table of its name."""
+def binding(folder: Path, **streams: DataStream) -> Binding:
+    """The binding of a job that writes each stream to the table of its name."""
     storage = IcebergStorage.Local(str(folder))
     configs = {name: IcebergSinkConfig(namespace="db", table=name, storage=storage) for name in streams}
     pipelines = [stream.to_sink(IcebergSink(configs[name])) for name, stream in streams.items()]
     writes = [write for pipeline in pipelines for write in pipeline._writes]
-    return [*(Binding.of(writes, graph.choose_path(writes), []).stateful or ())]
+    return Binding.of(writes, graph.choose_path(writes), [])
+
+
+def stateful(folder: Path, **streams: DataStream) -> list[str]:
+    return [*(binding(folder, **streams).stateful or ())]
+
+
+def sources(folder: Path, **streams: DataStream) -> list[str]:
+    return [*(binding(folder, **streams).sources or ())]
 
 
 @pytest.mark.parametrize("step", [windows, deduplicated])
@@ -53,3 +61,16 @@ def test_steps_that_are_alike_have_the_names_of_their_sinks(
     assert stateful(tmp_path, large=large, small=small) == [other, one]
     # One step before several sinks is alone, in whatever order they are.
     assert {*stateful(tmp_path, small=small, more=small)} == {alone}
+
+
+def test_sources_that_are_alike_have_the_names_of_their_sinks(tmp_path: Path) -> None:
+    """They may have read up to different offsets, when the pipelines of a job change places."""
+    one, other = (Environment().from_source(MemorySource([{"k": "a"}], rows_per_epoch=n)) for n in (1, 2))
+    small, large = sources(tmp_path, small=one, large=other)
+    assert (small.rpartition("/")[2], large.rpartition("/")[2]) == ("db.small", "db.large")
+    assert sources(tmp_path, large=other, small=one) == [large, small]
+    assert sources(tmp_path, both=one.union(other)) == ["memory:memory"] * 2
+    assert sources(tmp_path, small=one, more=one) == ["memory:memory"]
+    # On the general path Spark reads a shared source once for each stream with a step of its own.
+    small, large = sources(tmp_path, small=one.deduplicate("k"), large=one.deduplicate("k"))
+    assert (small.rpartition("/")[2], large.rpartition("/")[2]) == ("db.small", "db.large")

@@ -65,8 +65,8 @@ class Binding:
     Args:
         query_id: Spark's id of the query; None if only Spark's own file has it.
         sources: The identity of each source, to which the offsets refer; None = lost.
-        stateful: The label of each stateful step, to which the state refers; of steps that are alike, with the sinks
-            behind each. None = lost.
+        stateful: The label of each stateful step, to which the state refers; None = lost. Sources or steps that are
+            alike have the names of the sinks behind them, too.
         targets: The name and identity of each sink's target; None = lost.
     """
 
@@ -78,8 +78,11 @@ class Binding:
     @classmethod
     def of(cls, writes: Sequence[nodes.Write], path: graph.ExecutionPath, targets: Sequence[str]) -> Binding:
         """Return the binding of a new job; targets get their identities once they are open."""
-        sources = [read.source.identity for read in graph.reads(writes, path)]
-        return cls(str(uuid.uuid4()), sources, _stateful(writes, path), dict.fromkeys(targets))
+        uses, walked = graph.uses(writes, path), graph.walk(writes)
+        sources = [(node.source.identity, last) for node, last in uses if isinstance(node, nodes.Read)]
+        steps = [(node.label(), last) for node, last in uses if node.stateful]
+        steps += [(node.state, node) for node in walked if isinstance(node, keyed_nodes.Keyed)]
+        return cls(str(uuid.uuid4()), _told_apart(sources, writes), _told_apart(steps, writes), dict.fromkeys(targets))
 
     @classmethod
     def parse(cls, data: bytes) -> Binding:
@@ -98,20 +101,24 @@ class Binding:
         return json.dumps(asdict(self), indent=2).encode()
 
 
-def _stateful(writes: Sequence[nodes.Write], path: graph.ExecutionPath) -> list[str]:
-    """Return the labels of the stateful steps, in plan order, by which a restarted job finds the state of each.
+def _told_apart(labels: Sequence[tuple[str, nodes.Node]], writes: Sequence[nodes.Write]) -> list[str]:
+    """Return labels by which a restarted job finds the offsets or the state of each source or step.
 
-    The sinks of a job may change places, and with them steps that are alike.
+    The sinks of a job may change places, and with them sources or steps that are alike: these are told apart by the
+    sinks behind them.
+
+    Args:
+        labels: Each with a node that has its rows.
+        writes: The writes of the job.
     """
-    steps: list[tuple[nodes.Node, str]] = [(step, step.label()) for step in graph.stateful(writes, path)]
-    steps += [(node, node.state) for node in graph.walk(writes) if isinstance(node, keyed_nodes.Keyed)]
-    alike = Counter(label for label, _ in {(label, id(step)) for step, label in steps})
-    return [label if alike[label] == 1 else f"{label}, for {_behind(step, writes)}" for step, label in steps]
+    named = [(label, _behind(node, writes)) for label, node in labels]
+    alike = Counter(label for label, _ in {*named})
+    return [label if alike[label] == 1 else f"{label}, for {sinks}" for label, sinks in named]
 
 
-def _behind(step: nodes.Node, writes: Sequence[nodes.Write]) -> str:
-    """Return the names of the sinks behind a step."""
-    behind = [write.sink for write in writes if any(node is step for node in graph.walk([write]))]
+def _behind(node: nodes.Node, writes: Sequence[nodes.Write]) -> str:
+    """Return the names of the sinks behind a node."""
+    behind = [write.sink for write in writes if any(each is node for each in graph.walk([write]))]
     return " and ".join(sorted(sink.target or sink.label for sink in behind))
 
 

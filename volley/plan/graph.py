@@ -20,6 +20,7 @@ __all__ = [
     "rebuilt",
     "stateful",
     "states",
+    "uses",
     "walk",
     "worker_modules",
 ]
@@ -94,18 +95,24 @@ def choose_path(nodes: Iterable[Node], arrow_native: bool = True) -> ExecutionPa
     return ExecutionPath(True, "every step works on one Arrow batch at a time")
 
 
+def uses(writes: Sequence[Write], path: ExecutionPath) -> list[tuple[Node, Node]]:
+    """Return the nodes that run, in plan order, each with a node behind it that has its rows and belongs to it alone.
+
+    On the Arrow-native path that is the node itself. On the general path Spark runs a shared node once for each head.
+    """
+    if path.arrow_native:
+        return [(node, node) for node in walk(writes)]
+    return [(node, head) for head, _ in heads(writes) for node in _below(head)]
+
+
 def reads(writes: Sequence[Write], path: ExecutionPath) -> list[Read]:
     """Return the reads of a job in plan order; on the general path, a shared read once per stream that uses it."""
-    if path.arrow_native:
-        return [node for node in walk(writes) if isinstance(node, Read)]
-    return [node for head, _ in heads(writes) for node in _below(head) if isinstance(node, Read)]
+    return [node for node, _ in uses(writes, path) if isinstance(node, Read)]
 
 
 def stateful(writes: Sequence[Write], path: ExecutionPath) -> list[Node]:
-    """Return the steps that keep state, in plan order, once for each time that Spark runs them."""
-    if path.arrow_native:
-        return []
-    return [node for head, _ in heads(writes) for node in _below(head) if node.stateful]
+    """Return the steps of which Spark keeps the state, in plan order, once for each time that it runs them."""
+    return [node for node, _ in uses(writes, path) if node.stateful]
 
 
 def states(writes: Sequence[Write], path: ExecutionPath, folder: str) -> list[tuple[Read, str]]:
