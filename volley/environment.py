@@ -120,7 +120,9 @@ class Environment:
                 healthy as long as it runs.
 
                 `outage`: How long a catalog may be out of reach while the job runs: an epoch is tried again until
-                then, and what receives for a source, such as a slot of PostgreSQL, goes on. None = the job fails.
+                then, and what receives for a source, such as a slot of PostgreSQL, goes on; a job that is planned anew
+                or starts again waits for it, too. The first start does not wait, as the address may be wrong:
+                `restart` repeats it. None = the job fails.
 
                 `on_epoch`: A function that is called with each `FinishedEpoch`, before the next epoch starts.
 

@@ -318,6 +318,21 @@ def test_a_source_that_hangs_does_not_hold_up_a_stop(
     assert jobs[0].exception is None
 
 
+def test_a_source_that_hangs_on_the_general_path_does_not_hold_up_a_stop(native: Environment, tmp_path: Path) -> None:
+    """Spark asks it in another process, and does not wait for the answer."""
+    sink = MemorySink("out")
+    environment = replace(native, arrow_native=False, checkpoint_interval=0.1)
+    stream = environment.from_source(HangingSource(tmp_path / "asked")).to_sink(sink)
+    job = stream.start("hangs")
+    wait_while_it_runs(job, (tmp_path / "entered").exists, "the question")
+    job.stop()
+    assert (job.exception, job.progress.state, sink.rows()) == (None, State.STOPPED, [])
+    (tmp_path / "gate").touch()
+    with stream.start("hangs") as again:
+        wait_while_it_runs(again, lambda: len(sink.rows()) == 10, "all rows")
+    assert again.exception is None
+
+
 def test_a_failed_job_says_why_and_can_be_started_again(
     environment: Environment, config: IcebergSinkConfig, rows: Rows
 ) -> None:

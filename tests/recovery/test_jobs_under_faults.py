@@ -12,6 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.drivers import Drivers
 from tests.recovery.full_disk import ROOM
@@ -34,7 +35,19 @@ from tests.services.fault_proxy import (
     named,
 )
 from tests.waiting import wait_until
-from volley import CatalogAuthError, CatalogError, CommitStateUnknownError, StorageAccessError, StorageError
+from volley import (
+    CatalogAuthError,
+    CatalogError,
+    CommitStateUnknownError,
+    Environment,
+    IcebergSink,
+    MemorySource,
+    Reader,
+    Restart,
+    SourceContext,
+    StorageAccessError,
+    StorageError,
+)
 
 SEEDS = (1, 2)
 BOTH = [*(answer_with(status) for status in (401, 419, 429, 500, 502, 503, 504)), lose_answer, lose_request]
@@ -274,3 +287,43 @@ def test_a_job_waits_while_the_catalog_is_out_of_reach(
     run(tmp_path, remote.config, outage="60s")
     operator.join()
     check_exactly_once(remote.table(), 3)
+
+
+def test_a_job_that_starts_again_waits_for_the_catalog(
+    spark: SparkSession,
+    remote: RemoteLake,
+    proxy: FaultProxy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It goes away after a failure of the job, before the job is planned anew."""
+    broken, gone, opened = tmp_path / "broken", threading.Event(), MemorySource.open
+
+    def go_away_and_open(source: MemorySource, context: SourceContext) -> Reader:
+        if broken.exists() and not gone.is_set():
+            gone.set()
+            proxy.refuse()
+        return opened(source, context)
+
+    monkeypatch.setattr(MemorySource, "open", go_away_and_open)
+
+    def break_once(row: dict[str, int]) -> dict[str, int]:
+        if not broken.exists():
+            broken.touch()
+            raise RuntimeError("once")
+        return row
+
+    def come_back() -> None:
+        wait_until(lambda: caplog.text.count("waiting for the catalog") > 1, 60, "the second attempt")
+        proxy.listen()
+
+    operator = threading.Thread(target=come_back)
+    operator.start()
+    environment = Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"))
+    stream = environment.from_source(MemorySource([{"id": 1}, {"id": 2}])).map(break_once)
+    sink = IcebergSink(remote.config)
+    job = stream.to_sink(sink).execute("again", restart=Restart(limit=1, backoff="10ms"), outage="60s")
+    operator.join()
+    assert job.progress.restarts == 1
+    assert sorted(remote.table().scan().to_arrow()["id"].to_pylist()) == [1, 2]

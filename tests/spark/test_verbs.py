@@ -21,6 +21,8 @@ from volley import (
     MemorySource,
     PlanError,
     RateSource,
+    State,
+    VolleyError,
     col,
 )
 
@@ -90,6 +92,15 @@ def test_a_job_is_awaited_and_tells_of_its_epochs(spark: SparkSession, tmp_path:
     assert told == epochs
 
 
+def test_a_callback_stops_the_job(spark: SparkSession, tmp_path: Path) -> None:
+    environment = Environment(spark=spark, checkpoint_dir=tmp_path, checkpoint_interval="10ms")
+    pipeline = environment.from_source(RateSource(1_000)).to_sink(MemorySink("stopped"))
+    job = pipeline.start("stopped", on_epoch=lambda epoch: job.stop())
+    assert job.wait(60)
+    assert job.progress.state is State.STOPPED
+    assert job.exception is None
+
+
 def test_an_awaited_job_raises_its_error(spark: SparkSession, tmp_path: Path) -> None:
     errors: list[object] = []
 
@@ -99,7 +110,12 @@ def test_an_awaited_job_raises_its_error(spark: SparkSession, tmp_path: Path) ->
     pipeline = stream(Environment(spark=spark, checkpoint_dir=tmp_path)).map(broken).to_sink(MemorySink("broken"))
 
     async def run() -> None:
-        await pipeline.start("broken", on_error=errors.append)
+        def note(error: VolleyError) -> None:
+            errors.append(error)
+            job.stop()
+
+        job = pipeline.start("broken", on_error=note)
+        await job
 
     with pytest.raises(Exception, match="broken") as caught:
         asyncio.run(run())

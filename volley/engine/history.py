@@ -40,6 +40,12 @@ class History:
         self._epochs: deque[FinishedEpoch] = deque(maxlen=_MOST_EPOCHS)
         self._count = 0
         self._lock = threading.Lock()
+        self._telling = threading.local()
+
+    @property
+    def is_telling(self) -> bool:
+        """True in a callback: the epoch, or the job's end, waits for it."""
+        return getattr(self._telling, "callback", False)
 
     def add(self, epoch: FinishedEpoch) -> None:
         """Keep an epoch, and tell of it."""
@@ -87,8 +93,11 @@ class History:
     def _tell(self, callback: Callable[[Any], object] | None, what: object) -> None:
         if callback is None:
             return
+        self._telling.callback = True
         try:
             callback(what)
         except Exception:
             # What was committed stays committed, whatever a callback does.
             _log.exception("%s: a callback failed", self._job)
+        finally:
+            self._telling.callback = False

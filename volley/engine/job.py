@@ -8,12 +8,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from volley import checks
 from volley.endpoint import Endpoint
 from volley.engine.history import History
 from volley.engine.options import Start
+from volley.engine.outages import through_outages
 from volley.engine.progress import Progress, State
 from volley.engine.run import OnEpochEnd, Run
 from volley.errors import PlanError, SchemaChangedError, VolleyError
@@ -68,6 +70,8 @@ class Job(Rows):
         self.orphans: list[str] = []
         self._begin = begin
         self._restart = start.restart or Restart("never")
+        assert start.outage is None or isinstance(start.outage, timedelta)
+        self._outage = None if start.outage is None else start.outage.total_seconds()
         self._healthy_within = start.healthy_within
         self._history = History(start.name, start.on_epoch, start.on_error)
         self._endpoint = endpoint
@@ -183,9 +187,14 @@ class Job(Rows):
     def stop(self) -> None:
         """Stop the job after the running epoch, and wait for its end. The next start resumes it.
 
+        In `on_epoch` or `on_error` it only asks for that: the job's end waits for the callback's.
+
         If a source does not answer for a minute, the job ends with a SourceError in `exception`; it can start again
         in this process once the source answers.
         """
+        if self._history.is_telling:
+            threading.Thread(target=self.stop, name=f"volley-{self.name}-stop", daemon=True).start()
+            return
         with self._lock:
             self._stop_requested.set()
             run = self._run
@@ -262,7 +271,7 @@ class Job(Rows):
         """Begin another run, wait for its end, and return the error that it failed with."""
         self._run = None
         self._progress = replace(self._progress, restarts=self.metrics.restarts)
-        run = self._begin(self._count)
+        run = through_outages(partial(self._begin, self._count), self._outage, self._stop_requested, self.name)
         self.metrics.record_state("running")
         with self._lock:
             self._run = run

@@ -1,4 +1,4 @@
-"""Tries an epoch again while a catalog can't be reached; what receives for the sources goes on meanwhile."""
+"""Tries an epoch, or the begin of a job's next run, again while a catalog can't be reached."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _LONGEST_WAIT = 15.0
 _OUTAGES = (CatalogUnreachableError, CommitStateUnknownError)
 
 
-def through_outages(epoch: Callable[[], _T], longest: float | None, stopping: threading.Event, job: str) -> _T:
-    """Return what an epoch returns; try it again while a catalog can't be reached.
+def through_outages(attempt: Callable[[], _T], longest: float | None, stopping: threading.Event, job: str) -> _T:
+    """Return what an attempt returns; make another one while a catalog can't be reached.
 
     Args:
-        epoch: Writes and commits an epoch, if the sinks lack it.
+        attempt: Writes and commits an epoch, if the sinks lack it; or begins a run.
         longest: For how many seconds to try; None = once.
         stopping: Set when the job is to stop: no further attempt is made.
         job: The job's name.
@@ -41,7 +41,7 @@ def through_outages(epoch: Callable[[], _T], longest: float | None, stopping: th
         VolleyError: What the last attempt raised.
     """
     if longest is None:
-        return epoch()
+        return attempt()
 
     def warn(state: RetryCallState) -> None:
         assert state.outcome is not None
@@ -54,4 +54,4 @@ def through_outages(epoch: Callable[[], _T], longest: float | None, stopping: th
         sleep=sleep_using_event(stopping),
         before_sleep=warn,
         reraise=True,
-    )(epoch)
+    )(attempt)
