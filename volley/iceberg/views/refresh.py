@@ -6,6 +6,7 @@ import time
 import uuid
 from dataclasses import dataclass, field, replace
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
 
@@ -27,6 +28,7 @@ from volley.iceberg.views.decisions import Decision, Tables, check_own, compiled
 from volley.iceberg.views.holding import hold_sources
 from volley.iceberg.views.maintained import Maintained, maintained
 from volley.iceberg.views.operators import Operator
+from volley.iceberg.views.query import sources_of
 from volley.iceberg.views.scan import Scan, Tally
 from volley.iceberg.views.values import View, ViewRefresh
 from volley.iceberg.write.changes import Changes
@@ -93,7 +95,7 @@ class _Refresh:
         self._tables: Tables = {}
         schema = maintained(compiled(view, None, Tally(), self._tables)).schema
         config = view.config.with_table_properties({**_TABLE_PROPERTIES, **view.config.table_properties})
-        self.catalog, _ = open_table(config, schema)
+        self.catalog, _ = open_table(config, schema, catalog=_catalog_of_source(view, self._tables))
 
     @property
     def last(self) -> _Attempt:
@@ -192,6 +194,18 @@ class _Refresh:
             {source.table: source.snapshot for source in attempt.cursor.sources},
             seconds,
         )
+
+
+def _catalog_of_source(view: View, tables: Tables) -> Catalog | None:
+    """Return the open catalog of a source, if it is the view's, too: to open one takes milliseconds.
+
+    Args:
+        view: The view.
+        tables: The sources.
+    """
+    properties = view.config.ref.to_properties()
+    refs = (config.ref for config in sources_of(view.query) if config.ref.to_properties() == properties)
+    return next((tables[ref.address, ref.name].catalog for ref in refs), None)
 
 
 def _measures(attempt: _Attempt, operator: Operator, table: Table, seconds: float) -> Measures:
