@@ -25,9 +25,14 @@ IN_THREE := --numprocesses=3 --dist=worksteal
 UNIT = HYPOTHESIS_PROFILE=brief $(BIN)/pytest --quiet -p no:xdist --basetemp=build/$@ \
 	--override-ini=faulthandler_timeout=0 --override-ini=timeout=0
 
-test: lint $(CLASSES)
-	@echo "test: all tests in four processes"
-	@$(BIN)/pytest $(IN_FOUR)
+LINT = $(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet . && $(BIN)/mypy
+
+test: $(CLASSES)
+	@echo "test: all tests in four processes, and lint beside their start; what it says comes last"
+	@mkdir -p build
+	@($(LINT)) > build/lint.txt 2>&1 & lint=$$!; \
+	$(BIN)/pytest $(IN_FOUR); tests=$$?; \
+	wait $$lint; lint=$$?; cat build/lint.txt; exit $$((tests + lint))
 
 coverage: lint $(CLASSES)
 	@echo "coverage: the same in three processes with coverage, over Spark's workers too; half as long again"
@@ -53,9 +58,7 @@ unit-p-to-z:
 
 lint: $(STAMP)
 	@echo "lint: ruff and mypy"
-	@$(BIN)/ruff check --quiet .
-	@$(BIN)/ruff format --check --quiet .
-	@$(BIN)/mypy
+	@$(LINT)
 
 bench: $(STAMP)
 	@echo "bench: each benchmark beside its peers, in alternating runs (some hours); then benchmarks/RESULTS.md"
