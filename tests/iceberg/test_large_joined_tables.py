@@ -90,6 +90,12 @@ def test_a_table_larger_than_memory_is_divided(ref: TableRef, how: How, as_of: t
     assert rows(joined(ref, how=how, as_of=as_of).to_arrow()) == expected
 
 
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_an_index_of_many_keys_is_looked_up_in_order(ref: TableRef, how: How, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("volley.arrow.joins._MANY", 0)
+    assert rows(joined(ref, how=how, max_bytes=1 << 20).to_arrow()) == in_duckdb(ref.load().scan().to_arrow(), how)
+
+
 def at_epoch(epoch: int, join: nodes.Node) -> list[str]:
     return rows(joined_at_epoch(epoch, join, VISITS))
 

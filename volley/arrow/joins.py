@@ -21,6 +21,9 @@ from volley.types.arrow import type_name
 
 __all__ = ["joined_schema", "lower_join"]
 
+# An index of more keys does not fit into the processor's caches: keys are looked up faster in order, sorting included.
+_MANY = 1 << 17
+
 _Matches = tuple[pa.Array | None, pa.RecordBatch]
 """The stream's rows in the result, and the table's beside them; None = all of the stream's, once each."""
 
@@ -46,23 +49,27 @@ def lower_join(node: nodes.Join, schema: pa.Schema) -> tuple[Callable[[pa.Record
         buckets: JoinBuckets = rows.buckets()
         keys = Keys.of([batch.column(left) for left in join.left_keys])
         time = None if join.time is None else batch[join.time]
-        if buckets.bits:
-            left, right = _match_buckets(buckets, keys, time, match)
+        index = None if buckets.bits else buckets.load(0)
+        if index is None or len(index.hashes) > _MANY:
+            left, right = _match_in_order(buckets, keys, time, match)
         else:
-            left, right = match(buckets.load(0), keys, time)
+            left, right = match(index, keys, time)
         batch = batch if left is None else decode_rows(batch).take(left)
         return make_batch([*batch.columns, *right.columns], out)
 
     return step, out
 
 
-def _match_buckets(
+def _match_in_order(
     buckets: JoinBuckets,
     keys: Keys,
     time: pa.Array | None,
     match: Callable[[JoinIndex, Keys, pa.Array | None], _Matches],
 ) -> _Matches:
-    """Match the rows of a stream with one bucket of a table after the other; the result has the order of the stream."""
+    """Match the rows of a stream in the order of their hashes, with one bucket of a table after the other.
+
+    The result has the order of the stream.
+    """
     order = np.argsort(keys.hashes)
     keys, time = keys.take(order), None if time is None else time.take(pa.array(order))
     left, right = [], []
