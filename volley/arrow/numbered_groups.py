@@ -30,7 +30,7 @@ def combine_numbered(table: pa.Table, keys: Sequence[str], functions: Sequence[t
     Args:
         table: The keys and states; each dictionary is the same in all chunks.
         keys: The names of the keys' columns.
-        functions: The other columns, each with ``"sum"``, ``"min"`` or ``"max"``.
+        functions: The other columns, each with ``"sum"``, ``"min"`` or ``"max"``. Those with extremes have no NaN.
 
     Returns:
         A table with the columns in the same order; None if a key is no dictionary, a state is neither a 64-bit number
