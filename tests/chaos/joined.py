@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import ClassVar
 
 from tests.drivers import Drivers
 from tests.recovery import joined
+from tests.recovery.joined import Row
+from tests.recovery.joined_history import (
+    current_history,
+    joined_by_duckdb,
+    known_since,
+    read_orders,
+    write_timed_orders,
+)
+from tests.recovery.runs import load
 from volley.iceberg import SnapshotManager
 from volley.joining import MAX_BYTES
 from volley.spark.log import SparkLog
@@ -23,7 +35,7 @@ _CHANGES = ("change", "change", "remake", "roll back", "expire", "nothing")
 
 @dataclass
 class _Job:
-    """A job of one execution path, its table, and the version of the table that each epoch is bound to.
+    """A job of one execution path, its table, and the rows that each epoch has to give.
 
     Args:
         folder: An empty folder.
@@ -37,7 +49,8 @@ class _Job:
     files: int = 0
     current: int = 0
     last: int = 0
-    bound: dict[int, int] = field(default_factory=dict)
+    rows: dict[int, list[Row]] = field(default_factory=dict)
+    as_of: ClassVar[str | None] = None
 
     def start(self) -> None:
         self.folder.mkdir(parents=True)
@@ -77,18 +90,25 @@ class _Job:
     def finish(self, drivers: Drivers) -> None:
         """Run to the end, and compare all rows of both sinks."""
         assert drivers.run(joined.main, *self._job) == 0
-        self.note()
         # The job has deleted what told of the first epochs of this run.
-        joined.check(self.folder, [self.bound.setdefault(epoch, self.current) for epoch in range(self.files)])
+        self._note(range(self.files))
+        joined.check_rows(self.folder, [row for rows in self.rows.values() for row in rows])
 
     def note(self) -> None:
-        """Note the version of the epochs that were bound in this run: the table's current one."""
-        for pin in (self.folder / "checkpoints").rglob("joins/*/*.json"):
-            self.bound.setdefault(int(pin.stem), self.current)
+        """Note the rows of the epochs that were bound in this run to a version of the table: its current one."""
+        self._note(int(pin.stem) for pin in (self.folder / "checkpoints").rglob("joins/*/*.json"))
+
+    def _note(self, epochs: Iterable[int]) -> None:
+        for epoch in {*epochs} - self.rows.keys():
+            self.rows[epoch] = self._expected(epoch)
+
+    def _expected(self, epoch: int) -> list[Row]:
+        """The rows of an epoch that is bound to the table's current version."""
+        return joined.expected(epoch, self.current)
 
     @property
-    def _job(self) -> tuple[Path, bool, int]:
-        return self.folder, self.arrow_native, self.max_bytes
+    def _job(self) -> tuple[Path, bool, int, str | None]:
+        return self.folder, self.arrow_native, self.max_bytes, self.as_of
 
     def _next_epoch(self) -> int:
         log = SparkLog(str(self.folder / "checkpoints" / "joined"))
@@ -97,8 +117,35 @@ class _Job:
         return 0 if log.last_planned is None else log.last_planned + 1
 
 
+@dataclass
+class _TimedJob(_Job):
+    """A job that joins each row with those that the table had at its time; older rows than its history are bad."""
+
+    bad: set[int] = field(default_factory=set)
+    as_of: ClassVar[str | None] = "at"
+
+    def feed(self) -> None:
+        for epoch in range(self.files, self.files + 2):
+            write_timed_orders(self.folder, epoch)
+        self.files += 2
+
+    def finish(self, drivers: Drivers) -> None:
+        """Compare the dead letters, too."""
+        super().finish(drivers)
+        for sink in joined.SINKS if self.bad else ():
+            letters = load(self.folder, f"db.{joined.bad_rows(sink)}").scan().to_arrow().column("payload").to_pylist()
+            assert sorted(json.loads(letter)["id"] for letter in letters) == sorted(self.bad), sink
+
+    def _expected(self, epoch: int) -> list[Row]:
+        rows = joined_by_duckdb(read_orders(self.folder, epoch), current_history(self.folder))
+        since = known_since(self.folder)
+        bad = {row["id"] for row in rows if since is not None and row["at"] < since}
+        self.bad |= bad
+        return [row for row in rows if row["id"] not in bad]
+
+
 def run(drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int = 10) -> Counter[str]:
-    """Kill a job of each path, with a small and a large table, in turn until so many have died.
+    """Kill jobs of each path, with a small and a large table and with its history, in turn until so many have died.
 
     Returns:
         Where they died, and how the table changed.
@@ -113,6 +160,8 @@ def run(drivers: Drivers, folder: Path, kills: int, seed: int, check_every: int 
     dice, happened = random.Random(seed), Counter[str]()
     paths, sizes = {"native": True, "general": False}, {"small": MAX_BYTES, "large": joined.DIVIDED}
     jobs = [_Job(folder / path / size, paths[path], sizes[size]) for size in sizes for path in paths]
+    # The general path has no dead letter for rows that are older than the history.
+    jobs += [_TimedJob(folder / "history" / size, True, sizes[size]) for size in sizes]
     for job in jobs:
         job.start()
     for number in range(kills):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,8 +15,11 @@ from volley.iceberg import IcebergTable, TableRef
 from volley.joining import MAX_BYTES
 
 __all__ = [
-    *("DIVIDED", "change_customers", "check", "create_customers", "main", "remake_customers", "table", "write_orders"),
+    *("CUSTOMERS", "DIVIDED", "SINKS", "Row", "bad_rows", "change_customers", "check", "check_rows"),
+    *("create_customers", "expected", "main", "remake_customers", "table", "write_orders"),
 ]
+
+Row = dict[str, Any]
 
 SINKS = ("first", "second")
 CUSTOMERS = 4
@@ -39,8 +43,14 @@ def main(folder: Path, arrow_native: bool = True, max_bytes: int = MAX_BYTES, as
     joined = orders.join(customers, "customer", "left", as_of=as_of, columns=["version"], max_bytes=max_bytes)
     if not arrow_native:
         joined = joined.deduplicate("id")
-    pipelines = (joined.to_sink(IcebergSink(IcebergSinkConfig.from_table(table(folder, name)))) for name in SINKS)
-    return environment.execute("joined", *pipelines)
+    configs = [IcebergSinkConfig.from_table(table(folder, name)) for name in SINKS]
+    sinks = (IcebergSink(config.with_dead_letter(bad_rows(config.table) if as_of else None)) for config in configs)
+    return environment.execute("joined", *map(joined.to_sink, sinks))
+
+
+def bad_rows(sink: str) -> str:
+    """The table of a sink's rows that are older than what is known of the joined table's history."""
+    return f"{sink}_bad"
 
 
 def write_orders(folder: Path, numbers: Iterable[int]) -> None:
@@ -78,10 +88,20 @@ def _customers(version: int) -> pa.Table:
 
 def check(folder: Path, versions: Sequence[int]) -> None:
     """Compare both sinks with the input, each epoch joined with its version."""
-    expected = [
-        {"id": i, "customer": customer, "version": versions[i // ROWS] if customer < CUSTOMERS else None}
-        for i in range(ROWS * len(versions))
+    check_rows(folder, [row for epoch, version in enumerate(versions) for row in expected(epoch, version)])
+
+
+def expected(epoch: int, version: int) -> list[Row]:
+    """The rows of an epoch that is joined with a version."""
+    return [
+        {"id": i, "customer": customer, "version": version if customer < CUSTOMERS else None}
+        for i in range(epoch * ROWS, (epoch + 1) * ROWS)
         for customer in [i % (CUSTOMERS + 1)]
     ]
+
+
+def check_rows(folder: Path, rows: Sequence[Row]) -> None:
+    """Compare both sinks with the rows that they should have."""
+    wanted = sorted(rows, key=lambda row: row["id"])
     for sink in SINKS:
-        assert load(folder, f"db.{sink}").scan().to_arrow().sort_by("id").to_pylist() == expected, sink
+        assert load(folder, f"db.{sink}").scan().to_arrow().sort_by("id").to_pylist() == wanted, sink

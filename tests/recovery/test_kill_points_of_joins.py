@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.drivers import Drivers
-from tests.duck import query
-from tests.iceberg.joined import history
 from tests.recovery import joined
-from tests.recovery.joined import change_customers, check, create_customers, remake_customers, write_orders
-from tests.recovery.runs import load
+from tests.recovery.joined import change_customers, check, check_rows, create_customers, remake_customers, write_orders
+from tests.recovery.joined_history import current_history, joined_by_duckdb, write_timed_orders
 from volley import SnapshotExpiredError
 from volley.iceberg import SnapshotManager
 from volley.joining import MAX_BYTES
@@ -69,9 +64,7 @@ def test_the_history_of_the_table_grows_between_a_kill_and_the_repetition(driver
     orders = write_timed_orders(tmp_path, len(HISTORIES))
     expected += joined_by_duckdb(orders, current_history(tmp_path))
     assert drivers.run(*job) == 0
-    for sink in joined.SINKS:
-        rows = load(tmp_path, f"db.{sink}").scan().to_arrow().sort_by("id").to_pylist()
-        assert rows == sorted(expected, key=lambda row: row["id"])
+    check_rows(tmp_path, expected)
 
 
 def change_history(folder: Path, how: str, version: int) -> None:
@@ -83,33 +76,6 @@ def change_history(folder: Path, how: str, version: int) -> None:
         manager.rollback_to(before.id)
     if how == "expire":
         manager.expire_snapshots(older_than=datetime.now(UTC) + timedelta(days=1), retain_last=1)
-
-
-def current_history(folder: Path) -> pa.Table:
-    return history(load(folder, "db.customers"))
-
-
-def joined_by_duckdb(orders: pa.Table, known: pa.Table) -> list[dict[str, Any]]:
-    sql = 'from o left join h on o.customer = h.customer and "at" >= since and "at" < until'
-    found = query(f'select id, o.customer, "at", version {sql}', o=orders, h=known)
-    rows: list[dict[str, Any]] = found.to_arrow_table().to_pylist()
-    return rows
-
-
-def write_timed_orders(folder: Path, epoch: int) -> pa.Table:
-    """An order of each customer, and of one who is not in the table, at each time at which the table has changed."""
-    times = sorted({*current_history(folder).column("since").to_pylist(), datetime(2100, 1, 1, tzinfo=UTC)})
-    rows = [(customer, at) for at in times for customer in range(joined.CUSTOMERS + 1)]
-    orders = pa.table(
-        {
-            "id": pa.array(range(epoch * 1_000, epoch * 1_000 + len(rows)), pa.int64()),
-            "customer": pa.array([customer for customer, _ in rows], pa.int64()),
-            "at": pa.array([at for _, at in rows], pa.timestamp("us", "UTC")),
-        }
-    )
-    (folder / "in").mkdir(exist_ok=True)
-    pq.write_table(orders, folder / "in" / f"{epoch:06}.parquet")
-    return orders
 
 
 def test_the_snapshot_is_rolled_back_or_expired(drivers: Drivers, tmp_path: Path) -> None:
