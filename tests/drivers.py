@@ -29,7 +29,14 @@ __all__ = ["Drivers", "start_jvm"]
 
 # Drivers are forked from a process that has imported what a job needs, two CPU-seconds' worth, and started nothing.
 _processes = get_context("forkserver")
-_processes.set_forkserver_preload(["__main__", "tests.recovery.pipeline", "volley.iceberg.pyiceberg_private.sql"])
+_processes.set_forkserver_preload(
+    [
+        *("__main__", "tests.recovery.pipeline", "volley.iceberg.pyiceberg_private.sql", "sqlalchemy.dialects.sqlite"),
+        *("volley.engine.launch", "volley.engine.repair", "volley.engine.terminal", "volley.connectors.files.reader"),
+        *("volley.iceberg.commit.tables", "volley.iceberg.maintain.maintainer", "volley.iceberg.maintain.committer"),
+        *("pyspark.sql.classic.dataframe", "pyspark.testing"),
+    ]
+)
 
 
 @dataclass(frozen=True)
