@@ -170,10 +170,11 @@ class Campaign:
 
     def _kill_worker(self) -> None:
         """Kill a Python worker, which a daemon of Spark's has forked."""
-        processes = psutil.Process().children(recursive=True)
-        daemons = [process for process in processes if "daemon" in " ".join(_command(process))]
-        if workers := [worker for daemon in daemons for worker in daemon.children()]:
-            with suppress(psutil.NoSuchProcess):
+        # A process may end while it is looked at.
+        with suppress(psutil.NoSuchProcess):
+            processes = psutil.Process().children(recursive=True)
+            daemons = [process for process in processes if "daemon" in " ".join(_command(process))]
+            if workers := [worker for daemon in daemons for worker in daemon.children()]:
                 self.dice.choice(workers).kill()
                 self._count("worker")
 
