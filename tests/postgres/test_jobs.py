@@ -9,9 +9,11 @@ import pytest
 
 from examples import postgres_database_to_iceberg, postgres_to_iceberg
 from tests.captured import Database
+from tests.drivers import Drivers
 from tests.postgres.jobs import config, difference, differences, mirror, mirror_all, start
 from tests.waiting import wait_until
 from volley import IcebergSink, IcebergSinkConfig, IcebergStorage, SourceError
+from volley.connectors.postgres.loads import Loads
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -26,6 +28,16 @@ def test_a_mirror(shop: Database, tmp_path: Path, arrow_native: bool) -> None:
     assert difference(shop, tmp_path) == []
     assert job.progress.epochs == 1
     assert IcebergSink(config(tmp_path)).table().schema().column_names == ["id", "customer", "total", "note"]
+
+
+def test_a_driver_that_dies_behind_the_commit_of_a_load(drivers: Drivers, shop: Database, tmp_path: Path) -> None:
+    """On the general path Spark plans the epoch again: the table is loaded anew, as the snapshot is gone."""
+    drivers.die("after-commit@0", mirror, tmp_path, shop.source(), arrow_native=False)
+    shop.run("update orders set total = total + 1 where id % 7 = 0", "delete from orders where id % 5 = 0")
+    shop.run("update orders set id = id + 10000 where id % 9 = 0", "insert into orders values (5, 'again', null, null)")
+    mirror(tmp_path, shop.source(), arrow_native=False)
+    assert difference(shop, tmp_path) == []
+    assert len(Loads(f"{tmp_path}/checkpoints/mirror/volley/source-0").listed()) == 2
 
 
 def test_an_endless_job_follows(shop: Database, tmp_path: Path) -> None:
