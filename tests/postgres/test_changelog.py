@@ -41,7 +41,7 @@ def test_the_load_is_read_first(shop: Database, tmp_path: Path) -> None:
         loaded = run.epoch()
     assert len(loaded) == 1000
     assert sorted(loaded, key=lambda event: event["after"]["id"])[1] == {
-        **{"op": "r", "seq": 0, "lsn": None, "commit_time": None, "before": None, "unchanged": None},
+        **{"op": "r", "seq": 3, "lsn": None, "commit_time": None, "before": None, "unchanged": None},
         "after": {"id": 2, "customer": "c2", "total": Decimal(2), "note": "note 2"},
     }
 

@@ -43,7 +43,7 @@ def test_names_in_quotes(shop: Database, tmp_path: Path) -> None:
     )
     source = shop.source('public."Order.Items Ü"')
     with running(source, tmp_path) as run:
-        assert run.epoch() == [{"id": 1, 'a "b"': "x", "_op": "r", "_seq": 1, "_unchanged": None}]
+        assert run.epoch() == [{"id": 1, 'a "b"': "x", "_op": "r", "_seq": 3, "_unchanged": None}]
     shop.run("""insert into "Order.Items Ü" values (2, 'y')""")
     with running(source, tmp_path, run.start) as run:
         assert [row['a "b"'] for row in run.epoch()] == ["y"]

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from volley.connectors.postgres.decode import Changes, Transactions, Truncation, Tuples
 from volley.connectors.postgres.messages import DELETE, INSERT, UPDATE
-from volley.connectors.postgres.rows import LOADED, NAMES, unchanged_columns
+from volley.connectors.postgres.rows import LOADED, NAMES, PLACES, unchanged_columns
 from volley.connectors.postgres.tables import Table
 
 __all__ = ["ChangelogForm"]
@@ -43,12 +43,12 @@ class ChangelogForm:
             }
         )
 
-    def loaded(self, rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        """Return the events of a load, in order before the message of a number."""
+    def loaded(self, rows: pa.RecordBatch, place: int) -> pa.RecordBatch:
+        """Return the events of the load of a place."""
         count = rows.num_rows
         after = pa.StructArray.from_arrays(rows.columns, fields=list(self.table.schema))
         columns = [
-            *(pa.repeat(pa.scalar(LOADED), count), pa.repeat(pa.scalar(first - 1, pa.int64()), count)),
+            *(pa.repeat(pa.scalar(LOADED), count), pa.repeat(pa.scalar(place + 1, pa.int64()), count)),
             *(pa.nulls(count, field.type) for field in [*self.schema][2:5]),
             *(after, pa.nulls(count, NAMES)),
         ]
@@ -63,7 +63,7 @@ class ChangelogForm:
         """
         operations = np.select([changes.kinds == kind for kind in _OPERATIONS], [*_OPERATIONS.values()], "")
         columns = [
-            *(pa.array(operations, pa.string()), pa.array(first + changes.numbers)),
+            *(pa.array(operations, pa.string()), pa.array(PLACES * (first + changes.numbers))),
             *_moments(changes.transactions),
             self._rows(changes.old, changes.has_old),
             self._rows(changes.new, changes.has_new),
@@ -71,16 +71,16 @@ class ChangelogForm:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def emptied(self, first: int) -> pa.RecordBatch:
-        """Return the event before a load that replaces all rows; its number is also that of the load's events."""
+    def emptied(self, place: int) -> pa.RecordBatch:
+        """Return the event before a load that replaces all rows."""
         values = (pa.nulls(1, field.type) for field in [*self.schema][2:])
-        sequence = pa.array([first - 1])
+        sequence = pa.array([place])
         return pa.RecordBatch.from_arrays([pa.array([_TRUNCATED]), sequence, *values], schema=self.schema)
 
     def truncated(self, truncation: Truncation, first: int) -> pa.RecordBatch:
         """Return the event of a truncation: it has no rows."""
         columns = [
-            *(pa.array([_TRUNCATED]), pa.array([first + truncation.number])),
+            *(pa.array([_TRUNCATED]), pa.array([PLACES * (first + truncation.number)])),
             *_moments(truncation.transaction),
             *(pa.nulls(1, field.type) for field in [*self.schema][4:]),
         ]

@@ -16,7 +16,7 @@ from volley.connectors.postgres.capture import Capture
 from volley.connectors.postgres.connection import connected, lsn_number, query
 from volley.connectors.postgres.known import KnownTable, KnownTables
 from volley.connectors.postgres.load import Snapshot, page_ranges
-from volley.connectors.postgres.loads import Loads
+from volley.connectors.postgres.loads import Load, Loads
 from volley.connectors.postgres.output import ManyTables, OneTable, form_of
 from volley.connectors.postgres.publication import ensure_publication, selected_tables
 from volley.connectors.postgres.receiver import Receiver
@@ -190,16 +190,19 @@ class PostgresReader(Reader):
         snapshot = self._snapshot
         loads = {load.oid: load for load in planned if self._loads.begin(load, snapshot.fence)}
         loaded = {load.oid for load in listed[: start["loads"]]} | {load.oid for load in planned if load.anew}
-        return [split for oid in loads for split in self._splits_of(snapshot, oid, oid in loaded, start["next"])]
+        first = start["next"]
+        return [
+            split for load in loads.values() for split in self._splits_of(snapshot, load, load.oid in loaded, first)
+        ]
 
-    def _splits_of(self, snapshot: Snapshot, oid: int, anew: bool, first: int) -> Iterator[TableLoad]:
-        table = describe(snapshot.connection, oid)
+    def _splits_of(self, snapshot: Snapshot, load: Load, anew: bool, first: int) -> Iterator[TableLoad]:
+        table = describe(snapshot.connection, load.oid)
         # A table that is gone by now has no rows; the transaction that dropped it is one that the fence has.
         if table is not None:
             if anew:
-                yield TableLoad(table, None, first)
+                yield TableLoad(table, None, load.number, first)
             for pages in page_ranges(snapshot, table, self.parallelism):
-                yield TableLoad(table, pages, first)
+                yield TableLoad(table, pages, load.number, first)
 
     def _close_snapshot(self) -> None:
         if self._snapshot is not None:

@@ -15,8 +15,8 @@ from volley.connectors.postgres.messages import DELETE, INSERT
 from volley.connectors.postgres.tables import Table
 
 __all__ = [
-    *("LOADED", "NAMES", "OPERATION", "SEQUENCE", "TRUNCATED", "UNCHANGED"),
-    *("RowForm", "unchanged_columns"),
+    *("LOADED", "NAMES", "OPERATION", "PLACES", "SEQUENCE", "TRUNCATED", "UNCHANGED"),
+    *("RowForm", "load_place", "unchanged_columns"),
 ]
 
 OPERATION, SEQUENCE, UNCHANGED = "_op", "_seq", "_unchanged"
@@ -25,8 +25,21 @@ LOADED = "r"
 TRUNCATED = "t"
 """The operation of a row that stands for the end of all rows before it."""
 
+PLACES = 1 << 21
+"""The numbers between two messages, for the loads that are read there: a million, of two numbers each."""
+
 NAMES = pa.list_(pa.string())
 """The type of lists of columns."""
+
+
+def load_place(load: int, first: int) -> int:
+    """Return the number that orders the truncation before a load; the load's rows have the next one.
+
+    Args:
+        load: The load's number.
+        first: The number of the first message after it.
+    """
+    return PLACES * (first - 1) + 2 * load
 
 
 @dataclass(frozen=True)
@@ -48,17 +61,16 @@ class RowForm:
         roles = ChangeColumns(self.table.keys, SEQUENCE, OPERATION, UNCHANGED)
         return roles.noted(pa.schema([*self.table.schema, *hidden]))
 
-    def loaded(self, rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        """Return the rows of a load, in order before the message of a number."""
+    def loaded(self, rows: pa.RecordBatch, place: int) -> pa.RecordBatch:
+        """Return the rows of the load of a place."""
         operation = pa.repeat(pa.scalar(LOADED), rows.num_rows)
-        sequence = pa.repeat(pa.scalar(2 * first - 1, pa.int64()), rows.num_rows)
+        sequence = pa.repeat(pa.scalar(place + 1, pa.int64()), rows.num_rows)
         unchanged = pa.nulls(rows.num_rows, NAMES)
         return pa.RecordBatch.from_arrays([*rows.columns, operation, sequence, unchanged], schema=self.schema)
 
-    def emptied(self, first: int) -> pa.RecordBatch:
-        """Return the row before a load that replaces all rows, in order before the message of a number."""
-        # The message before is a commit, which has no row: two numbers are free.
-        return self._truncated(2 * first - 2)
+    def emptied(self, place: int) -> pa.RecordBatch:
+        """Return the row before a load that replaces all rows."""
+        return self._truncated(place)
 
     def truncated(self, truncation: Truncation, first: int) -> pa.RecordBatch:
         """Return the row of a truncation.
@@ -67,7 +79,7 @@ class RowForm:
             truncation: The truncation.
             first: The number of the first message of its batch.
         """
-        return self._truncated(2 * (first + truncation.number))
+        return self._truncated(PLACES * (first + truncation.number))
 
     def _truncated(self, sequence: int) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([{OPERATION: TRUNCATED, SEQUENCE: sequence}], self.schema)
@@ -79,7 +91,7 @@ class RowForm:
             changes: The changes.
             first: The number of the first message of their batch.
         """
-        numbers = 2 * (first + changes.numbers)
+        numbers = PLACES * (first + changes.numbers)
         kinds = changes.kinds[changes.has_new]
         operations = pa.array(np.where(kinds == INSERT, "i", "u"), pa.string())
         written = self._batch(

@@ -13,6 +13,7 @@ from volley.connectors.postgres.decode import Decoder, Truncation
 from volley.connectors.postgres.fence import Fence
 from volley.connectors.postgres.load import PageRange, load
 from volley.connectors.postgres.output import Form, Output
+from volley.connectors.postgres.rows import load_place
 from volley.connectors.postgres.tables import Table
 from volley.source import SplitReader
 
@@ -26,11 +27,13 @@ class TableLoad:
     Args:
         table: The table, as the snapshot sees it.
         pages: The pages.
+        number: The load's number.
         first: The number of the first message after the load.
     """
 
     table: Table
     pages: PageRange | None
+    number: int
     first: int
 
 
@@ -67,13 +70,13 @@ class ChangeReader(SplitReader):
         return (self.output.of(form, batch) for form, batch in rows)
 
     def _loaded(self, split: TableLoad) -> Iterator[tuple[Form, pa.RecordBatch]]:
-        form = self.output.form_of_load(split.table)
+        form, place = self.output.form_of_load(split.table), load_place(split.number, split.first)
         if split.pages is None:
-            yield form, form.emptied(split.first)
+            yield form, form.emptied(place)
             return
         table = split.table.with_types(form.table.columns)
         for rows in load(self.capture.server, table, split.pages, self.capture.nulls):
-            yield form, form.loaded(conform(rows, form.table.schema), split.first)
+            yield form, form.loaded(conform(rows, form.table.schema), place)
 
     def _changed(self, split: StagedChanges) -> Iterator[tuple[Form, pa.RecordBatch]]:
         for first in split.firsts:
