@@ -12,20 +12,26 @@ from benchmarks.benchmark import BENCHMARKS
 from benchmarks.page import write_page
 from benchmarks.runner import KEPT, run
 
+# The modules with benchmarks, in the order of the page.
 _MODULES = (
-    *("files_to_iceberg", "kafka_to_iceberg", "write", "read", "epoch_latency", "empty_epoch", "start_up"),
+    *("files_to_iceberg", "kafka_to_iceberg", "write", "read", "epochs", "start_up"),
     *("expressions", "maintenance", "commits", "upsert", "table_source", "presets"),
-    *("view_refresh", "windows", "window_state", "joins", "scale", "cluster", "webhook", "capture"),
+    *("view_refresh", "windows", "joins", "scale", "webhook", "capture"),
 )
-"""The modules with benchmarks, in the order of the page."""
-
 for _module in _MODULES:
     import_module(f"benchmarks.{_module}")
 
 
 def main(arguments: list[str]) -> None:
     """Run what is asked for."""
-    asked = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Run a benchmark, or list all.")
+    parser.add_argument("name", nargs="?", help="a benchmark; all; report: the page and its plots, of what was kept")
+    parser.add_argument("--rows", type=int, help="rows of each run, for benchmarks that have such a number")
+    parser.add_argument("--repeat", type=int, help="runs of each peer, in turn with the others")
+    parser.add_argument("--peers", nargs="+", metavar="PEER", help="these peers alone")
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings of the benchmark")
+    parser.add_argument("--to", type=Path, default=Path(__file__).parent, help="the folder for the page and its plots")
+    asked = parser.parse_args(arguments)
     if asked.name == "report":
         print(f"wrote {write_page(KEPT, asked.to).name}")
     elif asked.name == "all":
@@ -38,19 +44,6 @@ def main(arguments: list[str]) -> None:
     else:
         for name, benchmark in BENCHMARKS.items():
             print(f"{name}: {benchmark.question}{_changeable(benchmark.options)}")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Run a benchmark, or list all.")
-    parser.add_argument(
-        "name", nargs="?", help="a benchmark; all; report: RESULTS.md and its plots, from what was kept"
-    )
-    parser.add_argument("--rows", type=int, help="rows of each run, for benchmarks that have such a number")
-    parser.add_argument("--repeat", type=int, help="runs of each peer, in turn with the others")
-    parser.add_argument("--peers", nargs="+", metavar="PEER", help="these peers alone")
-    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings of the benchmark")
-    parser.add_argument("--to", type=Path, default=Path(__file__).parent, help="the folder for the page and its plots")
-    return parser
 
 
 def _changeable(settings: Mapping[str, object]) -> str:

@@ -7,16 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rows import Bound, Limit, Row, within
+from benchmarks.rows import Bound, Limit, Row
 from benchmarks.run import Run
 
-__all__ = ["BENCHMARKS", "RATES", "Benchmark", "Limit", "Run", "benchmark", "within"]
+__all__ = ["BENCHMARKS", "RATES", "Benchmark", "Limit", "Run", "benchmark"]
 
-RATES = ("rows_per_second", "rows_per_cpu_second", "worker_mb", "jvm_mb", "driver_mb")
-"""The figures of most benchmarks."""
-
-BENCHMARKS: dict[str, Benchmark] = {}
-"""Every benchmark whose module has been imported."""
+RATES = ("rows_per_second", "rows_per_cpu_second", "worker_mb", "jvm_mb", "driver_mb")  # of most benchmarks
+BENCHMARKS: dict[str, Benchmark] = {}  # every one whose module has been imported
 
 
 def _nothing(asked: Benchmark, folder: Path) -> Iterator[Mapping[str, Any]]:
@@ -25,51 +22,38 @@ def _nothing(asked: Benchmark, folder: Path) -> Iterator[Mapping[str, Any]]:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A function that measures one run of one peer, and how to run and show it.
-
-    Args:
-        name: Its name.
-        function: What measures; it is called in a process of its own.
-        rows: How many rows a run handles; 0 = the benchmark has no such number.
-        repeat: How often each peer runs, in turn with the others.
-        peers: Their names on the command line, and in tables; one without a name if there are none.
-        options: The settings, by their name, with the values they have by default.
-        cases: The setting that has the cases of each peer, a tuple; "" = there is one.
-        case: The head of the column for cases; "" = they are a part of the peer's name.
-        figures: The columns of the table, the first with its spread.
-        plots: The figures that are drawn; () = the first two.
-        prepare: Makes what all runs share in a folder, outside of what is measured, and yields more settings.
-        bounds: The bounds that a row of the table has to keep.
-    """
+    """A function that measures one run of one peer in a process of its own, and how to run and show it."""
 
     name: str
     function: Callable[[Run], None]
-    rows: int = 0
-    repeat: int = 1
-    peers: Mapping[str, str] = field(default_factory=lambda: {"": ""})
-    options: Mapping[str, Any] = field(default_factory=dict)
-    cases: str = ""
-    case: str = ""
-    figures: Sequence[str] = RATES
-    plots: Sequence[str] = ()
+    rows: int = 0  # how many a run handles; 0 = the benchmark has no such number
+    repeat: int = 1  # how often each peer runs, in turn with the others
+    peers: Mapping[str, str] = field(default_factory=lambda: {"": ""})  # their names on the command line, and in tables
+    options: Mapping[str, Any] = field(default_factory=dict)  # the settings, with the values they have by default
+    cases: str = ""  # the setting that has the cases of each peer, a tuple; "" = there is one
+    case: str = ""  # the head of the column for cases; "" = they are a part of the peer's name
+    figures: Sequence[str] = RATES  # the columns of the table, the first with its spread
+    plots: Sequence[str] = ()  # the figures that are drawn; () = the first two
+    # Makes what all runs share in a folder, outside of what is measured, and yields more settings.
     prepare: Callable[[Benchmark, Path], Iterator[Mapping[str, Any]]] = _nothing
-    bounds: Callable[[Row], Iterable[Bound]] = lambda _: ()
+    bounds: Sequence[Limit] = ()  # those that the rows of the table have to keep
 
     @property
     def question(self) -> str:
         """The first line of the function's docstring."""
         return (self.function.__doc__ or "").partition("\n")[0].rstrip(".")
 
+    def bounds_of(self, rows: Iterable[Row]) -> list[Bound]:
+        """The bounds of these rows, each with its value."""
+        return [bound for row in rows for limit in self.bounds for bound in limit.bounds(row)]
+
     def asked(
         self, rows: int | None, repeat: int | None, peers: Sequence[str] | None, given: Sequence[str]
     ) -> Benchmark:
-        """This benchmark with the changes that the command line asks for.
+        """This benchmark with the changes that the command line asks for; None = as it is.
 
-        Args:
-            rows: How many rows; None = as it is. Without effect where there is no such number.
-            repeat: How often; None = as it is.
-            peers: Some of the peers; None = all.
-            given: Settings as ``name=value``; of several values, ``name=value,value``.
+        Settings are given as ``name=value``, those of several values as ``name=value,value``. A number of rows has no
+        effect where there is none.
         """
         changed = dict(self.options)
         for name, _, text in (setting.partition("=") for setting in given):
@@ -84,11 +68,9 @@ class Benchmark:
 
 
 def benchmark(name: str | None = None, **settings: Any) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
-    """Make a function a benchmark; applied several times, it makes one benchmark for each name.
+    """Make a function a benchmark, by its own name or another; applied several times, it makes one for each name.
 
-    Args:
-        name: The benchmark's name; None = the function's.
-        settings: What `Benchmark` takes; `peers` may be a tuple if tables call them by the same names.
+    It takes what `Benchmark` takes; `peers` may be a tuple if tables call them by the same names.
     """
 
     def register(function: Callable[[Run], None]) -> Callable[[Run], None]:
@@ -102,7 +84,6 @@ def benchmark(name: str | None = None, **settings: Any) -> Callable[[Callable[[R
 
 
 def _parsed(text: str, default: Any) -> Any:
-    """Convert text to the type of the default."""
     if isinstance(default, tuple):
         return tuple(type(default[0])(part) for part in text.split(","))
     return type(default)(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -10,15 +11,15 @@ from pathlib import Path
 
 import psycopg2
 
-from benchmarks.benchmark import Limit, Run, benchmark, within
-from benchmarks.epoch_latency import FOLLOWED, beside, follow_until, record_waits, steadily
+from benchmarks.benchmark import Limit, Run, benchmark
+from benchmarks.epochs import FOLLOWED, beside, follow_until, record_waits, steadily
 from benchmarks.lake import Lake
 from benchmarks.peers.debezium import receive
 from benchmarks.shop import Shop, server
 from tests.captured import Database
 from tests.servers.rest_fixture import RestFixture
 from tests.waiting import wait_until
-from volley import IcebergSink, IcebergSinkConfig, IcebergStorage, Pipeline, PostgresSource, SourceContext
+from volley import IcebergSink, IcebergSinkConfig, IcebergStorage, Pipeline, PostgresSource, Reader, SourceContext
 from volley.iceberg import RestCatalog, Upsert
 
 _VOLLEY, _STAGED, _DEBEZIUM = "Volley, into an upsert", "Volley, staged only", "Debezium embedded, no sink"
@@ -43,10 +44,10 @@ _FIGURE = "rows_per_cpu_second"
     figures=(_FIGURE, "rows_per_second", "cpu_seconds", "worker_mb", "driver_mb"),
     plots=(_FIGURE,),
     prepare=server,
-    bounds=within(
+    bounds=[
         Limit(_FIGURE, "changes per CPU-second", 120_000, of=_VOLLEY),
         Limit(_FIGURE, "changes per CPU-second", 3, of=_VOLLEY, beside=_DEBEZIUM),
-    ),
+    ],
 )
 def postgres_to_iceberg(run: Run) -> None:
     """Changes of a PostgreSQL table into an Iceberg upsert, beside Debezium without a sink: per CPU-second."""
@@ -59,27 +60,27 @@ def postgres_to_iceberg(run: Run) -> None:
             shop.change(run.rows)
             receive(run, source, _WARM_UP)
         case "staged":
-            stage = partial(_stage, run.folder, shop.source(load="none"))
-            stage()
-            shop.change(_WARM_UP)
-            stage()
-            shop.change(run.rows)
-            run.measure(stage)
+            _measure(run, shop, partial(_stage, run, shop.source(load="none")))
         case _:
-            pipeline = _upserts(lake, shop.source(), lake.config)
-            pipeline.execute("benchmark")
-            shop.change(_WARM_UP)
-            pipeline.execute("benchmark")
-            shop.change(run.rows)
-            run.measure(lambda: {"epochs": pipeline.execute("benchmark").progress.epochs})
+            _measure(run, shop, partial(_upserts(lake, shop.source(), lake.config).execute, "benchmark"))
             shop.check(lake.table())
 
 
-def _stage(folder: Path, source: PostgresSource) -> None:
-    """Run the receiver alone: from the slot to durable segments."""
-    reader = source.open(SourceContext(str(folder)))
+def _measure(run: Run, shop: Shop, work: Callable[[], object]) -> None:
+    """Measure what is done with the changes, after it has been done with those of a warm-up."""
+    work()
+    shop.change(_WARM_UP)
+    work()
+    shop.change(run.rows)
+    run.measure(work)
+
+
+def _stage(run: Run, source: PostgresSource, parallelism: int = 1) -> Reader:
+    """Run the receiver alone, from the slot to durable segments; it also records what is to be loaded."""
+    reader = source.open(SourceContext(str(run.folder), parallelism))
     reader.start()
     reader.stop()
+    return reader
 
 
 def _upserts(lake: Lake, source: PostgresSource, config: IcebergSinkConfig) -> Pipeline:
@@ -93,15 +94,12 @@ def _upserts(lake: Lake, source: PostgresSource, config: IcebergSinkConfig) -> P
     figures=(_FIGURE, "rows_per_second", "cpu_seconds", "driver_mb"),
     plots=(_FIGURE,),
     prepare=server,
-    bounds=within(Limit(_FIGURE, "rows per CPU-second", 2_000_000)),
+    bounds=[Limit(_FIGURE, "rows per CPU-second", 2_000_000)],
 )
 def postgres_load(run: Run) -> None:
     """The initial load of a PostgreSQL table: rows read per CPU-second."""
-    source = Shop.of(run, run.rows).source()
-    reader = source.open(SourceContext(str(run.folder), _PARALLELISM))
-    # The receiver records what is to be loaded; then it ends, so that it is not measured.
-    reader.start()
-    reader.stop()
+    # The receiver is not measured.
+    reader = _stage(run, Shop.of(run, run.rows).source(), _PARALLELISM)
     begin = reader.initial_offset()
     splits, split_reader = reader.splits(begin, reader.latest_offset(begin, None, None)), reader.split_reader()
     for _ in split_reader.read(splits[0]):
@@ -118,7 +116,7 @@ def postgres_load(run: Run) -> None:
     figures=("p50", "p99", "rows", "epochs", "cpu_seconds"),
     plots=("p50", "p99"),
     prepare=server,
-    bounds=within(Limit("p50", "seconds", most=1.5)),
+    bounds=[Limit("p50", "seconds", most=1.5)],
 )
 def capture_latency(run: Run) -> None:
     """From a commit in PostgreSQL to the moment others can see it in the table, at 1,000 changes/s: p50 and p99."""
@@ -147,9 +145,8 @@ def _feed(shop: Database, rate: int, stop: Path) -> None:
     count = rate // _TRANSACTIONS
     with closing(psycopg2.connect(shop.uri)) as connection, connection.cursor() as cursor:
         connection.autocommit = True
-        steadily(
-            lambda number: cursor.execute(_ARRIVE, [number * count, (number + 1) * count - 1]), 1 / _TRANSACTIONS, stop
-        )
+        insert = partial(cursor.execute, _ARRIVE)
+        steadily(lambda number: insert([number * count, (number + 1) * count - 1]), 1 / _TRANSACTIONS, stop)
 
 
 @benchmark(
@@ -159,7 +156,7 @@ def _feed(shop: Database, rate: int, stop: Path) -> None:
     figures=("slot_mb", "rows", "caught_up_after"),
     plots=("slot_mb",),
     prepare=server,
-    bounds=within(Limit("slot_mb", "MB", most=64)),
+    bounds=[Limit("slot_mb", "MB", most=64)],
 )
 def catalog_outage(run: Run) -> None:
     """The catalog is down while changes come: how far the slot falls behind, and whether all are there afterwards."""

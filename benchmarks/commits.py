@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
-from benchmarks.benchmark import Limit, Run, benchmark, within
+from benchmarks.benchmark import Limit, Run, benchmark
 from benchmarks.lake import Lake, commit, open_sink, write, write_epoch
 from benchmarks.measure import medians, timed
 from tests.servers.glue import MotoServer
@@ -22,8 +22,10 @@ from tests.servers.nessie import Nessie
 from tests.servers.postgres import Postgres
 from tests.servers.rest_fixture import RestFixture
 from tests.servers.seaweed import SeaweedProcess
-from volley import Committer, IcebergSinkConfig, IcebergStorage, WriteResult
-from volley.iceberg import GlueCatalog, NessieCatalog
+from tests.servers.shared import own_server
+from tests.services.documented import documented
+from volley import Committer, IcebergSinkConfig, WriteResult
+from volley.iceberg import GlueCatalog
 
 _SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 _VOLLEY, _PLAIN = "Volley", "plain pyiceberg"
@@ -34,7 +36,7 @@ _VOLLEY, _PLAIN = "Volley", "plain pyiceberg"
     cases="files",
     case="files",
     figures=("wall_ms", "cpu_ms"),
-    bounds=within(Limit("wall_ms", "ms", most=5_000, of=_VOLLEY)),
+    bounds=[Limit("wall_ms", "ms", most=5_000, of=_VOLLEY)],
 )
 def snapshot_creation(run: Run) -> None:
     """One snapshot of 1 to 1,000 data files, beside plain pyiceberg (target: 5 s)."""
@@ -94,9 +96,6 @@ def _append(load: Callable[[], Table], results: Sequence[WriteResult]) -> None:
             snapshot.append_data_file(result.committables[0].data_file)
 
 
-_IDS = pa.schema([("id", pa.int64())])
-
-
 def _on(server_type: Callable[[Path], Any], folder: Path, started: Callable[..., Any]) -> IcebergSinkConfig:
     server = started(server_type(folder))
     return replace(Lake(server.lake).config, catalog_uri=server.uri)
@@ -110,18 +109,14 @@ def _glue(folder: Path, started: Callable[..., Any]) -> IcebergSinkConfig:
 
 def _nessie(folder: Path, started: Callable[..., Any]) -> IcebergSinkConfig:
     server = started(Nessie(folder, started(MotoServer(folder))))
-    login, tokens = f"{server.key}:{server.secret}", {"oauth2-server-uri": server.tokens}
-    catalog = NessieCatalog(server.uri, branch="dev", credential=login, properties=tokens)
-    files = IcebergStorage.S3("us-east-1", "warehouse", server.s3, access_key_id="id", secret_access_key="secret")
-    return replace(Lake(folder).config, storage=files, catalog=catalog)
+    return documented("Nessie with a branch", nessie=server.uri, keycloak=server.keycloak, s3=server.s3)
 
 
 _CATALOGS: dict[str, Callable[[Path, Callable[..., Any]], IcebergSinkConfig]] = {
     "sqlite": lambda folder, _: Lake(folder).config,
     "postgres": lambda folder, started: replace(Lake(folder).config, catalog_uri=started(Postgres(folder)).uri),
     "rest": partial(_on, RestFixture),
-    # SeaweedFS returns what a client needs to know; the others return themselves.
-    "seaweed": lambda folder, started: started(SeaweedProcess(folder)).config("t"),
+    "seaweed": lambda folder, started: started(SeaweedProcess(folder)).server.config("t"),
     "glue": _glue,
     "hive": partial(_on, HiveMetastore),
     "nessie": _nessie,
@@ -135,19 +130,18 @@ _CATALOGS: dict[str, Callable[[Path, Callable[..., Any]], IcebergSinkConfig]] = 
     case="catalog",
     figures=("wall_ms", "snapshots"),
     plots=("wall_ms",),
-    bounds=within(Limit("wall_ms", "ms", most=100)),
+    bounds=[Limit("wall_ms", "ms", most=100)],
 )
 def catalog_load(run: Run) -> None:
     """Median time to load a table from each catalog, beside plain pyiceberg (target: 100 ms)."""
     with ExitStack() as running:
 
         def started(server: Any) -> Any:
-            running.callback(server.stop)
-            return server.start()
+            return running.enter_context(own_server(server))
 
         config = _CATALOGS[str(run.case)](run.folder, started)
         for number in range(run.options["snapshots"]):
-            write_epoch(config, number, [pa.record_batch([[number]], schema=_IDS)])
+            write_epoch(config, number, [pa.record_batch({"id": [number]})])
         plain = load_catalog("volley", **config.ref.to_properties())
         peers = {_VOLLEY: config.ref.load_catalog(), _PLAIN: plain}
         for peer, catalog in peers.items():

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,25 +11,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-__all__ = [
-    *("BEGIN", "FILES", "NAMED", "WARM_UP", "batches", "events_folder", "first_files", "named_rows", "numbered"),
-    *("session_rows", "times", "write_files"),
-]
+from benchmarks.run import Run
 
-FILES = 16
-"""The most files that differ; also the number of files where it doesn't matter."""
-
-WARM_UP = (160_000, 10_000)
-"""Rows of a warm-up, and of each of its files."""
-
-NAMED = pa.schema({"id": pa.int64(), "name": pa.string(), "value": pa.float64()})
-"""The schema of rows with names."""
-
-BEGIN = 1_700_000_000_000_000
-"""When events begin, in microseconds since 1970."""
-
+FILES = 16  # the most files that differ; also the number of files where it doesn't matter
+WARM_UP = (160_000, 10_000)  # rows of a warm-up, and of each of its files
+NAMED = pa.schema({"id": pa.int64(), "name": pa.string(), "value": pa.float64()})  # of rows with names
+BEGIN = 1_700_000_000_000_000  # when events begin, in microseconds since 1970
 _BATCH = 10_000
 
 
@@ -39,24 +27,22 @@ def events_folder(rows: int, rows_per_file: int) -> Path:
     """A folder with `rows` events, made when it is first asked for.
 
     Beyond sixteen files the same ones come again under other names, as hard links: disk stays small.
-
-    Args:
-        rows: Rows in all, a multiple of `rows_per_file`.
-        rows_per_file: Rows of each file.
     """
-    files, kept = rows // rows_per_file, Path(tempfile.gettempdir())
+    files = rows // rows_per_file
     assert files * rows_per_file == rows, f"{rows} rows are no multiple of {rows_per_file}"
-    distinct = kept / f"volley-bench-events-{rows_per_file}-{min(files, FILES)}"
-    _write_events(distinct, min(files, FILES) * rows_per_file, min(files, FILES))
-    if files <= FILES:
-        return distinct
-    folder = kept / f"volley-bench-events-{rows_per_file}-{files}"
-    if len(list(folder.glob("*.parquet"))) == files:
+    folder = Path(tempfile.gettempdir(), f"volley-bench-events-{rows_per_file}-{files}")
+    if (folder / "_done").exists():
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    for number in range(files):
-        os.link(distinct / f"{number % FILES:04}.parquet", folder / f"{number:04}.parquet")
+    if files > FILES:
+        distinct = events_folder(FILES * rows_per_file, rows_per_file)
+        for number in range(files):
+            os.link(distinct / f"{number % FILES:04}.parquet", folder / f"{number:04}.parquet")
+    else:
+        # In a process apart, so that its memory does not count as that of the process to be measured.
+        Run(rows=rows_per_file, options={"folder": folder, "files": files}).apart(write_events)
+    (folder / "_done").touch()
     return folder
 
 
@@ -84,7 +70,7 @@ def first_files(folder: Path, to: Path) -> Path:
 
 def numbered(text: str, numbers: np.ndarray[Any, Any]) -> pa.Array:
     """A text with each number behind it."""
-    return pa.compute.binary_join_element_wise(pa.scalar(text), pa.array(numbers).cast(pa.string()), "")
+    return pc.binary_join_element_wise(pa.scalar(text), pa.array(numbers).cast(pa.string()), "")
 
 
 def times(microseconds: np.ndarray[Any, Any]) -> pa.Array:
@@ -103,38 +89,22 @@ def session_rows(ids: np.ndarray[Any, Any], value: float) -> pa.RecordBatch:
     return pa.record_batch({"id": ids, "session": session, "value": np.full(len(ids), value), "more": ids * 0.37})
 
 
-def _write_events(folder: Path, rows: int, files: int) -> None:
-    """Write `rows` events to `files` Parquet files of equal size; a folder that has them already is left alone."""
-    done = folder / "_done"
-    if done.exists() and done.read_text() == f"{rows} {files}":
-        return
-    # In a process apart, so that its memory does not count as that of the process to be measured.
-    subprocess.run([sys.executable, "-m", "benchmarks.events", str(folder), str(rows // files), str(files)], check=True)
-    done.write_text(f"{rows} {files}")
-
-
-def main() -> None:
-    """Write the files of one folder."""
-    folder, rows, files = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    random = np.random.default_rng(7)
-    write_files(folder, files, lambda number: _events(random, number * rows, rows))
+def write_events(run: Run) -> None:
+    """Write files of so many rows each."""
+    random, rows = np.random.default_rng(7), run.rows
+    write_files(Path(run.options["folder"]), run.options["files"], lambda file: _events(random, file * rows, rows))
 
 
 def _events(random: np.random.Generator, start: int, rows: int) -> pa.Table:
-    kinds = pa.array(["view", "click", "cart", "order"])
-    countries = pa.array(["de", "fr", "us", "gb", "in", "br", "jp", "ng"])
+    kinds, countries = ["view", "click", "cart", "order"], ["de", "fr", "us", "gb", "in", "br", "jp", "ng"]
     return pa.table(
         {
-            "id": pa.array(np.arange(start, start + rows)),
-            "user": pa.array(random.integers(0, 1_000_000, rows)),
-            "kind": kinds.take(pa.array(random.integers(0, len(kinds), rows))),
-            "country": countries.take(pa.array(random.integers(0, len(countries), rows))),
-            "session": pa.array([f"s{n:09}" for n in random.integers(0, 100_000_000, rows)]),
-            "amount": pa.array(random.random(rows) * 100),
+            "id": np.arange(start, start + rows),
+            "user": random.integers(0, 1_000_000, rows),
+            "kind": random.choice(kinds, rows),
+            "country": random.choice(countries, rows),
+            "session": [f"s{n:09}" for n in random.integers(0, 100_000_000, rows)],
+            "amount": random.random(rows) * 100,
             "at": times(BEGIN + np.arange(start, start + rows) * 1000),
         }
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.benchmark import RATES, Run, benchmark
 from benchmarks.events import WARM_UP, events_folder
 from benchmarks.lake import Lake
-from benchmarks.peers import runtime_job
+from benchmarks.peers import runtime
 from benchmarks.peers.plain import append, limit, rewrite
-from benchmarks.peers.runtime import runtime
 from benchmarks.rows import AIMS, GENERAL, NATIVE, RUNTIME, SPARK_READS, case_of
 from volley import FileSource, Progress, Source, SparkSource, col
 
@@ -40,9 +39,7 @@ class SparkFiles(SparkSource):
     folder: str
     files_per_epoch: int
 
-    @property
-    def bounded(self) -> bool:
-        return True
+    bounded = True
 
     @property
     def identity(self) -> str:
@@ -79,19 +76,12 @@ def memory(run: Run) -> None:
     """Files → Iceberg from 1 M to 50 M rows: CPU a row, peak memory of workers, JVM and driver."""
     copy(replace(run, rows=int(run.case)), run.options["rows_per_file"], run.options["rows_per_epoch"])
     figures = run.results[-1].figures
-    figures["cpu_us_a_row"] = 1e6 / figures["rows_per_cpu_second"]
     figures["peak_mb"] = sum(figures[f"{process}_mb"] or 0 for process in ("worker", "jvm", "driver"))
 
 
 def copy(run: Run, rows_per_file: int, rows_per_epoch: int) -> None:
-    """Copy all files into a table, by the run's peer.
-
-    Args:
-        run: The run; its option ``before`` = rows that a query handles before it is measured, whole epochs.
-        rows_per_file: Rows of a file.
-        rows_per_epoch: Rows of an epoch, a multiple of those of a file.
-    """
-    # The limit and pyiceberg have no query that would have to warm up.
+    """Copy all files into a table, by the run's peer; an epoch has some whole files."""
+    # So many rows, whole epochs, a query handles before it is measured; the limit and pyiceberg have none to warm up.
     before = 0 if run.peer in ("limit", "append") else run.options.get("before", 0)
     folder = events_folder(run.rows + before, rows_per_file)
     files_per_epoch = rows_per_epoch // rows_per_file
@@ -102,9 +92,9 @@ def copy(run: Run, rows_per_file: int, rows_per_epoch: int) -> None:
         case "append":
             append(run, folder, files_per_epoch)
         case "runtime":
-            given = {"folder": folder, "warm_up": events_folder(*WARM_UP), "before": before}
-            given |= {"files_per_epoch": files_per_epoch, "rows_per_epoch": rows_per_epoch}
-            run.results.extend(runtime(run, runtime_job.files, **given))
+            epochs = {"files_per_epoch": files_per_epoch, "rows_per_epoch": rows_per_epoch, "before": before}
+            given = {"folder": folder, "warm_up": events_folder(*WARM_UP), **epochs}
+            run.results.extend(runtime.apart(run, runtime.files, **given))
         case _:
             # A small job warms the session up.
             _job(run, "warm_up", events_folder(*WARM_UP), _WARM_UP_FILES)
@@ -117,5 +107,5 @@ def _job(run: Run, name: str, folder: Path, files: int) -> Progress:
     if run.peer == "spark_reads":
         source = SparkFiles(str(folder), files)
     lake = Lake(run.folder)
-    rows = lake.environment(arrow_native=run.peer != "general").from_source(source).filter_expr(col("id") >= 0)
-    return rows.to_sink(lake.sink(name)).execute(name).progress
+    rows = lake.environment(arrow_native=run.peer != "general").from_source(source)
+    return lake.fill(name, rows.filter_expr(col("id") >= 0))

@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.benchmark import RATES, Benchmark, Limit, Run, benchmark, within
+from benchmarks.benchmark import RATES, Benchmark, Limit, Run, benchmark
 from benchmarks.events import BEGIN, batches, first_files, numbered, times, write_files
 from benchmarks.lake import Lake
-from benchmarks.measure import after
 from benchmarks.peers.spark import counted, session
 from volley import Environment, FileSource, MemorySource
 from volley.arrow.nodes import lower
@@ -23,7 +22,7 @@ from volley.engine.joins import with_rows
 from volley.plan.graph import walk
 from volley.spark.session import open_session
 
-_EVENT_FILES = 4
+_EVENT_FILES, _STREAM_FILES = 4, 16
 _CASES = {"10,000 keys": (10_000, 1), "1 M keys": (1_000_000, 1), "as of: 10,000 keys, 20 versions": (10_000, 20)}
 _ONE_THREAD, _ALL_CORES = "Volley, one thread", "Spark, all cores"
 _FIGURE = "rows_per_cpu_second"
@@ -40,15 +39,15 @@ _HOUR = 3_600_000_000
     case="join",
     figures=(_FIGURE, "rows_per_second"),
     plots=(_FIGURE,),
-    bounds=within(Limit(_FIGURE, "rows per CPU-second", 2.0, of=_ONE_THREAD, beside=_ALL_CORES)),
+    bounds=[Limit(_FIGURE, "rows per CPU-second", 2.0, of=_ONE_THREAD, beside=_ALL_CORES)],
 )
 def table_join(run: Run) -> None:
     """Events joined with a table by a text: rows per CPU-second, reading included, beside Spark and DuckDB."""
     keys, versions = _CASES[str(run.case)]
     events = partial(_table_events, keys, run.rows // _EVENT_FILES)
     folder = write_files(run.folder / "events", _EVENT_FILES, events)
-    peer = {"volley": _by_volley, "duckdb": _by_duckdb, "spark": _by_spark}[run.peer]
-    compute = peer(folder, _table(keys, versions), versions > 1)
+    by_peer = {"volley": _by_volley, "duckdb": _by_duckdb, "spark": _by_spark}[run.peer]
+    compute = by_peer(folder, _table(keys, versions), versions > 1)
     # The first pass warms up: the JVM compiles what it does often.
     compute()
     run.measure(compute)
@@ -56,14 +55,9 @@ def table_join(run: Run) -> None:
 
 def _table(keys: int, versions: int) -> pa.Table:
     rows = np.arange(keys * versions)
-    return pa.table(
-        {
-            "user": numbered("user-", rows // versions),
-            "valid_from": times(rows % versions * _HOUR),
-            "country": pa.array(rows % 200).cast(pa.string()),
-            "score": pa.array(rows.astype(np.float64)),
-        }
-    )
+    users, since = numbered("user-", rows // versions), times(rows % versions * _HOUR)
+    countries, scores = pa.array(rows % 200).cast(pa.string()), rows.astype(np.float64)
+    return pa.table({"user": users, "valid_from": since, "country": countries, "score": scores})
 
 
 def _table_events(keys: int, rows: int, file: int) -> pa.Table:
@@ -73,8 +67,7 @@ def _table_events(keys: int, rows: int, file: int) -> pa.Table:
 
 
 def _by_volley(folder: Path, table: pa.Table, as_of: bool) -> Callable[[], None]:
-    stream = Environment().from_source(FileSource(str(folder), format="parquet"))
-    source = MemorySource(table)
+    stream, source = Environment().from_source(FileSource(str(folder), format="parquet")), MemorySource(table)
     joined = stream.join(source, on="user", as_of=("at", "valid_from") if as_of else None, suffix="_of_user")
     _, node = walk(with_rows([joined._node]))
     steps = lower([node], pq.read_schema(folder / "0000.parquet").remove_metadata())
@@ -123,9 +116,7 @@ def _by_spark(folder: Path, table: pa.Table, as_of: bool) -> Callable[[], None]:
 
 
 _VOLLEY, _SPARK = "Volley, into an Iceberg table", "Spark's own join, without a sink"
-_SIDES = ("ads", "clicks")
-_USERS = 100_000
-_STREAM_FILES = 16
+_SIDES, _USERS = ("ads", "clicks"), 100_000
 # Each side has a row of a user every twelve seconds; a row is up to five seconds older than the latest.
 _MICROSECONDS_A_ROW = 120
 _DISORDER = 5_000_000
@@ -133,7 +124,6 @@ _SCHEMA = "user string, id long, at timestamp"
 
 
 def _folders(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
-    """Write both streams once for all runs."""
     rows = asked.rows // _STREAM_FILES // len(_SIDES)
     for seed, side in enumerate(_SIDES):
         write_files(folder / side, _STREAM_FILES, partial(_stream_events, seed, rows))
@@ -153,7 +143,7 @@ def _stream_events(seed: int, rows: int, file: int) -> pa.Table:
     options={"epochs": 8, "before": 2},
     figures=(*RATES, "pairs"),
     prepare=_folders,
-    bounds=within(Limit("rows_per_cpu_second", "rows per CPU-second", 5.0, of=_VOLLEY, beside=_SPARK)),
+    bounds=[Limit("rows_per_cpu_second", "rows per CPU-second", 5.0, of=_VOLLEY, beside=_SPARK)],
 )
 def stream_join(run: Run) -> None:
     """Two streams joined by user within ten seconds: rows of both per CPU-second, in steady state, beside Spark."""
@@ -162,20 +152,14 @@ def stream_join(run: Run) -> None:
         first_files(folder / side, few / side)
     query = {"volley": _pairs_by_volley, "spark": _pairs_by_spark}[run.peer]
     query(run, "warm_up", few, 1)
-    epochs, before = run.options["epochs"], run.options["before"]
-    steady = int(run.rows * (epochs - before) / epochs)
-    start = after(run.folder / "checkpoints", before)
-    run.measure(lambda: query(run, "benchmark", folder, _STREAM_FILES // epochs), rows=steady, start=start)
+    run.measure_steady(lambda: query(run, "benchmark", folder, _STREAM_FILES // run.options["epochs"]))
 
 
 def _pairs_by_volley(run: Run, name: str, folder: Path, files: int) -> dict[str, Any]:
-    lake, environment = Lake(run.folder), Lake(run.folder).environment()
-    ads, clicks = (
-        environment.from_source(FileSource(folder / side, format="parquet", max_files_per_epoch=files))
-        for side in _SIDES
-    )
+    lake, source = Lake(run.folder), partial(FileSource, format="parquet", max_files_per_epoch=files)
+    ads, clicks = map(lake.environment().from_source, (source(folder / side) for side in _SIDES))
     pairs = ads.join(clicks, on="user", within=("0s", "10s"), time="at", lateness="10s", suffix="_of_click")
-    return {"pairs": pairs.to_sink(lake.sink(name)).execute(name).progress.rows}
+    return {"pairs": lake.fill(name, pairs).rows}
 
 
 def _pairs_by_spark(run: Run, name: str, folder: Path, files: int) -> dict[str, Any]:

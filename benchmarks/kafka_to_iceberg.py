@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 
 from benchmarks.benchmark import RATES, Benchmark, Run, benchmark
 from benchmarks.lake import Lake
-from benchmarks.peers import runtime_job
+from benchmarks.peers import runtime
 from benchmarks.peers.plain import limit
-from benchmarks.peers.runtime import runtime
 from benchmarks.rows import AIMS, NATIVE, RUNTIME, case_of
 from tests.servers.kafka import Kafka
+from tests.servers.shared import own_server
 from volley import KafkaSource, Progress, SourceContext
 from volley.types.arrow import arrow_schema
 from volley.types.schemas import check_schema
@@ -31,35 +31,27 @@ _SCHEMA = "id long, user long, kind string, country string, session string, amou
 _ARROW = arrow_schema(check_schema(_SCHEMA))
 _DISTINCT = 1_000_000
 _TEXT_BYTES = 14 << 20
+# How a producer of many messages compresses them.
+BATCHED = {"compression.type": "lz4", "linger.ms": 20, "batch.size": 262_144}
 
 
 def _topic(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
-    """One broker, whose CPU does not count, with a topic that has the rows of a run and of its warm-up."""
-    kafka = Kafka(folder)
-    try:
-        kafka.start()
-        topic = _fill(kafka, asked.rows + asked.options["before"])
-        yield {"brokers": kafka.bootstrap, "topic": topic}
-    finally:
-        kafka.stop()
+    """One broker, whose CPU does not count, with a topic that has the rows of a run and of its warm-up.
 
-
-def _fill(kafka: Kafka, rows: int) -> str:
-    """A topic with events of about 142 bytes, lz4; after a million the same ones come again."""
-    topic = kafka.topic(_PARTITIONS)
+    They are events of about 142 bytes; after a million the same ones come again.
+    """
+    rows = asked.rows + asked.options["before"]
     events = (
         {"id": n, "user": n * 7919 % 1_000_000, "kind": "click", "country": "de", "session": f"s{n:09}"}
         | {"amount": n % 10_000 / 100, "at": f"2026-11-21T10:00:00.{n % 1_000_000:06}Z"}
         for n in range(min(rows, _DISTINCT))
     )
-    texts = [json.dumps(event) for event in events]
-    properties = {"compression.type": "lz4", "linger.ms": 20, "batch.size": 262_144}
-    for begin in range(0, rows, _DISTINCT):
-        messages = (
-            {"value": text, "partition": number % _PARTITIONS} for number, text in enumerate(texts[: rows - begin])
-        )
-        kafka.produce(topic, messages, **properties, **{"queue.buffering.max.messages": _DISTINCT})
-    return topic
+    messages = [{"value": json.dumps(event), "partition": number % _PARTITIONS} for number, event in enumerate(events)]
+    with own_server(Kafka(folder)) as kafka:
+        topic = kafka.topic(_PARTITIONS)
+        for begin in range(0, rows, _DISTINCT):
+            kafka.produce(topic, messages[: rows - begin], **BATCHED)
+        yield {"brokers": kafka.bootstrap, "topic": topic}
 
 
 @benchmark(
@@ -87,14 +79,14 @@ def kafka_to_iceberg(run: Run) -> None:
             cores = os.cpu_count() or 1
             limit(run, _consumed, [range(core, _PARTITIONS, cores) for core in range(cores)])
         case "source" if first:
-            _source(run)
+            _source(replace(run, case=""))
         case "volley":
             _job(run, "warm_up", starting_offsets={run.options["topic"]: _last(run)})
             job = partial(_job, run, "benchmark", max_rows_per_epoch=per_epoch)
             shown.measure_job(job, run.options["before"], per_epoch)
         case "runtime":
             given = {"schema": _SCHEMA, "last": _last(run), "rows_per_epoch": per_epoch}
-            run.results.extend(runtime(shown, runtime_job.kafka, **{**run.options, **given}))
+            run.results.extend(runtime.apart(shown, runtime.kafka, **{**run.options, **given}))
 
 
 def _last(run: Run) -> dict[int, int]:
@@ -138,12 +130,11 @@ def _source(run: Run) -> None:
     start = opened.initial_offset()
     splits = opened.splits(start, opened.latest_offset(start, run.rows, None))
 
-    run.measure_scan(lambda: (batch for split in splits for batch in opened.read(split)), case="")
+    run.measure_scan(lambda: (batch for split in splits for batch in opened.read(split)))
 
 
 def _job(run: Run, name: str, **settings: Any) -> Progress:
-    """Run one job over the topic."""
     options = run.options
     source = KafkaSource(options["brokers"], options["topic"], schema=_SCHEMA, bounded=True, **settings)
     lake = Lake(run.folder)
-    return lake.environment().from_source(source).to_sink(lake.sink(name)).execute(name).progress
+    return lake.fill(name, lake.environment().from_source(source))

@@ -5,30 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
-from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
-from duckdb_extensions import import_extension
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 
+from tests.duck import duckdb_with_iceberg
 from volley import Committer, Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext
+from volley.engine.progress import Progress
 from volley.epoch import Epoch, WriteResult
+from volley.stream import DataStream
 
-__all__ = [
-    *("QUERY", "Lake", "added_files", "commit", "duckdb_with_iceberg", "open_sink", "scan_by_duckdb", "write"),
-    "write_epoch",
-]
-
-QUERY = "00000000-benchmark"
-"""The query whose epochs are written."""
+QUERY = "00000000-benchmark"  # whose epochs are written
 
 
 class Lake:
@@ -42,13 +36,13 @@ class Lake:
         """The configuration of another table."""
         return replace(self.config, table=table)
 
-    def sink(self, table: str = "t") -> IcebergSink:
-        """A sink into a table."""
-        return IcebergSink(self.named(table))
-
     def environment(self, master: str | None = None, **settings: Any) -> Environment:
         """Where jobs start that keep their checkpoints in the folder."""
         return Environment(master, checkpoint_dir=self.folder / "checkpoints", **settings)
+
+    def fill(self, table: str, rows: DataStream) -> Progress:
+        """Run a job of the same name that writes rows into a table."""
+        return rows.to_sink(IcebergSink(self.named(table))).execute(table).progress
 
     def catalog(self) -> SqlCatalog:
         """Plain pyiceberg's."""
@@ -88,12 +82,13 @@ def commit(committer: Committer, epoch: int, results: list[WriteResult]) -> None
     committer.commit(Epoch(QUERY, epoch), results)
 
 
-def write_epoch(config: IcebergSinkConfig, epoch: int, batches: Iterable[pa.RecordBatch]) -> None:
-    """One epoch of one task, committed."""
-    rest = iter(batches)
-    first = next(rest)
-    committer = open_sink(config, first.schema)
-    committer.commit(Epoch(QUERY, epoch), [write(committer, epoch, chain([first], rest))])
+def write_epoch(config: IcebergSinkConfig, epoch: int, *tasks: Iterable[pa.RecordBatch]) -> None:
+    """One epoch of some tasks, committed."""
+    first, *others = map(iter, tasks)
+    batch = next(first)
+    committer = open_sink(config, batch.schema)
+    written = [write(committer, epoch, rows, task) for task, rows in enumerate([chain([batch], first), *others])]
+    committer.commit(Epoch(QUERY, epoch), written)
 
 
 def scan_by_duckdb(metadata: str, columns: str, where: str = "true") -> tuple[Any, ...]:
@@ -113,13 +108,3 @@ def added_files(table: Table, snapshot: Snapshot) -> list[DataFile]:
         # A manifest that was merged from others also lists what is there already.
         if entry.status is ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id
     ]
-
-
-@cache
-def duckdb_with_iceberg() -> duckdb.DuckDBPyConnection:
-    """DuckDB with the extensions from PyPI: it would load them from its own site."""
-    connection = duckdb.connect()
-    for name in ("avro", "parquet", "iceberg"):
-        import_extension(name, con=connection)
-        connection.load_extension(name)
-    return connection

@@ -21,12 +21,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-from benchmarks.benchmark import RATES, Limit, Run, benchmark, within
+from benchmarks.benchmark import RATES, Limit, Run, benchmark
 from benchmarks.events import NAMED, batches, events_folder, named_rows
 from benchmarks.lake import Lake, commit, open_sink, scan_by_duckdb, write, write_epoch
 from benchmarks.measure import timed
-from benchmarks.peers import runtime_job
-from benchmarks.peers.runtime import runtime
+from benchmarks.peers import runtime
 from benchmarks.rows import RUNTIME
 from volley import Environment, IcebergSinkConfig
 from volley.iceberg import IcebergTable, Maintenance, SnapshotManager, Upsert
@@ -52,7 +51,7 @@ _VOLLEY = "Volley"
     cases="files",
     case="files",
     figures=(*RATES[:2], "seconds", "cpu_seconds", "files_after", *RATES[2:]),
-    bounds=within(Limit("rows_per_cpu_second", "rows per CPU-second", 4.0, of=_IN_PROCESS, beside=RUNTIME)),
+    bounds=[Limit("rows_per_cpu_second", "rows per CPU-second", 4.0, of=_IN_PROCESS, beside=RUNTIME)],
 )
 def compaction(run: Run) -> None:
     """Compacting 400 and 1,000 files of 4,000 rows each, beside the runtime's rewrite_data_files."""
@@ -63,7 +62,7 @@ def compaction(run: Run) -> None:
     if run.peer == "runtime":
         procedure = f"rewrite_data_files(options => map('target-file-size-bytes', '{_TARGET_BYTES}')"
         given = {"lake": run.folder, "procedure": procedure}
-        run.results.extend(runtime(replace(run, rows=rows), runtime_job.maintain, **given))
+        run.results.extend(runtime.apart(replace(run, rows=rows), runtime.maintain, **given))
     else:
         runner = Environment("local[*]").task_runner() if run.peer == "executors" else None
         small, table = (IcebergTable(lake.named(name).ref) for name in ("small", "t"))
@@ -75,7 +74,6 @@ def compaction(run: Run) -> None:
 
 
 def _write(lake: Lake, name: str, files: int) -> None:
-    """Write a table of small files in one epoch."""
     rows = files * _ROWS_PER_FILE
     write_epoch(lake.named(name).with_max_records(_ROWS_PER_FILE), 0, batches(events_folder(rows, rows)))
     assert len(lake.table(name).inspect.data_files()) == files
@@ -88,9 +86,10 @@ def _write(lake: Lake, name: str, files: int) -> None:
     case="snapshots",
     figures=("cpu_seconds", "seconds", "driver_mb", "jvm_mb", "rows"),
     plots=("cpu_seconds",),
-    bounds=within(
-        Limit("driver_mb", "MB", most=500, of=_VOLLEY), Limit("cpu_seconds", "CPU-seconds", most=1, beside=RUNTIME)
-    ),
+    bounds=[
+        Limit("driver_mb", "MB", most=500, of=_VOLLEY),
+        Limit("cpu_seconds", "CPU-seconds", most=1, beside=RUNTIME),
+    ],
 )
 def expiry(run: Run) -> None:
     """Expiring 10,000 snapshots of 100 manifests, down to the last 100; rows are data files that go."""
@@ -102,7 +101,7 @@ def expiry(run: Run) -> None:
     goes = replace(run, rows=(count - _WINDOW) * _FILES)
     if run.peer == "runtime":
         procedure = f"expire_snapshots(older_than => current_timestamp(), retain_last => {_WINDOW}"
-        run.results.extend(runtime(goes, runtime_job.maintain, lake=run.folder, procedure=procedure))
+        run.results.extend(runtime.apart(goes, runtime.maintain, lake=run.folder, procedure=procedure))
     else:
         run.results.extend(goes.apart(expire, options={"lake": run.folder}))
     assert len(lake.table().snapshots()) == _WINDOW
@@ -120,8 +119,7 @@ def _make(lake: Lake, name: str, count: int) -> None:
     location = f"file://{lake.folder}/b/{name}"
     table = lake.catalog().create_table(("b", f"{name}_empty"), _ICEBERG_SCHEMA)
     Path(lake.folder, "b", name, "metadata").mkdir(parents=True)
-    snapshots: list[Snapshot] = []
-    manifests: list[ManifestFile] = []
+    snapshots, manifests = list[Snapshot](), list[ManifestFile]()
     for number in range(1, count + 1):
         manifests = [*manifests[1 - _WINDOW :], _manifest(table, location, number)]
         snapshots.append(_snapshot(table, location, number, manifests))
@@ -134,11 +132,8 @@ def _snapshot(table: Table, location: str, number: int, manifests: list[Manifest
     path, parent = f"{location}/metadata/snap-{number}.avro", number - 1 or None
     with write_manifest_list(2, table.io.new_output(path), number, parent, number, "deflate") as writer:
         writer.add_manifests(manifests)
-    fields = {
-        **{"snapshot-id": number, "parent-snapshot-id": parent, "sequence-number": number, "timestamp-ms": number},
-        **{"manifest-list": path, "summary": {"operation": "append"}, "schema-id": 0},
-    }
-    return Snapshot.model_validate(fields)
+    ids = {"snapshot-id": number, "parent-snapshot-id": parent, "sequence-number": number, "timestamp-ms": number}
+    return Snapshot.model_validate({**ids, "manifest-list": path, "summary": {"operation": "append"}, "schema-id": 0})
 
 
 def _manifest(table: Table, location: str, number: int) -> ManifestFile:
@@ -162,12 +157,10 @@ _HOUR = 3_600
     case="hour",
     figures=("p50_cpu_ms", "p50_ms", "scan_ms", "snapshots", "data_files", "cpu_seconds"),
     plots=("p50_cpu_ms", "scan_ms"),
-    bounds=within(
-        *(
-            Limit(figure, figure, most=1.3, beside_case=1, times="× the first hour's")
-            for figure in ("p50_cpu_ms", "scan_ms")
-        )
-    ),
+    bounds=[
+        Limit(figure, figure, most=1.3, beside_case=1, times="× the first hour's")
+        for figure in ("p50_cpu_ms", "scan_ms")
+    ],
 )
 def maintained_commits(run: Run) -> None:
     """Commits of ten rows, one a simulated second, with maintenance: each hour's commits, and a scan after it."""
@@ -206,7 +199,7 @@ def _hour(committer: MaintainingCommitter, epochs: range, speed: float) -> dict[
     cases="deletes_above",
     case="deletes above",
     figures=("scan_worst", "scan_mean", "fresh_ms", "p50_ms", "maintenance_seconds", "cpu_seconds"),
-    bounds=within(Limit("scan_worst", "× a fresh table's scan, at worst", most=1.5, case=0.005)),
+    bounds=[Limit("scan_worst", "× a fresh table's scan, at worst", most=1.5, case=0.005)],
 )
 def maintained_upserts(run: Run) -> None:
     """Scans by DuckDB, × those of a fresh table, of 10 M rows that merge-on-read epochs update all over."""
@@ -248,7 +241,7 @@ def _maintained(config: IcebergSinkConfig, maintenance: Maintenance) -> Iterator
 
 
 def _commit(committer: MaintainingCommitter, epoch: int, batches: Iterable[pa.RecordBatch]) -> float:
-    """Write and commit one epoch; return its seconds."""
+    """Return the seconds that it takes."""
     began = time.monotonic()
     commit(committer, epoch, [write(committer, epoch, batches)])
     return time.monotonic() - began

@@ -13,8 +13,6 @@ from typing import Any
 
 import psutil
 
-__all__ = ["adopt_orphans", "after", "measured", "medians", "timed"]
-
 _POLL_SECONDS = 0.005
 _SET_CHILD_SUBREAPER = 36
 
@@ -31,16 +29,11 @@ def adopt_orphans() -> None:
 
 
 def measured(work: Callable[[], object], start: Path | None = None) -> dict[str, Any]:
-    """Run `work`, and measure it to its last line.
+    """Run `work`, and measure it to its last line, from when the file `start` is there; None = at once.
 
-    Args:
-        work: What runs; a dictionary that it returns has figures of its own.
-        start: A file; the measurement begins when it appears. None = it begins at once.
-
-    Returns:
-        The work's own figures; `seconds`; `cpu_seconds` of the process, the JVM and all Python workers; the peaks of
-        memory: `worker_mb` of the largest Python process below this one, `jvm_mb`, `driver_mb` of this process; None
-        without such a process.
+    The figures are those that it returns, if a dictionary; `seconds`; `cpu_seconds` of this process and all below it;
+    the peaks of memory: `worker_mb` of the largest Python process below this one, `jvm_mb`, `driver_mb` of this
+    process; None without such a process.
     """
     began: list[tuple[float, float]] = []
 
@@ -59,9 +52,8 @@ def measured(work: Callable[[], object], start: Path | None = None) -> dict[str,
     assert began, "the work ended before its measurement began"
     ((then, cpu_then),) = began
     below = psutil.Process().children(recursive=True)
-    memory = {"worker_mb": _largest(below, "python"), "jvm_mb": _largest(below, "java")}
-    driver_mb = _peak_mb(psutil.Process())
-    figures = {"seconds": now - then, "cpu_seconds": cpu_now - cpu_then, **memory, "driver_mb": driver_mb}
+    figures = {"seconds": now - then, "cpu_seconds": cpu_now - cpu_then, "driver_mb": _peak_mb([psutil.Process()])}
+    figures |= {"worker_mb": _peak_mb(below, "python"), "jvm_mb": _peak_mb(below, "java")}
     return figures | own if isinstance(own, dict) else figures
 
 
@@ -109,20 +101,14 @@ def _forget_peaks() -> None:
             Path(f"/proc/{process.pid}/clear_refs").write_text("5")
 
 
-def _largest(processes: list[psutil.Process], part: str) -> float | None:
-    """The peak of the largest process that has such a name."""
+def _peak_mb(processes: list[psutil.Process], name: str = "") -> float | None:
+    """The largest high-water mark of resident memory of those with such a name; Spark's workers outlive their tasks."""
     peaks = []
     for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            if part in process.name():
-                peaks.append(_peak_mb(process))
+        with suppress(FileNotFoundError, ProcessLookupError):
+            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            status = dict(line.split(":\t", 1) for line in lines)
+            if name in status["Name"]:
+                # A zombie has none.
+                peaks.append(int(status.get("VmHWM", "0 kB").split()[0]) / 1024)
     return max(peaks, default=None)
-
-
-def _peak_mb(process: psutil.Process) -> float:
-    """The high-water mark of resident memory; Spark's workers live on while the JVM does."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM"):
-                return int(line.split()[1]) / 1024
-    return 0.0

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.benchmark import BENCHMARKS, Benchmark
-from benchmarks.plots import draw
-from benchmarks.rows import Bound, Row, in_rows
-from benchmarks.run import Result
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import EngFormatter
 
-__all__ = ["table", "write_page"]
+from benchmarks.benchmark import BENCHMARKS, Benchmark
+from benchmarks.rows import LIMIT, RUNTIME, Bound, Row, in_rows
+from benchmarks.run import Result
 
 _HEAD = """# Results
 
@@ -34,20 +35,15 @@ _HEADS = {
     "cpu_ms": "CPU ms",
     "cpu_us_a_row": "CPU µs a row",
 }
-_RATIOS: dict[str, Callable[[Row], str]] = {
-    "× runtime, rows/s": lambda row: _ratio(row.times_runtime("rows_per_second")),
-    "× runtime, per CPU-s": lambda row: _ratio(row.times_runtime("rows_per_cpu_second")),
-    "× limit, per CPU-s": lambda row: _ratio(row.times_limit("rows_per_cpu_second")),
+_RATIOS = {
+    "× runtime, rows/s": {"figure": "rows_per_second", "peer": RUNTIME},
+    "× runtime, per CPU-s": {"figure": "rows_per_cpu_second", "peer": RUNTIME},
+    "× limit, per CPU-s": {"figure": "rows_per_cpu_second", "case": LIMIT},
 }
 
 
 def write_page(kept: Path, folder: Path) -> Path:
-    """Write the page and its plots; a benchmark that has not run since keeps what the page says of it.
-
-    Args:
-        kept: The folder with what the benchmarks have kept.
-        folder: Where the page goes, and ``plots`` beside it.
-    """
+    """Write the page of what is kept, and its plots; of a benchmark that has not run since it says what it said."""
     (folder / "plots").mkdir(parents=True, exist_ok=True)
     page = folder / "RESULTS.md"
     bounds, sections = _parts(page.read_text()) if page.exists() else ({}, {})
@@ -55,9 +51,9 @@ def write_page(kept: Path, folder: Path) -> Path:
         if (kept / f"{name}.jsonl").exists():
             machine, *lines = map(json.loads, (kept / f"{name}.jsonl").read_text().splitlines())
             rows = in_rows((Result(**line) for line in lines), benchmark.case)
-            bounds[name] = [_cells(name, bound) for row in rows for bound in benchmark.bounds(row)]
+            bounds[name] = [_cells(name, bound) for bound in benchmark.bounds_of(rows)]
             sections[name] = _section(benchmark, machine, rows)
-            draw(benchmark.plots or benchmark.figures[:2], benchmark.case, rows, folder / "plots" / f"{name}.svg")
+            _draw(benchmark.plots or benchmark.figures[:2], benchmark.case, rows, folder / "plots" / f"{name}.svg")
     cells = [line for name in BENCHMARKS for line in bounds.get(name, ())]
     first = ["## Bounds\n", *_markdown(["benchmark", "figure", "measured", "bound", ""], cells)]
     page.write_text("\n".join([_HEAD, *first, *(sections[name] for name in BENCHMARKS if name in sections)]))
@@ -73,20 +69,20 @@ def _parts(page: str) -> tuple[dict[str, list[list[str]]], dict[str, str]]:
     return bounds, {text.split("\n", 1)[0]: f"## {text.rstrip()}\n" for text in others}
 
 
-def table(benchmark: Benchmark, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+def table(benchmark: Benchmark, rows: Sequence[Row]) -> tuple[list[str], list[tuple[str, ...]]]:
     """The heads and the lines of a benchmark's table: medians, the spread of the first figure, ratios."""
-    first, *others = benchmark.figures
-    columns: dict[str, Callable[[Row], str]] = {"what": lambda row: row.peer if benchmark.case else row.what}
+    columns = {"what": [row.peer if benchmark.case else row.what for row in rows]}
     if benchmark.case:
-        columns[benchmark.case] = lambda row: _shown(row.case)
-    columns[_head(first)] = partial(_median, first)
-    if any(len(row.runs) > 1 for row in rows):
-        columns["min–max"] = lambda row: _spread(row.values(first))
-    for figure in others:
-        columns[_head(figure)] = partial(_median, figure)
-    if first == "rows_per_second":
-        columns.update({head: ratio for head, ratio in _RATIOS.items() if any(ratio(row) != "–" for row in rows)})
-    return [*columns], [[cell(row) for cell in columns.values()] for row in rows]
+        columns[benchmark.case] = [_shown(row.case) for row in rows]
+    for figure in benchmark.figures:
+        columns[_HEADS.get(figure, figure.replace("_", " "))] = [_shown(row.median(figure)) for row in rows]
+        if figure == benchmark.figures[0] and any(len(row.runs) > 1 for row in rows):
+            columns["min–max"] = [_spread(row.values(figure)) for row in rows]
+    for head, other in _RATIOS.items() if benchmark.figures[0] == "rows_per_second" else ():
+        ratios = [row.times(**other) for row in rows]
+        if set(ratios) != {None}:
+            columns[head] = ["–" if ratio is None else f"{ratio:.2f}" for ratio in ratios]
+    return [*columns], [*zip(*columns.values(), strict=True)]
 
 
 def _section(benchmark: Benchmark, machine: Mapping[str, str], rows: Sequence[Row]) -> str:
@@ -111,18 +107,6 @@ def _markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]
     return [f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *lines)] + [""]
 
 
-def _head(figure: str) -> str:
-    return _HEADS.get(figure, figure.replace("_", " "))
-
-
-def _median(figure: str, row: Row) -> str:
-    return _shown(row.median(figure))
-
-
-def _ratio(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
-
-
 def _spread(values: Sequence[Any]) -> str:
     return f"{_shown(min(values))}–{_shown(max(values))}" if len(values) > 1 else "–"
 
@@ -136,3 +120,36 @@ def _shown(value: Any) -> str:
         case None:
             return "–"
     return str(value)
+
+
+def _draw(figures: Sequence[str], case: str, rows: Sequence[Row], path: Path) -> None:
+    """Each figure beside the others: over the cases if they are numbers, else as bars with their spread."""
+    over_cases = all(isinstance(row.case, (int, float)) for row in rows)
+    drawing = Drawing(figsize=(9.0, 3.5 if over_cases else 1.2 + 0.35 * len(rows)), layout="constrained")
+    plots = drawing.subplots(1, len(figures), sharey=not over_cases, squeeze=False)[0]
+    for axes, figure in zip(plots, figures, strict=True):
+        (_lines if over_cases else _bars)(axes, figure, rows)
+        (axes.yaxis if over_cases else axes.xaxis).set_major_formatter(EngFormatter(sep=""))
+        name = figure.replace("_", " ")
+        if over_cases:
+            axes.set(xlabel=case, ylabel=name, ylim=(0, None), xscale="symlog")
+            axes.legend()
+        else:
+            axes.set_xlabel(name)
+    # The same results make the same file: no date in it, no random names.
+    with matplotlib.rc_context({"svg.hashsalt": "volley"}):
+        drawing.savefig(path, format="svg", metadata={"Date": None})
+
+
+def _lines(axes: Axes, figure: str, rows: Sequence[Row]) -> None:
+    for peer in dict.fromkeys(row.peer for row in rows):
+        points = [(row.case, row.median(figure)) for row in rows if row.peer == peer and row.values(figure)]
+        axes.plot(*zip(*points, strict=True), marker="o", label=peer)
+
+
+def _bars(axes: Axes, figure: str, rows: Sequence[Row]) -> None:
+    # The first at the top.
+    drawn = [row for row in reversed(rows) if row.values(figure)]
+    medians = [row.median(figure) for row in drawn]
+    spread = [[abs(row.median(figure) - end(row.values(figure))) for row in drawn] for end in (min, max)]
+    axes.barh([row.what for row in drawn], medians, xerr=spread)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.parser import parse
 from pyiceberg.table import Table
 
-from benchmarks.benchmark import Benchmark, Limit, Run, benchmark, within
+from benchmarks.benchmark import Benchmark, Limit, Run, benchmark
 from benchmarks.events import FILES, batches, events_folder
-from benchmarks.lake import Lake, duckdb_with_iceberg, scan_by_duckdb, write_epoch
+from benchmarks.lake import Lake, scan_by_duckdb, write_epoch
 from benchmarks.measure import medians, timed
-from benchmarks.peers import runtime_job
-from benchmarks.peers.runtime import runtime
+from benchmarks.peers import runtime
 from benchmarks.rows import RUNTIME
+from tests.duck import duckdb_with_iceberg
 from volley import IcebergSourceConfig
 from volley.iceberg import Partitioning, Upsert
 from volley.iceberg.read.entries import forget_manifests
@@ -49,21 +50,21 @@ def _table(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
 def read(run: Run) -> None:
     """A scan of all rows and columns of a table that Volley has written, by pyiceberg, DuckDB and Spark."""
     lake = Lake(run.options["lake"])
-    rows = run.rows - (run.rows // _DELETED if run.options["deletes"] else 0)
+    run = replace(run, rows=run.rows - (run.rows // _DELETED if run.options["deletes"] else 0))
     match run.peer:
         case "volley":
             config = IcebergSourceConfig(lake.config.ref)
-            run.measure_scan(lambda: read_snapshot(config, threads=1)[1], rows)
+            run.measure_scan(lambda: read_snapshot(config, threads=1)[1])
         case "pyarrow":
-            run.measure_scan(lambda: _plain(lake.table()), rows)
+            run.measure_scan(lambda: _plain(lake.table()))
         case "pyiceberg":
             table = lake.table()
-            run.measure_scan(lambda: table.scan().to_arrow_batch_reader(), rows)
+            run.measure_scan(lambda: table.scan().to_arrow_batch_reader())
         case "duckdb":
             connection, query = duckdb_with_iceberg(), f"from iceberg_scan('{lake.table().metadata_location}')"
-            run.measure_scan(lambda: connection.sql(query).to_arrow_reader(_BATCH_ROWS), rows)
+            run.measure_scan(lambda: connection.sql(query).to_arrow_reader(_BATCH_ROWS))
         case _:
-            run.results.extend(runtime(run, runtime_job.read, **run.options))
+            run.results.extend(runtime.apart(run, runtime.read, **run.options))
 
 
 def _plain(table: Table) -> Iterator[pa.RecordBatch]:
@@ -75,7 +76,7 @@ def _plain(table: Table) -> Iterator[pa.RecordBatch]:
 
 # Only what users read with has a bound, not the peer.
 _LIMITS = [Limit("rows_per_second", "rows/s", 100_000, of=label) for label in _PEERS.values() if label != RUNTIME]
-_SETTINGS: dict[str, Any] = {"repeat": 5, "prepare": _table, "bounds": within(*_LIMITS)}
+_SETTINGS: dict[str, Any] = {"repeat": 5, "prepare": _table, "bounds": _LIMITS}
 for _size, _rows in {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "8m": 8_000_000}.items():
     benchmark(f"read_{_size}", rows=_rows, peers=_PEERS, options={"deletes": False}, **_SETTINGS)(read)
 _applying = {peer: label for peer, label in _PEERS.items() if peer not in ("pyarrow", "runtime")}
@@ -95,14 +96,10 @@ _MOST_MS = {_VOLLEY: 50, _CACHED: 5}
     case="partitions",
     figures=("cpu_ms", "wall_ms", "files"),
     plots=("cpu_ms",),
-    bounds=within(
+    bounds=[
         *(Limit("cpu_ms", "ms of CPU", most=most, of=peer) for peer, most in _MOST_MS.items()),
-        *(
-            Limit("cpu_ms", "CPU", most=1, of=peer, beside=other)
-            for peer in _MOST_MS
-            for other in (_PYICEBERG, _DUCKDB)
-        ),
-    ),
+        *(Limit("cpu_ms", "CPU", most=1, of=peer, beside=other) for peer in _MOST_MS for other in _OTHERS),
+    ],
 )
 def planning(run: Run) -> None:
     """Planning one among 1,000 and more partitions of four epochs: CPU, beside pyiceberg and DuckDB (target: 50 ms)."""

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from benchmarks.run import Case, Result
 
-__all__ = [
-    *("AIMS", "GENERAL", "LIMIT", "NATIVE", "RUNTIME", "SPARK_READS", "Bound", "Limit", "Row"),
-    *("case_of", "in_rows", "within"),
-]
-
 NATIVE, GENERAL = "Volley, Arrow-native", "Volley, general path"
 SPARK_READS = "Volley, general path, read by Spark"
 RUNTIME = "Iceberg's Spark runtime"
-
-LIMIT = "the limit"
-"""The case of peers that only read and write the rows, which nobody can leave out."""
+LIMIT = "the limit"  # the case of peers that only read and write the rows, which nobody can leave out
 
 
 @dataclass(frozen=True)
@@ -40,21 +32,13 @@ class Bound:
 
 @dataclass(frozen=True)
 class Row:
-    """All runs of one peer in one case.
+    """The figures of all runs of one peer in one case."""
 
-    Args:
-        peer: Its name in tables.
-        case: With what it can be compared.
-        runs: The figures of each run.
-        others: All rows, this one among them.
-        head: What the cases are; "" if they say it themselves.
-    """
-
-    peer: str
-    case: Case
+    peer: str  # its name in tables
+    case: Case  # with what it can be compared
     runs: list[dict[str, Any]]
-    others: list[Row] = field(repr=False, compare=False)
-    head: str = ""
+    others: list[Row] = field(repr=False, compare=False)  # all rows, this one among them
+    head: str = ""  # what the cases are; "" if they say it themselves
 
     @property
     def what(self) -> str:
@@ -73,83 +57,50 @@ class Row:
         # Words have no mean.
         return (statistics.median_low if isinstance(values[0], str) else statistics.median)(values)
 
-    def times(self, figure: str, other: Callable[[Row], bool]) -> float | None:
-        """This row's median divided by another row's; None without such a row."""
-        found = [row.median(figure) for row in self.others if other(row)]
+    def times(self, figure: str, peer: str | None = None, case: Case | None = None) -> float | None:
+        """This row's median divided by another's, of any peer and in this case by default; None without such a row."""
+        case = self.case if case is None else case
+        found = [row.median(figure) for row in self.others if row.case == case and peer in (None, row.peer)]
         return self.median(figure) / found[0] if found and found[0] else None
-
-    def times_runtime(self, figure: str) -> float | None:
-        """This row's median divided by that of Iceberg's Spark runtime in the same case."""
-        return self.times(figure, lambda row: (row.peer, row.case) == (RUNTIME, self.case))
-
-    def times_limit(self, figure: str) -> float | None:
-        """This row's median divided by the limit's."""
-        return self.times(figure, lambda row: row.case == LIMIT)
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The least or the most that the median of a figure may be, or its ratio to another row's.
-
-    Args:
-        figure: Its name.
-        unit: What it is, as the page says it.
-        least: The least it may be.
-        most: The most it may be.
-        of: The peer that keeps it; None = each.
-        case: The case in which it is kept; None = each.
-        beside: The peer to whose median in the same case the ratio is.
-        beside_case: The case to whose median the ratio is.
-        times: What a ratio is, as the page says it; "" = times that of the other peer.
-    """
+    """The least or the most that the median of a figure may be, or its ratio to another row's."""
 
     figure: str
-    unit: str
+    unit: str  # what it is, as the page says it
     least: float = 0
     most: float = math.inf
-    of: str | None = None
-    case: Case | None = None
-    beside: str | None = None
-    beside_case: Case | None = None
-    times: str = ""
+    of: str | None = None  # the peer that keeps it; None = each
+    case: Case | None = None  # the case in which it is kept; None = each
+    beside: str | None = None  # the peer to whose median in the same case the ratio is
+    beside_case: Case | None = None  # the case to whose median the ratio is
+    times: str = ""  # what a ratio is, as the page says it; "" = times that of the other peer
 
     def bounds(self, row: Row) -> list[Bound]:
         """The bound of a row; none for a row that is not meant, or that lacks the figure or the other row."""
-        if self.of not in (None, row.peer) or self.case not in (None, row.case):
+        meant = self.of in (None, row.peer) and self.case in (None, row.case)
+        if not meant or row.peer == self.beside or row.case == self.beside_case:
             return []
         what, value, unit = row.what, row.median(self.figure), self.unit
         if self.beside is not None or self.beside_case is not None:
-            what, value, unit = f"{what}: {unit}", row.times(self.figure, partial(self._is_other, row)), self._ratio
+            runtimes = (self.beside or "").startswith(RUNTIME)
+            ratio = self.times or ("× the runtime's" if runtimes else f"× that of {self.beside}")
+            what, value, unit = f"{what}: {unit}", row.times(self.figure, self.beside, self.beside_case), ratio
         if value is None:
             return []
         return [Bound(what, value, self.least or self.most, unit, self.least <= value <= self.most)]
 
-    def _is_other(self, row: Row, other: Row) -> bool:
-        case = row.case if self.beside_case is None else self.beside_case
-        return other is not row and other.case == case and self.beside in (None, other.peer)
-
-    @property
-    def _ratio(self) -> str:
-        runtimes = (self.beside or "").startswith(RUNTIME)
-        return self.times or ("× the runtime's" if runtimes else f"× that of {self.beside}")
-
-
-def within(*limits: Limit) -> Callable[[Row], list[Bound]]:
-    """What a benchmark takes as its bounds: those of all limits."""
-    return lambda row: [bound for limit in limits for bound in limit.bounds(row)]
-
 
 def in_rows(results: Iterable[Result], head: str = "") -> list[Row]:
     """The results by peer and case, in the order in which they first ran; `head` says what the cases are."""
-    rows: dict[tuple[str, Case], Row] = {}
-    others: list[Row] = []
+    runs: dict[tuple[str, Case], list[dict[str, Any]]] = {}
     for result in results:
-        key = result.peer, result.case
-        if key not in rows:
-            rows[key] = Row(*key, [], others, head)
-            others.append(rows[key])
-        rows[key].runs.append(result.figures)
-    return others
+        runs.setdefault((result.peer, result.case), []).append(result.figures)
+    rows: list[Row] = []
+    rows.extend(Row(peer, case, figures, rows, head) for (peer, case), figures in runs.items())
+    return rows
 
 
 def case_of(rows_per_epoch: int) -> str:
@@ -158,21 +109,12 @@ def case_of(rows_per_epoch: int) -> str:
     return f"{millions} rows an epoch"
 
 
-_RATE, _PER_CPU = ("rows_per_second", "rows/s"), ("rows_per_cpu_second", "rows per CPU-second")
+_PER_CPU = ("rows_per_cpu_second", "rows per CPU-second")
+_SPEEDS = (("rows_per_second", "rows/s"), _PER_CPU)
 _LEAST = {case_of(1_000_000): 2.0, case_of(4_000_000): 2.5}
-_LEAST_OF_LIMIT = 0.75
-
-
-def _of_runtime(peer: str, least: float, case: Case | None = None) -> list[Limit]:
-    return [Limit(*speed, least, of=peer, case=case, beside=RUNTIME) for speed in (_RATE, _PER_CPU)]
-
-
-AIMS = within(
-    *(limit for case, least in _LEAST.items() for limit in _of_runtime(NATIVE, least, case)),
-    *(limit for peer in (GENERAL, SPARK_READS) for limit in _of_runtime(peer, 1.0)),
-    *(
-        Limit(*_PER_CPU, _LEAST_OF_LIMIT, of=NATIVE, case=case, beside_case=LIMIT, times="× the limit's")
-        for case in _LEAST
-    ),
-)
+AIMS = [
+    *(Limit(*speed, of=NATIVE, case=case, beside=RUNTIME, least=_LEAST[case]) for case in _LEAST for speed in _SPEEDS),
+    *(Limit(*speed, of=peer, beside=RUNTIME, least=1) for peer in (GENERAL, SPARK_READS) for speed in _SPEEDS),
+    *(Limit(*_PER_CPU, 0.75, of=NATIVE, case=case, beside_case=LIMIT, times="× the limit's") for case in _LEAST),
+]
 """The bounds for Volley relative to the runtime and to the limit."""

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,11 @@ from benchmarks.measure import after, measured
 if TYPE_CHECKING:
     from volley import Progress
 
-__all__ = ["Case", "Result", "Run"]
+Case = str | int | float  # a size, an expression, a catalog: only results of the same case are compared
 
-Case = str | int | float
-"""A size, an expression, a catalog: only results of the same case are compared."""
 
-# What a process in which a run is continued has of its own.
-_OWN = ("folder", "results")
+class MissingPeerError(Exception):
+    """A peer can't run here, and why."""
 
 
 @dataclass(frozen=True)
@@ -35,76 +33,44 @@ class Result:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one peer.
+    """One run of one peer, and what it has found."""
 
-    Args:
-        peer: Its name on the command line.
-        label: Its name in tables.
-        rows: How many rows to handle.
-        case: The benchmark's case that is to run.
-        options: The benchmark's settings, and what it has prepared for all runs.
-        folder: The run's own; it is deleted at the end.
-        results: What it has found.
-    """
-
-    peer: str = ""
-    label: str = ""
-    rows: int = 0
-    case: Case = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    folder: Path = Path()
+    peer: str = ""  # its name on the command line
+    label: str = ""  # its name in tables
+    rows: int = 0  # how many to handle
+    case: Case = ""  # the benchmark's case that is to run
+    options: Mapping[str, Any] = field(default_factory=dict)  # the settings, and what is prepared for all runs
+    folder: Path = Path()  # the run's own; it is deleted at the end
     results: list[Result] = field(default_factory=list)
 
     def measure(
-        self,
-        work: Callable[[], object],
-        *,
-        rows: int | None = None,
-        case: Case | None = None,
-        start: Path | None = None,
+        self, work: Callable[[], object], rows: int | None = None, case: Case | None = None, start: Path | None = None
     ) -> dict[str, Any]:
-        """Run `work` and record what it costs.
+        """Run `work` and record what it costs from when the file `start` is there, None = at once; return the figures.
 
-        Args:
-            work: What runs; a dictionary that it returns has figures of its own, and among them maybe ``rows``.
-            rows: Rows it handles while it is measured; None = the run's.
-            case: With what the result can be compared; None = the run's.
-            start: A file; the measurement begins when it appears. None = it begins at once.
-
-        Returns:
-            The figures, to which more may be added.
+        A dictionary that it returns has figures of its own, and among them maybe ``rows``; more may be added later. The
+        rows that it handles, and the case with which the result can be compared, are the run's by default.
         """
         figures = {"rows": self.rows if rows is None else rows, **measured(work, start)}
         figures["rows_per_second"] = figures["rows"] / figures["seconds"]
         figures["rows_per_cpu_second"] = figures["rows"] / figures["cpu_seconds"]
+        figures["cpu_us_a_row"] = 1e6 / figures["rows_per_cpu_second"]
         self.results.append(Result(self.label, self.case if case is None else case, figures))
         return figures
 
-    def measure_scan(
-        self, batches: Callable[[], Iterable[Any]], rows: int | None = None, case: Case | None = None
-    ) -> dict[str, Any]:
-        """Read batches of Arrow to the last one, and record what it costs.
-
-        Args:
-            batches: Returns them, with as many rows as are expected.
-            rows: How many; None = the run's.
-            case: With what the result can be compared; None = the run's.
-        """
-        expected = self.rows if rows is None else rows
+    def measure_scan(self, batches: Callable[[], Iterable[Any]]) -> dict[str, Any]:
+        """Read batches of Arrow to the last one, check that they have the run's rows, and record what it costs."""
 
         def work() -> None:
-            read = sum(batch.num_rows for batch in batches())
-            assert read == expected, f"{read} rows, not {expected}"
+            rows = sum(batch.num_rows for batch in batches())
+            assert rows == self.rows, f"{rows} rows, not {self.rows}"
 
-        return self.measure(work, rows=rows, case=case)
+        return self.measure(work)
 
     def measure_job(self, job: Callable[[], Progress], before: int = 0, rows_per_epoch: int = 1) -> None:
         """Run the job ``benchmark``, which has its checkpoints in the run's folder, and record what it costs.
 
-        Args:
-            job: Runs it.
-            before: Rows that it handles before it is measured, whole epochs; 0 = its start is measured too.
-            rows_per_epoch: Rows of an epoch.
+        It is measured behind the rows `before`, whole epochs; 0 = its start is measured too.
         """
 
         def work() -> dict[str, Any]:
@@ -113,6 +79,12 @@ class Run:
             return {"epochs": seen.epochs, "files": seen.files, "mb": seen.bytes / 1e6}
 
         self.measure(work, start=after(self.folder / "checkpoints", before // rows_per_epoch))
+
+    def measure_steady(self, query: Callable[[], dict[str, Any]]) -> None:
+        """Measure a query of so many `epochs` as the option says, named ``benchmark``, behind those that warm up."""
+        epochs, before = self.options["epochs"], self.options["before"]
+        rows = int(self.rows * (epochs - before) / epochs)
+        self.measure(query, rows=rows, start=after(self.folder / "checkpoints", before))
 
     def record(self, peer: str | None = None, case: Case | None = None, **figures: Any) -> None:
         """Record what the benchmark itself has measured; without a peer's name in tables or a case, under the run's."""
@@ -125,18 +97,13 @@ class Run:
         python: str = sys.executable,
         **changes: Any,
     ) -> list[Result]:
-        """Call a function in a process and a folder of its own; what this process does meanwhile is not measured.
+        """Call a function at the top of a module in a process and a folder of its own, with a run that is changed so.
 
-        Args:
-            function: It stands at the top of its module.
-            environment: The process's environment variables; None = this one's.
-            python: The Python that runs it.
-            changes: What its run has other than this one.
-
-        Returns:
-            What it has found, once that process and all that it leaves have ended; it is for the caller to keep.
+        What this process does meanwhile is not measured. What is found is returned once that process and all that it
+        leaves have ended; it is for the caller to keep.
         """
-        told = {name: value for name, value in vars(replace(self, **changes)).items() if name not in _OWN}
+        told = {**vars(self), **changes}
+        del told["folder"], told["results"]
         command = [python, "-m", "benchmarks.child", function.__module__, function.__name__]
         command.append(json.dumps(told, default=str))
         # The output ends with the last process that inherited it, so the next run starts on an idle machine.

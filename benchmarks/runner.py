@@ -19,32 +19,21 @@ from rich.table import Table
 
 from benchmarks.benchmark import Benchmark, Run
 from benchmarks.page import table
-from benchmarks.peers.runtime import missing
 from benchmarks.rows import in_rows
 from benchmarks.run import Result
 
-__all__ = ["KEPT", "keep", "run"]
-
 KEPT = Path(".volley") / "bench"
-_PACKAGES = ("pyspark", "pyiceberg", "pyarrow")
 
 
 def run(benchmark: Benchmark, kept: Path = KEPT) -> list[Result]:
-    """Run all peers in all cases, `repeat` times in turn; keep the results, show the table and the bounds.
-
-    Args:
-        benchmark: As it was asked for.
-        kept: The folder for what it finds, in place of what an earlier run found.
-    """
-    reason = missing() if "runtime" in benchmark.peers else None
+    """Run all peers in all cases, `repeat` times in turn; keep what they find for the page, and show it."""
     results: list[Result] = []
     # What the runs share is there for as long as they run.
     prepared = contextmanager(benchmark.prepare)
     with tempfile.TemporaryDirectory(prefix="volley-bench-") as folder, prepared(benchmark, Path(folder)) as shared:
         options, rows = {**benchmark.options, **shared}, benchmark.rows
         cases = options[benchmark.cases] if benchmark.cases else [""]
-        peers = {peer: label for peer, label in benchmark.peers.items() if peer != "runtime" or not reason}
-        turns = [Run(peer, label, rows, case, options) for peer, label in peers.items() for case in cases]
+        turns = [Run(*peer, rows, case, options) for peer in benchmark.peers.items() for case in cases]
         for number in range(benchmark.repeat):
             for turn in turns:
                 what = " ".join(str(part) for part in (benchmark.name, turn.peer, turn.case) if part != "")
@@ -52,8 +41,6 @@ def run(benchmark: Benchmark, kept: Path = KEPT) -> list[Result]:
                 results += turn.apart(benchmark.function)
     keep(benchmark, results, kept)
     show(benchmark, results)
-    if reason:
-        print(f"{benchmark.peers['runtime']} skipped: {reason.splitlines()[0]}")
     return results
 
 
@@ -66,9 +53,8 @@ def show(benchmark: Benchmark, results: list[Result]) -> None:
         shown.add_row(*line)
     # Outside of a terminal the table takes the width it needs.
     Console(width=None if sys.stdout.isatty() else 200).print(shown)
-    for row in rows:
-        for bound in benchmark.bounds(row):
-            print(bound)
+    for bound in benchmark.bounds_of(rows):
+        print(bound)
 
 
 def keep(benchmark: Benchmark, results: list[Result], kept: Path = KEPT) -> None:
@@ -86,5 +72,5 @@ def this_machine() -> dict[str, str]:
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GB",
         "system": f"{platform.system()} {platform.machine()}",
         "Python": platform.python_version(),
-        **{name: version(name) for name in _PACKAGES},
+        **{name: version(name) for name in ("pyspark", "pyiceberg", "pyarrow")},
     }

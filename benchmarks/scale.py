@@ -1,32 +1,37 @@
-"""What one driver carries: CPU, memory and catalog requests by tasks, files, partitions, columns, snapshots, tables.
+"""What one driver carries by tasks, files, partitions, columns, snapshots, tables; a cluster of more and more workers.
 
-Data files are entries in manifests, or links to one file: nothing but the driver's own work is measured.
+Data files are entries in manifests, or links to one file: only the driver's own work is measured.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-import statistics
 import struct
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import psutil
 import pyarrow as pa
 from pyiceberg.expressions.parser import parse
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 from sqlalchemy import Engine, event
 
 from benchmarks.benchmark import Run, benchmark
+from benchmarks.events import FILES, WARM_UP, events_folder
 from benchmarks.lake import QUERY, Lake, commit, open_sink, write
 from benchmarks.measure import measured, timed
-from volley import Committer, Epoch, IcebergSink, IcebergSinkConfig, Metrics, SinkContext, WriteResult
+from tests.cluster.standalone import Cluster
+from tests.servers.shared import own_server
+from volley import Committer, Epoch, FileSource, IcebergSink, IcebergSinkConfig, Metrics, SinkContext, WriteResult, col
 from volley.iceberg import Partitioning
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
 from volley.iceberg.read.entries import forget_manifests
@@ -39,17 +44,12 @@ _FIGURES = ("cpu_ms", "driver_mb")
 
 _ROUTED = pa.schema({"kind": pa.string(), **{field.name: field.type for field in _SCHEMA}})
 _ROUTED_EPOCHS, _ROWS_A_TABLE = 3, 200
+_FILES_PER_EPOCH = 4
 _ROUTED_FIGURES = ("driver_ms", "task_ms", "driver_mb")
 
 
 def _by(*more: str, figures: Sequence[str] = _FIGURES, **sizes: Sequence[int]) -> Callable[[Any], Any]:
-    """A benchmark with a case for each size.
-
-    Args:
-        more: Figures that are not drawn.
-        figures: Those that are.
-        sizes: The sizes by the setting's name.
-    """
+    """A benchmark with a case for each size, by the setting's name; `more` figures are not drawn."""
     (name,) = sizes
     return benchmark(options=sizes, cases=name, case=name, figures=(*figures, *more), plots=figures)
 
@@ -142,17 +142,19 @@ def scale_routed(run: Run) -> None:
 
 def _routed_epochs(committer: Committer, epochs: Iterable[int], tables: int) -> dict[str, float]:
     """Run epochs; return the mean CPU of the driver and of the task in milliseconds, of all threads."""
-    parts = [_routed_epoch(committer, Epoch(QUERY, number), tables) for number in epochs]
-    return {name: statistics.mean(part[name] for part in parts) for name in parts[0]}
-
-
-def _routed_epoch(committer: Committer, epoch: Epoch, tables: int) -> dict[str, float]:
-    results: list[WriteResult] = []
-    writers: list[bytes] = []
-    planned = timed(lambda: writers.append(pickle.dumps(committer.writer(epoch))))["cpu_ms"]
-    task = timed(lambda: results.append(_routed_task(writers[0], tables)))["cpu_ms"]
-    committed = timed(lambda: committer.commit(epoch, results))["cpu_ms"]
-    return {"driver_ms": planned + committed, "task_ms": task, "writer_kb": len(writers[0]) / 1e3}
+    parts = []
+    for epoch in (Epoch(QUERY, number) for number in epochs):
+        times = [time.process_time()]
+        pickled = pickle.dumps(committer.writer(epoch))
+        times.append(time.process_time())
+        result = _routed_task(pickled, tables)
+        times.append(time.process_time())
+        committer.commit(epoch, [result])
+        times.append(time.process_time())
+        planned, task, committed = np.diff(times) * 1e3
+        parts.append((planned + committed, task, len(pickled) / 1e3))
+    means = np.mean(parts, axis=0).tolist()
+    return dict(zip(("driver_ms", "task_ms", "writer_kb"), means, strict=True))
 
 
 def _routed_task(pickled: bytes, tables: int) -> WriteResult:
@@ -188,8 +190,7 @@ def _plan(run: Run, lake: Lake, peer: str, where: str, statistics: frozenset[int
     table = lake.table()
     snapshot = table.current_snapshot()
     assert snapshot is not None
-    work = partial(plan, table.io, table.metadata, snapshot, parse(where), statistics=statistics)
-    _record(run, peer, work)
+    _record(run, peer, partial(plan, table.io, table.metadata, snapshot, parse(where), statistics=statistics))
 
 
 def _written(committer: Committer, epoch: int, tasks: int = 1, schema: pa.Schema = _SCHEMA) -> list[WriteResult]:
@@ -220,10 +221,13 @@ def _grown(config: IcebergSinkConfig, files: int) -> Committer:
     committer = open_sink(config, _SCHEMA)
     committer.commit(Epoch(QUERY, 0), results := _written(committer, 0))
     (written,) = results[0].committables
+    more: dict[str, Any] = {"deletes": (), "removed": (), "summary": {}, "branch": "main"}
     with closing(config.ref.load_catalog()) as catalog:
         for start in range(1, files, _FILES_A_SNAPSHOT):
-            keys = range(start, min(start + _FILES_A_SNAPSHOT, files))
-            _append(catalog.load_table(("b", "t")), list(_with_keys(written.data_file, keys)))
+            added = [*_with_keys(written.data_file, range(start, min(start + _FILES_A_SNAPSHOT, files)))]
+            transaction = catalog.load_table(("b", "t")).transaction()
+            add_snapshot(transaction, added=added, snapshot_id=uuid.uuid4().int >> 65, **more)
+            transaction.commit_transaction()
     return committer
 
 
@@ -233,13 +237,6 @@ def _with_keys(file: DataFile, keys: Sequence[int]) -> Iterator[DataFile]:
         partition = Record(key) if len(file.partition) else Record()
         lower, upper = (file.lower_bounds or {}) | bound, (file.upper_bounds or {}) | bound
         yield _copy(file, key, partition=partition, lower_bounds=lower, upper_bounds=upper)
-
-
-def _append(table: Table, files: Sequence[DataFile]) -> None:
-    transaction = table.transaction()
-    more: dict[str, Any] = {"deletes": (), "removed": (), "summary": {}, "branch": "main"}
-    add_snapshot(transaction, added=files, snapshot_id=uuid.uuid4().int >> 65, **more)
-    transaction.commit_transaction()
 
 
 def _with_snapshots(lake: Lake, count: int) -> None:
@@ -258,3 +255,38 @@ def _with_snapshots(lake: Lake, count: int) -> None:
         for number in range(1, count + 1)
     ]
     lake.register("old", metadata, snapshots)
+
+
+@benchmark(
+    # One core each, on this machine's cores.
+    options={"workers": (1, 2, 4), "rows_per_file": (250_000, 1_000_000)},
+    cases="workers",
+    case="workers",
+    figures=("rows_per_cpu_second", "cpu_us_a_row", "driver_ms_an_epoch", "rows", "seconds", "worker_mb"),
+    plots=("cpu_us_a_row", "driver_ms_an_epoch"),
+)
+def scale_workers(run: Run) -> None:
+    """Rows through a standalone cluster, four epochs of four files: CPU a row, and of the driver alone an epoch."""
+    hosts = tuple(f"127.0.0.{number + 1}" for number in range(int(run.case)))
+    with own_server(Cluster(run.folder, hosts, watched=False)) as cluster:
+        os.environ.update(cluster.environment())
+        lake = Lake(run.folder)
+
+        def job(name: str, folder: Path) -> None:
+            files = FileSource(folder, format="parquet", max_files_per_epoch=_FILES_PER_EPOCH)
+            lake.fill(name, lake.environment(cluster.master).from_source(files).filter_expr(col("id") >= 0))
+
+        job("warm_up", events_folder(*WARM_UP))
+        for rows_per_file in run.options["rows_per_file"]:
+            rows = FILES * rows_per_file
+            work = partial(job, f"of_{rows_per_file}", events_folder(rows, rows_per_file))
+            before = _driver_seconds()
+            figures = replace(run, label=f"{rows / 1e6:g} M rows").measure(work, rows=rows)
+            figures["driver_ms_an_epoch"] = (_driver_seconds() - before) * 1e3 / (FILES // _FILES_PER_EPOCH)
+
+
+def _driver_seconds() -> float:
+    """Return the CPU-seconds of this process and of the JVM that it has started for the driver."""
+    own = psutil.Process()
+    jvms = (child for child in own.children() if "org.apache.spark.deploy.SparkSubmit" in child.cmdline())
+    return sum(sum(process.cpu_times()[:2]) for process in (own, *jvms))

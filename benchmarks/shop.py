@@ -15,8 +15,7 @@ from benchmarks.benchmark import Benchmark
 from benchmarks.run import Run
 from tests.captured import Database, database
 from tests.servers.postgres import Postgres
-
-__all__ = ["Shop", "server"]
+from tests.servers.shared import own_server
 
 _TABLE = """
     create table orders (
@@ -33,32 +32,19 @@ _STATEMENT = 1_000
 
 def server(benchmark: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     """A server beside the processes that are measured; yields its address."""
-    postgres = Postgres(folder).start()
-    try:
-        with database(postgres) as shop:
-            yield {"uri": shop.uri}
-    finally:
-        postgres.stop()
+    with own_server(Postgres(folder)) as postgres, database(postgres) as shop:
+        yield {"uri": shop.uri}
 
 
 @dataclass(frozen=True)
 class Shop(Database):
-    """The orders of one run, in a table that is made anew.
+    """The orders of one run, in a table that is made anew."""
 
-    Args:
-        new: The ids of orders to come.
-    """
-
-    new: Iterator[int]
+    new: Iterator[int]  # the first ids of statements to come
 
     @classmethod
     def of(cls, run: Run, rows: int) -> Shop:
-        """Make the table.
-
-        Args:
-            run: The run.
-            rows: How many orders there are at first.
-        """
+        """Make the table, with so many orders at first."""
         shop = cls(run.options["uri"], count(rows + 1, _STATEMENT))
         shop.drop_slots()
         shop.run(
@@ -72,11 +58,7 @@ class Shop(Database):
         return shop
 
     def change(self, changes: int) -> None:
-        """Make changes: five in nine insert, three update, one deletes; in transactions of a thousand.
-
-        Args:
-            changes: How many, a multiple of nine thousand.
-        """
+        """Make changes, a multiple of 9,000: five in nine insert, three update, one deletes; 1,000 a transaction."""
         for number in range(changes // (9 * _STATEMENT)):
             inserted = [next(self.new) for _ in range(5)]
             for low in inserted:
@@ -95,5 +77,4 @@ class Shop(Database):
 
 
 def _ids(low: int) -> str:
-    """Those of a statement."""
     return f"id between {low} and {low + _STATEMENT - 1}"

@@ -5,15 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-import pyarrow.parquet as pq
+import duckdb
 
-from benchmarks.benchmark import Limit, Run, benchmark, within
+from benchmarks.benchmark import Limit, Run, benchmark
 from benchmarks.events import events_folder
 from benchmarks.first_epoch import first_epoch
-from benchmarks.peers import runtime_job
-from benchmarks.peers.runtime import runtime
+from benchmarks.peers import runtime
 from benchmarks.rows import RUNTIME
 
 _IMPORTS = ("pass", "import volley", "import volley.iceberg", "import pyspark.sql, pyiceberg.catalog.sql, pyarrow")
@@ -40,7 +38,7 @@ rows = scan(sys.argv[1] + "/*." + sys.argv[2]).filter(polars.col("id") > 0).head
     repeat=5,
     peers={**{line: f"python -c {line!r}" for line in _IMPORTS}, "volley": _VOLLEY, "runtime": _RUNTIME},
     figures=("seconds",),
-    bounds=within(Limit("seconds", "seconds", most=0.6, of=_VOLLEY, beside=_RUNTIME)),
+    bounds=[Limit("seconds", "seconds", most=0.6, of=_VOLLEY, beside=_RUNTIME)],
 )
 def start_up(run: Run) -> None:
     """Seconds to import Volley, and from a process's start to its first snapshot, beside the runtime."""
@@ -49,7 +47,7 @@ def start_up(run: Run) -> None:
         case "volley":
             (found,) = run.apart(first_epoch, options={"folder": folder})
         case "runtime":
-            (found,) = runtime(run, runtime_job.first_epoch, folder=folder)
+            (found,) = runtime.apart(run, runtime.first_epoch, folder=folder)
         case line:
             subprocess.run([sys.executable, "-c", line], check=True)
             run.record(seconds=time.time() - began)
@@ -65,23 +63,17 @@ def start_up(run: Run) -> None:
     cases="formats",
     figures=("seconds", "cpu_seconds"),
     plots=("seconds",),
-    bounds=within(Limit("seconds", "s until ten rows are there", most=0.5, of="Volley")),
+    bounds=[Limit("seconds", "s until ten rows are there", most=0.5, of="Volley")],
 )
 def first_look(run: Run) -> None:
     """Ten rows of a filtered stream of files by `head`, in a new process, from after its imports."""
     folder = events_folder(run.rows, run.rows)
     if run.case == "json":
-        folder = _as_json(folder, run.folder)
+        # A tenth of the rows.
+        duckdb.sql(f"copy (from '{folder}/*.parquet' limit {run.rows // 10}) to '{run.folder}/0000.json'")
+        folder = run.folder
     figures = "print(time.perf_counter() - began, time.process_time() - cpu, rows)"
     command = [sys.executable, "-c", f"import sys, time\n{_LOOKS[run.peer]}{figures}", str(folder), str(run.case)]
     seconds, cpu_seconds, rows = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     assert rows == "10"
     run.record(seconds=float(seconds), cpu_seconds=float(cpu_seconds))
-
-
-def _as_json(folder: Path, to: Path) -> Path:
-    """Write a tenth of a folder's rows as lines of JSON to another one."""
-    (path, *_) = sorted(folder.glob("*.parquet"))
-    rows = pq.read_table(path).slice(0, pq.read_metadata(path).num_rows // 10)
-    rows.to_pandas().to_json(to / "0000.json", orient="records", lines=True, date_format="iso")
-    return to

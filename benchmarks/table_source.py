@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.benchmark import RATES, Benchmark, Limit, Run, benchmark, within
+from benchmarks.benchmark import RATES, Benchmark, Limit, Run, benchmark
 from benchmarks.events import FILES, events_folder, session_rows
-from benchmarks.lake import QUERY, Lake, open_sink, write, write_epoch
-from benchmarks.peers import runtime_job
-from benchmarks.peers.runtime import runtime
+from benchmarks.lake import Lake, write_epoch
+from benchmarks.peers import runtime
 from benchmarks.rows import NATIVE, RUNTIME
-from volley import Epoch, IcebergSource, IcebergSourceConfig, Progress
+from volley import IcebergSink, IcebergSource, IcebergSourceConfig, Progress
 from volley.iceberg import Incremental, Upsert, changes_between
 from volley.iceberg.modes import Strategy
 
@@ -39,13 +38,10 @@ def _followed(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _fill(lake: Lake, name: str, files: list[Path], snapshots: int) -> None:
-    """Write snapshots of two files each."""
-    committer = open_sink(lake.named(name), pq.read_schema(files[0]))
+    """Write snapshots of two files each; after sixteen files the same ones come again."""
     for epoch in range(snapshots):
         chosen = [files[(epoch * _FILES_PER_SNAPSHOT + task) % len(files)] for task in range(_FILES_PER_SNAPSHOT)]
-        rows = (pq.ParquetFile(file).iter_batches() for file in chosen)
-        written = [write(committer, epoch, batches, task) for task, batches in enumerate(rows)]
-        committer.commit(Epoch(QUERY, epoch), written)
+        write_epoch(lake.named(name), epoch, *(pq.ParquetFile(file).iter_batches() for file in chosen))
 
 
 @benchmark(
@@ -55,14 +51,14 @@ def _fill(lake: Lake, name: str, files: list[Path], snapshots: int) -> None:
     options={"before": 4_000_000},
     figures=(*RATES, "epochs"),
     prepare=_followed,
-    bounds=within(Limit("rows_per_cpu_second", "rows per CPU-second", 2.5, beside=RUNTIME)),
+    bounds=[Limit("rows_per_cpu_second", "rows per CPU-second", 2.5, beside=RUNTIME)],
 )
 def table_to_table(run: Run) -> None:
     """Iceberg → Iceberg as a stream, a snapshot of 1 M rows an epoch."""
     before = run.options["before"]
     if run.peer == "runtime":
         per_epoch = {"rows_per_epoch": _ROWS_PER_SNAPSHOT, "files_per_epoch": _FILES_PER_SNAPSHOT}
-        run.results.extend(runtime(run, runtime_job.table, **run.options, **per_epoch))
+        run.results.extend(runtime.apart(run, runtime.table, **run.options, **per_epoch))
     else:
         _follow(run, "warm_up", "small", _WARM_UP_SNAPSHOTS * _ROWS_PER_SNAPSHOT)
         run.measure_job(lambda: _follow(run, "benchmark", "t", run.rows + before), before, _ROWS_PER_SNAPSHOT)
@@ -74,7 +70,7 @@ def _follow(run: Run, name: str, table: str, rows: int) -> Progress:
     config = IcebergSourceConfig(Lake(run.options["lake"]).named(table).ref).with_mode(mode)
     source = IcebergSource(config.with_max_files_per_epoch(_FILES_PER_SNAPSHOT))
     lake = Lake(run.folder)
-    job = lake.environment(checkpoint_interval=0).from_source(source).to_sink(lake.sink(name)).start(name)
+    job = lake.environment(checkpoint_interval=0).from_source(source).to_sink(IcebergSink(lake.named(name))).start(name)
     while job.progress.rows < rows and not job.wait(0.02):
         pass
     job.stop()
@@ -110,7 +106,7 @@ def _rows(ids: np.ndarray[Any, Any], value: int) -> pa.RecordBatch:
     cases="keys",
     figures=(*RATES[:2], "seconds", "cpu_seconds", *RATES[2:]),
     prepare=_changed,
-    bounds=within(Limit("rows_per_cpu_second", "changes per CPU-second", 2.0, beside=RUNTIME)),
+    bounds=[Limit("rows_per_cpu_second", "changes per CPU-second", 2.0, beside=RUNTIME)],
 )
 def table_changes(run: Run) -> None:
     """The changes of 50 snapshots that each update 1 % of a table's rows, and the runtime's changelog view."""
@@ -121,7 +117,7 @@ def table_changes(run: Run) -> None:
     first, start = snapshots[0], snapshots[_FIRST_SNAPSHOTS]
     if run.peer == "runtime":
         given = {**run.options, "keys": keys, "first": first, "start": start}
-        run.results.extend(runtime(run, runtime_job.changes, **given))
+        run.results.extend(runtime.apart(run, runtime.changes, **given))
         return
 
     for _ in changes_between(table, first, start, keys or ()).batches():

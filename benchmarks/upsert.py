@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.benchmark import RATES, Run, benchmark
-from benchmarks.events import NAMED, named_rows, session_rows, write_files
-from benchmarks.lake import Lake, commit, duckdb_with_iceberg, open_sink, scan_by_duckdb, write, write_epoch
+from benchmarks.events import named_rows, session_rows, write_files
+from benchmarks.lake import Lake, scan_by_duckdb, write_epoch
 from benchmarks.measure import timed
-from benchmarks.peers import runtime_job
-from benchmarks.peers.runtime import runtime
+from benchmarks.peers import runtime
+from tests.duck import duckdb_with_iceberg
 from volley import FileSource, IcebergSink, IcebergSinkConfig
 from volley.iceberg import Upsert
 from volley.iceberg.modes import Strategy
@@ -47,7 +47,7 @@ def upsert(run: Run) -> None:
     match run.peer:
         case "runtime":
             # The table's properties ask for merge-on-read.
-            run.results.extend(runtime(replace(run, rows=keys), runtime_job.merge, lake=lake.folder))
+            run.results.extend(runtime.apart(replace(run, rows=keys), runtime.merge, lake=lake.folder))
         case "pyiceberg":
             table, changes = lake.table("large"), pq.read_table(lake.folder / "many")
             run.measure(lambda: table.upsert(changes, join_cols=["id"]), rows=keys)
@@ -64,8 +64,7 @@ def _make(lake: Lake, table: str, rows: int) -> None:
     merge = {f"write.{verb}.mode": "merge-on-read" for verb in ("merge", "delete", "update")}
     ids = np.random.default_rng(7).permutation(rows)
     parts = [ids[start : start + _PART] for start in range(0, rows, _PART)]
-    committer = open_sink(lake.named(table).with_table_properties(merge), NAMED)
-    commit(committer, 0, [write(committer, 0, [named_rows(part, 0.0)], task) for task, part in enumerate(parts)])
+    write_epoch(lake.named(table).with_table_properties(merge), 0, *([named_rows(part, 0.0)] for part in parts))
 
 
 def _input(lake: Lake, name: str, rows: int, keys: int) -> None:
@@ -77,7 +76,6 @@ def _input(lake: Lake, name: str, rows: int, keys: int) -> None:
 
 
 def _job(lake: Lake, table: str, changes: str, strategy: str) -> None:
-    """One job of one epoch."""
     rows = lake.environment("local[2]").from_source(FileSource(lake.folder / changes, format="parquet"))
     rows.to_sink(IcebergSink(_upserting(lake.named(table), strategy))).execute(table)
 

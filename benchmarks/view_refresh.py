@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.benchmark import Benchmark, Limit, Run, benchmark, within
-from benchmarks.lake import Lake, duckdb_with_iceberg, write_epoch
+from benchmarks.benchmark import Benchmark, Limit, Run, benchmark
+from benchmarks.events import numbered
+from benchmarks.lake import Lake, write_epoch
+from tests.duck import duckdb_with_iceberg
 from volley import Environment, IcebergSource, IcebergSourceConfig, MaterializedView, avg, count, max_, min_, sum_
 from volley.iceberg import Upsert
 
@@ -18,10 +20,10 @@ _VOLLEY, _DUCKDB = "Volley, refresh", "DuckDB, one thread, computed anew"
 _ORDERS_OF_A_CUSTOMER = 10
 _UPDATED, _DELETED, _NEW = 1_200, 200, 600
 _BATCH = 500_000
+# Changes are of the latest orders: this part of them does not change any more, if enough others are left.
 _SETTLED = 0.99
-"""Changes are of the latest orders: this part of them does not change any more, if enough others are left."""
+# Small pages: old values of changed rows are read by page.
 _PAGES = {"write.parquet.page-row-limit": "20000"}
-"""Small pages: old values of changed rows are read by page."""
 
 
 def _view(lake: Lake, case: str) -> MaterializedView:
@@ -33,22 +35,14 @@ def _view(lake: Lake, case: str) -> MaterializedView:
 
 
 def _orders(ids: np.ndarray[Any, Any], customers: int, layout: str, seed: int) -> pa.RecordBatch:
-    dice = np.random.default_rng(seed)
     customer = ids // _ORDERS_OF_A_CUSTOMER if layout == "clustered" else (ids * 2_654_435_761) % customers
-    return pa.record_batch(
-        {
-            "id": pa.array(ids, pa.int64()),
-            "customer": pa.array(customer, pa.int64()),
-            "cents": pa.array(dice.integers(100, 100_000, len(ids))),
-            "note": pa.array(np.char.add("note ", (ids % 1_000).astype(str))),
-        }
-    )
+    cents = np.random.default_rng(seed).integers(100, 100_000, len(ids))
+    return pa.record_batch({"id": ids, "customer": customer, "cents": cents, "note": numbered("note ", ids % 1_000)})
 
 
 def _tables(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     """Write the orders, and fill the views, once for all runs."""
-    rows = asked.rows
-    lake = Lake(folder)
+    rows, lake = asked.rows, Lake(folder)
     for layout in dict.fromkeys(map(_layout, asked.options["layout"])):
         parts = (np.arange(start, min(start + _BATCH, rows)) for start in range(0, rows, _BATCH))
         batches = (_orders(part, rows // _ORDERS_OF_A_CUSTOMER, layout, int(part[0])) for part in parts)
@@ -61,10 +55,10 @@ def _tables(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
 
 def _change(lake: Lake, layout: str, rows: int, epoch: int) -> None:
     """Commit 2,000 changes of the latest orders."""
-    dice, changed = np.random.default_rng(epoch), _UPDATED + _DELETED
-    latest = dice.choice(np.arange(min(int(rows * _SETTLED), rows - 2 * changed), rows), changed, replace=False)
-    new = rows + np.arange(_NEW) + epoch * _NEW
-    ids = np.concatenate([latest, new])
+    changed, begin = _UPDATED + _DELETED, rows + epoch * _NEW
+    latest = np.arange(min(int(rows * _SETTLED), rows - 2 * changed), rows)
+    old = np.random.default_rng(epoch).choice(latest, changed, replace=False)
+    ids = np.concatenate([old, np.arange(begin, begin + _NEW)])
     batch = _orders(ids, rows // _ORDERS_OF_A_CUSTOMER, layout, epoch)
     deleted = pa.array(np.arange(len(ids)) < _DELETED)
     upserts = lake.named(layout).with_commit_mode(Upsert("id", op_field="deleted", strategy="merge_on_read"))
@@ -75,13 +69,11 @@ def _cpu(most: float) -> Limit:
     return Limit("cpu_seconds", "CPU-seconds of a refresh", most=most, of=_VOLLEY, beside=_DUCKDB)
 
 
+_CASES = ("clustered", "scattered", "clustered extremes", "scattered extremes")
+_READ = Limit("read_share", "of the source's rows read", most=0.05, of=_VOLLEY)
 _SETTINGS: dict[str, Any] = {
     "peers": {"volley": _VOLLEY, "duckdb": _DUCKDB},
-    "options": {
-        "refreshes": 5,
-        "mode": "auto",
-        "layout": ("clustered", "scattered", "clustered extremes", "scattered extremes"),
-    },
+    "options": {"refreshes": 5, "mode": "auto", "layout": _CASES},
     "cases": "layout",
     "figures": ("cpu_seconds", "seconds", "read_share", "mode"),
     "plots": ("cpu_seconds",),
@@ -89,47 +81,37 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-_READ = Limit("read_share", "of the source's rows read", most=0.05, of=_VOLLEY)
-
-
-@benchmark("view_refresh_2m", rows=2_000_000, bounds=within(_cpu(1.1)), **_SETTINGS)
-@benchmark(rows=20_000_000, bounds=within(_cpu(0.1), _READ), **_SETTINGS)
+@benchmark("view_refresh_2m", rows=2_000_000, bounds=[_cpu(1.1)], **_SETTINGS)
+@benchmark(rows=20_000_000, bounds=[_cpu(0.1), _READ], **_SETTINGS)
 def view_refresh(run: Run) -> None:
     """A refresh of a view after 2,000 changes of orders, and the same query computed anew by DuckDB."""
-    measure = _measure_refreshes if run.peer == "volley" else _measure_queries
-    measure(run, Lake(run.options["lake"]), str(run.case))
+    lake, case, connection = Lake(run.options["lake"]), str(run.case), duckdb_with_iceberg()
+    view, layout = _view(lake, case), _layout(case)
+    connection.execute("set threads = 1")
+
+    def refresh() -> dict[str, Any]:
+        done = view.refresh(run.options["mode"])
+        return {"read_share": done.rows_read / run.rows, "mode": done.mode}
+
+    def query() -> dict[str, Any]:
+        return {"groups": len(connection.sql(_sql(lake, case)).to_arrow_table()), "read_share": 1.0}
+
+    if run.peer == "volley":
+        refresh()
+        first = len(lake.table(layout).snapshots())
+        for epoch in range(first, first + run.options["refreshes"]):
+            _change(lake, layout, run.rows, epoch)
+            run.measure(refresh)
+        _check(lake, case, view)
+    else:
+        query()
+        for _ in range(2):
+            run.measure(query)
 
 
 def _layout(case: str) -> str:
     """The layout of a case, which is also the name of its table."""
     return case.partition(" ")[0]
-
-
-def _measure_refreshes(run: Run, lake: Lake, case: str) -> None:
-    layout, view = _layout(case), _view(lake, case)
-    view.refresh()
-    first = len(lake.table(layout).snapshots())
-    for epoch in range(first, first + run.options["refreshes"]):
-        _change(lake, layout, run.rows, epoch)
-
-        def work() -> dict[str, Any]:
-            done = view.refresh(run.options["mode"])
-            return {"read_share": done.rows_read / run.rows, "mode": done.mode}
-
-        run.measure(work)
-    _check(lake, case, view)
-
-
-def _measure_queries(run: Run, lake: Lake, case: str) -> None:
-    connection = duckdb_with_iceberg()
-    connection.execute("set threads = 1")
-
-    def work() -> dict[str, Any]:
-        return {"groups": len(connection.sql(_sql(lake, case)).to_arrow_table()), "read_share": 1.0}
-
-    work()
-    for _ in range(2):
-        run.measure(work)
 
 
 def _sql(lake: Lake, case: str) -> str:
@@ -142,9 +124,7 @@ def _sql(lake: Lake, case: str) -> str:
 
 
 def _check(lake: Lake, case: str, view: MaterializedView) -> None:
-    """Compare all columns of the view with DuckDB's result."""
-    expected = _sql(lake, case)
-    connection = duckdb_with_iceberg()
+    expected, connection = _sql(lake, case), duckdb_with_iceberg()
     columns = ", ".join(connection.sql(expected).columns)
     found = f"select {columns} from iceberg_scan('{view.into.ref.load().metadata_location}')"
     different = f"select count(*) from (({found} except {expected}) union all ({expected} except {found}))"

@@ -6,18 +6,18 @@ import asyncio
 import hashlib
 import hmac
 import json
-import subprocess
+import re
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from itertools import count, islice
 
 import psutil
 from aiohttp import web
 
-from benchmarks.benchmark import Limit, Run, benchmark, within
+from benchmarks.benchmark import Limit, Run, benchmark
+from tests.servers.process import ServerProcess, free_ports, listens
 from tests.webhooks.hooks import receiving
 from volley import HmacAuth
 
@@ -37,10 +37,10 @@ _FIGURE = "requests_per_cpu_second"
     case="bytes a body",
     figures=(_FIGURE, "requests_per_second", "cpu_seconds"),
     plots=(_FIGURE,),
-    bounds=within(
+    bounds=[
         Limit(_FIGURE, "requests per CPU-second", 8_000, of=_VOLLEY),
         Limit(_FIGURE, "requests per CPU-second", 0.65, of=_VOLLEY, beside=_ECHO),
-    ),
+    ],
 )
 def webhook(run: Run) -> None:
     """Signed JSON requests with keys, on disk before the answer: requests per CPU-second of the receiver."""
@@ -68,29 +68,25 @@ def _receiver(run: Run) -> Iterator[tuple[int, psutil.Process]]:
 
 @contextmanager
 def _echo(run: Run) -> Iterator[tuple[int, psutil.Process]]:
-    command = [sys.executable, "-c", "from benchmarks.webhook import echo; echo()"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield int(process.stdout.readline()), psutil.Process(process.pid)
-        process.terminate()
+    (port,) = free_ports(1)
+    command = [sys.executable, "-c", f"from benchmarks.webhook import echo; echo({port})"]
+    server = ServerProcess("aiohttp", command, run.folder / "log")
+    try:
+        server.start(listens(port))
+        yield port, psutil.Process(server.pid)
+    finally:
+        server.stop()
 
 
-def echo() -> None:
-    """Return each request's body, as the plainest server of aiohttp does; prints the port first."""
+def echo(port: int) -> None:
+    """Return each request's body, as the plainest server of aiohttp does."""
 
     async def answer(request: web.Request) -> web.Response:
         return web.Response(body=await request.read())
 
-    async def serve() -> None:
-        app = web.Application()
-        app.router.add_post("/events", answer)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        print(runner.addresses[0][1], flush=True)
-        await asyncio.Event().wait()
-
-    asyncio.run(serve())
+    app = web.Application()
+    app.router.add_post("/events", answer)
+    web.run_app(app, host="127.0.0.1", port=port, access_log=None)
 
 
 def _cpu(process: psutil.Process) -> float:
@@ -113,36 +109,15 @@ def _requests(size: int) -> Iterator[bytes]:
 
 async def _send(port: int, requests: Iterator[bytes]) -> None:
     """Send requests over some connections, each the next one as soon as the last is answered."""
-    loop = asyncio.get_running_loop()
-    ends = [loop.create_future() for _ in range(_CONNECTIONS)]
-    for end in ends:
-        await loop.create_connection(partial(_Connection, requests, end), "127.0.0.1", port)
-    await asyncio.gather(*ends)
 
+    async def connection() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for request in requests:
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 20"), head
+            (length,) = re.findall(rb"(?i)content-length: (\d+)", head)
+            await reader.readexactly(int(length))
+        writer.close()
 
-class _Connection(asyncio.Protocol):
-    """A connection that sends what is left of the requests; `end` is set at the end, or if a request is refused."""
-
-    def __init__(self, requests: Iterator[bytes], end: asyncio.Future[None]) -> None:
-        self._requests = requests
-        self._end = end
-        self._transport: asyncio.Transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._next()
-
-    def data_received(self, data: bytes) -> None:
-        if data.startswith(b"HTTP/1.1 20"):
-            self._next()
-        elif not data.startswith((b"{", b"x")):
-            self._end.set_exception(RuntimeError(data.decode(errors="replace")))
-
-    def _next(self) -> None:
-        request = next(self._requests, None)
-        if request is not None:
-            self._transport.write(request)
-        else:
-            self._transport.close()
-            self._end.set_result(None)
+    await asyncio.gather(*(connection() for _ in range(_CONNECTIONS)))

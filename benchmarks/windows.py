@@ -1,10 +1,10 @@
-"""Tumbling windows of a minute, beside other streaming engines without a sink, and DuckDB's batch query."""
+"""Windows by user: of a minute, beside other streaming engines without a sink and DuckDB; of a day, with much state."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,32 +15,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.benchmark import RATES, Benchmark, benchmark
-from benchmarks.events import BEGIN, FILES, first_files, numbered, times
+from benchmarks.benchmark import RATES, Benchmark, Limit, benchmark
+from benchmarks.events import BEGIN, FILES, first_files, numbered, times, write_files
+from benchmarks.kafka_to_iceberg import BATCHED
 from benchmarks.lake import Lake
-from benchmarks.measure import after
-from benchmarks.peers.bytewax_windows import bytewax
-from benchmarks.peers.flink_windows import flink
-from benchmarks.peers.pathway_windows import pathway
-from benchmarks.peers.quix_windows import quix
 from benchmarks.peers.spark import counted, session
-from benchmarks.rows import Bound, Row
-from benchmarks.run import Case, Run
+from benchmarks.peers.windows import run_peer
+from benchmarks.run import Run
 from tests.servers.kafka import Kafka
-from volley import (
-    FileSource,
-    KafkaSource,
-    Progress,
-    Source,
-    count,
-    max_,
-    min_,
-    sum_,
-    tumbling,
-)
+from tests.servers.shared import own_server
+from volley import FileSource, KafkaSource, Source, count, max_, min_, sum_, tumbling
 
+_VOLLEY = "Volley, into an Iceberg table"
 _PEERS = {
-    "volley": "Volley, into an Iceberg table",
+    "volley": _VOLLEY,
     "spark": "Spark's own windows, without a sink",
     "duckdb": "DuckDB, one thread, a batch query",
     "bytewax": "bytewax, the first of the files, without a sink",
@@ -48,12 +36,19 @@ _PEERS = {
     "flink": "PyFlink, into CSV files",
     "quix": "Quix Streams, the rows of the first of the files, without a sink",
 }
-_CASES = ("10000 keys in Parquet", "1000000 keys in Parquet", "10000 keys in JSON", "10000 keys in Kafka")
-_AT_LEAST = {
-    **{("spark", _CASES[0]): 5.0, ("spark", _CASES[1]): 3.0, ("spark", _CASES[2]): 2.0},
-    **{("duckdb", _CASES[0]): 0.25, ("bytewax", _CASES[0]): 1.0, ("pathway", _CASES[2]): 1.0},
-    **{("flink", _CASES[0]): 1.0, ("flink", _CASES[2]): 1.0, ("flink", _CASES[3]): 1.0, ("quix", _CASES[3]): 1.0},
+_CASES = {
+    "10000 keys in Parquet": (10_000, "parquet"),
+    "1000000 keys in Parquet": (1_000_000, "parquet"),
+    "10000 keys in JSON": (10_000, "json"),
+    "10000 keys in Kafka": (10_000, "kafka"),
 }
+_PARQUET, _MANY, _JSON, _KAFKA = _CASES
+_AT_LEAST = {
+    **{("spark", _PARQUET): 5.0, ("spark", _MANY): 3.0, ("spark", _JSON): 2.0},
+    **{("duckdb", _PARQUET): 0.25, ("bytewax", _PARQUET): 1.0, ("pathway", _JSON): 1.0},
+    **{("flink", _PARQUET): 1.0, ("flink", _JSON): 1.0, ("flink", _KAFKA): 1.0, ("quix", _KAFKA): 1.0},
+}
+_FIGURE, _UNIT = "rows_per_cpu_second", "rows per CPU-second"
 # 2.5 million rows are five minutes; a row is up to five seconds older than the latest.
 _MICROSECONDS_A_ROW = 120
 _DISORDER = 5_000_000
@@ -62,54 +57,39 @@ _PARTITIONS = 4
 _LATE = '{"user":"late","price":0.0,"item":0,"at":"2023-11-16 00:00:00.000000+00"}'
 
 
-def _folders(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
+def _prepared(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     """Write the events once for all runs, and let DuckDB say what they come to."""
     expected, topics = {}, {}
-    with ExitStack() as stack:
+    with ExitStack() as running:
         for case in asked.options["keys"]:
-            keys, form = _parsed(case)
-            files = _write(folder / case, asked.rows or 0, keys, form)
-            expected[case] = {part: _batch(files[:number]) for part, number in (("all", None), ("first", 1))}
+            keys, form = _CASES[case]
+            files = _write(folder / case, asked.rows, keys, "json" if form == "kafka" else form)
+            expected[case] = {"all": _totals(_query(files)), "first": _totals(_query(files[:1]))}
             if form == "kafka":
-                topics = stack.enter_context(_topics(folder, files))
+                kafka = running.enter_context(own_server(Kafka(folder)))
+                topics = {"brokers": kafka.bootstrap, "all": _topic(kafka, files), "first": _topic(kafka, files[:1])}
+                # Windows before so late a row are closed: Quix Streams hands out no others.
+                late = ({"value": _LATE, "key": "late", "partition": number} for number in range(_PARTITIONS))
+                kafka.produce(topics["first"], late)
         yield {"folder": folder, "expected": expected, **topics}
 
 
-@contextmanager
-def _topics(folder: Path, files: Sequence[Path]) -> Iterator[dict[str, str]]:
-    """One broker, whose CPU does not count, with a topic of all lines and one of the first file's, keyed by user.
-
-    Behind the first file's lines each partition has one so late that it closes the windows before: Quix Streams hands
-    out no others.
-    """
-    kafka = Kafka(folder)
-    properties = {"compression.type": "lz4", "linger.ms": 20, "batch.size": 262_144}
-    try:
-        kafka.start()
-        topics = {"all": kafka.topic(_PARTITIONS), "first": kafka.topic(_PARTITIONS)}
-        for topic, chosen in ((topics["all"], files), (topics["first"], files[:1])):
-            for file in chosen:
-                lines = file.read_text().splitlines()
-                # The producer chooses the partition by the key.
-                messages = ({"value": line, "key": line.split('"', 4)[3], "partition": -1} for line in lines)
-                kafka.produce(topic, messages, **properties)
-        kafka.produce(topics["first"], ({"value": _LATE, "key": "late", "partition": n} for n in range(_PARTITIONS)))
-        yield {"brokers": kafka.bootstrap, **topics}
-    finally:
-        kafka.stop()
-
-
-def _parsed(case: str) -> tuple[int, str]:
-    keys, _, form = case.partition(" keys in ")
-    return int(keys), form.lower()
+def _topic(kafka: Kafka, files: Sequence[Path]) -> str:
+    """A topic with the lines of files, keyed by user."""
+    topic = kafka.topic(_PARTITIONS)
+    for file in files:
+        lines = file.read_text().splitlines()
+        # The producer chooses the partition by the key.
+        messages = ({"value": line, "key": line.split('"', 4)[3], "partition": -1} for line in lines)
+        kafka.produce(topic, messages, **BATCHED)
+    return topic
 
 
 def _write(folder: Path, rows: int, keys: int, form: str) -> list[Path]:
     folder.mkdir()
-    each = rows // FILES
-    files = [folder / f"{number:04}.{'parquet' if form == 'parquet' else 'json'}" for number in range(FILES)]
+    files = [folder / f"{number:04}.{form}" for number in range(FILES)]
     for number, file in enumerate(files):
-        events = _events(np.random.default_rng(number), number * each, each, keys)
+        events = _events(number, rows // FILES, keys)
         if form == "parquet":
             pq.write_table(events, file)
         else:
@@ -117,30 +97,21 @@ def _write(folder: Path, rows: int, keys: int, form: str) -> list[Path]:
     return files
 
 
-def _events(dice: np.random.Generator, start: int, rows: int, keys: int) -> pa.Table:
-    at = BEGIN + np.arange(start, start + rows) * _MICROSECONDS_A_ROW - dice.integers(0, _DISORDER, rows)
-    users = numbered("user-", np.arange(keys))
-    return pa.table(
-        {
-            "user": users.take(pa.array(dice.integers(0, keys, rows))),
-            "price": pa.array(dice.integers(0, 10_000, rows) / 100),
-            "item": pa.array(dice.integers(0, 1_000, rows)),
-            "at": times(at),
-        }
-    )
+def _events(file: int, rows: int, keys: int) -> pa.Table:
+    dice, ids = np.random.default_rng(file), np.arange(file * rows, (file + 1) * rows)
+    at = BEGIN + ids * _MICROSECONDS_A_ROW - dice.integers(0, _DISORDER, rows)
+    users = numbered("user-", np.arange(keys)).take(pa.array(dice.integers(0, keys, rows)))
+    prices, items = dice.integers(0, 10_000, rows) / 100, dice.integers(0, 1_000, rows)
+    return pa.table({"user": users, "price": prices, "item": items, "at": times(at)})
 
 
-def _batch(files: Sequence[Path]) -> tuple[float, ...]:
-    """The totals over all windows of these files."""
-    windows = _query(duckdb.connect(), [str(file) for file in files])
-    return _totals(windows)
-
-
-def _query(connection: duckdb.DuckDBPyConnection, files: Sequence[str]) -> duckdb.DuckDBPyRelation:
-    read = "read_parquet" if files[0].endswith("parquet") else "read_json"
+def _query(files: Sequence[Path]) -> duckdb.DuckDBPyRelation:
+    """DuckDB's windows, by one thread."""
+    connection = duckdb.connect(config={"threads": 1})
+    read = "read_parquet" if files[0].suffix == ".parquet" else "read_json"
     return connection.sql(
         "select time_bucket(interval '1 minute', \"at\"::timestamp) as s, user, count(*) as n, sum(price) as total, "
-        f"min(price) as low, max(price) as high from {read}({list(files)}) group by all"
+        f"min(price) as low, max(price) as high from {read}({list(map(str, files))}) group by all"
     )
 
 
@@ -155,134 +126,120 @@ def _check(run: Run, part: str, totals: Sequence[float]) -> None:
         raise AssertionError(f"{run.label}, {run.case}: totals {list(totals)}, expected {expected}")
 
 
-def _bounds(row: Row) -> Iterator[Bound]:
-    if row.peer != _PEERS["volley"]:
-        return
-    for (peer, case), least in _AT_LEAST.items():
-        ratio = row.times("rows_per_cpu_second", partial(_is, peer, case)) if case == row.case else None
-        if ratio is not None:
-            yield Bound(f"{row.what}: rows per CPU-second", ratio, least, f"× {_PEERS[peer]}", ratio >= least)
-
-
-def _is(peer: str, case: Case, row: Row) -> bool:
-    return row.peer == _PEERS[peer] and row.case == case
-
-
 @benchmark(
     rows=10_000_000,
     peers=_PEERS,
-    options={"keys": _CASES, "epochs": 8, "before": 2},
+    options={"keys": tuple(_CASES), "epochs": 8, "before": 2},
     cases="keys",
     figures=(*RATES, "windows", "worker_mb"),
-    prepare=_folders,
-    bounds=_bounds,
+    prepare=_prepared,
+    bounds=[
+        Limit(_FIGURE, _UNIT, least, of=_VOLLEY, case=case, beside=_PEERS[peer], times=f"× {_PEERS[peer]}")
+        for (peer, case), least in _AT_LEAST.items()
+    ],
 )
 def windows(run: Run) -> None:
     """Tumbling windows of a minute with count, sum, min and max: rows per CPU-second in steady state."""
-    folder = Path(run.options["folder"], str(run.case))
-    files = _parsed(str(run.case))[1] != "kafka"
-    match run.peer:
-        case "volley":
+    folder, (_, form) = Path(run.options["folder"], str(run.case)), _CASES[str(run.case)]
+    match run.peer, form:
+        case "volley", _:
             _volley(run, folder)
-        case "spark" if files:
+        case "spark", "parquet" | "json":
             _spark(run, folder)
-        case "duckdb" if files:
-            _duckdb(run, folder)
+        case "duckdb", "parquet" | "json":
+            files = sorted(folder.iterdir())
+            run.measure(lambda: {"windows": _query(files).to_arrow_table().num_rows})
         case _:
             _others(run, folder)
 
 
-def _steady(run: Run) -> int:
-    """The rows of the epochs that are measured."""
-    epochs, before = run.options["epochs"], run.options["before"]
-    return int(run.rows * (epochs - before) / epochs)
-
-
 def _volley(run: Run, folder: Path) -> None:
-    checkpoints, lake = run.folder / "checkpoints", Lake(run.folder)
-
-    def job(name: str, source: Source) -> Progress:
-        rows = lake.environment().from_source(source).key_by("user")
-        totals = rows.window(tumbling("1m"), on="at", lateness="10s").aggregate(
-            n=count(), total=sum_("price"), low=min_("price"), high=max_("price")
-        )
-        return totals.to_sink(lake.sink(name)).execute(name).progress
-
-    def work() -> dict[str, Any]:
-        return {"windows": job("benchmark", source).rows}
-
-    few, source = _sources(run, folder)
-    job("warm_up", few)
-    run.measure(work, rows=_steady(run), start=after(checkpoints, run.options["before"]))
-    found = lake.table("benchmark").scan().to_arrow()
-    _check(run, "all", _totals(duckdb.from_arrow(found)))
-
-
-def _sources(run: Run, folder: Path) -> tuple[Source, Source]:
-    """Few rows for a warm-up, and all."""
-    options, form = run.options, _parsed(str(run.case))[1]
+    options, form = run.options, _CASES[str(run.case)][1]
+    few: Source
+    source: Source
     if form == "kafka":
         kafka = partial(KafkaSource, options["brokers"], schema=_SCHEMA, bounded=True)
-        return kafka(options["first"]), kafka(options["all"], max_rows_per_epoch=run.rows // options["epochs"])
-    files = (
-        partial(FileSource, format="parquet")
-        if form == "parquet"
-        else partial(FileSource, format="json", schema=_SCHEMA)
-    )
-    few = files(first_files(folder, run.folder / "few"), max_files_per_epoch=1)
-    return few, files(folder, max_files_per_epoch=FILES // options["epochs"])
+        few, source = kafka(options["first"]), kafka(options["all"], max_rows_per_epoch=run.rows // options["epochs"])
+    else:
+        files = partial(FileSource, format="parquet" if form == "parquet" else "json", schema=_SCHEMA)
+        few = files(first_files(folder, run.folder / "few"), max_files_per_epoch=1)
+        source = files(folder, max_files_per_epoch=FILES // options["epochs"])
+    _windows(run, "warm_up", few, "1m")
+    run.measure_steady(lambda: _windows(run, "benchmark", source, "1m"))
+    _check(run, "all", _totals(duckdb.from_arrow(Lake(run.folder).table("benchmark").scan().to_arrow())))
+
+
+def _windows(run: Run, name: str, source: Source, size: str) -> dict[str, Any]:
+    """Run a job of windows of a size; return how many there are."""
+    lake = Lake(run.folder)
+    rows = lake.environment().from_source(source).key_by("user").window(tumbling(size), on="at", lateness="10s")
+    totals = rows.aggregate(n=count(), total=sum_("price"), low=min_("price"), high=max_("price"))
+    return {"windows": lake.fill(name, totals).rows}
 
 
 def _spark(run: Run, folder: Path) -> None:
     from pyspark.sql import functions as F
 
-    form, checkpoints, spark = _parsed(str(run.case))[1], run.folder / "checkpoints", session()
+    (_, form), spark = _CASES[str(run.case)], session()
 
-    def query(name: str, folder: Path, files: int) -> int:
+    def query(name: str, folder: Path, files: int) -> dict[str, Any]:
         reader = spark.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", files).format(form)
         rows = reader.load(str(folder)).withWatermark("at", "10 seconds")
         totals = rows.groupBy(F.window("at", "1 minute"), "user").agg(
             F.count("*"), F.sum("price"), F.min("price"), F.max("price")
         )
-        return counted(totals, checkpoints / name)
-
-    def work() -> dict[str, Any]:
-        return {"windows": query("benchmark", folder, FILES // run.options["epochs"])}
+        return {"windows": counted(totals, run.folder / "checkpoints" / name)}
 
     query("warm_up", first_files(folder, run.folder / "few"), 1)
-    run.measure(work, rows=_steady(run), start=after(checkpoints, run.options["before"]))
+    run.measure_steady(lambda: query("benchmark", folder, FILES // run.options["epochs"]))
     spark.stop()
 
 
 def _others(run: Run, folder: Path) -> None:
     """Run a peer in the cases whose format it reads; one that would take an hour, over the first file's rows alone."""
-    options, first, part = run.options, replace(run, rows=run.rows // FILES), "first"
+    options, (_, form) = run.options, _CASES[str(run.case)]
+    part, given = "first", dict[str, Any]()
     match run.peer, run.case:
-        # With a million keys a file takes bytewax an hour.
-        case "bytewax", "10000 keys in Parquet":
-            found = bytewax(first, f"{folder}/0000.parquet")
-        case "pathway", "10000 keys in JSON":
-            found = pathway(first, f"{folder}/0000.json")
+        # With a million keys a file takes bytewax an hour: it takes rows one by one.
+        case ("bytewax", "10000 keys in Parquet") | ("pathway", "10000 keys in JSON"):
+            given = {"file": folder / f"0000.{form}"}
         case "quix", "10000 keys in Kafka":
-            found = quix(first, options["brokers"], options["first"], options["expected"][run.case]["first"][0])
+            windows = options["expected"][run.case]["first"][0]
+            given = {"brokers": options["brokers"], "topic": options["first"], "windows": windows}
         case "flink", "10000 keys in Kafka":
-            part, found = "all", flink(run, "kafka", options["all"], options["first"], options["brokers"])
+            part, given = "all", {"source": options["all"], "warm_up": options["first"], "brokers": options["brokers"]}
         case "flink", "10000 keys in Parquet" | "10000 keys in JSON":
             few = first_files(folder, run.folder / "few")
-            part, found = "all", flink(run, _parsed(str(run.case))[1], str(folder), str(few))
+            part, given = "all", {"source": folder, "warm_up": few, "brokers": ""}
         case _:
             return
-    for result in found:
+    rows = run.rows if part == "all" else run.rows // FILES
+    for result in run_peer(replace(run, rows=rows), form=form, **given):
         _check(run, part, result.figures.pop("totals"))
-    run.results.extend(found)
+        run.results.append(result)
 
 
-def _duckdb(run: Run, folder: Path) -> None:
-    connection = duckdb.connect()
-    connection.execute("set threads to 1")
+def _growing(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
+    yield {"folder": write_files(folder, FILES, partial(_with_keys, asked.rows // FILES))}
 
-    def work() -> dict[str, Any]:
-        files = [str(file) for file in sorted(folder.iterdir())]
-        return {"windows": _query(connection, files).to_arrow_table().num_rows}
 
-    run.measure(work)
+def _with_keys(rows: int, file: int) -> pa.Table:
+    keys = np.arange(file * rows, (file + 1) * rows)
+    return pa.table({"user": numbered("user-", keys), "price": keys % 10_000 / 100, "at": times(BEGIN + keys)})
+
+
+@benchmark(
+    rows=10_000_000,
+    peers={"volley": _VOLLEY},
+    options={"epochs": 8},
+    figures=(*RATES, "windows", "state_mb"),
+    prepare=_growing,
+    bounds=[Limit("worker_mb", "MB of a worker", most=1_000)],
+)
+def window_state(run: Run) -> None:
+    """Windows whose state grows to 10 million keys and then comes out: memory of a worker, size of the state."""
+    files = FILES // run.options["epochs"]
+    source = FileSource(run.options["folder"], format="parquet", max_files_per_epoch=files)
+    figures = run.measure(lambda: _windows(run, "benchmark", source, "1d"))
+    states = (run.folder / "checkpoints" / "benchmark" / "volley" / "windows-0").glob("*")
+    figures["state_mb"] = max(sum(file.stat().st_size for file in state.glob("state-*")) for state in states) / 1e6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from benchmarks.benchmark import RATES, Limit, Run, benchmark, within
+from benchmarks.benchmark import RATES, Limit, Run, benchmark
 from benchmarks.events import FILES, batches, events_folder
 from benchmarks.files_to_iceberg import PEERS, copy
 from benchmarks.lake import QUERY, Lake, open_sink, write, write_epoch
@@ -42,7 +42,7 @@ for _size, _rows in {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "10m": 10_
         repeat=5,
         peers={"sink": _SINK, **PEERS},
         figures=(*RATES, "epochs", "files", "mb"),
-        bounds=within(*(Limit("rows_per_second", "rows/s", 50_000, of=peer) for peer in (_SINK, NATIVE))),
+        bounds=[Limit("rows_per_second", "rows/s", 50_000, of=peer) for peer in (_SINK, NATIVE)],
     )(write_rows)
 
 
@@ -68,7 +68,7 @@ def compressions(run: Run) -> None:
     rows=4_000_000,
     peers=("1 MB", "4 MB", "16 MB", "64 MB", "10,000 rows", "100,000 rows", "1,000,000 rows"),
     figures=("rows_per_second", "rows_per_cpu_second", "files", "off_percent"),
-    bounds=within(Limit("off_percent", "% off its target", most=10)),
+    bounds=[Limit("off_percent", "% off its target", most=10)],
 )
 def rolling(run: Run) -> None:
     """Files rolled by size or by rows: rows/s, files, how far the largest is from its target."""
@@ -94,7 +94,6 @@ def _sink(run: Run, rows: Callable[[], Iterable[pa.RecordBatch]], **settings: An
 
 
 def _sizes(run: Run) -> list[int]:
-    """Bytes of each file of the run's table."""
     return [task.file.file_size_in_bytes for task in Lake(run.folder).table().scan().plan_files()]
 
 
@@ -117,30 +116,20 @@ def partitioned_write(run: Run) -> None:
     # With many more partitions than open files, a file is made of every few rows: that takes hours.
     if opens and partitions > 5 * _OPEN:
         return
-    rows = list(_partitioned_rows(run.rows, partitions))
-    sink = _partitioned_sink(run, rows[0].schema)
-    before = psutil.Process().memory_info().rss / 2**20
-    figures = run.measure(lambda: {"files": _by_open_files(sink, rows) if opens else write(sink, 0, rows).files})
-    figures["peak_mb"] = figures["driver_mb"] - before
-
-
-def _partitioned_rows(rows: int, partitions: int) -> Iterator[pa.RecordBatch]:
-    """Events whose partitions are in random order."""
-    for batch in batches(events_folder(rows, rows // FILES)):
-        keys = pa.array(batch["user"].to_numpy() % partitions)
-        yield batch.select(["id", "session", "amount", "at"]).append_column("key", keys)
-
-
-def _partitioned_sink(run: Run, schema: pa.Schema) -> Committer:
-    """The sink of a table of the run's own."""
+    events = batches(_folder(run))
+    # Their partitions are in random order.
+    keyed = (batch.append_column("key", pa.array(batch["user"].to_numpy() % partitions)) for batch in events)
+    rows = [batch.select(["id", "session", "amount", "at", "key"]) for batch in keyed]
     config = Lake(run.folder).config
     if run.peer != "unpartitioned":
         config = config.with_partitioning(Partitioning.identity("key"))
-    if run.peer == "open-files":
+    if opens:
         # Each may keep a row group: together no more than ours.
-        limit = 2 * _ROW_GROUP // _OPEN
-        config = config.with_table_properties({"write.parquet.row-group-size-bytes": str(limit)})
-    return open_sink(config, schema)
+        config = config.with_table_properties({"write.parquet.row-group-size-bytes": str(2 * _ROW_GROUP // _OPEN)})
+    sink = open_sink(config, rows[0].schema)
+    before = psutil.Process().memory_info().rss / 2**20
+    figures = run.measure(lambda: {"files": _by_open_files(sink, rows) if opens else write(sink, 0, rows).files})
+    figures["peak_mb"] = figures["driver_mb"] - before
 
 
 def _by_open_files(sink: Committer, rows: list[pa.RecordBatch]) -> int:

@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 from duckdb_extensions import import_extension
 
-__all__ = ["query"]
+__all__ = ["duckdb_with_iceberg", "query"]
 
 _registered: list[str] = []
 """What the last query named: another test must not find it."""
@@ -32,13 +32,19 @@ def query(sql: str, **tables: pa.Table) -> duckdb.DuckDBPyRelation:
 
 @cache
 def _connection() -> duckdb.DuckDBPyConnection:
+    connection = duckdb_with_iceberg()
+    # Each query reads the files as they are now.
+    connection.execute("set enable_external_file_cache = false")
+    connection.execute("set timezone = 'UTC'")
+    return connection
+
+
+@cache
+def duckdb_with_iceberg() -> duckdb.DuckDBPyConnection:
     """The connection of this process: to load the extensions costs more than most queries do."""
     connection = duckdb.connect()
     for name in ("avro", "parquet", "iceberg"):
         # From PyPI: DuckDB would load it from its own site.
         import_extension(name, con=connection)
         connection.load_extension(name)
-    # Each query reads the files as they are now.
-    connection.execute("set enable_external_file_cache = false")
-    connection.execute("set timezone = 'UTC'")
     return connection

@@ -16,17 +16,11 @@ from benchmarks.lake import Lake
 from benchmarks.rows import LIMIT
 from benchmarks.run import Run
 
-__all__ = ["append", "limit", "rewrite"]
-
 
 def limit(run: Run, handle: Callable[[Run, Any], int], shares: Sequence[Any], warm_up: Sequence[Any] = ()) -> None:
-    """Measure the limit: a process for each core that only reads and writes.
+    """Measure the limit: a process for each core that handles shares of the rows, and before as many of a warm-up.
 
-    Args:
-        run: The run.
-        handle: Reads and writes the rows of a share; returns their number.
-        shares: All rows.
-        warm_up: What is handled before, a share for each core.
+    `handle` only reads and writes the rows of a share; it returns their number.
     """
     cores = os.cpu_count() or 1
 

@@ -1,62 +1,206 @@
-"""Iceberg's own Spark runtime, on the Spark it is built for: fetched once, run in a process of its own."""
+"""Iceberg's own Spark runtime, on the Spark it is built for: jobs in a warm session, as Volley's run."""
 
 from __future__ import annotations
 
-import os
+import json
+import time
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
+from benchmarks.measure import after
+from benchmarks.peers.environment import PeerEnvironment
+from benchmarks.run import Run
 
-from benchmarks.run import Result, Run
-from tests.servers.downloads import artifact, java, other_version
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["missing", "runtime"]
+# Runs a function of this module in a Python that has its PySpark.
+apart = PeerEnvironment(
+    "pyspark",
+    ("pyspark==4.1.4",),
+    (
+        "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+        "org.xerial:sqlite-jdbc:3.50.3.0",
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+        "org.apache.kafka:kafka-clients:3.9.1",
+        "org.apache.commons:commons-pool2:2.12.1",
+    ),
+).run
 
-_PYSPARK = "4.1.4"
-_JARS = {
-    "iceberg-spark-1.12.0": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0:jar",
-    "sqlite-jdbc-3.50.3.0": "org.xerial:sqlite-jdbc:3.50.3.0:jar",
-    "spark-sql-kafka-4.1.3": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3:jar",
-    "spark-token-provider-kafka-4.0.0": "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0:jar",
-    "kafka-clients-3.9.1": "org.apache.kafka:kafka-clients:3.9.1:jar",
-    "commons-pool2-2.12.1": "org.apache.commons:commons-pool2:2.12.1:jar",
+_WARM_UP_EPOCHS = 4
+_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Volley does with Spark's default of a gigabyte; for Parquet in the JVM that is too little.
+    "spark.driver.memory": "2g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    "spark.sql.catalog.volley": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.volley.type": "jdbc",
+    "spark.sql.catalog.volley.jdbc.schema-version": "V1",
+    # By default Spark starts a shell for each file of its log on a local disk: no part of the work.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
 }
-_ROOT = Path(__file__).parents[2]
 
 
-def runtime(run: Run, work: Callable[[Run], None], **settings: Any) -> list[Result]:
-    """Run a function of `benchmarks.peers.runtime_job` in a Python that has its PySpark.
+def files(run: Run) -> None:
+    """Parquet files, so many an epoch, through a filter."""
+    spark = _session(run)
 
-    Args:
-        run: The run.
-        work: The function.
-        settings: What it takes.
+    def frame(folder: str, per_epoch: int) -> DataFrame:
+        reader = spark.readStream.schema(spark.read.parquet(folder).schema).option("maxFilesPerTrigger", per_epoch)
+        return reader.parquet(folder).filter("id >= 0")
 
-    Returns:
-        What it finds; the caller keeps it in the run's results.
-    """
-    return run.apart(work, _environment(), options={"jars": ",".join(_jars()), **settings})
+    warm_up, folder, per_epoch = (run.options[name] for name in ("warm_up", "folder", "files_per_epoch"))
+    _copy(run, spark, lambda: frame(warm_up, _WARM_UP_EPOCHS), lambda: frame(folder, per_epoch))
 
 
-@cache
-def missing() -> str | None:
-    """Why it can't run here, or None if it can."""
-    try:
-        _jars()
-        _environment()
-    except (pytest.skip.Exception, pytest.fail.Exception) as reason:
-        return str(reason)
-    return None
+def table(run: Run) -> None:
+    """A table that Volley has written, so many files an epoch, from its second snapshot on."""
+    spark = _session(run)
+    reader = spark.readStream.format("iceberg")
+    reader = reader.option("streaming-max-files-per-micro-batch", run.options["files_per_epoch"])
+    # The lake is shared by all runs.
+    for name in ("warm_up", "benchmark"):
+        spark.sql(f"drop table if exists volley.b.{name}")
+    _copy(run, spark, lambda: reader.load("volley.b.small"), lambda: reader.load("volley.b.t"))
 
 
-def _jars() -> list[str]:
-    return [str(jar) for name, where in _JARS.items() for jar in artifact(name, where).glob("*.jar")]
+def kafka(run: Run) -> None:
+    """JSON events of a topic, so many an epoch, read with a schema."""
+    from pyspark.sql import functions as f
+
+    topic, schema, rows = (run.options[name] for name in ("topic", "schema", "rows_per_epoch"))
+    spark = _session(run)
+
+    def frame(**options: Any) -> DataFrame:
+        source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", run.options["brokers"])
+        values = source.option("subscribe", topic).options(**options).load()
+        return values.select(f.from_json(f.col("value").cast("string"), schema).alias("row")).select("row.*")
+
+    warm_up = {"startingOffsets": json.dumps({topic: run.options["last"]})}
+    whole = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": rows}
+    _copy(run, spark, lambda: frame(**warm_up), lambda: frame(**whole))
 
 
-def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))}
-    path = os.pathsep.join([str(other_version("pyspark", _PYSPARK)), str(_ROOT)])
-    return {**kept, "PYTHONPATH": path, "JAVA_HOME": str(Path(java()).parents[1])}
+def first_epoch(run: Run) -> None:
+    """One epoch of a new session; records when it is committed."""
+    spark, folder = _session(run), run.options["folder"]
+    _stream(spark.readStream.schema(spark.read.parquet(folder).schema).parquet(folder), "first", run.folder)
+    run.record(at=time.time())
+
+
+def read(run: Run) -> None:
+    """All rows of a table that Volley has written, all columns."""
+    frame = _session(run).table("volley.b.t")
+    _read(frame.limit(1_000))
+    run.measure(lambda: _read(frame))
+
+
+def changes(run: Run) -> None:
+    """The changelog view of a copy-on-write table that Volley has written."""
+    keys, start = run.options["keys"], run.options["start"]
+    identifiers = f", identifier_columns => array('{keys}')" if keys else ""
+    spark = _session(run)
+
+    def view(bounds: dict[str, int]) -> None:
+        options = ", ".join(f"'{name}', '{value}'" for name, value in bounds.items())
+        spark.sql(
+            "call volley.system.create_changelog_view(table => 'b.copy_on_write', changelog_view => 'changes', "
+            f"options => map({options}){identifiers})"
+        )
+        _read(spark.table("changes"))
+
+    view({"start-snapshot-id": run.options["first"], "end-snapshot-id": start})
+    run.measure(lambda: view({"start-snapshot-id": start}))
+
+
+def maintain(run: Run) -> None:
+    """A procedure with its arguments on a table that Volley has written, after it has warmed up on a small one."""
+    spark = _session(run)
+
+    def call(table: str) -> None:
+        spark.sql(f"call volley.system.{run.options['procedure']}, table => 'b.{table}')").collect()
+
+    call("small")
+    run.measure(lambda: call("t"))
+
+
+def merge(run: Run) -> None:
+    """Changes in a folder into a table that Volley has made, merge-on-read."""
+    spark = _session(run)
+
+    def upsert(table: str, folder: str) -> None:
+        spark.read.parquet(f"{run.options['lake']}/{folder}").createOrReplaceTempView("changes")
+        spark.sql(
+            f"merge into volley.b.{table} t using changes c on t.id = c.id "
+            "when matched then update set * when not matched then insert *"
+        )
+
+    upsert("small", "few")
+    run.measure(lambda: upsert("large", "many"))
+
+
+def follow(run: Run) -> None:
+    """New files of a folder as they come, until a file says stop."""
+    lake, interval = Path(run.options["lake"]), run.options["interval"]
+    frame = _session(run).readStream.schema(run.options["schema"]).parquet(f"{lake}/in")
+
+    def work() -> None:
+        query = _writer(frame, "followed", lake).trigger(processingTime=f"{interval} seconds")
+        running = query.toTable("volley.b.followed")
+        while running.isActive and not (lake / "stop").exists():
+            time.sleep(0.05)
+        running.stop()
+
+    run.measure(work, rows=1)
+
+
+def _session(run: Run) -> SparkSession:
+    """A session whose catalog lies in the lake, by default the run's own folder; it ends with the process."""
+    from pyspark.sql import SparkSession
+
+    lake, catalog = run.options.get("lake", run.folder), "spark.sql.catalog.volley"
+    own = {f"{catalog}.uri": f"jdbc:sqlite:{lake}/catalog.db", f"{catalog}.warehouse": f"file://{lake}"}
+    settings: dict[str, Any] = {**_SETTINGS, **own, "spark.jars": ",".join(run.options["jars"])}
+    spark = SparkSession.builder.master("local[*]").config(map=settings).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.sql("create namespace if not exists volley.b")
+    return spark
+
+
+def _copy(run: Run, spark: SparkSession, warm_up: Callable[[], DataFrame], frame: Callable[[], DataFrame]) -> None:
+    """Measure a stream into a table, from the epoch on that follows the rows before; add its epochs and files."""
+    before, per_epoch = run.options["before"], run.options["rows_per_epoch"]
+    _stream(warm_up(), "warm_up", run.folder)
+    start = after(run.folder / "checkpoints", before // per_epoch)
+    figures = run.measure(lambda: _stream(frame(), "benchmark", run.folder), start=start)
+    epochs = spark.sql("select summary from volley.b.benchmark.snapshots order by committed_at").collect()
+    rows, files, size = (int(epochs[-1].summary[f"total-{name}"]) for name in ("records", "data-files", "files-size"))
+    assert rows == run.rows + before, f"{rows} rows in the table, not {run.rows + before}"
+    figures.update(epochs=len(epochs), files=files, mb=size / 1e6)
+
+
+def _read(frame: DataFrame) -> None:
+    """Read all rows and all columns, which a count would leave out."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _stream(frame: DataFrame, table: str, lake: Path) -> None:
+    """Copy all that is there now into a new table."""
+    _writer(frame, table, lake).trigger(availableNow=True).toTable(f"volley.b.{table}").awaitTermination()
+
+
+def _writer(frame: DataFrame, table: str, lake: Path | str) -> DataStreamWriter:
+    """Make a table with the frame's columns, compressed as Volley's; return what writes into it."""
+    columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in frame.schema)
+    properties = "'format-version'='2', 'write.parquet.compression-codec'='snappy'"
+    frame.sparkSession.sql(f"create table volley.b.{table} ({columns}) using iceberg tblproperties ({properties})")
+    return frame.writeStream.outputMode("append").option("checkpointLocation", f"{lake}/checkpoints/{table}")

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["counted", "session"]
-
 
 def session() -> SparkSession:
     """The session, with a heap that the state of a million keys fits into; the default is 1 GB."""

@@ -1,4 +1,4 @@
-"""From a row's arrival to the moment others can see it in the table, at a low rate, beside Iceberg's Spark runtime."""
+"""How long rows wait until others can see them in the table, at a low rate; what an epoch costs apart from its rows."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
+from pyspark.sql import SparkSession
 
-from benchmarks.benchmark import Limit, Run, benchmark, within
+from benchmarks.benchmark import Limit, Run, benchmark
+from benchmarks.files_to_iceberg import copy
 from benchmarks.lake import Lake, added_files
-from benchmarks.peers import runtime_job
-from benchmarks.peers.runtime import runtime
-from benchmarks.rows import RUNTIME
+from benchmarks.measure import measured
+from benchmarks.peers import runtime
+from benchmarks.rows import NATIVE, RUNTIME
 from benchmarks.run import Result
-from volley import FileSource, IcebergSink, Pipeline
+from volley import FileSource, IcebergSink, MemorySource, Pipeline, SourceContext
 from volley.iceberg import Maintenance
+from volley.spark.run import run_splits
+from volley.spark.session import open_session
+from volley.task.task import InputSplit, Task, TaskPlan
+from volley.task.tree import Tree
 
-__all__ = ["FOLLOWED", "beside", "follow_until", "record_waits", "steadily"]
-
-FOLLOWED = "followed"
-"""The table that is watched."""
+FOLLOWED = "followed"  # the table that is watched
 _SCHEMA = pa.schema({"id": pa.int64(), "arrived": pa.float64()})
 _SPARK_SCHEMA = "id long, arrived double"
 _FILE_SECONDS = 0.1
@@ -48,19 +51,19 @@ _VOLLEY, _MAINTAINED = "Volley", "Volley, with maintenance"
     # Rows a second; seconds to measure after the first epochs; seconds between epochs, 0 = without a pause.
     options={"rate": 1_000, "seconds": 30.0, "interval": 0.0},
     figures=("p50", "p99", "rows", "epochs", "cpu_seconds"),
-    bounds=within(
+    bounds=[
         Limit("p50", "median of p50", most=1, of=_VOLLEY, beside=RUNTIME),
         Limit("p99", "median of p99", most=1.5, of=_MAINTAINED, beside=_VOLLEY),
-    ),
+    ],
 )
 def epoch_latency(run: Run) -> None:
     """Arrival to visibility at 1,000 rows/s: p50 and p99, beside Iceberg's Spark runtime."""
-    lake, folder = Lake(run.folder), run.folder / "in"
-    folder.mkdir()
-    given = {"lake": lake.folder, "folder": folder, "stop": lake.folder / "stop", "interval": run.options["interval"]}
-    feed = partial(_write_file, folder, round(run.options["rate"] * _FILE_SECONDS))
+    lake = Lake(run.folder)
+    (lake.folder / "in").mkdir()
+    feed = partial(_write_file, lake.folder / "in", round(run.options["rate"] * _FILE_SECONDS))
+    given = {"lake": lake.folder, "interval": run.options["interval"], "schema": _SPARK_SCHEMA}
     if run.peer == "runtime":
-        job = partial(runtime, run, runtime_job.follow, **given, schema=_SPARK_SCHEMA)
+        job = partial(runtime.apart, run, runtime.follow, **given)
     else:
         job = partial(run.apart, follow, options=given)
     record_waits(run, lake, partial(steadily, feed, _FILE_SECONDS), job)
@@ -69,11 +72,11 @@ def epoch_latency(run: Run) -> None:
 def follow(run: Run) -> None:
     """Volley follows a folder until a file says stop."""
     lake = Lake(run.options["lake"])
-    source = FileSource(run.options["folder"], format="parquet", schema=_SPARK_SCHEMA, bounded=False)
+    source = FileSource(lake.folder / "in", format="parquet", schema=run.options["schema"], bounded=False)
     config = lake.named(FOLLOWED)
     sink = IcebergSink(config.with_maintenance(Maintenance()) if run.peer == "maintained" else config)
     environment = lake.environment(checkpoint_interval=run.options["interval"])
-    follow_until(run, environment.from_source(source).to_sink(sink), Path(run.options["stop"]))
+    follow_until(run, environment.from_source(source).to_sink(sink), lake.folder / "stop")
 
 
 def follow_until(run: Run, pipeline: Pipeline, stop: Path) -> None:
@@ -120,11 +123,8 @@ def beside(stop: Path, work: Callable[..., object], *arguments: Any) -> Iterator
 def record_waits(run: Run, lake: Lake, feed: Callable[[Path], object], job: Callable[[], list[Result]]) -> None:
     """Record how long rows wait until they can be seen in the table, as any reader sees it.
 
-    Args:
-        run: The run; its option ``seconds`` = how long to measure after the first epochs.
-        lake: Where the table is.
-        feed: Makes rows arrive until the file exists.
-        job: Follows them in a process apart, until the file ``stop`` is in the lake.
+    `feed` makes rows arrive until the file exists; `job` follows them, in a process apart, until the file ``stop`` is
+    in the lake. The run's option ``seconds`` says how long to measure after the first epochs.
     """
     seen, stop = dict[int, float](), lake.folder / "stop"
     # The process that is measured neither feeds nor watches.
@@ -181,3 +181,60 @@ def _waits(table: Table, seen: dict[int, float]) -> tuple[list[float], int]:
                 waits += [visible - at for at in arrived if at > began]
             epochs += 1
     return waits, epochs
+
+
+_ROWS, _JOBS = 10, 100
+_JOB = "Volley, an empty job"
+
+
+@benchmark(
+    repeat=5,
+    peers={
+        **{"volley": NATIVE, "runtime": RUNTIME},
+        **{"volley_job": _JOB, "pyspark_job": "PySpark's mapInArrow, an empty job"},
+    },
+    options={"epochs": (10, 60)},
+    figures=("wall_ms", "cpu_ms"),
+    bounds=[Limit("wall_ms", "ms", most=60, of=_JOB)],
+)
+def empty_epoch(run: Run) -> None:
+    """Wall and CPU time of an epoch with ten rows, beside Iceberg's Spark runtime."""
+    match run.peer:
+        case "volley_job":
+            _jobs(run, _run_splits)
+        case "pyspark_job":
+            _jobs(run, _map_in_arrow)
+        case _:
+            # The difference of a long and a short run leaves out the query's start and end.
+            short, long = run.options["epochs"]
+            less, more = (run.apart(epochs, rows=number * _ROWS)[0].figures for number in (short, long))
+            figures = {"wall_ms": "seconds", "cpu_ms": "cpu_seconds"}
+            run.record(**{ms: 1e3 * (more[name] - less[name]) / (long - short) for ms, name in figures.items()})
+
+
+def epochs(run: Run) -> None:
+    """One query, ten rows an epoch."""
+    copy(run, _ROWS, _ROWS)
+
+
+def _jobs(run: Run, job: Callable[[SparkSession], object]) -> None:
+    """Measure a job of one task that has nothing to do, in a warm session; the mean of many."""
+    session = open_session("local[2]")
+
+    def jobs() -> None:
+        for _ in range(_JOBS):
+            job(session)
+
+    jobs()
+    figures = measured(jobs)
+    run.record(wall_ms=1e3 * figures["seconds"] / _JOBS, cpu_ms=1e3 * figures["cpu_seconds"] / _JOBS)
+
+
+def _run_splits(session: SparkSession) -> object:
+    reader = MemorySource([], schema="id long").open(SourceContext(""))
+    plan = TaskPlan((reader,), (Tree(reader.schema, False, ()),), ())
+    return run_splits(session, Task(0, plan, ()), [InputSplit(0, (0, 0, False))])
+
+
+def _map_in_arrow(session: SparkSession) -> object:
+    return session.range(1, numPartitions=1).mapInArrow(lambda batches: batches, "id long").collect()
