@@ -8,7 +8,7 @@ CLASSES := $(VENV)/classes.jsa
 # Tests and benchmarks start Python thousands of times: what is compiled once is kept.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test coverage test-slow lint unit unit-a-to-o unit-p-to-z oldest bench chaos docs dist clean
+.PHONY: demo test coverage test-slow lint unit oldest bench chaos docs dist clean
 
 demo: $(STAMP)
 	@echo "demo: a year of New York flights into an Iceberg table, with a crash on the way"
@@ -22,8 +22,8 @@ IN_THREE := --numprocesses=3 --dist=worksteal
 # Unit tests wait for nothing, so none has a timer of its own. They run in two processes that know nothing of each other:
 # xdist would cost a sixth of the time, as each process loads all tests and reports each to a third. Their folders are
 # their own, else the run would wait until pytest has deleted what runs of all tests have left.
-UNIT = HYPOTHESIS_PROFILE=brief $(BIN)/pytest --quiet -p no:xdist --basetemp=build/$@ \
-	--override-ini=faulthandler_timeout=0 --override-ini=timeout=0
+UNIT = HYPOTHESIS_PROFILE=brief $(BIN)/pytest --quiet -p no:xdist --override-ini=faulthandler_timeout=0 \
+	--override-ini=timeout=0
 
 LINT = $(BIN)/ruff check --quiet . && $(BIN)/ruff format --check --quiet . && $(BIN)/mypy
 
@@ -48,13 +48,9 @@ test-slow: $(STAMP)
 unit: $(STAMP)
 	@echo "unit: the tests that need neither a JVM nor a table, with ten examples of each property; all tests have 25"
 	@mkdir -p build
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit-a-to-o unit-p-to-z
-
-unit-a-to-o:
-	@$(UNIT) tests/unit/test_[a-o]*.py
-
-unit-p-to-z:
-	@$(UNIT) tests/unit/test_[p-z]*.py tests/contracts
+	@$(UNIT) --basetemp=build/first tests/unit/test_[!p-z]*.py > build/unit.txt 2>&1 & first=$$!; \
+	$(UNIT) --basetemp=build/second tests/unit/test_[p-z]*.py tests/contracts; second=$$?; \
+	wait $$first; first=$$?; cat build/unit.txt; exit $$((first + second))
 
 lint: $(STAMP)
 	@echo "lint: ruff and mypy"

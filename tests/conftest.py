@@ -6,13 +6,10 @@ import atexit
 import gc
 import os
 import pathlib
-import time
 from collections.abc import Generator, Iterator
-from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
-from _pytest.pathlib import LOCK_TIMEOUT, cleanup_numbered_dir
 from hypothesis import settings
 
 from tests.classes import java_options
@@ -39,16 +36,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         # Registered first, it runs last.
         atexit.register(os._exit, 0)
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Delete the folders of earlier runs beside the tests: a run of all leaves 100,000 files.
-
-    pytest would delete them at its end, when nothing else is left to do.
-    """
-    if not hasattr(session.config, "workerinput"):
-        runs = session.config._tmp_path_factory.getbasetemp().parent  # type: ignore[attr-defined]
-        Thread(target=cleanup_numbered_dir, args=(runs, "pytest-", 3, time.time() - LOCK_TIMEOUT), daemon=True).start()
 
 
 def pytest_sessionfinish() -> None:
