@@ -62,7 +62,9 @@ def receivers() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("volley-slot-")]
 
 
-def test_a_bounded_run_does_not_wait_for_ever(shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bounded_run_does_not_wait_for_ever(
+    shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """It fails if it has no connection for long; it can be interrupted; its receiver ends with it."""
     monkeypatch.setattr(session, "_OWN_SECONDS", 0.1)
     with running(shop.source(bounded=False), tmp_path) as run:
@@ -74,9 +76,10 @@ def test_a_bounded_run_does_not_wait_for_ever(shop: Database, tmp_path: Path, mo
             with pytest.raises(SourceError, match="is active for PID"), running(shop.source(timeout="1s"), tmp_path):
                 pass
             assert receivers() == [own]
+            caplog.clear()
 
             def interrupt() -> None:
-                wait_until(lambda: len(receivers()) == 2, 30, "a receiver")
+                wait_until(lambda: "connecting again" in caplog.text, 30, "a receiver that tries to connect")
                 os.kill(os.getpid(), signal.SIGINT)
 
             user = threading.Thread(target=interrupt)

@@ -156,11 +156,10 @@ class PostgresReader(Reader):
         slot = Slot(server, capture.slot, capture.publication, origin, capture.max_staged, capture.heartbeat)
         self._clear_failure()
         self._receiver = Receiver(slot, capture.segments, watch, self._keep_failure)
-        self._receiver.start()
-        if not capture.bounded:
-            return
         try:
-            self._receiver.wait_for(end)
+            self._receiver.start()
+            if capture.bounded:
+                self._receiver.wait_for(end)
         except BaseException:
             # Also if the user interrupts the wait: it would take the slot from the next run.
             self._receiver.stop()
