@@ -126,12 +126,17 @@ def _stop_context(jvm: Any) -> None:
     if context.isDefined():
         context.get().stop()
 
-    def ended() -> bool:
-        return not any(
-            thread.getName().startswith("stream execution thread") for thread in jvm.Thread.getAllStackTraces().keySet()
-        )
+    def queries() -> list[Any]:
+        threads = jvm.Thread.getAllStackTraces().keySet()
+        return [thread for thread in threads if thread.getName().startswith("stream execution thread")]
 
-    wait_until(ended, 60, "the end of the query")
+    try:
+        wait_until(lambda: not queries(), 10, "the end of the query")
+    except TimeoutError:
+        # A Spark job that is submitted while its context stops waits for ever, and with it all drivers after this one.
+        for thread in queries():
+            thread.interrupt()
+        wait_until(lambda: not queries(), 60, "the end of the query after an interrupt")
 
 
 @cache
