@@ -1,4 +1,4 @@
-"""What one driver carries by tasks, files, partitions, columns, snapshots, tables; a cluster of more and more workers.
+"""Measures one driver with more and more tasks, files, partitions, columns, snapshots or tables, and more workers.
 
 Data files are entries in manifests, or links to one file: only the driver's own work is measured.
 """

@@ -1,4 +1,4 @@
-"""What the table of `joined.py` had at each time, by plain pyiceberg; orders of such times; their join by DuckDB."""
+"""Reads what the table of `joined.py` had at each time, makes orders of such times, and joins both by DuckDB."""
 
 from __future__ import annotations
 

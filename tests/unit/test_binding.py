@@ -1,4 +1,4 @@
-"""What a checkpoint is bound to: sources, and steps that keep state, told apart."""
+"""A checkpoint tells the sources and the stateful steps of its job apart."""
 
 from __future__ import annotations
 

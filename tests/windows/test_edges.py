@@ -130,7 +130,7 @@ def test_the_slowest_source_holds_the_watermark_until_it_is_idle(tmp_path: Path)
 
 
 def test_a_source_is_not_idle_while_the_job_does_not_run(tmp_path: Path) -> None:
-    """What has come meanwhile from several sources is not late, in whatever order these are read."""
+    """Rows that came from several sources while the job was stopped are not late, whichever source is read first."""
     local(tmp_path, tumbling("1m"), sources=2, idle_after="1h").epoch(0, [(0, batch(0)), (1, batch(0, key="b"))])
     again = local(tmp_path, tumbling("1m"), sources=2, idle_after="1h", now=NOW + timedelta(days=1))
     assert again.epoch(1, [(0, batch(600))]).num_rows == 0

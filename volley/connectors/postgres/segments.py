@@ -229,7 +229,7 @@ class SegmentWriter:
         """Delete what was written."""
         with suppress(FileNotFoundError):
             os.unlink(self._hidden)
-        # What they write to a full disk at their end is not needed.
+        # Both write their last bytes, which fails on a full disk; the file is deleted anyway.
         with suppress(OSError):
             self._writer.close()
         with suppress(OSError):
