@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark import cloudpickle
 
-from volley import PostgresSource, Reader, SourceContext
+from tests.captured import Database
+from tests.waiting import wait_until
+from volley import PostgresSource, Reader, SourceContext, SourceError
 from volley.source import Offset
 
-__all__ = ["Run", "running"]
+__all__ = ["Run", "fail_by_rewrite", "running"]
 
 
 def shipped(value: Any) -> Any:
@@ -67,3 +70,11 @@ def running(source: PostgresSource, folder: Path | str, start: Offset | None = N
         yield Run(reader, start or reader.initial_offset())
     finally:
         reader.stop()
+
+
+def fail_by_rewrite(run: Run, shop: Database) -> None:
+    """Rewrite the table of a run, and wait until the run fails by that."""
+    shop.run("alter table orders alter column note type text using 'v' || note")
+    shop.run("insert into orders values (5000, 'x', 1, null)")
+    with pytest.raises(SourceError, match="was rewritten"):
+        wait_until(lambda: run.end() is None, 30, "the failure")

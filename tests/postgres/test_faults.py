@@ -17,9 +17,9 @@ import s3fs
 from botocore.exceptions import EndpointConnectionError
 
 from tests.captured import Database
-from tests.postgres.runs import running
+from tests.disks import can_mount, small_disk
+from tests.postgres.runs import fail_by_rewrite, running
 from tests.postgres.test_capture import applied, stored
-from tests.recovery.test_damaged_checkpoints import small_disk
 from tests.servers.glue import MotoServer
 from tests.waiting import wait_until
 from volley import SourceError
@@ -143,10 +143,7 @@ def test_an_error_that_can_not_be_recorded_at_first(
     monkeypatch.setattr(receiver, "_RETRY_SECONDS", 0.05)
     with running(shop.source(bounded=False), tmp_path) as run:
         run.epoch()
-        shop.run("alter table orders alter column note type text using 'v' || note")
-        shop.run("insert into orders values (5000, 'x', 1, null)")
-        with pytest.raises(SourceError, match="was rewritten"):
-            wait_until(lambda: run.end() is None, 30, "the failure")
+        fail_by_rewrite(run, shop)
     assert len(failures) == 2
 
 
@@ -175,7 +172,7 @@ def test_a_server_that_loses_patience(shop: Database, tmp_path: Path, monkeypatc
     assert applied(rows, table) == stored(shop)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@can_mount
 def test_a_full_disk_under_the_segments(shop: Database, tmp_path: Path) -> None:
     with small_disk(tmp_path):
         with running(shop.source(), tmp_path) as run:
@@ -190,7 +187,7 @@ def test_a_full_disk_under_the_segments(shop: Database, tmp_path: Path) -> None:
             assert applied(run.epoch(), table) == stored(shop)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@can_mount
 def test_a_disk_that_is_full_of_segments(shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job makes room by reading them."""
     monkeypatch.setattr(session, "_SEGMENT_MESSAGES", 100)

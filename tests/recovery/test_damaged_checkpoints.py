@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import volley
+from tests.disks import can_mount, small_disk
 from tests.recovery.runs import load
 from volley import (
     Environment,
@@ -223,7 +222,7 @@ def test_keys_of_another_type_do_not_fit_the_state(spark: SparkSession, tmp_path
         run(4, "int")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@can_mount
 def test_a_full_disk_under_the_checkpoint_is_named_and_the_job_goes_on_when_there_is_room(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -238,16 +237,6 @@ def test_a_full_disk_under_the_checkpoint_is_named_and_the_job_goes_on_when_ther
         ballast.unlink()
         lake.run()
         assert lake.ids() == expected(3)
-
-
-@contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """A file system of its own with room for a megabyte."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "volley-test", folder], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", folder], check=True)
 
 
 def _room(folder: Path) -> int:

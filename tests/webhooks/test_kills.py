@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.disks import can_mount, small_disk
 from tests.processes import plain_environment
-from tests.recovery.test_damaged_checkpoints import small_disk
 from tests.waiting import wait_until
 from tests.webhooks.hooks import Hook, open_reader, receiving
 from volley import SourceError
@@ -79,7 +79,7 @@ def test_a_log_that_is_deleted_ends_the_job(tmp_path: Path) -> None:
             hook.reader.latest_offset(hook.reader.initial_offset(), None, None)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@can_mount
 def test_an_error_that_a_full_disk_has_no_room_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with small_disk(tmp_path), receiving(tmp_path) as hook:
         assert hook.post({"id": 1}).status == 202

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.recovery.test_damaged_checkpoints import small_disk
+from tests.disks import can_mount, small_disk
 from volley import SourceError
 from volley.connectors.webhook import log as log_module
 from volley.connectors.webhook.folder import LogFolder, Mark
@@ -139,7 +139,7 @@ def test_segments_end_and_are_released(tmp_path: Path, monkeypatch: pytest.Monke
         Log(LogFolder(str(gap)))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@can_mount
 def test_a_disk_that_is_full_of_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "_SEGMENT_BYTES", 100_000)
     folder = LogFolder(str(tmp_path))
