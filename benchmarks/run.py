@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measure import after, measured
+from benchmarks.measure import adopt_orphans, after, measured
 
 if TYPE_CHECKING:
     from volley import Progress
@@ -104,8 +106,21 @@ class Run:
         """
         told = {**vars(self), **changes}
         del told["folder"], told["results"]
-        command = [python, "-m", "benchmarks.child", function.__module__, function.__name__]
+        command = [python, "-c", "from benchmarks.run import child; child()", function.__module__, function.__name__]
         command.append(json.dumps(told, default=str))
         # The output ends with the last process that inherited it, so the next run starts on an idle machine.
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
         return [Result(**result) for result in json.loads(output.splitlines()[-1])]
+
+
+def child() -> None:
+    """Call the function that `apart` names, in this process; print what it finds, nothing if the peer is missing."""
+    module, function, given = sys.argv[1:]
+    adopt_orphans()
+    with tempfile.TemporaryDirectory(prefix="volley-bench-", ignore_cleanup_errors=True) as folder:
+        run = Run(**json.loads(given), folder=Path(folder))
+        try:
+            getattr(import_module(module), function)(run)
+        except MissingPeerError as reason:
+            print(f"{run.label} skipped: {reason}", file=sys.stderr)
+    print(json.dumps([asdict(result) for result in run.results]))

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import runner
-from benchmarks.__main__ import main
+from benchmarks import __main__ as runner
 from benchmarks.benchmark import BENCHMARKS, Benchmark
 from benchmarks.events import events_folder
 from benchmarks.page import write_page
@@ -37,7 +36,7 @@ RUNS = [
 
 
 def test_there_are_more_than_twenty_benchmarks_each_with_a_question(capsys: pytest.CaptureFixture[str]) -> None:
-    main([])
+    runner.main([])
     listed = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
     assert list(listed) == list(BENCHMARKS)
     assert len(listed) > 20
