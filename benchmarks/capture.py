@@ -114,7 +114,6 @@ def postgres_load(run: Run) -> None:
     # Changes a second; seconds to measure after the first epochs.
     options={"rate": 1_000, "seconds": 30.0},
     figures=("p50", "p99", "rows", "epochs", "cpu_seconds"),
-    plots=("p50", "p99"),
     prepare=server,
     bounds=[Limit("p50", "seconds", most=1.5)],
 )

@@ -78,6 +78,12 @@ def times(microseconds: np.ndarray[Any, Any]) -> pa.Array:
     return pa.array(microseconds).cast(pa.timestamp("us", "UTC"))
 
 
+def users_at_times(random: np.random.Generator, ids: np.ndarray[Any, Any], users: int) -> tuple[pa.Array, pa.Array]:
+    """Who made each row, and when: one in 120 microseconds; a row is up to five seconds older than the latest."""
+    at = times(BEGIN + ids * 120 - random.integers(0, 5_000_000, len(ids)))
+    return numbered("user-", np.arange(users)).take(pa.array(random.integers(0, users, len(ids)))), at
+
+
 def named_rows(ids: np.ndarray[Any, Any], value: float) -> pa.RecordBatch:
     """Rows for upserts: an id, a name and a value."""
     return pa.record_batch([ids, numbered("name of ", ids), np.full(len(ids), value)], schema=NAMED)

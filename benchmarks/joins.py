@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.benchmark import RATES, Benchmark, Limit, Run, benchmark
-from benchmarks.events import BEGIN, batches, first_files, numbered, times, write_files
+from benchmarks.events import batches, first_files, numbered, times, users_at_times, write_files
 from benchmarks.lake import Lake
 from benchmarks.peers.spark import counted, session
 from volley import Environment, FileSource, MemorySource
@@ -117,9 +117,6 @@ def _by_spark(folder: Path, table: pa.Table, as_of: bool) -> Callable[[], None]:
 
 _VOLLEY, _SPARK = "Volley, into an Iceberg table", "Spark's own join, without a sink"
 _SIDES, _USERS = ("ads", "clicks"), 100_000
-# Each side has a row of a user every twelve seconds; a row is up to five seconds older than the latest.
-_MICROSECONDS_A_ROW = 120
-_DISORDER = 5_000_000
 _SCHEMA = "user string, id long, at timestamp"
 
 
@@ -132,8 +129,8 @@ def _folders(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
 
 def _stream_events(seed: int, rows: int, file: int) -> pa.Table:
     dice, ids = np.random.default_rng([seed, file]), np.arange(file * rows, (file + 1) * rows)
-    at = times(BEGIN + ids * _MICROSECONDS_A_ROW - dice.integers(0, _DISORDER, rows))
-    users = numbered("user-", np.arange(_USERS)).take(pa.array(dice.integers(0, _USERS, rows)))
+    # Each side has a row of a user every twelve seconds.
+    users, at = users_at_times(dice, ids, _USERS)
     return pa.table([users, pa.array(ids), at], ["user", "id", "at"])
 
 

@@ -25,23 +25,17 @@ _SCHEMA = pa.schema({"id": pa.int64(), "arrived": pa.timestamp("us"), "payload":
 
 
 @dataclass(frozen=True)
-class Steady(Source):
+class Steady(Source, Reader):
     """Rows that arrive one by one at a steady rate, from a second since 1970 on, and say when they did."""
 
     began: float
 
     bounded = False
     identity = "steady"
+    schema = _SCHEMA
 
     def open(self, context: SourceContext) -> Reader:
-        return _SteadyReader(self.began)
-
-
-@dataclass(frozen=True)
-class _SteadyReader(Reader):
-    began: float
-
-    schema = _SCHEMA
+        return self
 
     def initial_offset(self) -> Offset:
         return {"rows": 0}
@@ -57,11 +51,10 @@ class _SteadyReader(Reader):
         random = np.random.default_rng(split[0])
         for first in range(*split, _BATCH):
             ids = np.arange(first, min(first + _BATCH, split[1]))
-            arrived = ((self.began + ids / _RATE) * 1e6).astype(np.int64)
-            payload = pa.py_buffer(random.bytes(24 * len(ids)))
-            columns = [pa.array(ids), pa.array(arrived).cast(pa.timestamp("us"))]
-            columns.append(pa.FixedSizeBinaryArray.from_buffers(pa.binary(24), len(ids), [None, payload]))
-            yield pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+            arrived = ((self.began + ids / _RATE) * 1e6).astype("datetime64[us]")
+            random_bytes = [None, pa.py_buffer(random.bytes(24 * len(ids)))]
+            payload = pa.FixedSizeBinaryArray.from_buffers(pa.binary(24), len(ids), random_bytes)
+            yield pa.record_batch([ids, arrived, payload], schema=_SCHEMA)
 
 
 @benchmark(

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.benchmark import RATES, Benchmark, Limit, benchmark
-from benchmarks.events import BEGIN, FILES, first_files, numbered, times, write_files
+from benchmarks.events import BEGIN, FILES, first_files, numbered, times, users_at_times, write_files
 from benchmarks.kafka_to_iceberg import BATCHED
 from benchmarks.lake import Lake
 from benchmarks.peers.spark import counted, session
@@ -49,9 +49,6 @@ _AT_LEAST = {
     **{("flink", _PARQUET): 1.0, ("flink", _JSON): 1.0, ("flink", _KAFKA): 1.0, ("quix", _KAFKA): 1.0},
 }
 _FIGURE, _UNIT = "rows_per_cpu_second", "rows per CPU-second"
-# 2.5 million rows are five minutes; a row is up to five seconds older than the latest.
-_MICROSECONDS_A_ROW = 120
-_DISORDER = 5_000_000
 _SCHEMA = "user string, price double, item long, at timestamp"
 _PARTITIONS = 4
 _LATE = '{"user":"late","price":0.0,"item":0,"at":"2023-11-16 00:00:00.000000+00"}'
@@ -99,10 +96,10 @@ def _write(folder: Path, rows: int, keys: int, form: str) -> list[Path]:
 
 def _events(file: int, rows: int, keys: int) -> pa.Table:
     dice, ids = np.random.default_rng(file), np.arange(file * rows, (file + 1) * rows)
-    at = BEGIN + ids * _MICROSECONDS_A_ROW - dice.integers(0, _DISORDER, rows)
-    users = numbered("user-", np.arange(keys)).take(pa.array(dice.integers(0, keys, rows)))
+    # 2.5 million rows are five minutes.
+    users, at = users_at_times(dice, ids, keys)
     prices, items = dice.integers(0, 10_000, rows) / 100, dice.integers(0, 1_000, rows)
-    return pa.table({"user": users, "price": prices, "item": items, "at": times(at)})
+    return pa.table({"user": users, "price": prices, "item": items, "at": at})
 
 
 def _query(files: Sequence[Path]) -> duckdb.DuckDBPyRelation:
