@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rows import Bound, Limit, Row
-from benchmarks.run import Run
+from benchmarks.run import Case, Run
 
 __all__ = ["BENCHMARKS", "RATES", "Benchmark", "Limit", "Run", "benchmark"]
 
 RATES = ("rows_per_second", "rows_per_cpu_second", "worker_mb", "jvm_mb", "driver_mb")  # of most benchmarks
 BENCHMARKS: dict[str, Benchmark] = {}  # every one whose module has been imported
+
+
+_ALONE = {"volley": "Volley"}  # of a benchmark without other peers, and of one that names them as it records
 
 
 def _nothing(asked: Benchmark, folder: Path) -> Iterator[Mapping[str, Any]]:
@@ -28,7 +31,7 @@ class Benchmark:
     function: Callable[[Run], None]
     rows: int = 0  # how many a run handles; 0 = the benchmark has no such number
     repeat: int = 1  # how often each peer runs, in turn with the others
-    peers: Mapping[str, str] = field(default_factory=lambda: {"": ""})  # their names on the command line, and in tables
+    peers: Mapping[str, str] = field(default_factory=_ALONE.copy)  # their names on the command line, and in tables
     options: Mapping[str, Any] = field(default_factory=dict)  # the settings, with the values they have by default
     cases: str = ""  # the setting that has the cases of each peer, a tuple; "" = there is one
     case: str = ""  # the head of the column for cases; "" = they are a part of the peer's name
@@ -67,17 +70,23 @@ class Benchmark:
         return replace(self, rows=rows, repeat=repeat or self.repeat, peers=chosen, options=changed)
 
 
-def benchmark(name: str | None = None, **settings: Any) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
+def benchmark(
+    name: str | None = None, cases: Mapping[str, Sequence[Case]] | None = None, **settings: Any
+) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
     """Make a function a benchmark, by its own name or another; applied several times, it makes one for each name.
 
-    It takes what `Benchmark` takes; `peers` may be a tuple if tables call them by the same names.
+    It takes what `Benchmark` takes; `peers` may be a tuple if tables call them by the same names. `cases` is a setting
+    and its values; it is also the head of their column, if no `case` is given.
     """
 
     def register(function: Callable[[Run], None]) -> Callable[[Run], None]:
         own = name or function.__name__
-        peers = settings.get("peers", {"": ""})
-        named = peers if isinstance(peers, Mapping) else {peer: peer for peer in peers}
-        BENCHMARKS[own] = Benchmark(own, function, **{**settings, "peers": named})
+        peers = settings.get("peers", _ALONE)
+        given = {**settings, "peers": peers if isinstance(peers, Mapping) else {peer: peer for peer in peers}}
+        for setting, values in (cases or {}).items():
+            given = {"case": setting.replace("_", " "), **given, "cases": setting}
+            given["options"] = {**settings.get("options", {}), setting: values}
+        BENCHMARKS[own] = Benchmark(own, function, **given)
         return function
 
     return register

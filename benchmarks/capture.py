@@ -90,7 +90,6 @@ def _upserts(lake: Lake, source: PostgresSource, config: IcebergSinkConfig) -> P
 @benchmark(
     rows=4_000_000,
     repeat=3,
-    peers={"volley": "Volley"},
     figures=(_FIGURE, "rows_per_second", "cpu_seconds", "driver_mb"),
     plots=(_FIGURE,),
     prepare=server,
@@ -110,7 +109,6 @@ def postgres_load(run: Run) -> None:
 
 @benchmark(
     repeat=3,
-    peers={"volley": "Volley"},
     # Changes a second; seconds to measure after the first epochs.
     options={"rate": 1_000, "seconds": 30.0},
     figures=("p50", "p99", "rows", "epochs", "cpu_seconds"),
@@ -149,7 +147,6 @@ def _feed(shop: Database, rate: int, stop: Path) -> None:
 
 
 @benchmark(
-    peers={"volley": "Volley"},
     # Changes a second; seconds without the catalog.
     options={"rate": 1_000, "seconds": 60.0},
     figures=("slot_mb", "rows", "caught_up_after"),

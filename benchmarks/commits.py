@@ -32,9 +32,8 @@ _VOLLEY, _PLAIN = "Volley", "plain pyiceberg"
 
 
 @benchmark(
-    options={"files": (1, 10, 100, 1_000), "commits": 5},
-    cases="files",
-    case="files",
+    options={"commits": 5},
+    cases={"files": (1, 10, 100, 1_000)},
     figures=("wall_ms", "cpu_ms"),
     bounds=[Limit("wall_ms", "ms", most=5_000, of=_VOLLEY)],
 )
@@ -125,9 +124,8 @@ _CATALOGS: dict[str, Callable[[Path, Callable[..., Any]], IcebergSinkConfig]] = 
 
 
 @benchmark(
-    options={"catalogs": tuple(_CATALOGS), "snapshots": 20, "loads": 50},
-    cases="catalogs",
-    case="catalog",
+    options={"snapshots": 20, "loads": 50},
+    cases={"catalog": tuple(_CATALOGS)},
     figures=("wall_ms", "snapshots"),
     plots=("wall_ms",),
     bounds=[Limit("wall_ms", "ms", most=100)],

@@ -86,7 +86,6 @@ class _OfTheSlowest(Limit):
 
 @benchmark(
     rows=600_000,
-    peers={"volley": "Volley"},
     case="function",
     figures=("rows_per_cpu_second",),
     bounds=[_OfTheSlowest("rows_per_cpu_second", "rows per CPU-second", 300_000)],

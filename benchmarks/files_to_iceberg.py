@@ -27,8 +27,9 @@ _GENERAL = {"general": GENERAL, "spark_reads": SPARK_READS, "runtime": RUNTIME}
 _WRITTEN = ("epochs", "files", "mb")
 _WARM_UP_FILES = 4
 _SETTINGS: dict[str, Any] = {
-    **{"rows": 40_000_000, "repeat": 5, "cases": "rows_per_epoch", "figures": (*RATES, *_WRITTEN), "bounds": AIMS},
-    "options": {"before": 4_000_000, "rows_per_file": 500_000, "rows_per_epoch": (1_000_000, 4_000_000)},
+    **{"rows": 40_000_000, "repeat": 5, "figures": (*RATES, *_WRITTEN), "bounds": AIMS},
+    "options": {"before": 4_000_000, "rows_per_file": 500_000},
+    **{"cases": {"rows_per_epoch": (1_000_000, 4_000_000)}, "case": ""},
 }
 
 
@@ -63,11 +64,8 @@ def files_to_iceberg(run: Run) -> None:
 
 @benchmark(
     peers={"volley": NATIVE, "runtime": RUNTIME},
-    options={
-        **{"sizes": (1_000_000, 5_000_000, 20_000_000, 50_000_000), "before": 4_000_000},
-        **{"rows_per_file": 500_000, "rows_per_epoch": 1_000_000},
-    },
-    cases="sizes",
+    options={"before": 4_000_000, "rows_per_file": 500_000, "rows_per_epoch": 1_000_000},
+    cases={"sizes": (1_000_000, 5_000_000, 20_000_000, 50_000_000)},
     case="rows",
     figures=(*RATES, "cpu_us_a_row", "peak_mb", *_WRITTEN),
     plots=("cpu_us_a_row", "peak_mb"),

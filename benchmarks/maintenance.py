@@ -47,9 +47,7 @@ _VOLLEY = "Volley"
 @benchmark(
     repeat=3,
     peers={"volley": _IN_PROCESS, "executors": "Volley, on Spark's executors", "runtime": RUNTIME},
-    options={"files": (400, 1_000)},
-    cases="files",
-    case="files",
+    cases={"files": (400, 1_000)},
     figures=(*RATES[:2], "seconds", "cpu_seconds", "files_after", *RATES[2:]),
     bounds=[Limit("rows_per_cpu_second", "rows per CPU-second", 4.0, of=_IN_PROCESS, beside=RUNTIME)],
 )
@@ -81,9 +79,7 @@ def _write(lake: Lake, name: str, files: int) -> None:
 
 @benchmark(
     peers={"volley": _VOLLEY, "runtime": RUNTIME},
-    options={"snapshots": (1_000, 10_000)},
-    cases="snapshots",
-    case="snapshots",
+    cases={"snapshots": (1_000, 10_000)},
     figures=("cpu_seconds", "seconds", "driver_mb", "jvm_mb", "rows"),
     plots=("cpu_seconds",),
     bounds=[
@@ -151,7 +147,6 @@ _HOUR = 3_600
 
 
 @benchmark(
-    peers={"volley": "Volley"},
     # Simulated seconds of one commit each, and how many of them pass in a second.
     options={"commits": 20_000, "speed": 40},
     case="hour",
@@ -190,14 +185,9 @@ def _hour(committer: MaintainingCommitter, epochs: range, speed: float) -> dict[
 
 @benchmark(
     rows=10_000_000,
-    peers={"volley": "Volley"},
     # Rows and seconds of an epoch; every how many of them the table is read; the size of data files.
-    options={
-        **{"epochs": 500, "keys": 1_000, "seconds": 1.0, "reads": 5, "target_mb": 16.0},
-        "deletes_above": (0.005, 0.05),
-    },
-    cases="deletes_above",
-    case="deletes above",
+    options={"epochs": 500, "keys": 1_000, "seconds": 1.0, "reads": 5, "target_mb": 16.0},
+    cases={"deletes_above": (0.005, 0.05)},
     figures=("scan_worst", "scan_mean", "fresh_ms", "p50_ms", "maintenance_seconds", "cpu_seconds"),
     bounds=[Limit("scan_worst", "× a fresh table's scan, at worst", most=1.5, case=0.005)],
 )

@@ -53,7 +53,7 @@ def write_page(kept: Path, folder: Path) -> Path:
             rows = in_rows((Result(**line) for line in lines), benchmark.case)
             bounds[name] = [_cells(name, bound) for bound in benchmark.bounds_of(rows)]
             sections[name] = _section(benchmark, machine, rows)
-            _draw(benchmark.plots or benchmark.figures[:2], benchmark.case, rows, folder / "plots" / f"{name}.svg")
+            _draw(benchmark.plots or benchmark.figures[:2], rows, folder / "plots" / f"{name}.svg")
     cells = [line for name in BENCHMARKS for line in bounds.get(name, ())]
     first = ["## Bounds\n", *_markdown(["benchmark", "figure", "measured", "bound", ""], cells)]
     page.write_text("\n".join([_HEAD, *first, *(sections[name] for name in BENCHMARKS if name in sections)]))
@@ -122,20 +122,13 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def _draw(figures: Sequence[str], case: str, rows: Sequence[Row], path: Path) -> None:
+def _draw(figures: Sequence[str], rows: Sequence[Row], path: Path) -> None:
     """Each figure beside the others: over the cases if they are numbers, else as bars with their spread."""
     over_cases = all(isinstance(row.case, (int, float)) for row in rows)
     drawing = Drawing(figsize=(9.0, 3.5 if over_cases else 1.2 + 0.35 * len(rows)), layout="constrained")
     plots = drawing.subplots(1, len(figures), sharey=not over_cases, squeeze=False)[0]
     for axes, figure in zip(plots, figures, strict=True):
         (_lines if over_cases else _bars)(axes, figure, rows)
-        (axes.yaxis if over_cases else axes.xaxis).set_major_formatter(EngFormatter(sep=""))
-        name = figure.replace("_", " ")
-        if over_cases:
-            axes.set(xlabel=case, ylabel=name, ylim=(0, None), xscale="symlog")
-            axes.legend()
-        else:
-            axes.set_xlabel(name)
     # The same results make the same file: no date in it, no random names.
     with matplotlib.rc_context({"svg.hashsalt": "volley"}):
         drawing.savefig(path, format="svg", metadata={"Date": None})
@@ -145,6 +138,9 @@ def _lines(axes: Axes, figure: str, rows: Sequence[Row]) -> None:
     for peer in dict.fromkeys(row.peer for row in rows):
         points = [(row.case, row.median(figure)) for row in rows if row.peer == peer and row.values(figure)]
         axes.plot(*zip(*points, strict=True), marker="o", label=peer)
+    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set(xlabel=rows[0].head, ylabel=figure.replace("_", " "), ylim=(0, None), xscale="symlog")
+    axes.legend()
 
 
 def _bars(axes: Axes, figure: str, rows: Sequence[Row]) -> None:
@@ -153,3 +149,5 @@ def _bars(axes: Axes, figure: str, rows: Sequence[Row]) -> None:
     medians = [row.median(figure) for row in drawn]
     spread = [[abs(row.median(figure) - end(row.values(figure))) for row in drawn] for end in (min, max)]
     axes.barh([row.what for row in drawn], medians, xerr=spread)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set_xlabel(figure.replace("_", " "))

@@ -91,9 +91,8 @@ _MOST_MS = {_VOLLEY: 50, _CACHED: 5}
 
 
 @benchmark(
-    options={"partitions": (1_000, 2_500), "plans": 25},
-    cases="partitions",
-    case="partitions",
+    options={"plans": 25},
+    cases={"partitions": (1_000, 2_500)},
     figures=("cpu_ms", "wall_ms", "files"),
     plots=("cpu_ms",),
     bounds=[

@@ -50,8 +50,7 @@ _ROUTED_FIGURES = ("driver_ms", "task_ms", "driver_mb")
 
 def _by(*more: str, figures: Sequence[str] = _FIGURES, **sizes: Sequence[int]) -> Callable[[Any], Any]:
     """A benchmark with a case for each size, by the setting's name; `more` figures are not drawn."""
-    (name,) = sizes
-    return benchmark(options=sizes, cases=name, case=name, figures=(*figures, *more), plots=figures)
+    return benchmark(cases=sizes, figures=(*figures, *more), plots=figures)
 
 
 @_by(tasks=(100, 1_000, 10_000))
@@ -259,9 +258,8 @@ def _with_snapshots(lake: Lake, count: int) -> None:
 
 @benchmark(
     # One core each, on this machine's cores.
-    options={"workers": (1, 2, 4), "rows_per_file": (250_000, 1_000_000)},
-    cases="workers",
-    case="workers",
+    cases={"workers": (1, 2, 4)},
+    options={"rows_per_file": (250_000, 1_000_000)},
     figures=("rows_per_cpu_second", "cpu_us_a_row", "driver_ms_an_epoch", "rows", "seconds", "worker_mb"),
     plots=("cpu_us_a_row", "driver_ms_an_epoch"),
 )

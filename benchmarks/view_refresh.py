@@ -73,8 +73,9 @@ _CASES = ("clustered", "scattered", "clustered extremes", "scattered extremes")
 _READ = Limit("read_share", "of the source's rows read", most=0.05, of=_VOLLEY)
 _SETTINGS: dict[str, Any] = {
     "peers": {"volley": _VOLLEY, "duckdb": _DUCKDB},
-    "options": {"refreshes": 5, "mode": "auto", "layout": _CASES},
-    "cases": "layout",
+    "options": {"refreshes": 5, "mode": "auto"},
+    "cases": {"layout": _CASES},
+    "case": "",
     "figures": ("cpu_seconds", "seconds", "read_share", "mode"),
     "plots": ("cpu_seconds",),
     "prepare": _tables,

@@ -126,8 +126,9 @@ def _check(run: Run, part: str, totals: Sequence[float]) -> None:
 @benchmark(
     rows=10_000_000,
     peers=_PEERS,
-    options={"keys": tuple(_CASES), "epochs": 8, "before": 2},
-    cases="keys",
+    options={"epochs": 8, "before": 2},
+    cases={"keys": tuple(_CASES)},
+    case="",
     figures=(*RATES, "windows", "worker_mb"),
     prepare=_prepared,
     bounds=[

@@ -104,9 +104,7 @@ _ROW_GROUP = 64 << 20
 @benchmark(
     rows=500_000,
     peers=("unpartitioned", "clustered", "open-files"),
-    options={"partitions": (1, 24, 100, 300, 10_000)},
-    cases="partitions",
-    case="partitions",
+    cases={"partitions": (1, 24, 100, 300, 10_000)},
     figures=(*RATES[:2], "cpu_seconds", "files", "driver_mb", "peak_mb"),
     plots=("rows_per_second", "peak_mb"),
 )
