@@ -58,9 +58,8 @@ def compaction(run: Run) -> None:
     _write(lake, "small", _FEW_FILES)
     _write(lake, "t", files)
     if run.peer == "runtime":
-        procedure = f"rewrite_data_files(options => map('target-file-size-bytes', '{_TARGET_BYTES}')"
-        given = {"lake": run.folder, "procedure": procedure}
-        run.results.extend(runtime.apart(replace(run, rows=rows), runtime.maintain, **given))
+        options = f"options => map('target-file-size-bytes', '{_TARGET_BYTES}')"
+        _by_runtime(replace(run, rows=rows), "rewrite_data_files", options)
     else:
         runner = Environment("local[*]").task_runner() if run.peer == "executors" else None
         small, table = (IcebergTable(lake.named(name).ref) for name in ("small", "t"))
@@ -69,6 +68,11 @@ def compaction(run: Run) -> None:
     compacted = lake.table().inspect.data_files()
     assert sum(compacted["record_count"].to_pylist()) == rows
     run.results[-1].figures["files_after"] = len(compacted)
+
+
+def _by_runtime(run: Run, procedure: str, options: str) -> None:
+    small, table = (f"call volley.system.{procedure}(table => 'b.{name}', {options})" for name in ("small", "t"))
+    run.results.extend(runtime.apart(run, runtime.sql, lake=run.folder, warm_up=small, statement=table))
 
 
 def _write(lake: Lake, name: str, files: int) -> None:
@@ -96,8 +100,7 @@ def expiry(run: Run) -> None:
     # The process that is measured has not made the tables.
     goes = replace(run, rows=(count - _WINDOW) * _FILES)
     if run.peer == "runtime":
-        procedure = f"expire_snapshots(older_than => current_timestamp(), retain_last => {_WINDOW}"
-        run.results.extend(runtime.apart(goes, runtime.maintain, lake=run.folder, procedure=procedure))
+        _by_runtime(goes, "expire_snapshots", f"older_than => current_timestamp(), retain_last => {_WINDOW}")
     else:
         run.results.extend(goes.apart(expire, options={"lake": run.folder}))
     assert len(lake.table().snapshots()) == _WINDOW

@@ -117,8 +117,12 @@ def table_changes(run: Run) -> None:
     snapshots = [snapshot.snapshot_id for snapshot in table.load().snapshots()]
     first, start = snapshots[0], snapshots[_FIRST_SNAPSHOTS]
     if run.peer == "runtime":
-        given = {**run.options, "keys": keys, "first": first, "start": start}
-        run.results.extend(runtime.apart(run, runtime.changes, **given))
+        view = "table => 'b.copy_on_write', changelog_view => 'changes'"
+        view += f", identifier_columns => array('{keys}')" if keys else ""
+        call = f"call volley.system.create_changelog_view({view}, options => map({{}}))"
+        warm_up = call.format(f"'start-snapshot-id', '{first}', 'end-snapshot-id', '{start}'")
+        given = {"warm_up": warm_up, "statement": call.format(f"'start-snapshot-id', '{start}'")}
+        run.results.extend(runtime.apart(run, runtime.sql, lake=lake.folder, view="changes", **given))
         return
 
     for _ in changes_between(table, first, start, keys or ()).batches():

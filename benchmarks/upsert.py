@@ -47,7 +47,8 @@ def upsert(run: Run) -> None:
     match run.peer:
         case "runtime":
             # The table's properties ask for merge-on-read.
-            run.results.extend(runtime.apart(replace(run, rows=keys), runtime.merge, lake=lake.folder))
+            given = {"warm_up": _merge_into(lake, "small", "few"), "statement": _merge_into(lake, "large", "many")}
+            run.results.extend(runtime.apart(replace(run, rows=keys), runtime.sql, lake=lake.folder, **given))
         case "pyiceberg":
             table, changes = lake.table("large"), pq.read_table(lake.folder / "many")
             run.measure(lambda: table.upsert(changes, join_cols=["id"]), rows=keys)
@@ -73,6 +74,13 @@ def _input(lake: Lake, name: str, rows: int, keys: int) -> None:
     ids = np.random.default_rng(9).permutation(np.concatenate([old, np.arange(rows, rows + keys // 10)]))
     parts = np.array_split(ids, _INPUT_FILES)
     write_files(lake.folder / name, len(parts), lambda file: pa.Table.from_batches([named_rows(parts[file], 1.0)]))
+
+
+def _merge_into(lake: Lake, table: str, changes: str) -> str:
+    return (
+        f"merge into volley.b.{table} t using parquet.`{lake.folder / changes}` c on t.id = c.id "
+        "when matched then update set * when not matched then insert *"
+    )
 
 
 def _job(lake: Lake, table: str, changes: str, strategy: str) -> None:

@@ -104,48 +104,17 @@ def read(run: Run) -> None:
     run.measure(lambda: _read(frame))
 
 
-def changes(run: Run) -> None:
-    """The changelog view of a copy-on-write table that Volley has written."""
-    keys, start = run.options["keys"], run.options["start"]
-    identifiers = f", identifier_columns => array('{keys}')" if keys else ""
+def sql(run: Run) -> None:
+    """A statement on tables that Volley has written, and all rows of the `view` that it makes; before, a `warm_up`."""
     spark = _session(run)
 
-    def view(bounds: dict[str, int]) -> None:
-        options = ", ".join(f"'{name}', '{value}'" for name, value in bounds.items())
-        spark.sql(
-            "call volley.system.create_changelog_view(table => 'b.copy_on_write', changelog_view => 'changes', "
-            f"options => map({options}){identifiers})"
-        )
-        _read(spark.table("changes"))
+    def execute(statement: str) -> None:
+        spark.sql(statement).collect()
+        if view := run.options.get("view"):
+            _read(spark.table(view))
 
-    view({"start-snapshot-id": run.options["first"], "end-snapshot-id": start})
-    run.measure(lambda: view({"start-snapshot-id": start}))
-
-
-def maintain(run: Run) -> None:
-    """A procedure with its arguments on a table that Volley has written, after it has warmed up on a small one."""
-    spark = _session(run)
-
-    def call(table: str) -> None:
-        spark.sql(f"call volley.system.{run.options['procedure']}, table => 'b.{table}')").collect()
-
-    call("small")
-    run.measure(lambda: call("t"))
-
-
-def merge(run: Run) -> None:
-    """Changes in a folder into a table that Volley has made, merge-on-read."""
-    spark = _session(run)
-
-    def upsert(table: str, folder: str) -> None:
-        spark.read.parquet(f"{run.options['lake']}/{folder}").createOrReplaceTempView("changes")
-        spark.sql(
-            f"merge into volley.b.{table} t using changes c on t.id = c.id "
-            "when matched then update set * when not matched then insert *"
-        )
-
-    upsert("small", "few")
-    run.measure(lambda: upsert("large", "many"))
+    execute(run.options["warm_up"])
+    run.measure(lambda: execute(run.options["statement"]))
 
 
 def follow(run: Run) -> None:
