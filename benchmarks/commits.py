@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
@@ -95,37 +95,29 @@ def _append(load: Callable[[], Table], results: Sequence[WriteResult]) -> None:
             snapshot.append_data_file(result.committables[0].data_file)
 
 
-def _on(server_type: Callable[[Path], Any], folder: Path, started: Callable[..., Any]) -> IcebergSinkConfig:
-    server = started(server_type(folder))
-    return replace(Lake(server.lake).config, catalog_uri=server.uri)
-
-
-def _glue(folder: Path, started: Callable[..., Any]) -> IcebergSinkConfig:
-    server = started(MotoServer(folder))
-    address = {"glue.endpoint": server.uri, "glue.access-key-id": "id", "glue.secret-access-key": "secret"}
-    return replace(Lake(server.lake).config, catalog=GlueCatalog("us-east-1"), properties=address)
-
-
-def _nessie(folder: Path, started: Callable[..., Any]) -> IcebergSinkConfig:
+def _catalog(name: str, folder: Path, started: Callable[[Any], Any]) -> IcebergSinkConfig:
+    """The configuration of a table in a catalog; its server, if it has one, is started in the folder."""
+    match name:
+        case "sqlite":
+            return Lake(folder).config
+        case "postgres":
+            return replace(Lake(folder).config, catalog_uri=started(Postgres(folder)).uri)
+        case "rest" | "hive":
+            server = started(RestFixture(folder) if name == "rest" else HiveMetastore(folder))
+            return replace(Lake(server.lake).config, catalog_uri=server.uri)
+        case "seaweed":
+            return cast(IcebergSinkConfig, started(SeaweedProcess(folder)).server.config("t"))
+        case "glue":
+            server = started(MotoServer(folder))
+            address = {"glue.endpoint": server.uri, "glue.access-key-id": "id", "glue.secret-access-key": "secret"}
+            return replace(Lake(server.lake).config, catalog=GlueCatalog("us-east-1"), properties=address)
     server = started(Nessie(folder, started(MotoServer(folder))))
     return documented("Nessie with a branch", nessie=server.uri, keycloak=server.keycloak, s3=server.s3)
 
 
-_CATALOGS: dict[str, Callable[[Path, Callable[..., Any]], IcebergSinkConfig]] = {
-    "sqlite": lambda folder, _: Lake(folder).config,
-    "postgres": lambda folder, started: replace(Lake(folder).config, catalog_uri=started(Postgres(folder)).uri),
-    "rest": partial(_on, RestFixture),
-    "seaweed": lambda folder, started: started(SeaweedProcess(folder)).server.config("t"),
-    "glue": _glue,
-    "hive": partial(_on, HiveMetastore),
-    "nessie": _nessie,
-}
-"""The configuration of a table for each catalog, given a folder for its server, and what starts that."""
-
-
 @benchmark(
     options={"snapshots": 20, "loads": 50},
-    cases={"catalog": tuple(_CATALOGS)},
+    cases={"catalog": ("sqlite", "postgres", "rest", "seaweed", "glue", "hive", "nessie")},
     figures=("wall_ms", "snapshots"),
     plots=("wall_ms",),
     bounds=[Limit("wall_ms", "ms", most=100)],
@@ -137,7 +129,7 @@ def catalog_load(run: Run) -> None:
         def started(server: Any) -> Any:
             return running.enter_context(own_server(server))
 
-        config = _CATALOGS[str(run.case)](run.folder, started)
+        config = _catalog(str(run.case), run.folder, started)
         for number in range(run.options["snapshots"]):
             write_epoch(config, number, [pa.record_batch({"id": [number]})])
         plain = load_catalog("volley", **config.ref.to_properties())
