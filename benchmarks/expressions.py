@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from benchmarks.benchmark import Limit, Run, benchmark
 from benchmarks.events import FILES, batches, events_folder
@@ -49,7 +49,10 @@ _BY_VALUE = (
 def expressions(run: Run) -> None:
     """Filters and computed columns, Arrow-native beside the general path: rows/s and rows per CPU-second."""
     folder = events_folder(run.rows, run.rows // FILES)
-    compute = (_by_arrow if run.peer == "arrow" else _by_spark)(folder, run.folder)
+    compute = partial(_by_arrow, folder)
+    if run.peer == "spark":
+        spark = session_for_job(open_session(None), str(run.folder))
+        compute = partial(_by_spark, spark, folder, pq.read_schema(folder / "0000.parquet"))
     # The first pass warms up: the JVM compiles what it does often.
     for nodes in _NODES.values():
         compute(nodes)
@@ -57,25 +60,17 @@ def expressions(run: Run) -> None:
         run.measure(partial(compute, nodes), case=expression)
 
 
-def _by_arrow(folder: Path, _: Path) -> Callable[[list[Node]], None]:
-    def compute(nodes: list[Node]) -> None:
-        stage = lower(nodes, pq.read_schema(folder / "0000.parquet"))
-        for batch in batches(folder):
-            stage(batch)
-
-    return compute
+def _by_arrow(folder: Path, nodes: list[Node]) -> None:
+    stage = lower(nodes, pq.read_schema(folder / "0000.parquet"))
+    for batch in batches(folder):
+        stage(batch)
 
 
-def _by_spark(folder: Path, checkpoint: Path) -> Callable[[list[Node]], None]:
-    spark, schema = session_for_job(open_session(None), str(checkpoint)), pq.read_schema(folder / "0000.parquet")
-
-    def compute(nodes: list[Node]) -> None:
-        frame = spark.read.parquet(str(folder))
-        for node in nodes:
-            frame = apply(frame, node, schema)
-        frame.write.format("noop").mode("overwrite").save()
-
-    return compute
+def _by_spark(spark: SparkSession, folder: Path, schema: pa.Schema, nodes: list[Node]) -> None:
+    frame = spark.read.parquet(str(folder))
+    for node in nodes:
+        frame = apply(frame, node, schema)
+    frame.write.format("noop").mode("overwrite").save()
 
 
 class _OfTheSlowest(Limit):
