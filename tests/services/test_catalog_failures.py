@@ -153,8 +153,8 @@ def test_no_keys_for_glue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 def hasty(tmp_path: Path) -> Iterator[SeaweedProcess]:
-    """A catalog whose tokens live for five seconds."""
-    with own_server(SeaweedProcess(tmp_path, token_seconds=5)) as process:
+    """A catalog whose tokens live for ten seconds: a request with a new one takes less, however slow the machine."""
+    with own_server(SeaweedProcess(tmp_path, token_seconds=10)) as process:
         yield process
 
 
