@@ -38,6 +38,8 @@ _MODULES = (
     *("pyspark.sql.worker.lookup_data_sources", "pyspark.sql.worker.plan_data_source_read"),
     *("volley.spark.datasource", "volley.task.task", "volley.iceberg.commit.committer"),
     *("volley.connectors.files.reader", "volley.connectors.memory.reader", "volley.iceberg.read.reader"),
+    # Spark plans each epoch of a table's rows in a process that opens the catalog.
+    *("volley.iceberg.pyiceberg_private.sql", "sqlalchemy.dialects.sqlite"),
 )
 
 # A client passes its arguments, environment, folder and standard streams, and then each signal that it gets; it ends
