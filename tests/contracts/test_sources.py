@@ -122,8 +122,9 @@ def table(folder: Path) -> tuple[TableRef, Table]:
     catalog = ref.load_catalog()
     catalog.create_namespace("db")
     written = catalog.create_table("db.events", SCHEMA)
-    for piece in [[], *PIECES]:
-        written.append(pa.Table.from_pylist(piece, SCHEMA))
+    with written.transaction() as transaction:
+        for piece in [[], *PIECES]:
+            transaction.append(pa.Table.from_pylist(piece, SCHEMA))
     return ref, written
 
 
