@@ -105,7 +105,7 @@ def read(run: Run) -> None:
 
 
 def sql(run: Run) -> None:
-    """A statement on tables that Volley has written, and all rows of the `view` that it makes; before, a `warm_up`."""
+    """A statement on tables that Volley has written, after its `warm_up`; also all rows of the `view` that it makes."""
     spark = _session(run)
 
     def execute(statement: str) -> None:
