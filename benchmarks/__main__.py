@@ -73,7 +73,7 @@ def _changeable(settings: Mapping[str, object]) -> str:
 def run(benchmark: Benchmark, kept: Path = KEPT) -> list[Result]:
     """Run all peers in all cases, `repeat` times in turn; keep what they find for the page, and show it."""
     results: list[Result] = []
-    # What the runs share is there for as long as they run.
+    # Makes what all runs share, and removes it after the last one.
     prepared = contextmanager(benchmark.prepare)
     with tempfile.TemporaryDirectory(prefix="volley-bench-") as folder, prepared(benchmark, Path(folder)) as shared:
         options, rows = {**benchmark.options, **shared}, benchmark.rows
@@ -110,7 +110,7 @@ def keep(benchmark: Benchmark, results: list[Result], kept: Path = KEPT) -> None
 
 
 def this_machine() -> dict[str, str]:
-    """What a result was measured on: the day, cores, memory and versions; neither names nor paths."""
+    """Return the day, and the cores, memory, system and versions of this machine; neither names nor paths."""
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "cores": str(os.cpu_count()),

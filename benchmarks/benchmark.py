@@ -14,9 +14,7 @@ __all__ = ["BENCHMARKS", "RATES", "Benchmark", "Limit", "Run", "benchmark"]
 
 RATES = ("rows_per_second", "rows_per_cpu_second", "worker_mb", "jvm_mb", "driver_mb")  # of most benchmarks
 BENCHMARKS: dict[str, Benchmark] = {}  # every one whose module has been imported
-
-
-_ALONE = {"volley": "Volley"}  # of a benchmark without other peers, and of one that names them as it records
+_ALONE = {"volley": "Volley"}  # the peers of a benchmark that names no others
 
 
 def _nothing(asked: Benchmark, folder: Path) -> Iterator[Mapping[str, Any]]:
@@ -83,7 +81,8 @@ def benchmark(
         own = name or function.__name__
         peers = settings.get("peers", _ALONE)
         given = {**settings, "peers": peers if isinstance(peers, Mapping) else {peer: peer for peer in peers}}
-        for setting, values in (cases or {}).items():
+        if cases:
+            ((setting, values),) = cases.items()
             given = {"case": setting.replace("_", " "), **given, "cases": setting}
             given["options"] = {**settings.get("options", {}), setting: values}
         BENCHMARKS[own] = Benchmark(own, function, **given)

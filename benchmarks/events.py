@@ -79,7 +79,7 @@ def times(microseconds: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def users_at_times(random: np.random.Generator, ids: np.ndarray[Any, Any], users: int) -> tuple[pa.Array, pa.Array]:
-    """Who made each row, and when: one in 120 microseconds; a row is up to five seconds older than the latest."""
+    """Return a random user and a time for each row: rows are 120 µs apart, and up to five seconds out of order."""
     at = times(BEGIN + ids * 120 - random.integers(0, 5_000_000, len(ids)))
     return numbered("user-", np.arange(users)).take(pa.array(random.integers(0, users, len(ids)))), at
 

@@ -25,17 +25,23 @@ _SCHEMA = pa.schema({"id": pa.int64(), "arrived": pa.timestamp("us"), "payload":
 
 
 @dataclass(frozen=True)
-class Steady(Source, Reader):
+class Steady(Source):
     """Rows that arrive one by one at a steady rate, from a second since 1970 on, and say when they did."""
 
     began: float
 
     bounded = False
     identity = "steady"
-    schema = _SCHEMA
 
     def open(self, context: SourceContext) -> Reader:
-        return self
+        return _SteadyReader(self.began)
+
+
+@dataclass(frozen=True)
+class _SteadyReader(Reader):
+    began: float
+
+    schema = _SCHEMA
 
     def initial_offset(self) -> Offset:
         return {"rows": 0}

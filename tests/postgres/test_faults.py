@@ -36,14 +36,9 @@ def senders(shop: Database) -> list[int]:
 
 def sender(shop: Database) -> int:
     """Wait for a process that sends the slot's stream."""
-    found = list[int]()
-
-    def there() -> bool:
-        found[:] = senders(shop)
-        return bool(found)
-
-    wait_until(there, 30, "a walsender")
-    return found[0]
+    wait_until(lambda: senders(shop), 30, "a walsender")
+    (process,) = senders(shop)
+    return process
 
 
 def test_a_server_that_hangs(shop: Database, tmp_path: Path) -> None:

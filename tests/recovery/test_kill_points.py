@@ -102,10 +102,10 @@ CASES = [
     ),
     Case(first(NATIVE, "before-planning", "before-checkpoint"), mode="overwrite", letters="table", evolving=True),
     Case(on(NATIVE, "before-files", "after-files"), mode="overwrite", letters="folder", partitioned=True),
-    Case(CHANGING_THE_PATH, mode="merge_on_read"),
+    Case(CHANGING_THE_PATH, mode="merge_on_read", with_jvm=True),
     Case(first(NATIVE, "before-files", "after-files"), mode="merge_on_read", letters="table", evolving=True),
     Case(on(NATIVE, "before-planning", "between-commits"), mode="merge_on_read", letters="folder", partitioned=True),
-    Case(on(GENERAL, "before-planning", "before-files", "after-files"), mode="copy_on_write"),
+    Case(on(GENERAL, "before-planning", "before-files", "after-files"), mode="copy_on_write", with_jvm=True),
     Case(first(NATIVE, "between-commits", "after-commit"), mode="copy_on_write", letters="table", evolving=True),
     Case(
         first(NATIVE, "before-commit", "before-checkpoint"),
