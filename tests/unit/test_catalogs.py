@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import sqlite3
 import sys
@@ -10,15 +11,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg import exceptions as theirs
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog as PlainSqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
+from sqlalchemy.engine import Engine
 
 from volley import (
     CatalogAuthError,
@@ -172,9 +176,7 @@ def test_sqlite_lets_readers_and_a_writer_work_side_by_side(tmp_path: Path) -> N
 
 
 def test_a_second_writer_waits_half_a_minute_for_the_first(tmp_path: Path) -> None:
-    catalog = config(tmp_path).ref.load_catalog()
-    assert isinstance(catalog, PlainSqlCatalog)
-    with catalog.engine.connect() as connection:
+    with engine(config(tmp_path).ref.load_catalog()).connect() as connection:
         assert connection.exec_driver_sql("pragma busy_timeout").scalar() == 30_000
 
 
@@ -186,6 +188,40 @@ def test_a_locked_catalog_says_so(tmp_path: Path) -> None:
         with pytest.raises(CatalogError, match=r"c\.db.* is locked") as caught, impatient.ref.errors():
             catalog.create_namespace(("db",))
     assert caught.value.hint
+
+
+def engine(catalog: Catalog) -> Engine:
+    assert isinstance(catalog, PlainSqlCatalog)
+    return catalog.engine
+
+
+def test_catalogs_of_a_database_share_an_engine(tmp_path: Path) -> None:
+    one, same = (config(tmp_path).ref.load_catalog() for _ in range(2))
+    assert engine(one) is engine(same)
+    for different in (config(tmp_path / "other"), config(tmp_path, properties={"pool_pre_ping": "false"})):
+        assert engine(different.ref.load_catalog()) is not engine(one)
+
+
+def test_a_lake_that_is_deleted_and_made_anew_is_another(tmp_path: Path) -> None:
+    before = config(tmp_path / "lake").ref.load_catalog()
+    before.create_namespace(("db",))
+    shutil.rmtree(tmp_path / "lake")
+    made_anew = config(tmp_path / "lake").ref.load_catalog()
+    assert made_anew.list_namespaces() == []
+    made_anew.create_namespace(("other",))
+    assert config(tmp_path / "lake").ref.load_catalog().list_namespaces() == [("other",)]
+
+
+def test_a_forked_process_opens_a_database_itself(tmp_path: Path) -> None:
+    catalog = config(tmp_path).ref.load_catalog()
+
+    def open_again() -> None:
+        assert engine(config(tmp_path).ref.load_catalog()) is not engine(catalog)
+
+    process = get_context("fork").Process(target=open_again)
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
 
 
 def test_a_folder_that_can_not_be_made_is_a_storage_error(tmp_path: Path) -> None:

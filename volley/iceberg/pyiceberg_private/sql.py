@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
+from collections.abc import Hashable
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from pyiceberg.catalog import sql
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
 from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+from sqlalchemy.engine import Engine
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
 from volley.iceberg.pyiceberg_private.cached import CachedMetadata
@@ -19,9 +23,19 @@ __all__ = ["CachedSqlCatalog", "prepare_sqlite"]
 
 _log = logging.getLogger(__name__)
 
+# An engine compiles each statement once: catalogs of the same database use the same one, as long as any of them lives.
+_engines: WeakValueDictionary[Hashable, Engine] = WeakValueDictionary()
+
 
 class CachedSqlCatalog(CachedMetadata, sql.SqlCatalog):
     """A SQL catalog with cached metadata that several processes can create at the same time."""
+
+    def _init_catalog(self) -> None:
+        database = _database(self.engine)
+        if database is not None:
+            settings = os.getpid(), self.properties.get("echo"), self.properties.get("pool_pre_ping")
+            self.engine = _engines.setdefault((*settings, database), self.engine)
+        super()._init_catalog()
 
     def create_tables(self) -> None:
         # SQLAlchemy checks and creates in two steps. A failure means that another process has created a table.
@@ -42,6 +56,20 @@ class CachedSqlCatalog(CachedMetadata, sql.SqlCatalog):
         identifier = (*orm_table.table_namespace.split("."), orm_table.table_name)
         read = super()._convert_orm_to_iceberg
         return self._cached_table(identifier, orm_table.metadata_location, lambda: read(orm_table))
+
+
+def _database(engine: Engine) -> Hashable:
+    """Return what two engines have in common if they connect to the same database; None = nothing, it is in memory.
+
+    A SQLite file that is made anew is another database.
+    """
+    if engine.dialect.name != "sqlite":
+        return engine.url
+    try:
+        file = os.stat(engine.url.database or ":memory:")
+    except OSError:
+        return None
+    return engine.url, file.st_dev, file.st_ino
 
 
 def prepare_sqlite(file: str, seconds: float) -> None:
