@@ -48,6 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
     elif "TMPDIR" not in os.environ and _has_room_in_memory():
         # All processes of this run inherit the folder.
         tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="volley-", dir=_MEMORY)
+        # PostgreSQL runs as another user.
+        os.chmod(tempfile.tempdir, 0o711)
         # Registered first, it runs last.
         atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
 
