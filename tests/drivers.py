@@ -127,7 +127,8 @@ def _stop_context(jvm: Any) -> None:
         context.get().stop()
 
     def queries() -> list[Any]:
-        threads = jvm.Thread.getAllStackTraces().keySet()
+        # Not by the set's iterator: its end is an exception, which PySpark would look up by number in another JVM.
+        threads = jvm.Thread.getAllStackTraces().keySet().toArray()
         return [thread for thread in threads if thread.getName().startswith("stream execution thread")]
 
     try:
