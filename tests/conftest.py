@@ -94,7 +94,10 @@ def spark() -> Iterator[SparkSession]:
     root = str(pathlib.Path(__file__).parent.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     warm_workers()
-    session = open_session("local[2]")
+    with pytest.MonkeyPatch.context() as patch:
+        # This JVM runs jobs for minutes: it compiles code sooner than that of a user's job.
+        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:CompileThresholdScaling=2")
+        session = open_session("local[2]")
     yield session
     session.stop()
 
