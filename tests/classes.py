@@ -15,7 +15,7 @@ from volley.spark.class_archive import AT_ITS_ADDRESS
 ARCHIVE = Path(sys.prefix) / "classes.jsa"
 
 # Each test's JVM lives for seconds: compiling less, and collecting with one thread, halves what it costs.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=96m"
 
 
 def java_options() -> str:
