@@ -386,6 +386,17 @@ def test_a_sparks_error_has_its_cause_first(environment: Environment) -> None:
     assert not str(caught.value).startswith("[STREAM_FAILED]")
 
 
+def test_an_error_of_java_has_its_class_and_its_trace_is_in_the_log(
+    native: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Stream, "planInputPartitions", lambda *_: None)
+    stream = native.from_source(MemorySource([{"id": 1}])).to_sink(MemorySink("out"))
+    with pytest.raises(JobError, match=r"Cannot .* is null.* \(java.lang.NullPointerException\)\n") as caught:
+        stream.execute("nothing")
+    log = str(caught.value.hint).rpartition(" ")[2]
+    assert "Caused by: java.lang.NullPointerException: Cannot" in Path(log).read_text()
+
+
 def test_a_users_function_that_fails_is_told_in_short(environment: Environment) -> None:
     stream = environment.from_source(MemorySource([{"id": 0}])).map(lambda row: {"id": 1 // row["id"]})
     with pytest.raises(JobError, match=rf"^{__file__}:\d+: .*<lambda> failed on the row {{'id': 0}}: Zero") as caught:

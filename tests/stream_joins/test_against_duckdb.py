@@ -18,8 +18,6 @@ from tests.windows.test_against_duckdb import cut, rounded
 from volley import DataStream, Environment, MemorySource
 from volley.plan.joins import How
 
-# Each epoch forces its state to disk: in memory, that costs nothing.
-_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 START = datetime(1969, 12, 31, 23, 59, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")
 LEFT = pa.schema({"k": pa.string(), "d": pa.float64(), "n": pa.int64(), "at": TIME})
@@ -77,7 +75,7 @@ def test_results_are_those_of_a_batch(
 ) -> None:
     """All rows that are not late are joined as in one query, however they fall into epochs and splits."""
     pieces = [cut(side, places) for side in rows]
-    with TemporaryDirectory(dir=_MEMORY) as folder:
+    with TemporaryDirectory() as folder:
         local = joined(stream(keys, how, within, lateness), LEFT, RIGHT, Path(folder))
         out = [
             local.epoch(

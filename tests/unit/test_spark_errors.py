@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from volley import ConfigError
 from volley.restart import may_pass
 from volley.spark.errors import translate
@@ -16,3 +20,31 @@ def test_workers_of_another_python_are_a_lasting_failure() -> None:
     assert isinstance(failure, ConfigError)
     assert failure.message == "the workers of job 'orders' run Python 3.11, its driver runs 3.12"
     assert not may_pass(failure)
+
+
+class _OfJava(RuntimeError):
+    """An exception of Spark's as PySpark raises it."""
+
+    def __init__(self, text: str, trace: str) -> None:
+        super().__init__(text)
+        self._stackTrace = trace
+
+
+_END = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: {} SQLSTATE: XXKST"
+
+
+@pytest.mark.parametrize(
+    ("message", "cause", "shown"),
+    [
+        ("", "java.util.ConcurrentModificationException", "java.util.ConcurrentModificationException"),
+        ("no room", "java.io.IOException: no room", "java.io.IOException"),
+        ("it failed", "java.io.IOException: no room", "java.io.IOException: no room"),
+    ],
+)
+def test_an_error_of_java_has_its_class(message: str, cause: str, shown: str) -> None:
+    text = _END.format(message)
+    trace = f"org.apache.spark.Wrapper: {text}\n\tat a.B.c(B.java:1)\nCaused by: {cause}\n\tat a.B.d(B.java:2)\n"
+    failure = translate(_OfJava(f"{text}\n=== Streaming Query ===", trace), "orders")
+    assert failure.message == f"job 'orders' failed: {text} ({shown})"
+    log = str(failure.hint).rpartition(" ")[2]
+    assert trace in Path(log).read_text()

@@ -43,8 +43,6 @@ from volley import (
 )
 from volley.plan.windows import Session, Window
 
-# Each epoch forces its state to disk: in memory, that costs nothing.
-_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 START = datetime(1969, 12, 31, 23, 58, tzinfo=UTC)
 SCHEMA = pa.schema(
     {
@@ -156,7 +154,7 @@ def test_results_do_not_depend_on_epochs(
 ) -> None:
     """Nothing is late: all windows are as in one query, however rows fall into epochs and splits."""
     pieces = cut(rows, places)
-    with TemporaryDirectory(dir=_MEMORY) as folder:
+    with TemporaryDirectory() as folder:
         local = windows(stream(window, keys, lateness="1h"), SCHEMA, Path(folder))
         out = [
             local.epoch(number, [(0, [batch]) for batch in batches(piece)], ends=number == len(pieces) - 1)
@@ -174,7 +172,7 @@ def test_late_rows_are_counted(window: Window, rows: list[dict[str, Any]], place
     watermark: datetime | None = None
     on_time: list[dict[str, Any]] = []
     pieces = cut(rows, places)
-    with TemporaryDirectory(dir=_MEMORY) as folder:
+    with TemporaryDirectory() as folder:
         local = windows(stream(window, ("k",), lateness=lateness, emit="updates"), SCHEMA, Path(folder))
         for number, piece in enumerate(pieces):
             local.epoch(number, [(0, [batch]) for batch in batches(piece)])

@@ -33,7 +33,6 @@ from volley import (
     tumbling,
 )
 
-_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 START = datetime(1969, 12, 31, 23, 50, tzinfo=UTC)
 SCHEMA = pa.schema({"k": pa.string(), "x": pa.int64(), "at": pa.timestamp("us", "UTC")})
 LONGEST = 5
@@ -76,7 +75,7 @@ def run(rows: Sequence[dict[str, Any]], places: Sequence[int], **options: Any) -
     bounds = [0, *sorted(place % (len(rows) + 1) for place in places), len(rows)]
     source = Environment().from_source(MemorySource(SCHEMA.empty_table()))
     filled = source.key_by("k").window(tumbling("1m"), on="at", fill_gaps=f"{LONGEST}m", buckets=2, **options)
-    with TemporaryDirectory(dir=_MEMORY) as folder:
+    with TemporaryDirectory() as folder:
         local = windows(filled.aggregate(**AGGREGATES), SCHEMA, Path(folder))
         out = [
             local.epoch(

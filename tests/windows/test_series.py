@@ -36,7 +36,6 @@ from volley import (
 )
 from volley.task.partials import Misfits
 
-_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 START = datetime(1969, 12, 31, 23, 59, tzinfo=UTC)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema(
@@ -88,7 +87,7 @@ def local(folder: str, functions: dict[str, SeriesFunction], **options: Any) -> 
 def run(rows: Sequence[dict[str, Any]], places: Sequence[int], functions: dict[str, SeriesFunction]) -> pa.Table:
     """All rows, cut into epochs and each epoch into two splits."""
     bounds = [0, *sorted(place % (len(rows) + 1) for place in places), len(rows)]
-    with TemporaryDirectory(dir=_MEMORY) as folder:
+    with TemporaryDirectory() as folder:
         steps = local(folder, functions, lateness="1h")
         out = []
         for number, (start, end) in enumerate(pairwise(bounds)):

@@ -14,6 +14,7 @@ _SLOW_START = "Python worker failed to connect back"
 _OTHER_STATE = re.compile(r"STATE_STORE_(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE")
 _OTHER_PYTHON = re.compile(r"Python in worker has different version: (\S+) than that in driver: ([\d.]+)")
 _UNPICKLABLE = re.compile(r"Could not serialize object: (.*)")
+_CAUSED_BY = re.compile(r"^Caused by: (.+)$", re.M)
 _LAST_LINE = re.compile(r"^(?:: )?(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.*)$", re.M)
 
 
@@ -26,7 +27,7 @@ def translate(error: BaseException, job: str) -> VolleyError:
     """Return Spark's exception as a VolleyError.
 
     Extracts an error that a worker raised from Spark's text, which then goes to the log. Any other error has Spark's
-    exception as its ``__cause__``.
+    exception as its ``__cause__``; Java's stack trace goes to the log.
 
     Args:
         error: What py4j or Spark raised.
@@ -62,6 +63,13 @@ def translate(error: BaseException, job: str) -> VolleyError:
         )
     lines = _LAST_LINE.findall(text.partition("JVM stacktrace")[0])
     cause = lines[-1] if lines else text.partition("\n")[0]
-    translated = JobError(f"job {job!r} failed: {cause}", hint="the whole trace is in this error's __cause__")
+    hint = "the whole trace is in this error's __cause__"
+    # PySpark keeps Java's stack trace to itself, and Spark's text has the message of Java's exception, not its class.
+    if trace := getattr(error, "_stackTrace", None):
+        hint = f"{hint}, and Java's in {log_trace(trace)}"
+        if not lines and (causes := _CAUSED_BY.findall(trace)):
+            name, _, message = causes[-1].partition(": ")
+            cause = f"{cause} ({name if message in cause else causes[-1]})"
+    translated = JobError(f"job {job!r} failed: {cause}", hint)
     translated.__cause__ = error
     return translated
