@@ -20,8 +20,8 @@ from tests.servers.process import ServerProcess, free_ports, needed
 _PACKAGES = ("postgresql-15", "postgresql-client-15", "libpq5")
 _OPTIONS = ("--username=volley", "--auth=md5", "--encoding=UTF8", "--locale=C")
 # Tests connect thousands of times, each to a database of its own: SCRAM would take both sides milliseconds of CPU time
-# per connection. No test has the machine crash.
-_CHEAP = ("password_encryption=md5", "fsync=off")
+# per connection. No test has the machine crash. A killed server's shared memory goes with its folder.
+_SETTINGS = ("password_encryption=md5", "fsync=off", "dynamic_shared_memory_type=mmap")
 # PostgreSQL refuses to run as root.
 _USER = "nobody" if os.getuid() == 0 else None
 
@@ -53,7 +53,7 @@ class Postgres:
             fill = [programs / "pg_basebackup", f"--dbname={address}", "--write-recovery-conf", "--checkpoint=fast"]
         self._call(*fill, "--no-sync", f"--pgdata={data}", libraries=libraries)
         settings = (f"port={port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", "wal_level=logical")
-        command = [str(programs / "postgres"), "-D", str(data), *(f"-c{each}" for each in (*settings, *_CHEAP))]
+        command = [str(programs / "postgres"), "-D", str(data), *(f"-c{each}" for each in (*settings, *_SETTINGS))]
         self._process = ServerProcess("PostgreSQL", command, folder / "log", libraries, _USER)
 
     def _call(self, program: Path | str, *arguments: Path | str, libraries: dict[str, str]) -> None:
