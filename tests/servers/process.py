@@ -167,6 +167,8 @@ class ServerProcess:
         """Let it answer nobody any more; it still can be stopped."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        # Its threads stop one after the other, and until then they answer.
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
     def stop(self) -> None:
         """End it at once: asked politely, some wait for connections that Spark's workers keep open."""
