@@ -15,6 +15,7 @@ from volley.spark.class_archive import AT_ITS_ADDRESS
 ARCHIVE = Path(sys.prefix) / "classes.jsa"
 
 # Each test's JVM lives for seconds: compiling less, and collecting with one thread, halves what it costs.
+# The sessions of all tests live for minutes, and compile almost the 48 MB of code that Java keeps by default.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=96m"
 
 

@@ -25,7 +25,7 @@ def main(jars: str) -> None:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
-        # A query reads a few rows: making code for it costs more than running without.
+        # A query reads a few rows: generated code, new plans and 200 partitions would cost more than they save.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
