@@ -6,10 +6,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 from trino.dbapi import connect
+from trino.exceptions import TrinoQueryError
 
 from tests.servers.downloads import downloaded, maven, other_version
-from tests.servers.process import ServerProcess, free_ports
+from tests.servers.process import START_SECONDS, ServerProcess, free_ports
 from tests.servers.seaweed import Seaweed
 
 # The newest that Maven gives here; it needs Java 23, which is not the tests' own.
@@ -57,10 +59,23 @@ class Trino:
     def stop(self) -> None:
         self._process.stop()
 
+    # A coordinator that has just started may not know yet which node has the catalog (trinodb/trino#2214). It refuses
+    # such a query before it begins, so the query can be sent again.
+    @retry(
+        retry=retry_if_exception(lambda error: _error_name(error) == "NO_NODES_AVAILABLE"),
+        wait=wait_fixed(0.5),
+        stop=stop_after_delay(START_SECONDS),
+        reraise=True,
+    )
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """The rows of a query, as Trino's own client gives them."""
         with connect("127.0.0.1", self._port, user="volley", catalog="lake") as connection:
             return [tuple(row) for row in connection.cursor().execute(sql).fetchall()]
+
+
+def _error_name(error: BaseException) -> str | None:
+    """The name that Trino gives an error; None = the error is not Trino's."""
+    return error.error_name if isinstance(error, TrinoQueryError) else None
 
 
 def _fetch(folder: Path) -> None:
