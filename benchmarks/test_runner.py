@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,8 @@ from benchmarks.benchmark import BENCHMARKS, Benchmark
 from benchmarks.events import events_folder
 from benchmarks.page import write_page
 from benchmarks.rows import LIMIT, NATIVE, RUNTIME, case_of
-from benchmarks.run import MissingPeerError, Result, Run
-from tests.waiting import wait_until
+from benchmarks.run import Result, Run
+from benchmarks.small_runs import SECONDS, before, meanwhile, told
 
 LARGE = case_of(1_000_000)
 
@@ -78,12 +76,6 @@ def shared(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
     yield {"prepared": asked.options["size"] * 2, "shared": str(folder)}
 
 
-def told(run: Run) -> None:
-    if run.peer == "c":
-        raise MissingPeerError("its packages are not there")
-    run.record(process=os.getpid(), folder=str(run.folder), rows=run.rows, options=dict(run.options))
-
-
 TOLD = Benchmark(
     *("told", told, 10, 2, {"a": "A", "b": "B", "c": "C"}, {"sizes": (1, 2), "size": 3}, "sizes"),
     figures=("rows",),
@@ -112,34 +104,6 @@ def test_a_peer_that_can_not_run_here_is_left_out(tmp_path: Path, capfd: pytest.
 def test_a_peer_or_a_setting_that_is_not_there_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(SystemExit, match=r"has no (peer|setting)"):
         TOLD.asked(**{"rows": None, "repeat": None, "peers": None, "given": [], **given})
-
-
-SECONDS = 0.3
-
-
-def orphan(run: Run) -> subprocess.Popen[bytes]:
-    """A process that waits for a line, and has a child that first writes a file when it has been busy."""
-    work = f"import time\nwhile time.process_time() < {SECONDS}: pass\nopen({str(run.folder / 'done')!r}, 'w')"
-    child = f"{work}; time.sleep(1)"
-    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]); sys.stdin.readline()"
-    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-
-
-def meanwhile(run: Run) -> None:
-    """The orphan works while it is measured, its parent ends before."""
-
-    def work() -> None:
-        orphan(run).communicate(b"\n")
-        wait_until((run.folder / "done").exists, 60, "the orphan's work")
-
-    run.measure(work)
-
-
-def before(run: Run) -> None:
-    """The orphan's work is done before it is measured, its parent ends meanwhile."""
-    parent = orphan(run)
-    wait_until((run.folder / "done").exists, 60, "the orphan's work")
-    run.measure(lambda: parent.communicate(b"\n"))
 
 
 def test_the_cpu_of_all_processes_below_counts() -> None:
