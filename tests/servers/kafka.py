@@ -45,6 +45,7 @@ share.coordinator.state.topic.replication.factor={copies}
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 log.cleaner.backoff.ms=200
+metadata.max.idle.interval.ms=0
 """
 
 _LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";'
