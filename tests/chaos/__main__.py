@@ -19,6 +19,8 @@ from tests.chaos.campaign import Verdict, chaos
 from tests.chaos.kinds import KINDS
 from tests.classes import java_options
 from tests.drivers import Drivers, start_jvm
+from tests.servers.iceberg_spark import IcebergSpark
+from tests.servers.shared import own_server
 
 _MIRROR, _MAINTENANCE, _VIEW, _CAPTURE, _ROUTED = "mirror", "maintenance", "view", "capture", "routed"
 _WEBHOOKS, _JOIN, _DATABASE, _CHANGELOG = "webhooks", "join", "database", "changelog"
@@ -48,7 +50,9 @@ def main(arguments: list[str]) -> None:
         print(f"chaos: a table that is upserted and its copy, {kills} kills: equal in {compared} comparisons")
     if _MAINTENANCE in options.kinds:
         kills = options.kills // 3 if kinds else options.kills
-        died = maintained.run(folder / _MAINTENANCE, kills, seed)
+        (folder / "iceberg-spark").mkdir()
+        with own_server(IcebergSpark(folder / "iceberg-spark")) as iceberg_spark:
+            died = maintained.run(iceberg_spark, folder / _MAINTENANCE, kills, seed)
         print(f"chaos: a table that is upserted and maintained, no row lost, doubled or changed after {dict(died)}")
     if _VIEW in options.kinds:
         died = viewed.run(folder / _VIEW, options.kills // 3 if kinds else options.kills, seed)

@@ -11,8 +11,7 @@ from pyiceberg.table import Table
 
 from tests.drivers import Drivers
 from tests.duck import query
-from tests.services.readers import Lake as SparkLake
-from tests.services.readers import spark_sql
+from tests.servers.iceberg_spark import IcebergSpark
 from tests.upserts.maintained_stream import ACTIONS, KILLED, Stream, run_killed
 from volley.iceberg import orphan_files, remove_orphan_files
 from volley.task.failpoints import COMPACTION_POINTS, DELETE_POINTS, EXPIRY_POINTS, MANIFEST_POINTS
@@ -27,10 +26,11 @@ _EPOCHS = (15, 40)
 _TIMEOUT = 240
 
 
-def run(folder: Path, kills: int, seed: int, check_every: int = 10) -> Counter[str]:
+def run(iceberg_spark: IcebergSpark, folder: Path, kills: int, seed: int, check_every: int = 10) -> Counter[str]:
     """Kill the process until it has died so often; return how often it died at each point.
 
     Args:
+        iceberg_spark: Reads the table's snapshots.
         folder: An empty folder.
         kills: How often the process dies.
         seed: Repeats the schedule, except for the moments at random.
@@ -48,7 +48,7 @@ def run(folder: Path, kills: int, seed: int, check_every: int = 10) -> Counter[s
             continue
         died[point] += 1
         if died.total() % check_every == 0 or died.total() == kills:
-            epochs = _check(folder, epochs + _EPOCHS[1])
+            epochs = _check(iceberg_spark, folder, epochs + _EPOCHS[1])
     return died
 
 
@@ -66,7 +66,7 @@ def _dies(folder: Path, epochs: int, point: str, dice: random.Random) -> bool:
     return driver.exitcode != 0
 
 
-def _check(folder: Path, epochs: int) -> int:
+def _check(iceberg_spark: IcebergSpark, folder: Path, epochs: int) -> int:
     """Compare the table with its model, and what three readers see in each snapshot; return its epochs.
 
     Nothing is left of the dead runs.
@@ -78,18 +78,19 @@ def _check(folder: Path, epochs: int) -> int:
         remove_orphan_files(stream.lake.config, 0)
         stream.check(epochs)
         assert orphan_files(stream.lake.config, 0) == []
-        _check_snapshots(stream.lake.folder, stream.lake.table())
+        _check_snapshots(iceberg_spark, stream.lake.folder, stream.lake.table())
         return epochs
     finally:
         stream.committer._catalog.close()
         stream.lake.close()
 
 
-def _check_snapshots(folder: Path, table: Table) -> None:
+def _check_snapshots(iceberg_spark: IcebergSpark, folder: Path, table: Table) -> None:
     """Compare the rows of each snapshot, as pyiceberg, DuckDB and Spark read them."""
     ids = [snapshot.snapshot_id for snapshot in table.snapshots()]
     name = ".".join(table.name())
-    by_spark = spark_sql(SparkLake(folder), *(f"from volley.{name} version as of {each} order by id" for each in ids))
+    queries = (f"from volley.{name} version as of {each} order by id" for each in ids)
+    by_spark = iceberg_spark.sql(folder / "catalog.db", *queries)
     for snapshot, spark_rows in zip(ids, by_spark, strict=True):
         by_pyiceberg = table.scan(snapshot_id=snapshot).to_arrow().sort_by("id").to_pylist()
         scanned = f"iceberg_scan('{table.metadata_location}', snapshot_from_id = {snapshot})"

@@ -9,6 +9,7 @@ import pytest
 from tests.chaos import maintained, mirror, routed, webhooks
 from tests.chaos.campaign import chaos
 from tests.drivers import Drivers
+from tests.servers.iceberg_spark import IcebergSpark
 
 
 @pytest.mark.usefixtures("spark")
@@ -24,8 +25,8 @@ def test_a_table_and_its_copy(drivers: Drivers, tmp_path: Path) -> None:
     assert mirror.run(drivers, tmp_path, kills=6, seed=2026, check_every=3) == 2
 
 
-def test_a_table_that_is_maintained(tmp_path: Path) -> None:
-    assert maintained.run(tmp_path, kills=4, seed=2026, check_every=2).total() == 4
+def test_a_table_that_is_maintained(iceberg_spark: IcebergSpark, tmp_path: Path) -> None:
+    assert maintained.run(iceberg_spark, tmp_path, kills=4, seed=2026, check_every=2).total() == 4
 
 
 @pytest.mark.usefixtures("spark")

@@ -14,6 +14,7 @@ from tests.drivers import Drivers
 from tests.processes import RUN_SECONDS
 from tests.recovery import maintained_job
 from tests.recovery.maintained_job import KEYS, config
+from tests.servers.iceberg_spark import IcebergSpark
 from tests.services.readers import Lake, by_duckdb, by_pyiceberg, by_spark
 from volley.iceberg import orphan_files, remove_orphan_files
 from volley.spark.log import SparkLog
@@ -55,7 +56,7 @@ def die(drivers: Drivers, point: str, folder: Path, native: bool, files: int) ->
 
 
 @pytest.mark.parametrize("path", _POINTS)
-def test_killed(drivers: Drivers, path: str, tmp_path: Path) -> None:
+def test_killed(drivers: Drivers, iceberg_spark: IcebergSpark, path: str, tmp_path: Path) -> None:
     native, files = path == "arrow-native", 1
     (tmp_path / "in").mkdir()
     write_file(tmp_path, 0)
@@ -64,7 +65,7 @@ def test_killed(drivers: Drivers, path: str, tmp_path: Path) -> None:
     assert drivers.run(maintained_job.main, tmp_path, native, bounded=True) == 0
     rows = files * _ROWS
     expected = [{"id": each, "key": each % KEYS} for each in range(max(rows - KEYS, 0), rows)]
-    lake = Lake(tmp_path / "lake")
+    lake = Lake(tmp_path / "lake", iceberg_spark)
     for read in (by_pyiceberg, by_duckdb, by_spark):
         assert sorted(read(lake, "events"), key=lambda row: int(row["id"])) == expected
     remove_orphan_files(config(tmp_path), 0)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.servers.gcs import FakeGcs
     from tests.servers.glue import MotoServer
     from tests.servers.hive import HiveMetastore
+    from tests.servers.iceberg_spark import IcebergSpark
     from tests.servers.identity import TokenEndpoint
     from tests.servers.kafka import Kafka
     from tests.servers.nessie import Nessie
@@ -111,6 +112,15 @@ def stoppable_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]
     from tests.servers.kafka import Kafka
 
     with own_server(Kafka(tmp_path_factory.mktemp("kafka"))) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def iceberg_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergSpark]:
+    """Spark 4.1 with Iceberg 1.12.0, from PyPI and Maven."""
+    from tests.servers.iceberg_spark import IcebergSpark
+
+    with shared(tmp_path_factory, IcebergSpark, "iceberg-spark") as server:
         yield server
 
 

@@ -1,125 +1,56 @@
-"""Spark with Iceberg's own runtime, as a process: told queries on a SQLite catalog, it prints their rows, pickled.
-
-Run as ``python iceberg_spark.py JARS``, by a Python that has PySpark 4.1. A line of its input is a list in JSON: the
-catalog's file, then the queries: each is a string with SQL, or an object with the arguments of `commit_rows`.
-"""
+"""Spark with Iceberg's own runtime, on tables in a SQLite catalog."""
 
 from __future__ import annotations
 
-import base64
-import json
-import pickle
+import os
 import sys
+from multiprocessing.connection import Client
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.servers import iceberg_spark_program
+from tests.servers.downloads import artifact, other_version
+from tests.servers.process import ServerProcess
 
-
-def main(jars: str) -> None:
-    from pyspark.sql import SparkSession
-
-    settings = {
-        "spark.jars": jars,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        # A query reads a few rows: generated code, new plans and 200 partitions would cost more than they save.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": "1",
-        # For partition fields in ALTER TABLE.
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-    }
-    spark = SparkSession.builder.master("local[1]").config(map={**settings}).getOrCreate()
-    try:
-        for line in sys.stdin:
-            found = rows(spark.newSession(), *json.loads(line))
-            print("FOUND " + base64.b64encode(pickle.dumps(found)).decode(), flush=True)
-    finally:
-        spark.stop()
+# Iceberg's runtime is built for this Spark, not for the one Volley runs on.
+PYSPARK = "4.1.4"
+_JARS = {
+    "iceberg-spark-1.12.0": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0:jar",
+    "sqlite-jdbc-3.50.3.0": "org.xerial:sqlite-jdbc:3.50.3.0:jar",
+}
 
 
-def rows(session: SparkSession, catalog: str, *queries: str | dict[str, Any]) -> list[list[dict[str, Any]]]:
-    """The rows of each query; none of a commit."""
-    settings = {
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.catalog.volley.type": "jdbc",
-        "spark.sql.catalog.volley.uri": f"jdbc:sqlite:{catalog}",
-        "spark.sql.catalog.volley.jdbc.schema-version": "V1",
-        "spark.sql.catalog.volley.warehouse": f"file://{Path(catalog).parent}",
-        "spark.sql.catalog.volley": "org.apache.iceberg.spark.SparkCatalog",
-    }
-    for name, value in settings.items():
-        session.conf.set(name, value)
-    return [
-        [row.asDict(recursive=True) for row in session.sql(query).collect()]
-        if isinstance(query, str)
-        else commit_rows(session, **query)
-        for query in queries
-    ]
-
-
-def commit_rows(
-    session: SparkSession,
-    table: str,
-    deleted: list[dict[str, Any]],
-    added: list[dict[str, Any]],
-    partition: str | None,
-) -> list[dict[str, Any]]:
-    """Commit an equality-delete file and a data file in one snapshot, by the classes of Iceberg's Java library.
-
-    Spark's SQL writes no equality deletes.
+class IcebergSpark:
+    """A process that answers requests, also several at a time.
 
     Args:
-        session: Has the catalog.
-        table: The table's name, with the catalog's.
-        deleted: The keys of the deleted rows; the columns of the first one are the columns that are compared.
-        added: The rows of the data file; without any there is no data file.
-        partition: Where both files are, as `city=Rome`; None is a partition spec without partitions.
+        folder: Where its socket and its log are.
     """
-    jvm: Any = session._jvm
-    iceberg = jvm.org.apache.iceberg
-    # Iceberg asks the active session for its catalogs.
-    jvm.SparkSession.setActiveSession(session._jsparkSession)
-    loaded = iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
-    loaded.refresh()
-    columns = loaded.schema().select(jvm.java.util.ArrayList(list(deleted[0])))
-    ids = session.sparkContext._gateway.new_array(jvm.int, len(deleted[0]))  # type: ignore[union-attr]
-    for number, name in enumerate(deleted[0]):
-        ids[number] = loaded.schema().findField(name).fieldId()
-    parquet = iceberg.FileFormat.PARQUET
-    builder = getattr(iceberg.data, "GenericFileWriterFactory$Builder")(loaded)
-    builder.dataFileFormat(parquet).deleteFileFormat(parquet).dataSchema(loaded.schema())
-    factory = builder.equalityFieldIds(ids).equalityDeleteRowSchema(columns).build()
-    spec = loaded.spec()
-    if partition is None:
-        spec = next(spec for spec in loaded.specs().values() if spec.isUnpartitioned())
-    values = None if partition is None else iceberg.DataFiles.data(spec, partition)
-    files = iceberg.io.OutputFileFactory.builderFor(loaded, 1, 1).format(parquet).build()
-    delta = loaded.newRowDelta()
-    deletes = factory.newEqualityDeleteWriter(files.newOutputFile(spec, values), spec, values)
-    delta.addDeletes(_written(iceberg, deletes, columns, deleted).toDeleteFile())
-    if added:
-        data = factory.newDataWriter(files.newOutputFile(spec, values), spec, values)
-        delta.addRows(_written(iceberg, data, loaded.schema(), added).toDataFile())
-    delta.commit()
-    return []
 
+    def __init__(self, folder: Path) -> None:
+        self._address = str(folder / "socket")
+        jars = ",".join(str(jar) for name, where in _JARS.items() for jar in artifact(name, where).glob("*.jar"))
+        own = {"PYTHONPATH": str(other_version("pyspark", PYSPARK)), "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"}
+        others = dict.fromkeys(name for name in os.environ if name.startswith(("COVERAGE", "SPARK")))
+        command = [sys.executable, iceberg_spark_program.__file__, jars, self._address]
+        self._process = ServerProcess("Iceberg's Spark", command, folder / "log", {**others, **own})
 
-def _written(iceberg: Any, writer: Any, schema: Any, records: list[dict[str, Any]]) -> Any:
-    """Write all records of a file and close its writer, which is returned.
+    def start(self) -> IcebergSpark:
+        self._process.start(self._process.says(iceberg_spark_program.READY))
+        return self
 
-    Java parses the values: a long that comes from Python is an integer there if it is small.
-    """
-    for record in records:
-        by_id = {schema.findField(name).fieldId(): value for name, value in record.items()}
-        writer.write(iceberg.SingleValueParser.fromJson(schema.asStruct(), json.dumps(by_id)))
-    writer.close()
-    return writer
+    def stop(self) -> None:
+        self._process.stop()
 
+    def sql(self, catalog: Path, *queries: str | dict[str, Any]) -> list[list[dict[str, Any]]]:
+        """The rows of each query on a catalog.
 
-if __name__ == "__main__":
-    main(sys.argv[1])
+        Args:
+            catalog: The catalog's file, in the folder with its tables.
+            queries: SQL, or the arguments of `commit_rows`, whose rows are none.
+        """
+        with Client(self._address) as connection:
+            connection.send((str(catalog), *queries))
+            found: list[list[dict[str, Any]]] | str = connection.recv()
+        assert not isinstance(found, str), found
+        return found

@@ -108,7 +108,7 @@ class ServerProcess:
         name: Its name, for people.
         command: The program and its arguments.
         log: The file that gets what it prints.
-        environment: Variables beside this process' own.
+        environment: Variables beside this process' own; None = a variable that it does not get.
         user: The user to run as; None = this one.
     """
 
@@ -117,13 +117,14 @@ class ServerProcess:
         name: str,
         command: list[str],
         log: Path,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str | None] | None = None,
         user: str | None = None,
     ) -> None:
         self._name = name
         self._command = command
         self._log = log
-        self._environment = {**os.environ, **(environment or {})}
+        variables = {**os.environ, **(environment or {})}
+        self._environment = {name: value for name, value in variables.items() if value is not None}
         self._user = user
         self._process: subprocess.Popen[bytes] | None = None
         self._elsewhere: int | None = None

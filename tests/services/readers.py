@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
-import base64
-import json
-import os
-import pickle
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from subprocess import PIPE, Popen
 from typing import Any
 
 import polars as pl
@@ -21,25 +13,18 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from tests.duck import query
-from tests.servers import iceberg_spark
-from tests.servers.downloads import artifact, other_version
+from tests.servers.iceberg_spark import IcebergSpark
 from tests.services.every_type import with_uuid
 from volley import Environment, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource
 from volley.iceberg.schema.types import to_iceberg_schema
 
-# Iceberg's runtime is built for this Spark, not for the one Volley runs on.
-PYSPARK = "4.1.4"
-JARS = {
-    "iceberg-spark-1.12.0": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0:jar",
-    "sqlite-jdbc-3.50.3.0": "org.xerial:sqlite-jdbc:3.50.3.0:jar",
-}
-
 
 @dataclass(frozen=True)
 class Lake:
-    """A folder with tables in a SQLite catalog, as a job has left it."""
+    """A folder with tables in a SQLite catalog, as a job has left it, and Spark to read and write them."""
 
     folder: Path
+    spark: IcebergSpark
 
     def config(self, table: str) -> IcebergSinkConfig:
         return IcebergSinkConfig(namespace=["db"], table=table, storage=IcebergStorage.Local(self.folder))
@@ -92,25 +77,8 @@ def java_commit(
 
 
 def spark_sql(lake: Lake, *queries: str | dict[str, Any]) -> list[list[dict[str, Any]]]:
-    """The rows of each query, by Spark with Iceberg's own runtime; one start for all that is asked."""
-    process = _iceberg_spark()
-    assert process.stdin is not None
-    assert process.stdout is not None
-    print(json.dumps([f"{lake.folder}/catalog.db", *queries]), file=process.stdin, flush=True)
-    line = next((line for line in process.stdout if line.startswith("FOUND ")), "it has died")
-    found: list[list[dict[str, Any]]] = pickle.loads(base64.b64decode(line.removeprefix("FOUND ")))
-    return found
-
-
-@cache
-def _iceberg_spark() -> Popen[str]:
-    jars = ",".join(str(jar) for name, where in JARS.items() for jar in artifact(name, where).glob("*.jar"))
-    own = {"PYTHONPATH": str(other_version("pyspark", PYSPARK)), "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"}
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COVERAGE", "SPARK"))}
-    command = [sys.executable, iceberg_spark.__file__, jars]
-    process = Popen(command, env={**kept, **own}, stdin=PIPE, stdout=PIPE, text=True)
-    atexit.register(process.kill)
-    return process
+    """The rows of each query, by Spark with Iceberg's own runtime."""
+    return lake.spark.sql(lake.folder / "catalog.db", *queries)
 
 
 Reader = Callable[[Lake, str], list[dict[str, Any]]]

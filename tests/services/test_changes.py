@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.servers.iceberg_spark import IcebergSpark
 from tests.services.readers import Lake, spark_sql
 from volley.iceberg import changes_between
 
@@ -44,9 +45,9 @@ Told = list[Counter[str]]
 
 
 @pytest.fixture(scope="module", params=["", "partitioned by (part)"], ids=["one partition", "partitions"])
-def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def lake(request: pytest.FixtureRequest, iceberg_spark: IcebergSpark, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """Three tables with the same history, written in different ways."""
-    lake = Lake(tmp_path_factory.mktemp("lake"))
+    lake = Lake(tmp_path_factory.mktemp("lake"), iceberg_spark)
     lake.catalog().create_namespace("db")
     for name, (version, mode) in TWINS.items():
         modes = ", ".join(f"'write.{command}.mode' = '{mode}'" for command in ("delete", "update", "merge"))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.servers.iceberg_spark import IcebergSpark
 from tests.services.readers import Lake, java_commit, spark_sql
 from volley.iceberg import Change, Delete, IcebergTable, Insert, Update
 
@@ -15,8 +16,8 @@ NAMES = ("id", "name")
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    made = Lake(tmp_path_factory.mktemp("lake"))
+def lake(iceberg_spark: IcebergSpark, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    made = Lake(tmp_path_factory.mktemp("lake"), iceberg_spark)
     made.catalog().create_namespace("db")
     return made
 

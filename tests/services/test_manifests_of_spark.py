@@ -8,6 +8,7 @@ import pytest
 from pyiceberg.expressions.parser import parse
 from pyiceberg.table import FileScanTask, Table
 
+from tests.servers.iceberg_spark import IcebergSpark
 from tests.services.readers import Lake, spark_sql
 from volley.iceberg.pyiceberg_private.entries import read_entries
 from volley.iceberg.read import entries as volley_entries
@@ -18,9 +19,11 @@ FILTERS = ["true", "id = 3", "id > 4 and name = 'b'", "day = '2024-01-02'", "pri
 
 
 @pytest.fixture(scope="module", params=["zstd", "gzip"])
-def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Table:
+def table(
+    request: pytest.FixtureRequest, iceberg_spark: IcebergSpark, tmp_path_factory: pytest.TempPathFactory
+) -> Table:
     """Appends, deletes of rows, another partition spec, a renamed and a promoted column."""
-    lake = Lake(tmp_path_factory.mktemp("spark"))
+    lake = Lake(tmp_path_factory.mktemp("spark"), iceberg_spark)
     lake.catalog().create_namespace("db")
     rows = ", ".join(
         f"({number}, '{'abc'[number % 3]}', date'2024-01-0{number % 3 + 1}', {number}.25, double('nan'))"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.expressions import EqualTo, IsNaN, Reference
 
-from tests.services.readers import Lake, spark_sql
+from tests.servers.iceberg_spark import IcebergSpark
 from tests.upserts import test_far_times
 from tests.upserts.lake import Lake as WrittenLake
 from tests.upserts.values import ROWS, SCHEMA, VALUES, as_sql, ids_of, make_table, wanted
@@ -36,7 +36,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     made.close()
 
 
-def test_spark_finds_each_row_by_each_of_its_values(lake: WrittenLake) -> None:
+def test_spark_finds_each_row_by_each_of_its_values(lake: WrittenLake, iceberg_spark: IcebergSpark) -> None:
     filters = wanted(NAMES)
     queries = [
         " union all ".join(
@@ -48,7 +48,7 @@ def test_spark_finds_each_row_by_each_of_its_values(lake: WrittenLake) -> None:
     ]
     folder = Path(lake.table().location().removeprefix("file://")).parent.parent
     found: list[set[int]] = [set() for _ in filters]
-    for rows in spark_sql(Lake(folder), *queries):
+    for rows in iceberg_spark.sql(folder / "catalog.db", *queries):
         for row in rows:
             found[row["filter"]].add(row["id"])
     for (name, value), ids in zip(filters, found, strict=True):
@@ -63,11 +63,14 @@ def test_pyiceberg_finds_rows_by_floats(name: str, value: Any, lake: WrittenLake
 
 
 @pytest.mark.parametrize("parts", [[], [Partitioning.identity("day"), Partitioning.time("moment")]], ids=len)
-def test_spark_finds_rows_by_times_beyond_pythons(parts: list[Partitioning], tmp_path: Path) -> None:
+def test_spark_finds_rows_by_times_beyond_pythons(
+    parts: list[Partitioning], iceberg_spark: IcebergSpark, tmp_path: Path
+) -> None:
     lake = WrittenLake(tmp_path, Append(), test_far_times.SCHEMA)
     lake.config = lake.config.with_partitioning(parts or "none")
     lake.epoch(test_far_times.ROWS)
     filters = [each.replace("timestamptz", "timestamp") for each in test_far_times.FILTERS]
-    found = spark_sql(Lake(tmp_path / "lake"), *(f"select id from volley.db.events where {each}" for each in filters))
+    queries = (f"select id from volley.db.events where {each}" for each in filters)
+    found = iceberg_spark.sql(tmp_path / "lake" / "catalog.db", *queries)
     assert [sorted(row["id"] for row in rows) for rows in found] == list(test_far_times.FILTERS.values())
     lake.close()

@@ -8,17 +8,23 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.servers.iceberg_spark import IcebergSpark
 from tests.services.every_type import ROWS, SCHEMA, in_order
 from tests.services.readers import READERS, Lake, Reader, by_spark
 from volley import Environment, FileSource, IcebergSink, MemorySource
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["arrow-native", "general"])
-def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def lake(
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    iceberg_spark: IcebergSpark,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Lake:
     """The table ``events`` with all types, ``spark_events`` without the one Spark lacks, and ``letters``."""
     folder = tmp_path_factory.mktemp("readers")
     environment = Environment(spark=spark, checkpoint_dir=str(folder / "checkpoints"), arrow_native=request.param)
-    made = Lake(folder / "lake")
+    made = Lake(folder / "lake", iceberg_spark)
     (folder / "lake").mkdir()
     rows = pa.Table.from_pylist(ROWS, schema=SCHEMA)
     # Spark has no type for the time of a day, so neither has the general path.
@@ -35,11 +41,11 @@ def planner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def letters(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def letters(spark: SparkSession, iceberg_spark: IcebergSpark, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A table of dead letters."""
     folder = tmp_path_factory.mktemp("letters")
     (folder / "in.json").write_text('{"id": 1}\nnot json ☃\n{"id": "two"}\n')
-    made = Lake(folder / "lake")
+    made = Lake(folder / "lake", iceberg_spark)
     config = made.config("events").with_dead_letter("letters")
     environment = Environment(spark=spark, checkpoint_dir=str(folder / "checkpoints"))
     source = FileSource(str(folder / "in.json"), schema="id long")
@@ -48,10 +54,10 @@ def letters(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> La
 
 
 @pytest.fixture(scope="module")
-def evolved(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def evolved(spark: SparkSession, iceberg_spark: IcebergSpark, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A table with rows of two schemas."""
     folder = tmp_path_factory.mktemp("evolved")
-    made = Lake(folder / "lake")
+    made = Lake(folder / "lake", iceberg_spark)
     environment = Environment(spark=spark, checkpoint_dir=str(folder / "checkpoints"))
     full = made.config("evolved").with_schema_evolution("full", {"label": "name", "in.x": "y"}, ["note"])
     for name, config, rows in (("old", made.config("evolved"), OLD), ("new", full, NEW)):

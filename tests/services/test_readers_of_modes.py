@@ -14,6 +14,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import SparkSession
 
+from tests.servers.iceberg_spark import IcebergSpark
 from tests.services.every_type import in_order
 from tests.services.readers import Lake, by_duckdb, by_pyiceberg, spark_sql
 from volley import Environment, IcebergSink, MemorySource
@@ -128,10 +129,10 @@ def _write(lake: Lake, environment: Environment, name: str, table: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def lake(spark: SparkSession, iceberg_spark: IcebergSpark, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A table of each mode, by each execution path."""
     folder = tmp_path_factory.mktemp("modes")
-    made = Lake(folder / "lake")
+    made = Lake(folder / "lake", iceberg_spark)
     (folder / "lake").mkdir()
     made.catalog().create_namespace("db")
     for path, arrow_native in PATHS.items():

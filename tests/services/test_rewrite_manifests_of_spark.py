@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pyiceberg.table import Table
 
+from tests.servers.iceberg_spark import IcebergSpark
 from tests.services.readers import Lake, by_duckdb, by_pyiceberg, spark_sql
 from volley.iceberg import IcebergTable
 from volley.iceberg.read.entries import FileEntry, manifests_of, read_manifest
@@ -13,9 +14,9 @@ from volley.iceberg.read.entries import FileEntry, manifests_of, read_manifest
 T = "volley.db.t"
 
 
-def test_spark_reads_what_was_rewritten(tmp_path: Path) -> None:
+def test_spark_reads_what_was_rewritten(iceberg_spark: IcebergSpark, tmp_path: Path) -> None:
     """Delete files, an older spec, a promoted column that is a partition's source, and one that was dropped."""
-    lake = Lake(tmp_path)
+    lake = Lake(tmp_path, iceberg_spark)
     lake.catalog().create_namespace("db")
     spark_sql(
         lake,

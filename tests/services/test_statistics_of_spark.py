@@ -8,6 +8,7 @@ import datasketches
 from pyiceberg.table import Table
 from pyiceberg.table.puffin import PuffinFile
 
+from tests.servers.iceberg_spark import IcebergSpark
 from tests.services.readers import Lake, spark_sql
 from volley.iceberg import IcebergTable
 
@@ -39,8 +40,8 @@ def sketches(table: Table) -> dict[int, tuple[set[int], str]]:
     }
 
 
-def test_sketches_are_those_of_spark(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+def test_sketches_are_those_of_spark(iceberg_spark: IcebergSpark, tmp_path: Path) -> None:
+    lake = Lake(tmp_path, iceberg_spark)
     selected = ", ".join(f"{expression} as {name}" for name, expression in _COLUMNS.items())
     spark_sql(
         lake,

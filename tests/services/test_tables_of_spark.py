@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.iceberg.pages import recorded_cuts
+from tests.servers.iceberg_spark import IcebergSpark
 from tests.services.readers import Lake, spark_sql
 from volley import col
 from volley.iceberg import IcebergTable
@@ -30,8 +31,8 @@ _HISTORY = [
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    made = Lake(tmp_path_factory.mktemp("lake"))
+def lake(iceberg_spark: IcebergSpark, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    made = Lake(tmp_path_factory.mktemp("lake"), iceberg_spark)
     made.catalog().create_namespace("db")
     return made
 

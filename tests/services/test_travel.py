@@ -12,6 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
+from tests.servers.iceberg_spark import IcebergSpark
 from tests.services import lakes
 from tests.services.readers import Lake, by_duckdb, by_pyiceberg, spark_sql
 from volley.iceberg import SchemaEvolution, SnapshotManager, orphan_files
@@ -24,8 +25,8 @@ COLUMNS = (
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    made = Lake(tmp_path / "lake")
+def lake(iceberg_spark: IcebergSpark, tmp_path: Path) -> Lake:
+    made = Lake(tmp_path / "lake", iceberg_spark)
     made.folder.mkdir()
     made.catalog().create_namespace("db")
     return made
