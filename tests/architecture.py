@@ -138,12 +138,13 @@ def _imports_of(text: str) -> list[tuple[str, bool]]:
     return list(_imports(parsed(text), False))
 
 
+# What has statements; no import stands elsewhere.
+_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+
+
 def _imports(node: ast.AST, for_types: bool) -> Iterator[tuple[str, bool]]:
     """Dotted names of what is imported at any level, and whether for type checkers only."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.expr):
-            # No import stands in an expression.
-            continue
+    for child in (child for block in _BLOCKS for child in getattr(node, block, ())):
         if isinstance(child, ast.Import):
             yield from ((alias.name, for_types) for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
@@ -194,13 +195,14 @@ def _private_names_of(text: str) -> list[str]:
 
 
 def _private_names(tree: ast.Module) -> Iterator[str]:
+    nodes = list(ast.walk(tree))
     theirs = {
         alias.asname or alias.name
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyiceberg")
         for alias in node.names
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and _is_private(node.attr) and not _is_own(node.value):
             yield f"line {node.lineno}: {ast.unparse(node)}"
         if isinstance(node, ast.ClassDef) and {ast.unparse(base) for base in node.bases} & theirs:
