@@ -20,10 +20,12 @@ def told(run: Run) -> None:
 
 
 def orphan(run: Run) -> subprocess.Popen[bytes]:
-    """A process that waits for a line, and has a child that first writes a file when it has been busy."""
+    """A process that waits for a line, and has a child that is busy, writes a file, and outlives it."""
     work = f"import time\nwhile time.process_time() < {SECONDS}: pass\nopen({str(run.folder / 'done')!r}, 'w')"
-    child = f"{work}; time.sleep(1)"
-    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]); sys.stdin.readline()"
+    # Its input ends when its parent does.
+    child = f"{work}; import sys; sys.stdin.read()"
+    start = f"subprocess.Popen([sys.executable, '-c', {child!r}], stdin=subprocess.PIPE)"
+    code = f"import subprocess, sys; child = {start}; sys.stdin.readline()"
     return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
 

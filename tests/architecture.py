@@ -138,7 +138,7 @@ def _imports_of(text: str) -> list[tuple[str, bool]]:
     return list(_imports(parsed(text), False))
 
 
-# What has statements; no import stands elsewhere.
+# The fields of a syntax node that hold statements; an import is a statement.
 _BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 
 

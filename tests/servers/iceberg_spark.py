@@ -13,7 +13,7 @@ from tests.servers.downloads import artifact, other_version
 from tests.servers.process import ServerProcess
 
 # Iceberg's runtime is built for this Spark, not for the one Volley runs on.
-PYSPARK = "4.1.4"
+_PYSPARK = "4.1.4"
 _JARS = {
     "iceberg-spark-1.12.0": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0:jar",
     "sqlite-jdbc-3.50.3.0": "org.xerial:sqlite-jdbc:3.50.3.0:jar",
@@ -30,7 +30,7 @@ class IcebergSpark:
     def __init__(self, folder: Path) -> None:
         self._address = str(folder / "socket")
         jars = ",".join(str(jar) for name, where in _JARS.items() for jar in artifact(name, where).glob("*.jar"))
-        own = {"PYTHONPATH": str(other_version("pyspark", PYSPARK)), "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"}
+        own = {"PYTHONPATH": str(other_version("pyspark", _PYSPARK)), "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"}
         others = dict.fromkeys(name for name in os.environ if name.startswith(("COVERAGE", "SPARK")))
         command = [sys.executable, iceberg_spark_program.__file__, jars, self._address]
         self._process = ServerProcess("Iceberg's Spark", command, folder / "log", {**others, **own})

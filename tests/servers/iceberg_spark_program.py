@@ -95,14 +95,15 @@ def commit_rows(
         added: The rows of the data file; without any there is no data file.
         partition: Where both files are, as `city=Rome`; None is a partition spec without partitions.
     """
-    jvm: Any = session._jvm
+    gateway: Any = session.sparkContext._gateway
+    jvm = gateway.jvm
     iceberg = jvm.org.apache.iceberg
     # Iceberg asks the active session for its catalogs.
     jvm.SparkSession.setActiveSession(session._jsparkSession)
     loaded = iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
     loaded.refresh()
     columns = loaded.schema().select(jvm.java.util.ArrayList(list(deleted[0])))
-    ids = session.sparkContext._gateway.new_array(jvm.int, len(deleted[0]))  # type: ignore[union-attr]
+    ids = gateway.new_array(jvm.int, len(deleted[0]))
     for number, name in enumerate(deleted[0]):
         ids[number] = loaded.schema().findField(name).fieldId()
     parquet = iceberg.FileFormat.PARQUET

