@@ -13,11 +13,11 @@ from pyiceberg.table.snapshots import Snapshot
 
 from volley.dimension import DimensionReader, History, Version
 from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, SnapshotRolledBackError
-from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.read.changed_files import ChangeSplit, change_splits
 from volley.iceberg.read.changes import CHANGE_COLUMNS, read_changes
 from volley.iceberg.read.heads import ancestors_of
 from volley.iceberg.read.history import oldest_of, snapshots_between
+from volley.iceberg.read.loader import TableLoader
 from volley.iceberg.read.lookup import snapshot_of
 from volley.iceberg.read.reader import read_snapshot, table_schema
 from volley.iceberg.read.rows import RowReader
@@ -49,10 +49,11 @@ class IcebergDimensionReader(DimensionReader):
 
     def __init__(self, config: IcebergSourceConfig) -> None:
         self._config = config
+        self._loader = TableLoader(config.ref)
         self.schema = table_schema(config)
 
     def version(self) -> Version:
-        table = retry_reads(self._config.ref.load)
+        table = self._loader.load()
         pinned = is_pinned(self._config)
         snapshot = pinned_snapshot(table, self._config) if pinned else head_snapshot(table, self._config)
         *_, oldest = snapshot, *ancestors_of(snapshot, table.metadata)
@@ -69,7 +70,7 @@ class IcebergDimensionReader(DimensionReader):
     ) -> Iterator[tuple[int, pa.RecordBatch]] | None:
         if (before["table"], before["snapshot"]) == (after["table"], after["snapshot"]):
             return iter(())
-        table = retry_reads(self._config.ref.load)
+        table = self._loader.load()
         snapshots = _between(table, before, after)
         if snapshots is None:
             return None
@@ -96,7 +97,7 @@ class IcebergDimensionReader(DimensionReader):
     def history(self, version: Version, columns: Sequence[str]) -> History:
         if version["snapshot"] is None:
             return History(iter(()), None)
-        table = retry_reads(self._config.ref.load)
+        table = self._loader.load()
         end = snapshot_of(table.metadata, version["snapshot"], self._config.ref.name)
         oldest, is_first = oldest_of(table, end)
         if oldest.snapshot_id != version["oldest"]:
@@ -112,7 +113,7 @@ class IcebergDimensionReader(DimensionReader):
     ) -> Iterator[tuple[int, int, pa.RecordBatch]] | None:
         if after["oldest"] is None or before.get("oldest") != after["oldest"]:
             return None
-        table = retry_reads(self._config.ref.load)
+        table = self._loader.load()
         if _between(table, before, after) is None:
             return None
         oldest, end = (

@@ -27,6 +27,7 @@ from volley.iceberg.read.changed_files import ChangeSplit
 from volley.iceberg.read.changes import change_schema, read_changes
 from volley.iceberg.read.history import snapshots_between
 from volley.iceberg.read.increments import Increment, Increments
+from volley.iceberg.read.loader import TableLoader
 from volley.iceberg.read.lookup import snapshot_of
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.positions import Position
@@ -110,6 +111,7 @@ class IcebergReader(Reader):
 
     Args:
         config: The source's settings.
+        loader: Loads the table.
         schema: The columns.
         initial: The offset where a new job starts.
         rows: Reads splits.
@@ -121,6 +123,7 @@ class IcebergReader(Reader):
     """
 
     config: IcebergSourceConfig
+    loader: TableLoader = field(compare=False)
     schema: pa.Schema
     initial: Offset
     rows: SplitRows
@@ -149,7 +152,7 @@ class IcebergReader(Reader):
         return self._limited(increments, begin, goal, limit).to_offset()
 
     def splits(self, start: Offset, end: Offset) -> list[IcebergSplit]:
-        table = retry_reads(self.config.ref.load)
+        table = self.loader.load()
         return self.splits_of(table, Position.from_offset(start), Position.from_offset(end))
 
     def splits_of(self, table: Table, start: Position, end: Position) -> list[IcebergSplit]:
@@ -240,7 +243,7 @@ class IcebergReader(Reader):
         if self._loaded and time.monotonic() - self._loaded[0][0] < interval:
             return self._loaded[0][1]
         try:
-            table = retry_reads(self.config.ref.load)
+            table = self.loader.load()
         except CatalogUnreachableError as error:
             if not self._loaded or not isinstance(mode, Incremental):
                 raise
@@ -265,11 +268,12 @@ def open_reader(config: IcebergSourceConfig, context: SourceContext) -> IcebergR
         SnapshotNotFoundError: If the table has no such snapshot, branch or tag.
         ConfigError: If the columns or the filter don't fit the table.
     """
-    table = retry_reads(config.ref.load)
+    loader = TableLoader(config.ref)
+    table = loader.load()
     initial = read_or_create(
         f"{context.state}/initial-offset.json", lambda: _encoded(start_of(table, config)), _decoded
     )
-    return _reader(table, config, initial, context)
+    return _reader(loader, table, config, initial, context)
 
 
 def read_snapshot(
@@ -285,12 +289,13 @@ def read_snapshot(
     Raises:
         VolleyError: Like `open_reader`.
     """
-    table = retry_reads(config.ref.load)
+    loader = TableLoader(config.ref)
+    table = loader.load()
     if snapshot_id is None:
         start = start_of(table, config)
     else:
         start = Position.at_end(table, snapshot_of(table.metadata, snapshot_id, config.ref.name)).scanning()
-    reader = _reader(table, config, start.to_offset(), SourceContext("", parallelism=_SMALL_SPLITS))
+    reader = _reader(loader, table, config, start.to_offset(), SourceContext("", parallelism=_SMALL_SPLITS))
     splits = reader.splits_of(table, start, start.at_its_end())
     return reader.schema, _in_parallel(reader.read, splits, threads)
 
@@ -326,7 +331,9 @@ def _some(batches: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], bool
     return some, False, batches
 
 
-def _reader(table: Table, config: IcebergSourceConfig, initial: Offset, context: SourceContext) -> IcebergReader:
+def _reader(
+    loader: TableLoader, table: Table, config: IcebergSourceConfig, initial: Offset, context: SourceContext
+) -> IcebergReader:
     schema = schema_of(table, config, initial["snapshot"])
     predicate = predicate_of(config, schema)
     names = column_names_of(config, schema)
@@ -344,6 +351,7 @@ def _reader(table: Table, config: IcebergSourceConfig, initial: Offset, context:
     read = canonical_schema(change_schema(schema) if follows else arrow_schema(rows.schema))
     return IcebergReader(
         config,
+        loader,
         pa.schema([read.field(name) for name in names]),
         initial,
         SplitRows(rows, _steps(predicate, names, read), tuple(config.keys)),
@@ -366,11 +374,12 @@ def table_schema(config: IcebergSourceConfig) -> pa.Schema:
 
 def explain(config: IcebergSourceConfig, context: SourceContext) -> str:
     """Return what a job would read of the current or pinned snapshot. Raises like `open_reader`."""
-    table = retry_reads(config.ref.load)
+    loader = TableLoader(config.ref)
+    table = loader.load()
     snapshot = pinned_snapshot(table, config) if is_pinned(config) else head_snapshot(table, config)
     if snapshot is None:
         return "no snapshot yet"
-    reader = _reader(table, config, Position.at_end(table, snapshot).to_offset(), context)
+    reader = _reader(loader, table, config, Position.at_end(table, snapshot).to_offset(), context)
     planned = plan(table.io, table.metadata, snapshot, reader.row_filter, reader.table_schema)
     by_partition, by_statistics = planned.skipped_by_partition, planned.skipped_by_statistics
     every = len(planned.files) + by_partition + by_statistics
