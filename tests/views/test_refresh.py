@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -338,6 +339,25 @@ def test_a_sum_beyond_64_bits(orders: Known, view: MaterializedView) -> None:
         view.refresh("incremental")
     orders.change([], [10])
     checked(view, PER_CUSTOMER, {"orders": orders}, "incremental")
+
+
+def test_a_sum_of_decimals_beyond_38_digits(tmp_path: Path) -> None:
+    schema = pa.schema({"customer": pa.string(), "cost": pa.decimal128(38, 18)})
+    table = Known(tmp_path, schema)
+    query = Query(
+        lambda orders: orders.key_by("customer").aggregate(total=sum_("cost"), mean=avg("cost")),
+        "select customer, sum(cost) total, avg(cost) mean from orders group by customer",
+    )
+    made = view_of(query, {"orders": table})
+    table.change([{"customer": "a", "cost": Decimal("0.57")}])
+    checked(made, query, {"orders": table})
+    # In 128 bits the sum of these is a small negative number.
+    table.change([{"customer": "a", "cost": Decimal("6e19")}] * 5)
+    with pytest.raises(ExpressionError, match=r"more digits than decimal\(38, 18\)"):
+        made.refresh("incremental")
+    table.change([], [1, 2, 3, 4])
+    checked(made, query, {"orders": table}, "incremental")
+    table.files.close()
 
 
 def test_many_refreshes_leave_few_files(orders: Known, view: MaterializedView) -> None:

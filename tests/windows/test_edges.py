@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ from volley import (
     ExpressionError,
     MemorySource,
     VolleyError,
+    avg,
     col,
     count,
+    quantile,
     session,
     sliding,
     sum_,
@@ -215,5 +219,47 @@ def test_few_states_are_merged_by_one_task(tmp_path: Path) -> None:
 
 def test_a_sum_beyond_64_bits_raises(tmp_path: Path) -> None:
     job = local(tmp_path, tumbling("1m"))
-    with pytest.raises(ExpressionError, match="may not fit 64 bits"):
+    with pytest.raises(ExpressionError, match="beyond 64 bits"):
         job.epoch(0, [(0, batch(0, 1, number=2**62))])
+
+
+def test_sums_of_each_key_fit_although_those_of_all_do_not(tmp_path: Path) -> None:
+    job = local(tmp_path, tumbling("1m"))
+    rows = [each for key in range(20) for each in (*batch(0, key=f"k{key}", number=2**62), *batch(1, key=f"k{key}"))]
+    ends = [*batch(0, number=2**62), *batch(0, number=-(2**62)), *batch(0, number=5)]
+    out = job.epoch(0, [(0, [*rows, *ends])], ends=True)
+    assert windows(out, "total") == [*[(0, 2**62 + 1)] * 20, (0, 5)]
+
+
+@pytest.mark.parametrize(
+    ("values", "total"),
+    [
+        (["6e19", "-6e19", "6e19"], "6e19"),
+        (["99999999999999999999.999999999999999999", "0.000000000000000001"], None),
+        # In 128 bits the sum of these is a small negative number.
+        (["6e19"] * 5, None),
+    ],
+)
+def test_a_sum_of_decimals_is_exact_or_raises(values: list[str], total: str | None, tmp_path: Path) -> None:
+    schema = pa.schema({"k": pa.string(), "d": pa.decimal128(38, 18), "at": pa.timestamp("us", "UTC")})
+    rows = Environment().from_source(MemorySource(schema.empty_table())).key_by("k").window(tumbling("1m"), on="at")
+    job = steps.windows(rows.aggregate(total=sum_("d")), schema, tmp_path, now=NOW.timestamp)
+    batches = [pa.RecordBatch.from_pylist([{"k": "a", "d": Decimal(each), "at": NOW}], schema) for each in values]
+    if total is None:
+        with pytest.raises(ExpressionError, match=r"more digits than decimal\(38, 18\)"):
+            job.epoch(0, [(0, batches)], ends=True)
+    else:
+        assert windows(job.epoch(0, [(0, batches)], ends=True), "total") == [(0, Decimal(total))]
+
+
+def test_doubles_of_decimals_are_the_nearest_and_quantiles_may_be_infinite(tmp_path: Path) -> None:
+    schema = pa.schema({"k": pa.string(), "d": pa.decimal128(9, 2), "x": pa.float64(), "at": pa.timestamp("us", "UTC")})
+    rows = Environment().from_source(MemorySource(schema.empty_table())).key_by("k").window(tumbling("1m"), on="at")
+    stream = rows.aggregate(mean=avg("d"), middle=quantile("d", 0.5), low=quantile("x", 0.25), top=quantile("x", 0.9))
+    job = steps.windows(stream, schema, tmp_path, now=NOW.timestamp)
+    records = [{"k": "a", "d": Decimal("0.57"), "x": x, "at": NOW} for x in (math.inf, 1.0, math.inf)]
+    out = job.epoch(0, [(0, [pa.RecordBatch.from_pylist(records[:1], schema)])])
+    assert out.num_rows == 0
+    (row,) = job.epoch(1, [(0, [pa.RecordBatch.from_pylist(records[1:], schema)])], ends=True).to_pylist()
+    assert (row["middle"], row["low"], row["top"]) == (0.57, math.inf, math.inf)
+    assert row["mean"] == pytest.approx(0.57, rel=1e-15)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +13,7 @@ from typing import Any
 
 import polars
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +21,7 @@ from tests.duck import query
 from tests.windows.local import LocalStep, windows
 from volley import (
     Environment,
+    ExpressionError,
     MemorySource,
     SeriesFunction,
     avg,
@@ -148,3 +151,32 @@ def test_times_at_the_end_of_their_range(tmp_path: Path) -> None:
 
     assert epoch("in", -(2**62), 2**62) == ([-(2**62), 2**62], Misfits())
     assert epoch("out", -(2**63), 2**63 - 1) == ([], Misfits(late=1, ahead=1))
+
+
+@pytest.mark.parametrize(
+    ("data_type", "values", "grown"),
+    [
+        (pa.decimal128(38, 18), ["1.5", "99999999999999999999", "0.25"], ["99999999999999999997.5", "0.25"]),
+        (pa.decimal128(10, 2), ["-1.5", "2", "99999999.99"], ["3.5", "99999997.99"]),
+        (pa.int32(), [-5, 2**31 - 6, 3], [2**31 - 1, 3]),
+        (pa.int32(), [-2_000_000_000, 2_000_000_000], None),
+        (pa.int64(), [-(2**63), 2**63 - 1], None),
+        (pa.decimal128(38, 0), [-9 * 10**37, 9 * 10**37], None),
+    ],
+)
+def test_a_counter_grows_exactly_or_raises(
+    data_type: pa.DataType, values: list[Any], grown: list[Any] | None, tmp_path: Path
+) -> None:
+    schema = pa.schema({"k": pa.string(), "c": data_type, "at": pa.timestamp("us", "UTC")})
+    numbers = [Decimal(each) for each in values] if pa.types.is_decimal(data_type) else values
+    rows = [{"k": "a", "c": c, "at": START + timedelta(seconds=second)} for second, c in enumerate(numbers)]
+    keyed = Environment().from_source(MemorySource(schema.empty_table())).key_by("k")
+    series = keyed.series(on="at").with_columns(grown=increase("c"), speed=rate("c", per="1s"))
+    job = windows(series, schema, tmp_path, now=NOW.timestamp)
+    if grown is None:
+        with pytest.raises(ExpressionError, match="has grown by more than"):
+            job.epoch(0, [(0, [pa.RecordBatch.from_pylist(rows, schema)])], ends=True)
+        return
+    out = job.epoch(0, [(0, [pa.RecordBatch.from_pylist(rows, schema)])], ends=True).sort_by("at").to_pylist()
+    assert [row["grown"] for row in out] == [None, *map(type(numbers[0]), grown)]
+    assert [row["speed"] for row in out[1:]] == [float(row["grown"]) for row in out[1:]]

@@ -14,6 +14,7 @@ from volley.arrow.aggregates import aggregate_type, value_of
 from volley.arrow.collected import as_lists, list_items, merge_distinct, merge_lists, merge_top
 from volley.arrow.compiled import CompiledExpression, as_array
 from volley.arrow.dictionaries import decode
+from volley.arrow.exact import doubles
 from volley.arrow.groups import ArrowMerge, Merge, Offsets, RowMerge, Rows
 from volley.arrow.sketches import DIGEST, HYPERLOGLOG, Sketch
 from volley.plan.aggregates import Aggregation
@@ -113,7 +114,7 @@ def _avg(aggregation: Aggregation, value: pa.DataType, result: pa.DataType) -> _
 
     return (
         (pa.float64(), pa.int64()),
-        lambda values, _: [values.cast(pa.float64(), safe=False), pc.cast(pc.is_valid(values), pa.int64())],
+        lambda values, _: [doubles(values), pc.cast(pc.is_valid(values), pa.int64())],
         ArrowMerge(("sum", "sum")),
         finish,
     )
@@ -123,7 +124,7 @@ def _variance(aggregation: Aggregation, value: pa.DataType, result: pa.DataType)
     """Keep count, mean and sum of squared distances, merged by Chan, Golub and LeVeque's method (1979)."""
 
     def lift(values: pa.Array, times: pa.Array) -> Rows:
-        means = pc.fill_null(values.cast(pa.float64(), safe=False), 0.0)
+        means = pc.fill_null(doubles(values), 0.0)
         return [pc.cast(pc.is_valid(values), pa.float64()), means, pc.multiply(means, 0.0)]
 
     def merge(state: Rows, offsets: Offsets) -> Rows:

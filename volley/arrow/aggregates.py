@@ -8,6 +8,7 @@ from volley.arrow.compiled import CompiledExpression, as_array, whole
 from volley.arrow.dictionaries import decode
 from volley.arrow.expressions import compile_expression
 from volley.arrow.operand_types import is_number
+from volley.arrow.sums import sum_type
 from volley.errors import ExpressionError, near
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import ExprNode, output_name
@@ -65,7 +66,7 @@ def aggregate_type(aggregation: Aggregation, schema: pa.Schema) -> pa.DataType:
         return pa.float64()
     if aggregation.function == "list":
         return pa.list_(value.type)
-    return _sum_type(value.type) if aggregation.function == "sum" else value.type
+    return sum_type(value.type) if aggregation.function == "sum" else value.type
 
 
 def _column_type(aggregation: Aggregation, schema: pa.Schema) -> pa.DataType:
@@ -140,12 +141,6 @@ def time_type(name: str, schema: pa.Schema, what: str = "window") -> pa.DataType
             hint=f'cast it before: with_column("{name}", col("{name}").cast("timestamp"))',
         )
     return data_type
-
-
-def _sum_type(data_type: pa.DataType) -> pa.DataType:
-    if pa.types.is_decimal(data_type):
-        return pa.decimal128(38, data_type.scale)
-    return pa.int64() if pa.types.is_integer(data_type) else pa.float64()
 
 
 def _is_nested(data_type: pa.DataType) -> bool:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from volley.arrow.dictionaries import decode
 
-__all__ = ["exact_cast", "rescaled"]
+__all__ = ["doubles", "exact_cast", "rescaled"]
 
 _DIGITS = 38
 # Holds any decimal of 38 digits with 38 more.
@@ -35,6 +35,19 @@ def rescaled(values: Any, data_type: pa.Decimal128Type) -> Any:
         # Arrow multiplies in 128 bits and keeps the overflowed product.
         values = pc.cast(values, pa.decimal256(_WIDEST, data_type.scale))
     return pc.cast(values, data_type)
+
+
+def doubles(numbers: Any) -> Any:
+    """Return each number of an array as the nearest double.
+
+    Example:
+        >>> price = pa.array(["0.57"]).cast(pa.decimal128(3, 2))
+        >>> price.cast(pa.float64())[0].as_py(), doubles(price)[0].as_py()
+        (0.5700000000000001, 0.57)
+    """
+    if pa.types.is_decimal(numbers.type):
+        return _float(numbers, pa.float64())
+    return numbers.cast(pa.float64(), safe=False)
 
 
 def exact_cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from volley.arrow.compiled import whole
 from volley.arrow.dictionaries import decode_rows
 from volley.arrow.numbered_groups import combine_numbered
-from volley.errors import ExpressionError
+from volley.arrow.sums import narrowed, widened
 
 __all__ = ["ArrowMerge", "Merge", "Offsets", "RowMerge", "Rows", "by_key", "combine", "offsets_of"]
 
@@ -23,7 +22,6 @@ Offsets = npt.NDArray[np.int64]
 Rows = list[pa.Array]
 
 _ROW = "row"
-_LONGEST = 2**63
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ def combine(table: pa.Table, keys: Sequence[str], states: Sequence[tuple[Merge, 
         A table with the columns in the same order.
 
     Raises:
-        ExpressionError: If a sum of whole numbers does not fit 64 bits.
+        ExpressionError: If a sum of whole numbers is beyond 64 bits, or one of decimals beyond 38 digits.
     """
     if not table.num_rows:
         return table
@@ -63,9 +61,10 @@ def combine(table: pa.Table, keys: Sequence[str], states: Sequence[tuple[Merge, 
     for merge, names in states:
         if isinstance(merge, ArrowMerge):
             functions += zip(names, merge.functions, strict=True)
+    schema = table.schema
     for name, function in functions:
         if function == "sum":
-            _check_sum(table.column(name))
+            table = table.set_column(schema.get_field_index(name), name, widened(table.column(name)))
     if not any(isinstance(merge, RowMerge) for merge, _ in states):
         numbered = combine_numbered(table, keys, functions)
         if numbered is not None:
@@ -77,6 +76,9 @@ def combine(table: pa.Table, keys: Sequence[str], states: Sequence[tuple[Merge, 
         table = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
     grouped = table.group_by(list(keys), use_threads=False).aggregate(functions)
     merged = {name: grouped.column(f"{name}_{function}") for name, function in functions}
+    merged |= {
+        name: narrowed(merged[name], schema.field(name).type) for name, function in functions if function == "sum"
+    }
     merged |= {name: grouped.column(name) for name in keys}
     if by_rows:
         rows = merged.pop(_ROW).combine_chunks()
@@ -102,18 +104,3 @@ def offsets_of(lists: pa.ListArray) -> Offsets:
     """Return the offsets of lists without nulls, from 0."""
     offsets = lists.offsets.to_numpy().astype(np.int64)
     return offsets - offsets[0] if len(offsets) else np.zeros(1, np.int64)
-
-
-def _check_sum(column: pa.ChunkedArray) -> None:
-    """Raise ExpressionError if a sum of any of these numbers may not fit 64 bits: Arrow's own sum wraps around."""
-    if not pa.types.is_integer(column.type) or not len(column):
-        return
-    ends = pc.min_max(column)
-    largest = max((abs(ends[end].as_py() or 0) for end in ("min", "max")), default=0)
-    if largest * len(column) >= _LONGEST:
-        exact = pc.sum(pc.abs(pc.cast(column, pa.decimal128(38, 0)))).as_py() or 0
-        if exact >= _LONGEST:
-            raise ExpressionError(
-                f"a sum of whole numbers may not fit 64 bits: the largest is {largest:,}",
-                hint='add them up as decimals: sum_(col("…").cast("decimal(38,0)"))',
-            )

@@ -16,6 +16,7 @@ from volley.arrow.accumulators import Accumulator, accumulator
 from volley.arrow.aggregates import aggregate_type
 from volley.arrow.compiled import CompiledExpression, as_array, whole
 from volley.arrow.dictionaries import decode
+from volley.arrow.exact import doubles
 from volley.arrow.expressions import compile_expression
 from volley.arrow.groups import Rows, combine
 from volley.arrow.operand_types import is_number
@@ -206,22 +207,36 @@ def _counter(value: CompiledExpression, result: pa.DataType, unit: int) -> Serie
         latest = [column.take(places) for column in states]
         now = [column.take(pa.array(rows.due)) for column in states]
         then = [column.take(rows.before_due()) for column in latest]
-        grown = pc.if_else(pc.less(now[0], then[0]), now[0], pc.subtract(now[0], then[0]))
+        grown = _grown(now[0], then[0])
         if not unit:
             return grown, latest
         elapsed = pc.cast(pc.subtract(now[1], then[1]), pa.float64())
         elapsed = pc.if_else(pc.greater(elapsed, 0.0), elapsed, pa.scalar(None, pa.float64()))
-        return pc.divide(pc.multiply(grown.cast(pa.float64(), safe=False), float(unit)), elapsed), latest
+        return pc.divide(pc.multiply(doubles(grown), float(unit)), elapsed), latest
 
     lift = lambda batch, times: _with_times(_evaluated(value, batch), times)  # noqa: E731
     return SeriesPart(result, (value.type, pa.int64()), lift, run)
+
+
+def _grown(now: pa.Array, then: pa.Array) -> pa.Array:
+    """Return by how much counters have grown: one that is below its value before began again at 0."""
+    since = pc.if_else(pc.less(now, then), pa.scalar(0, now.type), then)
+    try:
+        if not pa.types.is_decimal(now.type):
+            return pc.subtract_checked(now, since)
+        wide = pa.decimal256(now.type.precision, now.type.scale)
+        return pc.subtract(now.cast(wide), since.cast(wide)).cast(now.type)
+    except pa.ArrowInvalid as error:
+        raise ExpressionError(
+            f"a counter has grown by more than {type_name(now.type)} holds", hint='cast it to a larger type: .cast("…")'
+        ) from error
 
 
 def _ewm_mean(value: CompiledExpression, result: pa.DataType, half_life: int) -> SeriesPart:
     """Keep the mean so far, and the time of the last value that is not null."""
 
     def lift(batch: pa.RecordBatch, times: pa.Array) -> Rows:
-        return _with_times(_evaluated(value, batch).cast(result, safe=False), times)
+        return _with_times(doubles(_evaluated(value, batch)), times)
 
     def run(states: Rows, rows: SeriesRows) -> tuple[pa.Array, Rows]:
         mean: float | None = None

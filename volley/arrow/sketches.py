@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from volley.arrow.collected import as_lists, items_of
+from volley.arrow.exact import doubles
 from volley.arrow.groups import Offsets, Rows
 from volley.arrow.hashes import hashes_of
 from volley.registry import installed
@@ -106,7 +107,7 @@ class _Digest(Sketch):
     result_type = pa.float64()
 
     def items(self, values: pa.Array) -> pa.Array:
-        numbers = values.cast(pa.float64(), safe=False)
+        numbers = doubles(values)
         return pa.compute.if_else(pa.compute.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
 
     def fold(self, sketches: list[bytes], items: Any) -> bytes:
@@ -122,9 +123,18 @@ class _Digest(Sketch):
     def result(self, parameter: float | None, sketch: bytes | None, items: Any) -> float | None:
         assert parameter is not None
         if sketch is None:
-            # A few values give the exact quantile, interpolated between two of them as in SQL.
-            return float(np.quantile(items, parameter)) if len(items) else None
+            return _exact_quantile(items, parameter) if len(items) else None
         return float(_library().tdigest_double.deserialize(sketch).get_quantile(parameter))
+
+
+def _exact_quantile(items: Any, parameter: float) -> float:
+    """Return the quantile of a few values, interpolated between two of them as in SQL."""
+    if np.isinf(items).any():
+        # NumPy's interpolation subtracts an infinity from itself.
+        lower, higher = (float(np.quantile(items, parameter, method=end)) for end in ("lower", "higher"))
+        if np.isinf([lower, higher]).any():
+            return lower + higher
+    return float(np.quantile(items, parameter))
 
 
 def _library() -> Any:

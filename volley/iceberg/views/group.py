@@ -11,13 +11,15 @@ import pyarrow.compute as pc
 
 from volley.arrow.aggregates import aggregated_schema, value_of
 from volley.arrow.compiled import CompiledExpression, as_array
+from volley.arrow.exact import doubles
 from volley.arrow.expressions import compile_expression
 from volley.arrow.matching import matching_rows
+from volley.arrow.sums import sum_type
 from volley.errors import JobError
 from volley.iceberg.views.extremes import KEPT, Extreme
 from volley.iceberg.views.keys import Keys, normal
 from volley.iceberg.views.operators import Operator, Side, plain_column, restricted_delta
-from volley.iceberg.views.parts import ROWS, Part, Parts, sum_type
+from volley.iceberg.views.parts import ROWS, Part, Parts
 from volley.iceberg.views.scan import Tally
 from volley.iceberg.views.zsets import WEIGHT, copies
 from volley.plan import keyed_nodes, nodes
@@ -250,7 +252,7 @@ class Group(Operator):
         (counts,) = rest
         has_values = pc.greater(counts, 0)
         if aggregate.function == "avg":
-            first = pc.divide(first.cast(pa.float64(), safe=False), counts.cast(pa.float64()))
+            first = pc.divide(doubles(first), counts.cast(pa.float64()))
         return pc.if_else(has_values, first, pa.scalar(None, first.type))
 
     def _inputs_of(self, rows: pa.Table) -> pa.Table:

@@ -10,19 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.errors import ExpressionError
+from volley.arrow.sums import narrowed, sum_type, widened
 from volley.iceberg.views.extremes import KEPT, Extreme, Values, changed, extremes
 from volley.iceberg.views.ordering import from_ordered, integer, ordered
 
-__all__ = ["HIDDEN", "ROWS", "Part", "Parts", "sum_type"]
+__all__ = ["HIDDEN", "ROWS", "Part", "Parts"]
 
 HIDDEN = "_volley_"
 """The prefix of a view's columns that are not the query's."""
 
 _ROW = "_volley_row"
 _SUMS = ("rows", "count", "sum")
-_WIDE = pa.decimal128(38, 0)
-_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -179,31 +177,14 @@ def _contribution(part: Part, rows: pa.Table) -> Any:
     return values.cast(sum_type(values.type)) if part.kind == "sum" else values
 
 
-def sum_type(data_type: pa.DataType) -> pa.DataType:
-    """Return the type of sums."""
-    if pa.types.is_decimal(data_type):
-        return pa.decimal128(38, data_type.scale)
-    return pa.int64() if pa.types.is_integer(data_type) else pa.float64()
-
-
 def _prepared(part: Part, values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return values that Arrow's grouping merges without overflow, and with NaN as the largest number."""
     if pa.types.is_floating(values.type) and part.kind in ("min", "max"):
         return pa.chunked_array([ordered(chunk) for chunk in values.chunks], integer(values.type))
-    if part.kind == "sum" and pa.types.is_integer(values.type) and _may_overflow(values):
-        return values.cast(_WIDE)
-    return values
-
-
-def _may_overflow(values: pa.ChunkedArray) -> bool:
-    limits = pc.min_max(values).as_py()
-    return max(-(limits["min"] or 0), limits["max"] or 0) * len(values) > _LARGEST
+    return widened(values) if part.kind == "sum" else values
 
 
 def _restored(values: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_floating(data_type) and pa.types.is_integer(values.type):
         return pa.chunked_array([from_ordered(chunk, data_type) for chunk in values.chunks], data_type)
-    try:
-        return values.cast(data_type)
-    except pa.ArrowInvalid as error:
-        raise ExpressionError("a sum is beyond 64 bits", hint='add decimals up: .cast("decimal(38, 0)")') from error
+    return narrowed(values, data_type)
