@@ -19,7 +19,7 @@ from volley import (
     SnapshotNotFoundError,
     TableNotFoundError,
 )
-from volley.iceberg import IcebergStorage, SnapshotManager, TableRef, publish_branch
+from volley.iceberg import IcebergStorage, IcebergTable, SnapshotManager, TableRef, publish_branch
 from volley.iceberg.catalogs.retry import ATTEMPTS
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -167,6 +167,28 @@ def test_a_rollback_and_a_publication_keep_a_branchs_settings(history: History) 
     manager.rollback_to(first)
     (kept,) = [ref for ref in manager.branches() if ref.name == "kept"]
     assert (kept.min_snapshots, kept.snapshot_id) == (7, first)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda ref, first: SnapshotManager(ref).rollback_to(first),
+        lambda ref, first: SnapshotManager(ref).create_snapshot(),
+        lambda ref, first: IcebergTable(ref).compact(),
+        lambda ref, first: IcebergTable(ref).rewrite_position_deletes(),
+        lambda ref, first: IcebergTable(ref).rewrite_manifests(),
+    ],
+    ids=["rollback", "snapshot", "compaction", "delete files", "manifests"],
+)
+def test_a_tag_stays_where_it_is(history: History, change: Callable[[TableRef, int], object]) -> None:
+    first, tagged = history.append(1), history.append(2)
+    history.manager.create_tag("audited")
+    history.append(3)
+    before = history.manager.list_snapshots()
+    with pytest.raises(ConfigError, match=r"'audited' of table db\.\w+ is a tag"):
+        change(history.ref.with_branch("audited"), first)
+    assert history.manager.list_snapshots() == before
+    assert [(tag.name, tag.snapshot_id) for tag in history.manager.tags()] == [("audited", tagged)]
 
 
 def test_a_rollback_goes_only_to_what_was_current(history: History) -> None:

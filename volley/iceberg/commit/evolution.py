@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 from pyiceberg.table import Table
-from pyiceberg.table.refs import SnapshotRefType
 
-from volley.errors import ConfigError
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.specs import check_spec
 from volley.iceberg.modes import Upsert
+from volley.iceberg.read.heads import check_branch
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.schema.compare import plan
 
@@ -23,7 +22,7 @@ def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evo
         SchemaMismatchError: If a needed change is impossible or not allowed.
         ConfigError: If the partition spec is not the configured one, or the branch is a tag.
     """
-    _check_branch(table, config.branch)
+    check_branch(table.metadata, config.table_name, config.branch)
     rows = _required(config, _written(config, stream))
     changes = plan(table, rows, config.schema_evolution, config.renames, config.drops)
     check_spec(changes.of(table), config.partitioning)
@@ -46,11 +45,3 @@ def _required(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
     else:
         required = set(mode.keys) if isinstance(mode, Upsert) else set()
     return pa.schema([field.with_nullable(field.nullable and field.name not in required) for field in stream])
-
-
-def _check_branch(table: Table, branch: str) -> None:
-    ref = table.refs().get(branch)
-    if ref and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
-        raise ConfigError(
-            f"branch {branch!r} of table {'.'.join(table.name())} is a tag", hint="give the branch another name"
-        )

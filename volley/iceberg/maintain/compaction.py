@@ -32,7 +32,7 @@ from volley.iceberg.maintain.values import Compaction
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
 from volley.iceberg.read.deletes import concerns
 from volley.iceberg.read.entries import FileEntry, to_data_file
-from volley.iceberg.read.heads import head_of
+from volley.iceberg.read.heads import check_branch, head_of
 from volley.iceberg.read.lookup import snapshot_of_ref
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.predicates import pruning
@@ -60,7 +60,7 @@ def compact(
         dry_run: True to return what would be done.
 
     Raises:
-        ConfigError: If the table can't be compacted here, or the filter or a column does not fit it.
+        ConfigError: If the table can't be compacted here, the branch is a tag, or a filter or column does not fit.
         LayoutChangedError: If another writer changed the table's schema or partition spec meanwhile.
         CommitConflictError: If other writers changed the table during each attempt of a commit; earlier ones stand.
         CommitStateUnknownError: If a commit may or may not have landed: its files were not deleted.
@@ -69,6 +69,7 @@ def compact(
     began, ref = time.monotonic(), config.ref
     table = retry_reads(ref.load)
     _check_able(table)
+    check_branch(table.metadata, ref.name, ref.branch)
     ordering = ordering_of(table, options)
     format = _format(table, ref, options, ordering)
     head = _head(table.metadata, ref)

@@ -28,7 +28,7 @@ from volley.iceberg.maintain.values import DeleteRewrite
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
 from volley.iceberg.read.deletes import concerns, only_file
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, entries_of, manifests_of
-from volley.iceberg.read.heads import head_of
+from volley.iceberg.read.heads import check_branch, head_of
 from volley.iceberg.read.lookup import snapshot_of_ref
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.predicates import pruning
@@ -57,7 +57,7 @@ def rewrite_deletes(
         dry_run: True to return what would be done.
 
     Raises:
-        ConfigError: If the table has deletion vectors, or the filter does not fit it.
+        ConfigError: If the table has deletion vectors, its branch is a tag, or the filter does not fit it.
         CommitConflictError: If other writers changed the table during each attempt: nothing is changed then.
         CommitStateUnknownError: If the commit may or may not have landed: no file was deleted.
         VolleyError: If a file can't be read or written.
@@ -65,6 +65,7 @@ def rewrite_deletes(
     began, ref = time.monotonic(), config.ref
     table = retry_reads(ref.load)
     _check_able(table)
+    check_branch(table.metadata, ref.name, ref.branch)
     is_empty = ref.branch == MAIN_BRANCH and table.metadata.current_snapshot_id is None
     head = None if is_empty else snapshot_of_ref(table.metadata, ref.branch, ref.name)
     if head is None:

@@ -17,7 +17,6 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.transforms import UnknownTransform
 from pyiceberg.typedef import Record
 
@@ -31,7 +30,7 @@ from volley.iceberg.pyiceberg_private.entries import live_entries
 from volley.iceberg.pyiceberg_private.producer import MANIFEST_ENTRIES
 from volley.iceberg.pyiceberg_private.replacements import NewManifest, replace_manifests
 from volley.iceberg.read.entries import entries_of, manifests_of
-from volley.iceberg.read.heads import head_of
+from volley.iceberg.read.heads import check_branch, head_of
 from volley.iceberg.read.lookup import snapshot_of_ref
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef
@@ -306,8 +305,7 @@ def _check_allowed(metadata: TableMetadata, manifests: Sequence[ManifestFile], r
         ConfigError: If the branch is a tag, the format version is 3, a manifest is encrypted, or a spec is not known.
     """
     refused = f"the manifests of table {ref.name} can't be rewritten"
-    if metadata.refs[ref.branch].snapshot_ref_type != SnapshotRefType.BRANCH:
-        raise ConfigError(f"{refused}: {ref.branch!r} is a tag", hint="name a branch")
+    check_branch(metadata, ref.name, ref.branch)
     if metadata.format_version > 2:
         raise ConfigError(
             f"{refused}: its format version is {metadata.format_version}, and pyiceberg writes versions 1 and 2",

@@ -22,7 +22,7 @@ from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
 from volley.iceberg.maintain.values import Ref, SnapshotInfo, SnapshotList
 from volley.iceberg.pyiceberg_private.access import stage
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
-from volley.iceberg.read.heads import ancestors_of
+from volley.iceberg.read.heads import ancestors_of, check_branch
 from volley.iceberg.read.lookup import moment_of, snapshot_of, snapshot_of_ref
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.table import TableRef
@@ -138,11 +138,15 @@ def move_branch(table: TableRef, action: str, target: Callable[[TableMetadata], 
         table: The table and its branch.
         action: The change, for messages.
         target: Returns the snapshot for the table's current metadata; each attempt calls it.
+
+    Raises:
+        ConfigError: If the branch is a tag, or `target` raises it.
     """
     name = table.branch
     moved: list[Snapshot] = []
 
     def prepare(loaded: Table) -> Staged | None:
+        check_branch(loaded.metadata, table.name, name)
         moved[:] = [target(loaded.metadata)]
         ref = loaded.metadata.refs.get(name)
         if ref and ref.snapshot_id == moved[0].snapshot_id:
@@ -174,6 +178,7 @@ def add_empty_snapshot(table: TableRef, properties: Mapping[str, str], tag: str 
     def prepare(loaded: Table) -> Staged:
         if tag is not None and tag in loaded.metadata.refs:
             raise ConfigError(f"table {table.name} has a branch or tag {tag!r} already", hint="choose another name")
+        check_branch(loaded.metadata, table.name, table.branch)
         if table.branch != MAIN_BRANCH:
             # A branch starts at main's last snapshot.
             snapshot_of_ref(loaded.metadata, MAIN_BRANCH, table.name)

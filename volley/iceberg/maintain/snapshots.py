@@ -134,7 +134,7 @@ class SnapshotManager:
             target: The snapshot's id, or a time as for `snapshot_at_timestamp`.
 
         Raises:
-            ConfigError: If the snapshot was never the branch's last one.
+            ConfigError: If the snapshot was never the branch's last one, or the branch is a tag.
             SnapshotNotFoundError: If the table has no such snapshot, or the time is before the first one.
             SnapshotExpiredError: If the snapshot of that time was expired.
             CommitConflictError: If other writers changed the table during each attempt; nothing is changed then.

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-__all__ = ["ancestors_of", "head_of"]
+from volley.errors import ConfigError
+
+__all__ = ["ancestors_of", "check_branch", "head_of"]
 
 
 def head_of(table: Table, branch: str) -> Snapshot | None:
@@ -16,6 +19,13 @@ def head_of(table: Table, branch: str) -> Snapshot | None:
     if branch in table.metadata.refs:
         return table.metadata.snapshot_by_name(branch)
     return table.current_snapshot()
+
+
+def check_branch(metadata: TableMetadata, table: str, branch: str) -> None:
+    """Raise ConfigError if a table's branch is a tag, which stays at its snapshot."""
+    ref = metadata.refs.get(branch)
+    if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+        raise ConfigError(f"branch {branch!r} of table {table} is a tag", hint="name a branch")
 
 
 def ancestors_of(head: Snapshot | None, metadata: TableMetadata) -> Iterator[Snapshot]:
