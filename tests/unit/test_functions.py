@@ -188,12 +188,19 @@ def test_values_are_computed_only_where_they_are_needed() -> None:
     assert values_of(coalesce(col("a"), col("b")), nested) == [[1], [4], []]
 
 
+@pytest.mark.parametrize("pattern", [r"\p{L}+", r"\Q.\E", r"[[:alpha:]]", r"x(?i)y", r"a\z", r"(?U)a+"])
+def test_patterns_are_those_of_re2(pattern: str) -> None:
+    rows = pa.table({"s": ["xY.a", "-", None]})
+    assert values_of(col("s").str.matches(pattern), rows) == [True, False, None]
+    assert values_of(col("s").str.extract("(?<all>.+)", "all"), rows) == ["xY.a", "-", None]
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
         (lambda: col("s").str.slice("1"), "start is '1'"),  # type: ignore[arg-type]
         (lambda: col("s").str.pad_start(3, "ab"), "character is 'ab'"),
-        (lambda: col("s").str.matches("("), "no pattern"),
+        (lambda: col("s").str.matches(1), "pattern is 1"),  # type: ignore[arg-type]
         (lambda: col("s").str.extract("(a)", "x"), "no group named 'x'"),
         (lambda: col("s").str.replace("", "x"), "part is ''"),
         (lambda: col("d").dt.truncate("fortnight"), "no unit"),  # type: ignore[arg-type]
@@ -257,6 +264,7 @@ def test_wrong_arguments_are_refused_when_built(build: Any, message: str) -> Non
         col("d").dt.format("%z"),
         # Python knows this pattern, RE2 does not.
         col("s").str.matches("a(?=b)"),
+        col("s").str.matches("("),
     ],
 )
 def test_wrong_types_are_refused_before_a_row_is_read(expression: Expr) -> None:

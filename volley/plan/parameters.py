@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from volley.errors import ExpressionError
 
-__all__ = ["character", "number", "pattern", "text"]
+__all__ = ["character", "number", "text"]
 
 
 def text(name: str, value: Any, least: int = 0) -> str:
@@ -41,16 +40,3 @@ def number(name: str, value: Any, least: int | None = None) -> int:
     if type(value) is not int or (least is not None and value < least) or abs(value) >= 1 << 31:
         raise ExpressionError(f"{name} is {value!r}", hint="a whole number" + ("" if least is None else ", 0 or more"))
     return value
-
-
-def pattern(value: Any) -> str:
-    """Return a regular expression.
-
-    Raises:
-        ExpressionError: If it is none.
-    """
-    try:
-        re.compile(text("pattern", value))
-    except re.error as error:
-        raise ExpressionError(f"{value!r} is no pattern: {error}", hint="a regular expression of RE2") from error
-    return str(value)

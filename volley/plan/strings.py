@@ -112,11 +112,11 @@ class Strings(Namespace[E]):
 
     def replace_pattern(self, pattern: str, other: str) -> E:
         r"""Return the text with another one in the place of each match; ``\1`` in it is the first group."""
-        return self._record("str_replace_pattern", parameters.pattern(pattern), parameters.text("other", other))
+        return self._record("str_replace_pattern", parameters.text("pattern", pattern), parameters.text("other", other))
 
     def matches(self, pattern: str) -> E:
         """Return true if the pattern matches anywhere in the text; ``^`` and ``$`` bind it to the ends."""
-        return self._record("str_matches", parameters.pattern(pattern))
+        return self._record("str_matches", parameters.text("pattern", pattern))
 
     def extract(self, pattern: str, group: str) -> E:
         """Return what a named group of a pattern matches first, null without a match.
@@ -125,7 +125,7 @@ class Strings(Namespace[E]):
             pattern: A pattern with named groups, such as ``"(?P<year>[0-9]{4})"``.
             group: The group's name.
         """
-        groups = re.findall(r"\(\?P<(\w+)>", parameters.pattern(pattern))
+        groups = re.findall(r"\(\?P?<(\w+)>", parameters.text("pattern", pattern))
         if group not in groups:
             raise ExpressionError(
                 f"the pattern {pattern!r} has no group named {group!r}",
