@@ -233,6 +233,32 @@ def test_json_that_no_schema_can_be_inferred_from(files: Files, text: str, place
     assert f"a.json, {place}" in files.put("a.json", text).error().message
 
 
+@pytest.mark.parametrize(
+    ("text", "column", "line"),
+    [
+        ('{"id": 1}\n{"id": 12345678901234567890}\n', "id", 2),
+        ('{"id": 9007199254740993}\n{"id": 0.5}\n', "id", 2),
+        ('{"a": [{"id": 1.5}], "s": "x"}\n{"a": [{"id": 9007199254740993}]}\n', "a", 2),
+    ],
+)
+def test_json_does_not_infer_doubles_that_round_whole_numbers(files: Files, text: str, column: str, line: int) -> None:
+    error = files.put("a.json", text).error()
+    assert f"a.json, line {line}: column '{column}': a double would round" in error.message
+
+
+def test_doubles_are_inferred_beside_long_numbers(files: Files) -> None:
+    row = {"id": 9007199254740993, "x": 1.5, "s": "9007199254740993", "y": 2.0**60}
+    files.put("a.json", f"{json.dumps(row)}\n")
+    assert files.rows() == [row]
+
+
+def test_csv_does_not_infer_doubles_that_round_whole_numbers(files: Files, tmp_path: Path) -> None:
+    files.put("a.csv", "id,x,y\n9007199254740993,1.5,9007199254740992\n-1,,0.5\n")
+    assert files.rows()[0] == {"id": 9007199254740993, "x": 1.5, "y": 2.0**53}
+    error = Files(tmp_path / "bad").put("a.csv", "x,id\n1.5,1\n2.5,12345678901234567890\n").error()
+    assert "a.csv: column 'id': a double would round 12345678901234567890" in error.message
+
+
 def test_csv_types(files: Files) -> None:
     row = ";".join(str(value).lower() if value is True else str(value) for value in TEXTS.values())
     header = ";".join(TEXTS)

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from volley.errors import ConfigError, SourceError
@@ -27,6 +28,8 @@ _BLOCK = 4 << 20
 _HINT = (
     'mend the file, declare a schema that fits it, or name the texts that mean null: options={"null_values": ["NA"]}'
 )
+# A double holds each whole number of 15 digits, and none of more than 308.
+_LONG_NUMBER = r"^[+-]?[0-9]{16,300}$"
 _ROW = re.compile(r"(?:In CSV column #(\d+): )?(.*?)Row #(\d+): (.*)", re.S)
 
 
@@ -53,9 +56,22 @@ def infer(file: InputFile, options: CsvOptions) -> pa.Schema | None:
         return None
     try:
         with file.open() as stream, _reader(stream, None, options) as reader:
-            return reader.schema
+            schema = reader.schema
     except pa.ArrowInvalid as error:
         raise _bad_row(file, error, options) from error
+    _check_doubles(file, schema, options)
+    return schema
+
+
+def _check_doubles(file: InputFile, schema: pa.Schema, options: CsvOptions) -> None:
+    """Raise SourceError if a column of doubles has a whole number that a double would round."""
+    names = [field.name for field in schema if pa.types.is_floating(field.type)]
+    for texts in islice(_read_texts(file, schema, options), 1 if names else 0):
+        for name in names:
+            column = texts.column(name)
+            for text in column.filter(pc.match_substring_regex(column, _LONG_NUMBER)).to_pylist():
+                if int(float(text)) != int(text):
+                    raise file.fault(f"column {name!r}: a double would round {text.decode()}")
 
 
 def _has_rows(file: InputFile, options: CsvOptions) -> bool:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +21,10 @@ _STRINGS = re.compile(_STRING)
 _NULL_FIRST = re.compile(rb"(?:\xef\xbb\xbf)?\s*null")
 _NULL_BEHIND_OBJECT = re.compile(rb"\}\s*null")
 # Arrow reads these as infinity, and numbers that are too large.
+# A double holds each whole number of 15 digits.
+_LONG_NUMBER = re.compile(rb"\d{16}")
+_LONGEST_DOUBLE = 300
+_NOT_BLANK = re.compile(r"\S")
 _STRINGS_AND_INFINITIES = re.compile(_STRING + rb"|-?Inf(?:inity)?")
 
 
@@ -34,7 +41,7 @@ def check(schema: pa.Schema) -> None:
 def _is_unreadable(data_type: pa.DataType, nested: bool) -> bool:
     t = pa.types
     if t.is_list(data_type) or t.is_struct(data_type):
-        return any(_is_unreadable(data_type.field(index).type, True) for index in range(data_type.num_fields))
+        return any(_is_unreadable(child, True) for child in _children(data_type))
     return (
         t.is_map(data_type)
         or t.is_fixed_size_binary(data_type)
@@ -68,10 +75,47 @@ def inferred(text: bytes) -> pa.Schema:
     """Return the schema of the objects of a text.
 
     Raises:
-        SourceError: If one of them is not an object.
+        SourceError: If one of them is not an object, or has a whole number that neither 64 bits nor a double hold.
         pyarrow.ArrowInvalid: If the text is not JSON, or a field has two types.
     """
-    return _table(text, None).schema
+    schema = _table(text, None).schema
+    if _has_doubles(schema.types) and _LONG_NUMBER.search(_STRINGS.sub(b'""', text)):
+        _check_doubles(text, schema)
+    return schema
+
+
+def _has_doubles(data_types: Iterable[pa.DataType]) -> bool:
+    return any(pa.types.is_floating(each) or _has_doubles(_children(each)) for each in data_types)
+
+
+def _children(data_type: pa.DataType) -> list[pa.DataType]:
+    return [data_type.field(index).type for index in range(data_type.num_fields)]
+
+
+def _check_doubles(text: bytes, schema: pa.Schema) -> None:
+    """Raise SourceError if a column of doubles has a whole number that a double would round."""
+    decoder = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= _LONGEST_DOUBLE else 0)
+    rows = text.removeprefix(BOM_UTF8).decode(errors="replace").strip()
+    at = 0
+    while at < len(rows):
+        row, end = decoder.raw_decode(rows, at)
+        more = _NOT_BLANK.search(rows, end)
+        at = more.start() if more else len(rows)
+        for field in schema:
+            for number in _rounded(row.get(field.name), field.type):
+                raise SourceError(f"column {field.name!r}: a double would round {number}")
+
+
+def _rounded(value: Any, data_type: pa.DataType) -> Iterator[int]:
+    """Yield the whole numbers in a value that are read as doubles and would be rounded."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _rounded(item, data_type.value_type)
+    elif isinstance(value, dict):
+        for field in data_type:
+            yield from _rounded(value.get(field.name), field.type)
+    elif isinstance(value, int) and pa.types.is_floating(data_type) and int(float(value)) != value:
+        yield value
 
 
 def _table(text: bytes, options: pj.ParseOptions | None) -> pa.Table:
