@@ -128,6 +128,7 @@ class IcebergSinkConfig(FromDocuments):
         check_evolution(self.schema_evolution, self.renames, self.drops)
         check_snapshot_properties(self.snapshot_properties)
         _check_texts("table", self.table_properties)
+        _check_version(self.table_properties)
         _check_dead_letter(self)
 
     def _keep(self, name: str, value: Any) -> None:
@@ -420,6 +421,12 @@ def _check_compression(compression: str, level: int | None) -> None:
     if level is not None and (isinstance(level, bool) or level not in (levels or ())):
         valid = f"levels {levels.start} to {levels.stop - 1}" if levels else "no level"
         raise ConfigError(f"compression level {level!r} is not valid", hint=f"{compression} takes {valid}")
+
+
+def _check_version(properties: Mapping[str, str]) -> None:
+    version = properties.get("format-version", "2")
+    if version not in ("1", "2"):
+        raise ConfigError(f"table property format-version is {version!r}", hint='"1" or "2", which pyiceberg can write')
 
 
 def _check_texts(what: str, properties: Mapping[str, str]) -> None:

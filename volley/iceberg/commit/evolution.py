@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyiceberg.table import Table
 
+from volley.errors import ConfigError
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.layout.specs import check_spec
 from volley.iceberg.modes import Upsert
@@ -20,8 +21,10 @@ def evolution(config: IcebergSinkConfig, table: Table, stream: pa.Schema) -> Evo
 
     Raises:
         SchemaMismatchError: If a needed change is impossible or not allowed.
-        ConfigError: If the partition spec is not the configured one, or the branch is a tag.
+        ConfigError: If the table has format version 3, the partition spec is not the configured one, or the branch is a
+            tag.
     """
+    _check_version(table)
     check_branch(table.metadata, config.table_name, config.branch)
     rows = _required(config, _written(config, stream))
     changes = plan(table, rows, config.schema_evolution, config.renames, config.drops)
@@ -45,3 +48,11 @@ def _required(config: IcebergSinkConfig, stream: pa.Schema) -> pa.Schema:
     else:
         required = set(mode.keys) if isinstance(mode, Upsert) else set()
     return pa.schema([field.with_nullable(field.nullable and field.name not in required) for field in stream])
+
+
+def _check_version(table: Table) -> None:
+    if table.format_version > 2:
+        raise ConfigError(
+            f"table {'.'.join(table.name())} has format version {table.format_version}, which pyiceberg can't write",
+            hint="write to a table of format version 1 or 2, and to this one by another engine",
+        )
