@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.duck import query
 from tests.properties.test_joins import counted, joins, sql, stream
 from volley import MemorySource
-from volley.engine.joins import with_rows
+from volley.engine.joins import with_rows, with_schemas
 from volley.plan.joins import How
 from volley.spark.expressions import to_spark_schema
 from volley.spark.nodes import apply
@@ -24,7 +24,7 @@ def test_random_joins(
     left, right, keys = drawn
     joined = stream(left).join(MemorySource(right), on=keys, how=how, as_of=("at", "valid_from") if as_of else None)
     expected = query(sql(keys, how, as_of), l=left, r=right).to_arrow_table().cast(joined.schema)
-    (node,) = with_rows([joined._node])
+    (node,) = with_rows(with_schemas([joined._node]))
     frame = apply(job_session.createDataFrame(left, to_spark_schema(left.schema)), node, left.schema)
     assert counted(joined.to_arrow()) == counted(expected)
     assert counted(frame.toArrow().cast(joined.schema)) == counted(expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,12 @@ from volley.arrow.join_index import JoinIndex, build_index, key_hashes
 from volley.stream import DataStream
 
 ORDERS: list[dict[str, Any]] = [{"id": 1, "item": "a"}, {"id": 2, "item": "b"}, {"id": 3, "item": None}]
-ITEMS = [{"item": "a", "name": "Apple"}, {"item": "a", "name": "Ananas"}, {"item": None, "name": "?"}]
+ITEMS: list[dict[str, Any]] = [
+    {"item": "a", "name": "Apple"},
+    {"item": "a", "name": "Ananas"},
+    {"item": None, "name": "?"},
+]
+TAGGED = [{**item, "tags": ["x"]} for item in ITEMS]
 
 
 def stream(table: pa.Table) -> DataStream:
@@ -93,14 +99,30 @@ def test_run_takes_rows_for_joined_tables() -> None:
         ({"on": {"id": "item"}}, "the stream's 'id' is long, the other side's 'item' string\n.*cast"),
         ({"on": {"id": "name"}, "columns": ["item"]}, "the stream's 'id' is long"),
         ({"on": "item", "columns": ["nam"]}, "has no column 'nam'"),
+        ({"on": "item", "as_of": ("id", "since")}, "has no column 'since'\n.*'name'"),
+        ({"on": {"id": "tags"}}, "the stream's 'id' is long, the other side's 'tags' array<string>"),
         ({"on": {"item": "name"}}, "both have a column 'item'\n.*suffix="),
         ({"on": "item", "as_of": ("item", "name")}, "as of: the stream's 'item' is string"),
         ({"on": "item", "as_of": ("id", "name")}, "as of: the stream's 'id' is long, the table's 'name' string"),
+        (
+            {"on": "item", "as_of": ("id", "tags")},
+            r"as of: the stream's 'id' is long, the table's 'tags' array<string>",
+        ),
     ],
 )
-def test_what_does_not_fit_is_named(options: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda joined: joined.schema,
+        lambda joined: joined.to_arrow(),
+        lambda joined: joined.show(),
+        lambda joined: testing.run(joined, ORDERS, TAGGED),
+    ],
+    ids=["schema", "to_arrow", "show", "run"],
+)
+def test_what_does_not_fit_is_named(draw: Callable[[DataStream], Any], options: dict[str, Any], message: str) -> None:
     with pytest.raises(ExpressionError, match=message):
-        orders().join(MemorySource(ITEMS), **options).schema  # noqa: B018
+        draw(orders().join(MemorySource(TAGGED), **options))
 
 
 @pytest.mark.parametrize(

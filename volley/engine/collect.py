@@ -64,12 +64,14 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
             f"only a job can compute these rows: {keyed[0] if keyed else path.reason}",
             hint="look at the rows before that step, or run a job: .to_sink(MemorySink())",
         )
-    (node,) = with_rows([node])
-    write = nodes.Write(node, MemorySink("rows"))
+    (write,) = with_schemas([nodes.Write(node, MemorySink("rows"))])
     with TemporaryDirectory(prefix="volley-") as state:
-        reads = _reads(node)
+        reads = _reads(write)
         readers = [_opened(write, read, Path(state, f"source-{number}")) for number, read in enumerate(reads)]
         known = {id(read): reader.schema for read, reader in zip(reads, readers, strict=True)}
+        # Check every step before the tables are read: joins that don't fit can't be indexed.
+        Schemas(lambda read: known[id(read)]).known(write)
+        (write,) = with_rows([write])
         schemas = Schemas(lambda read: known[id(read)])
         rows = _Rows(limit)
         plan = TaskPlan(

@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
+import pyarrow as pa
+
+from volley.arrow.join_buckets import JoinBuckets
 from volley.arrow.join_index import JoinIndex
 from volley.dimension import DimensionReader, Version
 from volley.engine.join_files import JoinFiles, sizes_in
@@ -40,6 +43,24 @@ _log = logging.getLogger(__name__)
 _EPOCHS = 3
 
 N = TypeVar("N", bound=nodes.Node)
+
+
+@dataclass(frozen=True)
+class _OpenTable:
+    """A table in this process whose rows are not read yet.
+
+    Args:
+        reader: Reads them.
+    """
+
+    reader: DimensionReader
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.reader.schema
+
+    def buckets(self) -> JoinBuckets:
+        raise AssertionError("the rows are not read yet: with_rows")
 
 
 @dataclass(frozen=True)
@@ -83,7 +104,7 @@ class JoinedTables:
         Raises:
             VolleyError: If a table can't be read.
         """
-        return _with(roots, self._opened)
+        return _with(roots, lambda node: self._opened(node.join))
 
     def pin(self, epoch: int) -> None:
         """Give an epoch the current version of each table, unless an earlier attempt has given it one.
@@ -160,32 +181,40 @@ class JoinedTables:
                 files.rm_file(f"{folder}/{name}")
 
 
-def with_rows(roots: Sequence[N]) -> list[N]:
-    """Return a graph with the current rows of its tables, which are read into this process.
+def with_schemas(roots: Sequence[N]) -> list[N]:
+    """Return a graph whose tables are open in this process, so that its steps can be checked.
 
     Args:
         roots: The nodes in which it ends.
 
     Raises:
+        VolleyError: If a table can't be read.
+    """
+    return _with(roots, lambda node: _OpenTable(node.join.table.open()))
+
+
+def with_rows(roots: Sequence[N]) -> list[N]:
+    """Return a graph with the current rows of its tables, which are read into this process.
+
+    Args:
+        roots: The nodes in which it ends, of `with_schemas`; its joins fit the schemas.
+
+    Raises:
         VolleyError: If a table can't be read, or has too many rows.
     """
 
-    def loaded(join: TableJoin) -> JoinedRows:
-        reader = join.table.open()
-        indices = read_indices(reader, join, reader.version())
+    def loaded(node: nodes.Join) -> JoinedRows:
+        assert isinstance(node.rows, _OpenTable)
+        reader = node.rows.reader
+        indices = read_indices(reader, node.join, reader.version())
         mapped = (on_disk(index, local_folder()) if indices.bits else index for index in indices.batches)
         return LoadedRows(reader.schema, [JoinIndex.of(index) for index in mapped])
 
     return _with(roots, loaded)
 
 
-def with_schemas(roots: Sequence[N]) -> list[N]:
-    """Return a graph with the columns of its tables; arguments and errors as of `with_rows`."""
-    return _with(roots, lambda join: LoadedRows(join.table.open().schema))
-
-
-def _with(roots: Sequence[N], rows: Callable[[TableJoin], JoinedRows]) -> list[N]:
+def _with(roots: Sequence[N], rows: Callable[[nodes.Join], JoinedRows]) -> list[N]:
     def opened(node: nodes.Node) -> nodes.Node:
-        return replace(node, rows=rows(node.join)) if isinstance(node, nodes.Join) else node
+        return replace(node, rows=rows(node)) if isinstance(node, nodes.Join) else node
 
     return cast("list[N]", graph.rebuilt(roots, opened))

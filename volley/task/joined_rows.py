@@ -156,11 +156,11 @@ class LoadedRows:
 
     Args:
         schema: The table's columns.
-        loaded: The index of each bucket; none = only the schema is needed.
+        loaded: The index of each bucket.
     """
 
     schema: pa.Schema
-    loaded: Sequence[JoinIndex] = ()
+    loaded: Sequence[JoinIndex]
 
     def buckets(self) -> JoinBuckets:
         """Return the rows."""
