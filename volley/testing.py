@@ -8,7 +8,6 @@ from volley.connectors.memory.dimension import MemoryDimension
 from volley.connectors.memory.source import MemorySource
 from volley.errors import ConfigError, PlanError
 from volley.pipeline import Pipeline
-from volley.source import Source
 from volley.stream import DataStream
 from volley.types.schemas import column_names
 
@@ -24,7 +23,8 @@ def run(pipeline: DataStream | Pipeline, *rows: Any) -> list[dict[str, Any]]:
         pipeline: The pipeline, or a stream.
         rows: For each of its sources, the one of the stream first and then those of the streams that it unites: rows as
             dicts, or anything else that `MemorySource` takes. Dicts get the types of the source's own schema, if it has
-            one with all of their columns. Then, in the same way, for each table that it joins.
+            one with all of their columns. Then, in the same way, for each table that it joins; an Iceberg table is not
+            opened: the types are inferred, or those of Arrow data.
 
     Returns:
         The rows, as dicts.
@@ -54,14 +54,15 @@ def run(pipeline: DataStream | Pipeline, *rows: Any) -> list[dict[str, Any]]:
     if len(rows) != len(read) + len(joined):
         counted = f"{len(read)} sources" + (f" and {len(joined)} joined tables" if joined else "")
         raise PlanError(f"the pipeline has {counted}, and rows for {len(rows)}", hint="give rows for each")
-    given = [_source(source, each) for source, each in zip(read, rows, strict=False)]
-    given_tables = [MemoryDimension(MemorySource(each)) for each in rows[len(read) :]]
-    found: list[dict[str, Any]] = collect(with_sources(node, given, given_tables), None).to_pylist()
+    declared = [getattr(source, "schema", None) for source in read]
+    declared += [table.source.schema if isinstance(table, MemoryDimension) else None for table in joined]
+    given = [_source(schema, each) for schema, each in zip(declared, rows, strict=True)]
+    given_tables = [MemoryDimension(source) for source in given[len(read) :]]
+    found: list[dict[str, Any]] = collect(with_sources(node, given[: len(read)], given_tables), None).to_pylist()
     return found
 
 
-def _source(source: Source, rows: Any) -> MemorySource:
-    schema = getattr(source, "schema", None)
+def _source(schema: Any, rows: Any) -> MemorySource:
     if schema is None or not isinstance(rows, list):
         return MemorySource(rows)
     columns = {name for row in rows if isinstance(row, dict) for name in row}

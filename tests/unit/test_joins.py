@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from volley import ConfigError, Environment, ExpressionError, MemorySink, MemorySource, PlanError, col, testing
+from volley import (
+    ConfigError,
+    Environment,
+    ExpressionError,
+    IcebergStorage,
+    MemorySink,
+    MemorySource,
+    PlanError,
+    SourceError,
+    col,
+    testing,
+)
 from volley.arrow.join_buckets import JoinBuckets
 from volley.arrow.join_index import JoinIndex, build_index, key_hashes
+from volley.iceberg import IcebergTable, TableRef
 from volley.stream import DataStream
 
 ORDERS: list[dict[str, Any]] = [{"id": 1, "item": "a"}, {"id": 2, "item": "b"}, {"id": 3, "item": None}]
@@ -89,6 +104,34 @@ def test_run_takes_rows_for_joined_tables() -> None:
     assert testing.run(pipeline, [{"item": "x"}], [{"item": "x", "name": "y"}]) == [{"item": "x", "name": "y"}]
     with pytest.raises(PlanError, match="1 sources and 1 joined tables, and rows for 1"):
         testing.run(pipeline, [])
+
+
+def test_given_rows_have_the_types_of_the_table() -> None:
+    table = MemorySource([], schema="k long, v decimal(10,2), d date, since timestamp")
+    rows = Environment().from_source(MemorySource([], schema="k long, at timestamp"))
+    joined = rows.join(table, on="k", how="left")
+    nothing = {"v": None, "d": None, "since": None}
+    assert testing.run(joined, [{"k": 2}], []) == [{"k": 2, "at": None, **nothing}]
+    assert testing.run(joined, [{"k": 2}], [{"k": 2}]) == [{"k": 2, "at": None, **nothing}]
+    with pytest.raises(SourceError, match="'d'"):
+        testing.run(joined, [{"k": 2}], [{"k": 2, "d": "yesterday"}])
+    # A time without a zone is one in UTC, as in the table.
+    new_year = datetime(2026, 1, 1)
+    as_of = rows.join(table, on="k", as_of=("at", "since"), columns=["v"])
+    (row,) = testing.run(as_of, [{"k": 2, "at": new_year}], [{"k": 2, "v": 1, "since": new_year}])
+    assert (row["v"], str(row["v"])) == (Decimal(1), "1.00")
+    # A column that the schema lacks: the types are those of the values.
+    (row,) = testing.run(joined, [{"k": 2}], [{"k": 2, "d": "yesterday", "more": 1}])
+    assert (row["d"], row["more"]) == ("yesterday", 1)
+
+
+def test_given_rows_of_an_iceberg_table_have_their_own_types(tmp_path: Path) -> None:
+    table = IcebergTable(TableRef("db", "items", IcebergStorage.Local(str(tmp_path / "lake"))))
+    joined = orders().join(table, on="item", how="left")
+    assert testing.run(joined, [{"item": "a"}], [{"item": "a", "n": 1}]) == [{"item": "a", "n": 1}]
+    nothing = pa.schema({"item": pa.string(), "n": pa.int64()}).empty_table()
+    assert testing.run(joined, [{"item": "a"}], nothing) == [{"item": "a", "n": None}]
+    assert not (tmp_path / "lake").exists()
 
 
 @pytest.mark.parametrize(
