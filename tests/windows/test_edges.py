@@ -64,6 +64,11 @@ def test_a_row_on_an_edge_is_in_the_later_window(tmp_path: Path) -> None:
     assert job.misfits.late == 1
 
 
+def test_a_row_a_gap_later_is_in_a_session_of_its_own(tmp_path: Path) -> None:
+    table = local(tmp_path, session("10s")).epoch(0, [(0, batch(0, 9.999999, 19.999999))], ends=True)
+    assert windows(table, "n") == [(0, 2), (19, 1)]
+
+
 def test_windows_before_1970(tmp_path: Path) -> None:
     before = (datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC) - NOW).total_seconds()
     table = local(tmp_path, tumbling("1m")).epoch(0, [(0, batch(before))], ends=True)

@@ -109,7 +109,7 @@ def sliding(size: Duration, every: Duration) -> Window:
 def session(gap: Duration) -> Window:
     """Return windows that hold the rows of a key without a pause: `gap` after its last row a window ends.
 
-    Two rows that are exactly `gap` apart are in one window, which ends `gap` after its last row.
+    A row exactly `gap` after the one before begins a new window: the old one ends there, and an end is not in a window.
 
     Args:
         gap: The length of the pause: a timedelta, seconds or a text such as ``"30m"``.
