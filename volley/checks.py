@@ -35,13 +35,16 @@ __all__ = [
 T = TypeVar("T")
 Check = Callable[[str, Any], Any]
 Duration = timedelta | float | str
-"""A time span: a timedelta, a number of seconds, or a text such as ``"500ms"``, ``"5s"``, ``"2m"``, ``"1 hour"``."""
+"""A time span: a timedelta, a number of seconds, or a text such as ``"500ms"``, ``"5s"``, ``"2m"``, ``"1 hour"``;
+at most 100,000 days."""
 
 Instant = datetime | str
 """A point in time: a datetime, or a text in ISO 8601 such as ``"2026-11-01T12:00+01:00"``; without a zone, in UTC."""
 
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
 _UNITS |= {f"{unit}{plural}": f"{unit}s" for unit in ("second", "minute", "hour", "day") for plural in ("", "s")}
+# Python waits 292 years at most, and event times up to 146,000 years from 1970 have room for several spans in 64 bits.
+_LONGEST = timedelta(days=100_000)
 _BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 _PRINTABLE = (bool, int, float, str)
 
@@ -121,26 +124,28 @@ def duration(name: str, value: Any) -> timedelta:
         >>> duration("wait", "1.5m"), duration("wait", 0.2)
         (datetime.timedelta(seconds=90), datetime.timedelta(microseconds=200000))
     """
-    span = duration_or_zero(name, value)
-    if not span:
-        raise _no_duration(name, value, "above 0")
-    return span
+    return _duration(name, value, timedelta.resolution, "above 0")
 
 
 def duration_or_zero(name: str, value: Any) -> timedelta:
     """Return a Duration of 0 or more as a timedelta."""
-    try:
-        span = _span(value)
-    except (OverflowError, ValueError):
-        span = None
-    if span is None or span < timedelta(0):
-        raise _no_duration(name, value, "0 or more")
-    return span
+    return _duration(name, value, timedelta(0), "0 or more")
 
 
 def seconds(name: str, value: Any) -> float:
     """Return a Duration above 0 as a number of seconds."""
     return duration(name, value).total_seconds()
+
+
+def _duration(name: str, value: Any, least: timedelta, bound: str) -> timedelta:
+    try:
+        span = _span(value)
+    except (OverflowError, ValueError):
+        span = None
+    if span is None or not least <= span <= _LONGEST:
+        hint = f'seconds, a timedelta or a text such as "500ms", "5s", "2m", "1h"; {bound}'
+        raise _invalid(name, value, f"{hint}, at most {_LONGEST.days:,} days")
+    return span
 
 
 def _span(value: Any) -> timedelta | None:
@@ -150,10 +155,6 @@ def _span(value: Any) -> timedelta | None:
         return timedelta(seconds=value)
     parts = re.fullmatch(r"(\d+(?:\.\d+)?) *([a-z]+)", value) if isinstance(value, str) else None
     return timedelta(**{_UNITS[parts[2]]: float(parts[1])}) if parts and parts[2] in _UNITS else None
-
-
-def _no_duration(name: str, value: Any, least: str) -> ConfigError:
-    return _invalid(name, value, f'seconds, a timedelta or a text such as "500ms", "5s", "2m", "1h"; {least}')
 
 
 def instant(name: str, value: Any) -> datetime:

@@ -9,10 +9,26 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from volley import ConfigError, Environment, FileSource, MemorySource, SourceContext, SourceError, VolleyError, col
+from volley import (
+    ConfigError,
+    Environment,
+    FileSource,
+    MemorySource,
+    SourceContext,
+    SourceError,
+    VolleyError,
+    col,
+    count,
+    rolling,
+    session,
+    sliding,
+    tumbling,
+)
 from volley.checks import duration, duration_or_zero
 from volley.types.arrow import arrow_schema, canonical_schema
 from volley.types.schemas import check_schema
+
+TOO_LONG = [timedelta.max, timedelta(days=100_000, microseconds=1), "100001d", 1e300, float("inf"), "9" * 400 + "d"]
 
 
 def test_python_types_in_a_schema() -> None:
@@ -93,6 +109,7 @@ def test_decimals_of_any_width_are_one_type(kind: pa.DataType, canonical: pa.Dat
         ("2min", 120),
         ("1h", 3600),
         ("2d", 172_800),
+        ("100000 days", 8_640_000_000),
     ],
 )
 def test_time_spans(given: Any, seconds: float) -> None:
@@ -100,11 +117,31 @@ def test_time_spans(given: Any, seconds: float) -> None:
     assert Environment(checkpoint_interval=given).checkpoint_interval == timedelta(seconds=seconds)
 
 
-@pytest.mark.parametrize("given", [-1, "-1s", "5", "5 parsecs", "s", "1e3s", 1e300, float("inf"), "9" * 400 + "d"])
+@pytest.mark.parametrize("given", [-1, "-1s", "5", "5 parsecs", "s", "1e3s", float("nan"), *TOO_LONG])
 def test_what_is_no_time_span(given: Any) -> None:
     with pytest.raises(ConfigError, match="wait") as caught:
         duration_or_zero("wait", given)
     assert '"5s"' in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("given", TOO_LONG)
+def test_spans_have_a_limit(given: Any) -> None:
+    rows = Environment().from_source(MemorySource([], schema="k long, at timestamp"))
+    keyed = rows.key_by("k")
+    other = Environment().from_source(MemorySource([], schema="k long, n long, at timestamp"))
+    for build in (
+        lambda: tumbling(given),
+        lambda: sliding(given, "1s"),
+        lambda: session(given),
+        lambda: keyed.window(tumbling("1h"), on="at", fill_gaps=given),
+        lambda: keyed.window(tumbling("1h"), on="at", lateness=given),
+        lambda: keyed.series(on="at", pause=given),
+        lambda: rolling(given, count()),
+        lambda: rows.join(other, on="k", time="at", within=given),
+        lambda: rows.join(other, on="k", time="at", within=("1s", given)),
+    ):
+        with pytest.raises(ConfigError, match=r"is not valid\n.*at most 100,000 days"):
+            build()
 
 
 def test_no_time_at_all() -> None:

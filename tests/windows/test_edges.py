@@ -28,10 +28,12 @@ from volley import (
     sum_,
     tumbling,
 )
+from volley.arrow.operators import AFTER_ALL, BEFORE_ALL
 from volley.plan.windows import Window
 from volley.task.partials import Misfits
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LONGEST = "100000 days"
 SCHEMA = pa.schema({"k": pa.string(), "i": pa.int64(), "at": pa.timestamp("us", "UTC")})
 
 
@@ -67,6 +69,26 @@ def test_a_row_on_an_edge_is_in_the_later_window(tmp_path: Path) -> None:
 def test_a_row_a_gap_later_is_in_a_session_of_its_own(tmp_path: Path) -> None:
     table = local(tmp_path, session("10s")).epoch(0, [(0, batch(0, 9.999999, 19.999999))], ends=True)
     assert windows(table, "n") == [(0, 2), (19, 1)]
+
+
+@pytest.mark.parametrize(
+    ("window", "options"),
+    [
+        (tumbling(LONGEST), {}),
+        (tumbling(LONGEST), {"fill_gaps": LONGEST}),
+        (sliding(LONGEST, "50000 days"), {}),
+        (session(LONGEST), {}),
+    ],
+)
+def test_the_longest_spans_with_the_first_and_last_times(
+    tmp_path: Path, window: Window, options: dict[str, Any]
+) -> None:
+    job = local(tmp_path, window, max_ahead=None, lateness=LONGEST, idle_after=LONGEST, **options)
+    times = pa.array([BEFORE_ALL, 0, AFTER_ALL]).cast(SCHEMA.field("at").type)
+    rows = pa.RecordBatch.from_arrays([pa.array(["a"] * 3), pa.array([1] * 3), times], schema=SCHEMA)
+    found = [job.epoch(0, [(0, [rows])]), job.epoch(1, [], ends=True)]
+    total = sum(table["n"].combine_chunks().sum().as_py() or 0 for table in found)
+    assert (total, job.misfits) == (6 if window == sliding(LONGEST, "50000 days") else 3, Misfits())
 
 
 def test_windows_before_1970(tmp_path: Path) -> None:
