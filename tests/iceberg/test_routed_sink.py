@@ -32,6 +32,8 @@ from volley import (
 from volley.iceberg import Maintenance, Partitioning, RoutedSink, Upsert
 from volley.iceberg.route.committer import RoutedCommitter
 
+# Of characters, of bytes, and of the parts of a namespace together.
+LONG_NAMES = ["x" * 256, "é" * 128, f"{'n' * 128}.{'m' * 127}.x"]
 ENVELOPE = pa.schema({"shop": pa.string(), "rows": pa.binary()})
 
 
@@ -237,7 +239,7 @@ def test_limits(lake: Routed) -> None:
     assert [lake.ids(shop) for shop in "abc"] == [[0, 1, 1, 2, 3]] * 3
 
 
-@pytest.mark.parametrize("shop", [None, "", "a/b", "a..b", "\x1f"])
+@pytest.mark.parametrize("shop", [None, "", "a/b", "a..b", "\x1f", *LONG_NAMES])
 def test_a_row_without_a_valid_name_is_a_bad_row(lake: Routed, shop: str | None) -> None:
     driver = lake.driver()
     epoch, _ = write(driver, 0)
@@ -246,6 +248,13 @@ def test_a_row_without_a_valid_name_is_a_bad_row(lake: Routed, shop: str | None)
     with pytest.raises(SchemaMismatchError, match="name"):
         task.check(bad)
     task.check(pa.RecordBatch.from_pylist(rows("oslo", 1), SCHEMA))
+
+
+@pytest.mark.parametrize("shop", ["x" * 255, "é" * 127, f"{'n' * 127}.{'m' * 127}.x"])
+def test_the_longest_names(lake: Routed, shop: str) -> None:
+    run(lake.driver(), 0, rows(shop, 1) + rows("oslo", 2))
+    name = shop if "." in shop else f"db.{shop}"
+    assert lake.catalog.load_table(name).scan().to_arrow()["id"].to_pylist() == [1]
 
 
 def test_upserts_by_the_keys_of_each_table(lake: Routed) -> None:

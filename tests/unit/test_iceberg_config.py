@@ -123,13 +123,27 @@ def test_a_list_and_a_dotted_string_mean_the_same_namespace(parts: list[str]) ->
 
 
 @pytest.mark.parametrize(
-    "name", ["", " ", "..", ".", "a/b", "a\\b", "../x", "a\x00", "a.b", "a#b", "50%", " a", None, 7]
+    "name", ["", " ", "..", ".", "a/b", "a\\b", "../x", "a\x00", "a.b", "a#b", "50%", " a", "a\ud800", None, 7]
 )
 def test_names_that_would_leave_the_warehouse_are_refused(name: Any) -> None:
     for namespace, table in ((["db", name], "t"), (["db"], name)):
         with pytest.raises(ConfigError, match=r"is not a name|table is missing") as caught:
             IcebergSinkConfig(namespace=namespace, table=table, storage=LAKE)
         assert caught.value.hint
+
+
+@pytest.mark.parametrize("long", ["x" * 256, "é" * 128])
+def test_names_that_are_longer_than_those_of_folders_are_refused(long: str) -> None:
+    for namespace, table, what in (
+        (["db"], long, "table"),
+        ([long], "t", "namespace"),
+        (["n" * 128] * 2, "t", "namespace"),
+    ):
+        with pytest.raises(ConfigError, match=rf"{what} '.{{40}}…' is too long: 25[67] bytes") as caught:
+            IcebergSinkConfig(namespace=namespace, table=table, storage=LAKE)
+        assert "at most 255 bytes" in str(caught.value.hint)
+    longest = IcebergSinkConfig(namespace=["n" * 127] * 2, table=long[1:], storage=LAKE)
+    assert longest.identifier == ("n" * 127, "n" * 127, long[1:])
 
 
 @pytest.mark.parametrize("namespace", ["", [], None, "a..b", ".a", "a."])

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-__all__ = ["TableRef", "check_name"]
+__all__ = ["TableRef", "check_name", "check_namespace"]
+
+_NAME = re.compile(r"[^./\\?#%\x00-\x1f\ud800-\udfff]+")
+# The longest name of a folder on a disk, in bytes.
+_LONGEST_NAME = 255
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,7 +37,7 @@ class TableRef(Rows):
 
     Args:
         namespace: A list of names, or one dotted string; stored as a tuple. None = Glue's database.
-        table: The table's name.
+        table: The table's name. It has at most 255 bytes in UTF-8, and so has the namespace with its dots.
         storage: The storage of the table's files, an `IcebergStorage`.
         catalog: A catalog value (`RestCatalog`, `SqlCatalog`, …) or a URI: ``http(s)://…`` (REST), ``sqlite:///…`` or
             ``postgresql://…`` (SQL), ``thrift://…`` (Hive), ``memory``. None = a SQLite catalog in local storage.
@@ -195,8 +199,7 @@ def _namespace(namespace: str | Sequence[str] | None, catalog: CatalogConfig) ->
     parts = tuple(namespace.split(".")) if isinstance(namespace, str) else names("namespace", namespace)
     if not parts:
         raise ConfigError("namespace is missing", hint='namespace=["db"], or "db.schema"')
-    for part in parts:
-        check_name("namespace", part)
+    check_namespace(parts)
     if database and parts != (database,):
         raise ConfigError(f"namespace {'.'.join(parts)!r} is not Glue's database {database!r}", hint="give one of them")
     return parts
@@ -204,9 +207,27 @@ def _namespace(namespace: str | Sequence[str] | None, catalog: CatalogConfig) ->
 
 def check_name(what: str, name: object) -> None:
     """Raise ConfigError unless `name` can be a name of a table, namespace, branch or tag."""
-    # Catalogs use the names in folders and URLs.
-    if not isinstance(name, str) or not re.fullmatch(r"[^./\\?#%\x00-\x1f]+", name) or name != name.strip():
+    # Catalogs use the names in folders and URLs; half a surrogate pair has no bytes in UTF-8.
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name != name.strip():
         raise ConfigError(
             f"{what} {name!r} is not a name",
             hint="one word or more, without . / \\ ? # %; a nested namespace is a list, or one dotted string",
+        )
+    _check_length(what, name)
+
+
+def check_namespace(parts: Sequence[str]) -> None:
+    """Raise ConfigError unless names can be the parts of a namespace."""
+    for part in parts:
+        check_name("namespace", part)
+    # Catalogs that keep nested namespaces in one folder join the parts.
+    _check_length("namespace", ".".join(parts))
+
+
+def _check_length(what: str, name: str) -> None:
+    size = len(name.encode())
+    if size > _LONGEST_NAME:
+        raise ConfigError(
+            f"{what} {name[:40] + '…'!r} is too long: {size} bytes in UTF-8",
+            hint=f"at most {_LONGEST_NAME} bytes, as a folder's name has",
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from string import Formatter
 
 from volley.errors import ConfigError
-from volley.iceberg.table import check_name
+from volley.iceberg.table import check_name, check_namespace
 from volley.plan.expression_nodes import Column, ExprNode
 from volley.plan.expressions import Expr
 
@@ -70,10 +70,10 @@ class TableNames:
             raise ConfigError(f"{key!r} can't be in a table's name", hint="without control characters")
         values = iter(texts)
         name = "".join(next(values) if isinstance(part, ExprNode) else part for part in self.parts)
-        parts = tuple(name.split("."))
-        for number, part in enumerate(parts):
-            check_name("table" if number == len(parts) - 1 else "namespace", part)
-        return parts if len(parts) > 1 else (*self.namespace, *parts)
+        *namespace, table = name.split(".")
+        check_namespace(namespace)
+        check_name("table", table)
+        return (*(namespace or self.namespace), table)
 
     def __str__(self) -> str:
         """The template, with expressions in braces."""
