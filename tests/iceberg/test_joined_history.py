@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -28,13 +29,14 @@ from volley.iceberg.read.dimension import IcebergDimensionReader
 
 KEYS = st.sampled_from([None, "a", "b"])
 NUMBERS = st.sampled_from([None, 0.0, -0.0, math.nan])
-ROW = st.fixed_dictionaries({"k": KEYS, "d": NUMBERS, "v": st.integers(0, 2)})
+UUIDS = [UUID(int=1), UUID(int=2), None]
+ROW = st.fixed_dictionaries({"k": KEYS, "d": NUMBERS, "u": st.sampled_from(UUIDS), "v": st.integers(0, 2)})
 
 
 @given(
     steps=st.lists(st.tuples(st.integers(0, 2), st.lists(ROW, max_size=4), st.sets(st.integers(0, 5))), max_size=6),
     cut=st.integers(0, 6),
-    keys=st.sampled_from([["k"], ["k", "d"]]),
+    keys=st.sampled_from([["k"], ["k", "d"], ["u"]]),
 )
 def test_random_histories(steps: list[tuple[int, list[dict[str, Any]], set[int]]], cut: int, keys: list[str]) -> None:
     """Each step removes some rows and adds others; at each time a key has the rows that are there.
@@ -52,7 +54,8 @@ def test_random_histories(steps: list[tuple[int, list[dict[str, Any]], set[int]]
         live = [row for place, row in enumerate(live) if place not in places] + added
         events += [{**row, SINCE: now, WEIGHT: -1} for row in gone] + [{**row, SINCE: now, WEIGHT: 1} for row in added]
         states.append((now, live))
-    schema = pa.schema({"k": pa.string(), "d": pa.float64(), "v": pa.int64(), SINCE: pa.int64(), WEIGHT: pa.int64()})
+    types = {"k": pa.string(), "d": pa.float64(), "u": pa.uuid(), "v": pa.int64()}
+    schema = pa.schema({**types, SINCE: pa.int64(), WEIGHT: pa.int64()})
     rows = versions(pa.Table.from_pylist(events[:known], schema), keys)
     index = JoinIndex.of(build_index(rows, keys, SINCE, ["v", GONE], break_ties=False))
     later = build_index(pa.Table.from_pylist(events[known:], schema), keys, None, ["v", SINCE, WEIGHT])
@@ -60,7 +63,11 @@ def test_random_histories(steps: list[tuple[int, list[dict[str, Any]], set[int]]
     index = JoinIndex.of(build_index(rows, key_columns(len(keys), True)[0], SINCE, ["v", GONE], break_ties=False))
     for at in range(-1, now + 2):
         expected = next(state for since, state in reversed(states) if since <= at)
-        for probe in [{"k": k, "d": d} for k in ("a", "b", None) for d in (0.0, math.nan, None)]:
+        for probe in [
+            {"k": k, "d": d, "u": u}
+            for k in ("a", "b", None)
+            for d, u in zip((0.0, math.nan, None), UUIDS, strict=True)
+        ]:
             columns = [pa.array([probe[key]], schema.field(key).type) for key in keys]
             (first,), (count,) = index.match_version(Keys.of(columns), pa.array([at]), GONE)
             found = index.rows.column("v").to_pylist()[first : first + count]

@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -73,6 +74,17 @@ def test_ties_of_an_as_of_join_go_to_the_greater_row() -> None:
     for order in (prices, prices[::-1]):
         joined = orders(rows).join(MemorySource(order), on="item", how="left", as_of=("at", "since"))
         assert [row["price"] for row in joined.to_arrow().to_pylist()] == [None, 9, 9]
+
+
+def test_a_uuid_is_a_key_of_an_as_of_join() -> None:
+    ids = [UUID(int=number) for number in (1, 1, 2)]
+    types = {"id": pa.uuid(), "since": pa.int64(), "v": pa.int64()}
+    table = pa.Table.from_pylist(
+        [{"id": id, "since": 5, "v": v} for id, v in zip(ids, (1, 2, 3), strict=True)], pa.schema(types)
+    )
+    left = table.select(["id", "since"]).rename_columns(["id", "at"]).slice(1)
+    joined = stream(left).join(MemorySource(table), on="id", as_of=("at", "since"), columns=["v"])
+    assert [(row["id"], row["v"]) for row in joined.to_arrow().to_pylist()] == [(ids[1], 2), (ids[2], 3)]
 
 
 def test_steps_before_and_behind() -> None:

@@ -68,7 +68,9 @@ _Parts = tuple[tuple[pa.DataType, ...], Callable[[pa.Array, pa.Array], Rows], Me
 
 
 def normal(values: pa.Array) -> pa.Array:
-    """Return values in which equal numbers have equal bytes: one NaN, and no -0.0."""
+    """Return values by which Arrow groups, equal ones with equal bytes: one NaN, no -0.0, and UUIDs as their bytes."""
+    if isinstance(values, pa.ExtensionArray):
+        return values.storage
     if not pa.types.is_floating(values.type):
         return values
     nan, zero = pa.scalar(float("nan"), values.type), pa.scalar(0.0, values.type)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from volley.arrow.dictionaries import decode
 from volley.arrow.matching import differing, hashes
+from volley.arrow.ordering import ranks
 
 __all__ = [
     *("Bools", "Hashes", "Indices", "JoinIndex", "Keys", "are_valid", "build_index", "comparable", "comparable_type"),
@@ -124,7 +125,8 @@ def _order(keys: pa.RecordBatch, times: Indices | None, others: Sequence[pa.Arra
         return pa.array(order)
     # Two keys with one hash: each one's rows must be neighbours. Two rows of one time: the greater one comes last,
     # whatever files they are in.
-    by = [pa.array(hashed), *keys.columns, *([] if times is None else [pa.array(times)]), *filter(_can_sort, others)]
+    ranked = [rank for key in keys.columns for rank in ranks(key)]
+    by = [pa.array(hashed), *ranked, *([] if times is None else [pa.array(times)]), *filter(_can_sort, others)]
     table = pa.table(by, [str(number) for number in range(len(by))])
     # Descending, then reversed: nulls come first.
     backwards = pc.sort_indices(table, [(name, "descending") for name in table.column_names])

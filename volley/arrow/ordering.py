@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from volley.arrow.accumulators import normal
 from volley.errors import ExpressionError, near
 from volley.types.arrow import type_name
 
-__all__ = ["SortKey", "comparable", "sort_indices", "sort_keys"]
+__all__ = ["SortKey", "comparable", "ranks", "sort_indices", "sort_keys"]
 
 SortKey = tuple[str, str]
 """A column, and its direction: ``ascending`` (nulls first) or ``descending`` (nulls last)."""
@@ -66,3 +67,16 @@ def comparable(values: pa.Array) -> pa.Array:
     bits = values.cast(pa.float64()).view(pa.int64())
     numbers = bits.fill_null(0).to_numpy()
     return pa.array(numbers ^ ((numbers >> 63) & np.int64(0x7FFFFFFFFFFFFFFF)))
+
+
+def ranks(values: pa.Array) -> list[pa.Array]:
+    """Return columns by which Arrow sorts values as Volley compares them: null is the least, NaN the largest number.
+
+    Structs are sorted by their fields; lists and maps have no order, so there is no column for them.
+    """
+    if pa.types.is_nested(values.type) and not pa.types.is_struct(values.type):
+        return []
+    valid = [values.is_valid().cast(pa.int8())] if values.null_count else []
+    if pa.types.is_struct(values.type):
+        return [*valid, *(rank for field in values.flatten() for rank in ranks(field))]
+    return [*valid, comparable(normal(values))]
