@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
@@ -27,6 +28,7 @@ from volley import (
 )
 from volley.arrow.join_buckets import JoinBuckets
 from volley.arrow.join_index import JoinIndex, build_index, key_hashes
+from volley.arrow.uuids import array_of
 from volley.iceberg import IcebergTable, TableRef
 from volley.stream import DataStream
 
@@ -74,6 +76,54 @@ def test_ties_of_an_as_of_join_go_to_the_greater_row() -> None:
     for order in (prices, prices[::-1]):
         joined = orders(rows).join(MemorySource(order), on="item", how="left", as_of=("at", "since"))
         assert [row["price"] for row in joined.to_arrow().to_pylist()] == [None, 9, 9]
+
+
+@pytest.mark.parametrize(
+    ("data_type", "values", "greatest"),
+    [
+        (pa.float64(), [1.0, math.nan, None], math.nan),
+        (pa.uuid(), [UUID(int=1), UUID(int=2), None], UUID(int=2)),
+        (pa.bool_(), [False, True, None], True),
+        (pa.struct({"a": pa.float64()}), [{"a": math.nan}, {"a": 1.0}, {"a": None}, None], {"a": math.nan}),
+        (
+            pa.struct({"a": pa.struct({"b": pa.uuid()})}),
+            [{"a": None}, {"a": {"b": UUID(int=3).bytes}}],
+            {"a": {"b": UUID(int=3)}},
+        ),
+        (
+            pa.struct({"a": pa.list_(pa.int64()), "b": pa.int64()}),
+            [{"a": [2], "b": 1}, {"a": [1], "b": 2}],
+            {"a": [1], "b": 2},
+        ),
+    ],
+    ids=str,
+)
+def test_the_greater_row_is_the_same_in_every_order(data_type: pa.DataType, values: list[Any], greatest: Any) -> None:
+    assert [str(winner) for winner in _winners(array_of(values, data_type))] == [str(greatest)] * 2
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([[2], [1], None]),
+        pa.array([[("a", 1)], [("a", 2)]], pa.map_(pa.string(), pa.int64())),
+        pa.array([{"a": [{"x": 0.0}]}, {"a": [{"x": -0.0}]}]),
+    ],
+    ids=["lists", "maps", "nested"],
+)
+def test_of_values_without_an_order_always_the_same_one_counts(values: pa.Array) -> None:
+    one, other = _winners(values)
+    assert str(one) == str(other)
+
+
+def _winners(values: pa.Array) -> list[Any]:
+    """Return the value that counts of a key's rows of one time, for both orders of the rows."""
+    left = stream(pa.table({"id": [1], "at": [5]}))
+    places = pa.array(range(len(values)))
+    orders = [values.take(order) for order in (places, places[::-1])]
+    tables = [pa.table({"id": [1] * len(rows), "since": [5] * len(rows), "v": rows}) for rows in orders]
+    joins = [left.join(MemorySource(table), on="id", as_of=("at", "since"), columns=["v"]) for table in tables]
+    return [joined.to_arrow()["v"][0].as_py() for joined in joins]
 
 
 def test_a_uuid_is_a_key_of_an_as_of_join() -> None:

@@ -46,8 +46,7 @@ def is_ordered(data_type: pa.DataType) -> bool:
 
 def comparable(columns: Sequence[pa.Array]) -> pa.RecordBatch:
     """Return key columns in the form in which they are compared: equal keys have the same bits, -0.0 those of 0.0."""
-    arrays = [_comparable(column) for column in columns]
-    return pa.RecordBatch.from_arrays(arrays, [str(number) for number in range(len(arrays))])
+    return _numbered([_comparable(column) for column in columns])
 
 
 def _comparable(column: pa.Array) -> pa.Array:
@@ -125,16 +124,19 @@ def _order(keys: pa.RecordBatch, times: Indices | None, others: Sequence[pa.Arra
         return pa.array(order)
     # Two keys with one hash: each one's rows must be neighbours. Two rows of one time: the greater one comes last,
     # whatever files they are in.
-    ranked = [rank for key in keys.columns for rank in ranks(key)]
-    by = [pa.array(hashed), *ranked, *([] if times is None else [pa.array(times)]), *filter(_can_sort, others)]
-    table = pa.table(by, [str(number) for number in range(len(by))])
-    # Descending, then reversed: nulls come first.
-    backwards = pc.sort_indices(table, [(name, "descending") for name in table.column_names])
-    return pa.array(backwards.to_numpy()[::-1])
+    by = [pa.array(hashed), *_ranks(keys.columns), *([] if times is None else [pa.array(times)])]
+    if break_ties:
+        # Lists and maps have no order: rows that differ in nothing else are sorted by their hash.
+        by += [*_ranks(others), pa.array(hashes(_numbered([*keys.columns, *others])))]
+    return pc.sort_indices(_numbered(by), [(str(number), "ascending") for number in range(len(by))])
 
 
-def _can_sort(column: pa.Array) -> bool:
-    return not (pa.types.is_nested(column.type) or isinstance(column.type, pa.BaseExtensionType))
+def _ranks(columns: Sequence[pa.Array]) -> list[pa.Array]:
+    return [rank for column in columns for rank in ranks(column)]
+
+
+def _numbered(columns: Sequence[pa.Array]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(columns, [str(number) for number in range(len(columns))])
 
 
 def _begins_group(keys: pa.RecordBatch, hashed: Hashes) -> Bools:
