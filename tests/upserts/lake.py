@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 
 from tests.duck import query
 from volley import Epoch, IcebergSink, IcebergSinkConfig, IcebergStorage, Metrics, SinkContext, WriteResult
+from volley.arrow.uuids import array_of
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.modes import CommitMode
 from volley.sink import ExecutorTask
@@ -66,7 +67,8 @@ class Lake:
         for task, rows in enumerate(tasks):
             opened = shipped(writer).open(task)
             if rows:
-                opened.write(pa.RecordBatch.from_pylist(rows, self.schema))
+                columns = [array_of([row.get(field.name) for row in rows], field.type) for field in self.schema]
+                opened.write(pa.RecordBatch.from_arrays(columns, schema=self.schema))
             results.append(shipped(opened.close()))
         return epoch, results
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -165,6 +166,25 @@ def test_nan_is_the_highest_in_order_as_in_expressions(make_lake: MakeLake) -> N
     told = [(1, math.nan, "last"), (1, math.inf, "late"), (1, None, "none"), (2, None, "none"), (2, -1.0, "known")]
     lake.epoch([{"id": i, "at": at, "name": name} for i, at, name in told])
     assert {row["id"]: row["name"] for row in lake.rows()} == {1: "last", 2: "known"}
+
+
+@pytest.mark.parametrize(
+    ("data_type", "ascending"),
+    [
+        (pa.uuid(), [None, UUID(int=1), UUID(int=2**127)]),
+        (pa.struct({"a": pa.float64(), "b": pa.int32()}), [None, {"b": 1}, {"a": 2.0, "b": 1}, {"a": math.nan}]),
+        (pa.struct({"a": pa.float64(), "b": pa.int32()}), [{"a": 0.0, "b": 1}, {"a": -0.0, "b": 2}]),
+        (pa.struct({"a": pa.struct({"u": pa.uuid()})}), [{}, {"a": {}}, *({"a": {"u": UUID(int=n)}} for n in (1, 2))]),
+    ],
+    ids=["uuid", "NaN in a struct", "zeros in a struct", "uuid in a struct"],
+)
+def test_structs_are_ordered_by_their_fields(data_type: pa.DataType, ascending: list[Any], make_lake: MakeLake) -> None:
+    schema = pa.schema({"id": pa.int64(), "at": data_type, "place": pa.int64()})
+    lake = make_lake(Upsert("id", order_by="at"), schema)
+    told = [{"id": place, "at": at, "place": place} for place, at in enumerate(ascending)]
+    # Each value is the id of a row with it and of all lower ones, which arrive later.
+    lake.epoch([{**row, "id": id} for id in range(len(told)) for row in told[id::-1]])
+    assert [row["place"] for row in lake.rows()] == [*range(len(told))]
 
 
 def test_the_last_row_to_arrive_wins_across_tasks_and_buffers(

@@ -15,6 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from volley.arrow.batches import conform
+from volley.arrow.ordering import ranks
 from volley.arrow.uuids import comparable
 from volley.epoch import WriteResult
 from volley.errors import SourceError
@@ -114,11 +115,9 @@ def ascending(rows: pa.Table, writer: UpsertWriter) -> np.ndarray[Any, Any]:
     arrival = pa.array(np.arange(rows.num_rows))
     if writer.order_by is None:
         return np.asarray(arrival)
-    by = comparable(pa.table({"by": rows[writer.order_by], _AT: arrival}))
-    if pa.types.is_floating(by["by"].type):
-        # Arrow sorts NaN next to nulls, but it is greater than all other numbers.
-        by = by.add_column(0, "nan", pc.is_nan(by["by"]))
-    return np.asarray(pc.sort_indices(by, [(name, "ascending", "at_start") for name in by.column_names]))
+    by = [*ranks(rows[writer.order_by].combine_chunks()), arrival]
+    table = pa.table(by, [str(number) for number in range(len(by))])
+    return np.asarray(pc.sort_indices(table, [(name, "ascending") for name in table.column_names]))
 
 
 def _last(keys: pa.Table, order: np.ndarray[Any, Any]) -> pa.Table:
