@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -94,6 +95,29 @@ def test_a_view_of_a_join_is_what_duckdb_computes(data: st.DataObject, name: str
             assert checked(made, query, sources).mode in ("incremental", "none")
         for source in sources.values():
             source.files.close()
+
+
+def test_uuids_are_keys_of_a_join(tmp_path: Path) -> None:
+    ids = [UUID(int=1), UUID(int=2**100), None]
+    orders = Known(tmp_path / "a", pa.schema({"id": pa.uuid(), "n": pa.int64()}))
+    names = Known(tmp_path / "b", pa.schema({"id": pa.uuid(), "name": pa.string()}))
+    orders.change([{"id": id, "n": n} for n, id in enumerate(ids)])
+    names.change([{"id": id, "name": "old"} for id in ids])
+    sources = {"orders": orders, "names": names}
+    query = Query(
+        lambda orders, names: orders.join(names, "id", "left").key_by("id").aggregate(n=max_("n"), name=max_("name")),
+        # DuckDB can't join Arrow tables by UUIDs.
+        "select orders.id, max(n) n, max(name) as name from orders left join names on orders.id::text = names.id::text "
+        "group by orders.id",
+    )
+    into = IcebergSinkConfig.from_table(orders.files.ref.beside("view"))
+    view = MaterializedView("view", query.stream(orders.stream, names.files.ref), into, mode="incremental")
+    checked(view, query, sources)
+    names.change([{"id": ids[0], "name": "new"}], [0])
+    orders.change([{"id": ids[1], "n": 9}], [1])
+    assert checked(view, query, sources).mode == "incremental"
+    for table in sources.values():
+        table.files.close()
 
 
 def test_a_table_that_is_not_iceberg(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -104,6 +105,32 @@ def test_rows_that_are_only_copied_do_not_change_the_view(orders: Known, view: M
     # The cursor has moved on: nothing is left to do, and older snapshots may expire.
     assert view.refresh().mode == "none"
     assert view.status().is_current
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(
+            lambda t: t.key_by("k").aggregate(n=count(), low=min_("u"), high=max_("u"), some=count("u")),
+            'select k, count(*) n, min(u) low, max(u) high, count(u) "some" from t group by k',
+        ),
+        Query(lambda t: t.key_by("k", "u").aggregate(n=count()), "select k, u, count(*) n from t group by k, u"),
+        Query(lambda t: t.select("u").deduplicate("u"), "select distinct u from t"),
+        Query(lambda t: t.key_by().aggregate(low=min_("u"), high=max_("u")), "select min(u) low, max(u) high from t"),
+    ],
+    ids=["extremes", "keys", "distinct", "one group"],
+)
+def test_uuids_are_keys_and_extremes(query: Query, tmp_path: Path) -> None:
+    rng = random.Random(1)
+    ids = [None, *(UUID(int=rng.getrandbits(128)) for _ in range(12))]
+    table = Known(tmp_path, pa.schema({"k": pa.uuid(), "u": pa.uuid()}))
+    table.change([{"k": rng.choice(ids[:4]), "u": rng.choice(ids)} for _ in range(60)])
+    view = view_of(query, {"t": table})
+    checked(view, query, {"t": table})
+    for _ in range(4):
+        table.change([{"k": rng.choice(ids[:5]), "u": rng.choice(ids)} for _ in range(3)], rng.sample(range(50), 12))
+        assert checked(view, query, {"t": table}, "incremental").mode == "incremental"
+    table.files.close()
 
 
 def test_changes_of_other_columns_do_not_change_the_view(orders: Known, view: MaterializedView) -> None:

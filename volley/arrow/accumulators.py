@@ -17,11 +17,14 @@ from volley.arrow.dictionaries import decode
 from volley.arrow.exact import doubles
 from volley.arrow.groups import ArrowMerge, Merge, Offsets, RowMerge, Rows
 from volley.arrow.sketches import DIGEST, HYPERLOGLOG, Sketch
+from volley.arrow.uuids import has_uuids, restored, storage_of, stored
 from volley.plan.aggregates import Aggregation
 
 __all__ = ["Accumulator", "accumulator", "normal"]
 
 _ITEMS = pa.large_list
+# These keep values of any type; the others keep UUIDs as their bytes, which Arrow groups and compares.
+_AS_THEY_ARE = ("first", "last")
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,13 @@ def accumulator(aggregation: Aggregation, schema: pa.Schema) -> Accumulator:
         MissingDependencyError: If it needs a package that is not installed.
     """
     value, result = value_of(aggregation, schema), aggregate_type(aggregation, schema)
-    types, lift, merge, finish = _PARTS[aggregation.function](aggregation, value.type, result)
-    return Accumulator(value, result, types, lift, merge, finish)
+    if aggregation.function in _AS_THEY_ARE or not has_uuids(value.type):
+        return Accumulator(value, result, *_PARTS[aggregation.function](aggregation, value.type, result))
+    types, lift, merge, finish = _PARTS[aggregation.function](aggregation, stored(value.type), stored(result))
+    return Accumulator(
+        *(value, result, types, lambda values, times: lift(storage_of(values), times), merge),
+        lambda state: restored(finish(state), result),
+    )
 
 
 _Parts = tuple[tuple[pa.DataType, ...], Callable[[pa.Array, pa.Array], Rows], Merge, Callable[[Rows], pa.Array]]

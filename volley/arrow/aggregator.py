@@ -18,6 +18,7 @@ from volley.arrow.expressions import compile_expression
 from volley.arrow.gaps import Gaps, fill_gaps
 from volley.arrow.groups import by_key
 from volley.arrow.operators import Merged, Times
+from volley.arrow.uuids import restored, stored
 from volley.arrow.windows import END, START, Closing, Grouping, Windows, microseconds, windows_of
 from volley.plan.expression_nodes import Column
 from volley.plan.keyed_nodes import Aggregate
@@ -85,7 +86,7 @@ class Aggregator:
 
     @cached_property
     def _states(self) -> pa.Schema:
-        keys = [field.type for field in key_fields(self.node.keys, self.input)]
+        keys = [stored(field.type) for field in key_fields(self.node.keys, self.input)]
         types = [data_type for part in self._accumulators for data_type in part.types]
         names = [*self.windows.times, *self.grouping.keys, *self.grouping.state_names]
         return pa.schema(zip(names, [pa.int64()] * len(self.windows.times) + keys + types, strict=True))
@@ -149,7 +150,8 @@ class Aggregator:
     def _rows(self, windows: pa.Table) -> pa.RecordBatch:
         """Return the rows of windows; of a table without states, those of deleted sessions."""
         times = [windows[name].cast(self.output.field(0).type) for name in (START, END)]
-        keys = [windows[name] for name in self.grouping.keys]
+        types = (field.type for field in key_fields(self.node.keys, self.input))
+        keys = [restored(whole(windows[name]), kind) for name, kind in zip(self.grouping.keys, types, strict=True)]
         is_deleted = not set(self.grouping.state_names) <= set(windows.column_names)
         results = self._nothing(len(windows)) if is_deleted else self._results(windows)
         columns = [whole(column) for column in (*times, *keys, *results)]

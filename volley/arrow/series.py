@@ -18,6 +18,7 @@ from volley.arrow.expressions import compile_expression
 from volley.arrow.groups import by_key
 from volley.arrow.operators import Merged, Times
 from volley.arrow.series_functions import SeriesPart, SeriesRows, series_part, series_type
+from volley.arrow.uuids import stored
 from volley.arrow.windows import microseconds
 from volley.plan.keyed_nodes import Series
 from volley.plan.series import Ordering
@@ -78,7 +79,7 @@ class SeriesOperator:
 
     @cached_property
     def _states(self) -> pa.Schema:
-        keys = [field.type for field in key_fields(self.node.keys, self.input)]
+        keys = [stored(field.type) for field in key_fields(self.node.keys, self.input)]
         columns = [f"column_{number}" for number in range(len(self.input))]
         kept = [name for names in self._state_names for name in names]
         types = [pa.int64(), *keys, *self.input.types, *(kind for part in self._parts for kind in part.types)]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from volley.arrow.exact import exact_cast
 
-__all__ = ["array_of", "comparable", "has_uuids", "recast", "stored", "texts"]
+__all__ = ["array_of", "comparable", "has_uuids", "recast", "restored", "storage_of", "stored", "texts"]
 
 
 def has_uuids(data_type: pa.DataType) -> bool:
@@ -41,6 +41,16 @@ def stored(data_type: pa.DataType) -> pa.DataType:
 def recast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
     """Cast a column as `exact_cast` does, but also UUIDs in nested values, which Arrow's casts don't support."""
     return _relabeled(exact_cast(_relabeled(column, stored(column.type)), stored(data_type)), data_type)
+
+
+def storage_of(column: pa.Array) -> pa.Array:
+    """Return the column with each UUID as its bytes; copies nothing."""
+    return _relabeled(column, stored(column.type)) if has_uuids(column.type) else column
+
+
+def restored(column: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Return a column of `storage_of` under its own type again; copies nothing."""
+    return _relabeled(column, data_type) if has_uuids(data_type) else column
 
 
 def comparable(table: pa.Table) -> pa.Table:

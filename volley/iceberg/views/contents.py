@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
 
 from volley.arrow.matching import matching_rows
+from volley.arrow.uuids import comparable
 from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, to_data_file
 from volley.iceberg.read.heads import head_of
 from volley.iceberg.read.planning import plan
@@ -29,7 +31,7 @@ from volley.plan.expressions import lit
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["Contents", "Match", "chosen", "without"]
+__all__ = ["Contents", "Match", "chosen", "ordered", "without"]
 
 # A file is written anew without its replaced rows if it is small, or if this share of its rows is deleted: each data
 # file has one delete file at most, and there are few small files, however often the view is refreshed.
@@ -124,14 +126,11 @@ class Contents:
             else:
                 deletes.append(self._position_deletes(file, positions))
         return Changes(
-            self.write(self._sorted(pa.concat_tables(added)).to_batches(_BATCH_ROWS)),
+            self.write(ordered(pa.concat_tables(added), self._order).to_batches(_BATCH_ROWS)),
             deletes,
             [to_data_file(file.file) for file in removed],
             [delete.path for match in matches for delete in match.planned.deletes if _is_of(delete, match.planned)],
         )
-
-    def _sorted(self, rows: pa.Table) -> pa.Table:
-        return rows.sort_by([(name, "ascending") for name in self._order]) if self._order else rows
 
     def _deleted(self, planned: PlannedFile) -> Positions:
         """Return the positions that are deleted already: only position deletes are in a view's table."""
@@ -187,6 +186,14 @@ def _all_rows(batch: pa.RecordBatch) -> Mask:
 def _is_of(delete: FileEntry, planned: PlannedFile) -> bool:
     """Return True if a delete file has no rows of other data files."""
     return delete.content == Content.POSITION_DELETES and delete.referenced_file == planned.file.path
+
+
+def ordered(rows: pa.Table, order: Sequence[str]) -> pa.Table:
+    """Return rows sorted by some columns, UUIDs by their bytes; without a column, as they are."""
+    if not order:
+        return rows
+    keys = comparable(rows.select(list(order)))
+    return rows.take(pc.sort_indices(keys, [(name, "ascending") for name in order]))
 
 
 def chosen(matches: Iterable[Match], rows: pa.Table) -> Iterator[Match]:

@@ -15,6 +15,7 @@ from volley.arrow.exact import doubles
 from volley.arrow.expressions import compile_expression
 from volley.arrow.matching import matching_rows
 from volley.arrow.sums import sum_type
+from volley.arrow.uuids import comparable, storage_of, stored
 from volley.errors import JobError
 from volley.iceberg.views.extremes import KEPT, Extreme
 from volley.iceberg.views.keys import Keys, normal
@@ -77,7 +78,7 @@ class Group(Operator):
     def _type(self, part: Part) -> pa.DataType:
         if part.kind in ("rows", "count"):
             return pa.int64()
-        value = self._compiled[f"v{part.value}"].type
+        value = self._input_type(f"v{part.value}")
         return sum_type(value) if part.kind == "sum" else value
 
     def _parts_of(self, aggregate: Aggregation) -> list[Part]:
@@ -224,15 +225,13 @@ class Group(Operator):
     def stored(self, groups: pa.Table) -> pa.Table:
         """Return groups as the view stores them: with the columns of `stored_schema`."""
         keys = {} if self.is_single else {key: groups[key] for key in self.parts.keys}
-        results = {
-            name: self._result(aggregate, groups).cast(self.schema.field(name).type)
-            for name, aggregate in self._aggregates
-        }
+        results = {name: self._result(aggregate, groups) for name, aggregate in self._aggregates}
         hidden = {part.name: groups[part.name] for part in self.hidden}
-        return pa.table({**keys, **results, **hidden}, self.stored_schema)
+        return pa.table({**keys, **results, **hidden}).cast(self.stored_schema)
 
     def _loaded(self, stored: pa.Table) -> pa.Table:
         """Return the parts of stored groups."""
+        stored = comparable(stored)
         keys = (
             {_ALL: pa.array(np.zeros(len(stored), np.int8))}
             if self.is_single
@@ -272,14 +271,14 @@ class Group(Operator):
         return [*([_ALL] if self.is_single else []), *self._compiled]
 
     def _input_type(self, name: str) -> pa.DataType:
-        return pa.int8() if name == _ALL else self._compiled[name].type
+        return pa.int8() if name == _ALL else stored(self._compiled[name].type)
 
     def _evaluated(self, batch: pa.RecordBatch) -> Iterator[pa.Array]:
         if self.is_single:
             yield pa.array(np.zeros(batch.num_rows, np.int8))
         for name, value in self._compiled.items():
             values = as_array(value.evaluate(batch), batch.num_rows)
-            yield normal(values) if name in self._sources else values
+            yield normal(values) if name in self._sources else storage_of(values)
 
 
 def rereading(operator: Operator) -> list[Operator]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.matching import hashes, row_hashes
+from volley.arrow.uuids import stored
 from volley.plan.expression_nodes import Call, ExprNode
 from volley.plan.expressions import Expr, col
 
@@ -131,7 +132,9 @@ def _with_slots(words: _Words) -> _Mask:
 
 
 def normal(values: Any) -> Any:
-    """Return values of a key: -0.0 is the same as 0.0, and every NaN the same."""
+    """Return values of a key: -0.0 is the same as 0.0, and every NaN the same; UUIDs are their bytes."""
+    if values.type == pa.uuid():
+        return values.cast(stored(values.type))
     if not pa.types.is_floating(values.type):
         return values
     return pc.if_else(pc.is_nan(values), pa.scalar(np.nan, values.type), pc.add(values, pa.scalar(0, values.type)))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from volley.arrow.batches import conform
 from volley.errors import JobError
-from volley.iceberg.views.contents import Contents, chosen, without
+from volley.iceberg.views.contents import Contents, chosen, ordered, without
 from volley.iceberg.views.group import Group
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.operators import Operator
@@ -55,8 +55,7 @@ class _Groups:
     def all_rows(self) -> Iterator[pa.RecordBatch]:
         group = self._group
         rows = group.stored(group.grouped("after"))
-        ordered = rows.sort_by([(name, "ascending") for name in self.order]) if self.order else rows
-        yield from ordered.to_batches(_BATCH_ROWS)
+        yield from ordered(rows, self.order).to_batches(_BATCH_ROWS)
 
     def changes(self, contents: Contents) -> Changes:
         group = self._group

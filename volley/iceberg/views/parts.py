@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.sums import narrowed, sum_type, widened
+from volley.arrow.uuids import stored
 from volley.iceberg.views.extremes import KEPT, Extreme, Values, changed, extremes
 from volley.iceberg.views.ordering import from_ordered, integer, ordered
 
@@ -111,7 +112,7 @@ class Parts:
 
     def none(self, keys: pa.Schema) -> pa.Table:
         """Return no groups, with the types that the keys have in a schema; the key that all rows share is not there."""
-        key_types = [keys.field(key).type if key in keys.names else pa.int8() for key in self.keys]
+        key_types = [stored(keys.field(key).type) if key in keys.names else pa.int8() for key in self.keys]
         parts = [(part.name, data_type) for part, data_type in self.types.items()]
         return pa.schema([*zip(self.keys, key_types, strict=True), *parts]).empty_table()
 
