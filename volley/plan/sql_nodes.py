@@ -36,6 +36,10 @@ class _Parser(Parser):
             parsed.meta[_WRITTEN] = True
         return parsed
 
+    def _parse_alias(self, this: exp.Expr | None, explicit: bool = False) -> exp.Expr | None:
+        """Take a name only after AS: of `1_000`, `0xFF` or `10 usd`, sqlglot reads a number and a name."""
+        return super()._parse_alias(this, explicit=True)
+
 
 class _Dialect(Dialect):
     """SQL without the functions of any engine."""
@@ -117,13 +121,15 @@ def _literal(node: exp.Literal) -> Any:
     if node.is_string:
         return node.this
     try:
-        return int(node.this)
-    except ValueError:
-        return float(node.this)
+        return float(node.this) if set(node.this) & set(".eE") else int(node.this)
+    except ValueError as error:
+        raise _Mistake(f"{node.this!r} is no number", node, "for example 1000, 2.5 or 1e3") from error
 
 
 def _negative(node: exp.Neg) -> Any:
     value = _value(node.this)
+    if isinstance(value, (bool, str)):
+        raise _Mistake(f"- stands before {value!r}", node, "write it before a number; the opposite of true is not true")
     return -value if isinstance(value, (Expr, int, float)) else lit(value).neg()
 
 
