@@ -7,6 +7,7 @@ import math
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -160,6 +161,47 @@ def test_durations_of_constants() -> None:
     assert values_of((moment - datetime.timedelta(hours=1)).dt.since(moment, "minute"), rows) == [-60, -60]
     assert values_of(moment.dt.from_zone("Asia/Tokyo").dt.hour(), rows) == [3, 3]
     assert values_of(lit(5).from_epoch("day").dt.day(), rows) == [6, 6]
+
+
+_ZONES = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Europe/Dublin", "Asia/Tokyo"]
+_LAST_DAY = datetime.datetime(9999, 12, 31)
+
+
+@given(
+    st.lists(st.datetimes(datetime.datetime(2037, 1, 1), _LAST_DAY), min_size=1),
+    st.sampled_from(_ZONES),
+)
+def test_clocks_change_by_the_rule_of_their_zone_after_2037(times: list[datetime.datetime], zone: str) -> None:
+    instants = [time.replace(tzinfo=datetime.UTC) for time in times]
+    clocks = [instant.astimezone(ZoneInfo(zone)).replace(tzinfo=None) for instant in instants]
+    rows = pa.table({"z": instants})
+    assert values_of(col("z").dt.in_zone(zone), rows) == clocks
+    assert query(f"select z at time zone '{zone}' from rows", rows=rows).fetchall() == [(clock,) for clock in clocks]
+    # Of an instant whose time clocks show twice, the first one is the answer.
+    first = [clock.replace(tzinfo=ZoneInfo(zone)).astimezone(datetime.UTC) for clock in clocks]
+    assert values_of(col("n").dt.from_zone(zone), pa.table({"n": clocks})) == first
+
+
+def test_clocks_after_2037_have_gaps_and_hours_that_come_twice() -> None:
+    texts = ["2050-03-27 01:59:59", "2050-03-27 02:30", "2050-03-27 03:00", "2050-10-30 02:30"]
+    walls = list(map(datetime.datetime.fromisoformat, texts))
+    texts = ["2050-03-27T00:59:59Z", "2050-03-27T01:00Z", "2050-03-27T01:00Z", "2050-10-30T00:30Z"]
+    instants = list(map(datetime.datetime.fromisoformat, texts))
+    assert values_of(col("n").dt.from_zone("Europe/Berlin"), pa.table({"n": walls})) == instants
+    assert values_of(lit(walls[1]).dt.from_zone("Europe/Berlin"), pa.table({"n": [1]})) == [instants[1]]
+    summer = lit(datetime.datetime(2038, 7, 1, 12, tzinfo=datetime.UTC)).dt.in_zone("Europe/Berlin")
+    assert values_of(summer.dt.hour(), pa.table({"n": [1]})) == [14]
+
+
+def test_times_beyond_pythons_calendar_change_zones() -> None:
+    far = pa.array([253_402_300_800_000_000, None], pa.int64())
+    rows = pa.table({"z": far.cast(pa.timestamp("us", "UTC")), "n": far.cast(pa.timestamp("us"))})
+    hour = 3_600_000_000
+    there = compile_expression(col("z").dt.in_zone("Europe/Berlin").node, rows.schema)
+    back = compile_expression(col("n").dt.from_zone("Europe/Berlin").node, rows.schema)
+    (batch,) = rows.to_batches()
+    assert there.evaluate(batch).cast(pa.int64()).to_pylist() == [far[0].as_py() + hour, None]
+    assert back.evaluate(batch).cast(pa.int64()).to_pylist() == [far[0].as_py() - hour, None]
 
 
 def test_whole_numbers_are_not_divided_by_zero() -> None:

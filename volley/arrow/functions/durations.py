@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.compiled import CompiledExpression, Datum, Lowering, as_array, misfit, parameter
+from volley.arrow.functions.distinct import of_distinct
 from volley.arrow.functions.times import moment
 from volley.plan.expression_nodes import Call, Literal
 
@@ -21,6 +26,10 @@ _MICROS = {
 }
 _DAY = _MICROS["day"]
 _INSTANT = pa.timestamp("us", "UTC")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+# Arrow knows the changes of a zone's clocks that its file lists, to 2037, and not the rule for those after it.
+_LISTED = (datetime(2037, 12, 31, tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 def _add(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -97,10 +106,13 @@ def _in_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, zone = args[0], parameter(node)
     if not pa.types.is_timestamp(value.type) or value.type.tz is None:
         raise misfit(node, [value.type], "an instant: a timestamp with a zone")
-    there = pa.timestamp("us", zone)
-    return CompiledExpression(
-        pa.timestamp("us"), lambda batch: pc.local_timestamp(value.evaluate(batch).cast(there)), value.can_fail
-    )
+    there, rules = pa.timestamp("us", zone), ZoneInfo(zone)
+
+    def evaluate(batch: pa.RecordBatch) -> Datum:
+        values = value.evaluate(batch).cast(there)
+        return _by_rule(values, pc.local_timestamp(values), lambda instant: instant + _offset(instant, rules))
+
+    return CompiledExpression(pa.timestamp("us"), evaluate, value.can_fail)
 
 
 def _from_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -108,12 +120,56 @@ def _from_zone(node: Call, args: list[CompiledExpression]) -> CompiledExpression
     if not pa.types.is_timestamp(value.type) or value.type.tz is not None:
         raise misfit(node, [value.type], "a wall-clock time: a timestamp without a zone")
 
+    rules = ZoneInfo(zone)
+
     def evaluate(batch: pa.RecordBatch) -> Datum:
-        return pc.assume_timezone(value.evaluate(batch), zone, ambiguous="earliest", nonexistent="latest").cast(
-            _INSTANT
-        )
+        values = value.evaluate(batch)
+        instants = pc.assume_timezone(values, zone, ambiguous="earliest", nonexistent="latest").cast(_INSTANT)
+        return _by_rule(values, instants, lambda wall: _instant(wall, rules))
 
     return CompiledExpression(_INSTANT, evaluate, value.can_fail)
+
+
+def _by_rule(values: Datum, computed: Datum, compute: Callable[[int], int]) -> Datum:
+    """Return what Arrow computed, and for times after its list of changes what a function computes by a zone's rule.
+
+    Args:
+        values: The times.
+        computed: What Arrow made of them.
+        compute: The same for one time, in microseconds since 1970; it raises OverflowError beyond Python's years.
+    """
+    micros = _micros(values)
+    late = pc.greater_equal(micros, _LISTED)
+    if not pc.any(late).as_py():
+        return computed
+
+    def by_rule(time: int) -> int | None:
+        try:
+            return compute(time)
+        except OverflowError:
+            return None
+
+    found = of_distinct(pc.if_else(late, micros, pa.scalar(None, pa.int64())), by_rule, pa.int64())
+    return pc.coalesce(found, _micros(computed)).cast(computed.type)
+
+
+def _offset(instant: int, rules: ZoneInfo) -> int:
+    """Return how far clocks are ahead of UTC at an instant; all in microseconds."""
+    return _ahead((_EPOCH + timedelta(microseconds=instant)).astimezone(rules))
+
+
+def _instant(wall: int, rules: ZoneInfo) -> int:
+    """Return the instant at which clocks show a time first, or the end of the gap that leaves it out."""
+    clock = (_EPOCH + timedelta(microseconds=wall)).replace(tzinfo=rules)
+    before, after = _ahead(clock), _ahead(clock.replace(fold=1))
+    if before >= after:
+        return wall - before
+    span = range(wall - after, wall - before)
+    return span.start + bisect_left(span, after, key=lambda instant: _offset(instant, rules))
+
+
+def _ahead(clock: datetime) -> int:
+    return (clock.utcoffset() or timedelta()) // _MICROSECOND
 
 
 def _from_epoch(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
