@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import volley
@@ -204,6 +204,45 @@ def test_times_beyond_pythons_calendar_change_zones() -> None:
     assert back.evaluate(batch).cast(pa.int64()).to_pylist() == [far[0].as_py() - hour, None]
 
 
+@given(*(st.integers(first, last) for first, last in [(2, 9998), (1, 12), (1, 31), (0, 23), (0, 59), (-1439, 1439)]))
+@example(2023, 4, 31, 0, 30, 60)
+@example(2023, 2, 31, 23, 0, -300)
+def test_a_day_that_does_not_exist_is_null(year: int, month: int, day: int, hour: int, minute: int, ahead: int) -> None:
+    offset = f"{'-' if ahead < 0 else '+'}{abs(ahead) // 60:02}{abs(ahead) % 60:02}"
+    rows = pa.table({"day": [f"{year:04}-{month}-{day}"], "at": [f"{day}.{month}.{year:04} {hour}:{minute}{offset}"]})
+    try:
+        date = datetime.datetime(year, month, day)
+    except ValueError:
+        expected: list[Any] = [None] * 3
+    else:
+        at = date.replace(tzinfo=datetime.UTC) + datetime.timedelta(hours=hour, minutes=minute - ahead)
+        expected = [date.date(), date, at]
+    assert [
+        *values_of(col("day").str.to_date(), rows),
+        *values_of(col("day").str.to_timestamp("%F"), rows),
+        *values_of(col("at").str.to_timestamp("%e.%m.%Y %R%z"), rows),
+    ] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "date"),
+    [
+        ("2023-366", "%Y-%j", None),
+        ("2023-365", "%Y-%j", datetime.date(2023, 12, 31)),
+        ("366 24", "%j %y", datetime.date(2024, 12, 31)),
+        ("30 february 2023", "%d %b %Y", None),
+        ("2023-02- 30", "%Y-%m-%d", None),
+        ("2023-02-30", "%Y-%m-%d ", None),
+        # A leap second is the first one of the next day.
+        ("2016-12-31 23:59:60", "%F %T", datetime.date(2017, 1, 1)),
+        ("2016-11-31 23:59:60", "%F %T", None),
+    ],
+)
+def test_dates_in_other_formats(text: str, format: str, date: datetime.date | None) -> None:
+    assert values_of(col("s").str.to_date(format), pa.table({"s": [text]})) == [date]
+    assert values_of(lit(text).str.to_date(format), pa.table({"s": [text]})) == [date]
+
+
 def test_whole_numbers_are_not_divided_by_zero() -> None:
     rows = pa.table({"n": [7, None], "by": [0, 0]})
     with pytest.raises(ExpressionError, match="division by zero"):
@@ -251,6 +290,8 @@ def test_patterns_are_those_of_re2(pattern: str) -> None:
         (lambda: col("n").dt.since(col("g"), "year"), "'year' is not a unit"),  # type: ignore[arg-type]
         (lambda: col("n").dt.add(1.5), "days is 1.5"),  # type: ignore[arg-type]
         (lambda: col("n").dt.format("%Q"), "has %Q"),
+        (lambda: col("s").str.to_date("%G-%V-%u"), "has %G, %V, %u"),
+        (lambda: col("s").str.to_timestamp("%F %k%"), "has %, %k"),
         (lambda: col("s").str.json_path("a.b"), "no path"),
         (lambda: col("s").str.json_path("$.a["), "no path"),
         (lambda: col("s").uuid5("here"), "namespace is 'here'"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -10,28 +9,30 @@ import pyarrow.compute as pc
 
 __all__ = ["has_offset", "moments"]
 
-# Directives of C's strptime that Python's lacks, in those that it has.
-_SHORT = {"%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%F": "%Y-%m-%d", "%e": "%d", "%h": "%b"}
-
 
 def moments(texts: Any, format: str) -> Any:
     """Return an array or scalar of texts as timestamps; null where the format does not fit, or there is no such day.
 
-    Arrow reads 30 February as 1 or 2 March. Only days 1 to 3 of a month can come from a day that does not exist: their
-    texts are parsed once more by Python, each distinct one once.
+    Arrow reads 30 February as 1 or 2 March. Only days near an end of a month can come from a day that does not exist,
+    at most two days off by an offset of %z and a leap second: their texts are parsed again, in January of their year.
 
     Args:
         texts: The texts.
         format: The format. With ``%z`` the timestamps are in UTC, else they have no zone.
     """
-    values = pc.strptime(texts, format=format, unit="us", error_is_null=True)
-    if isinstance(values, pa.Scalar):
-        return values if not values.is_valid or _is_a_day(texts.as_py(), format) else pa.scalar(None, values.type)
-    early = pc.fill_null(pc.less_equal(pc.day(values), 3), False)
-    if not pc.any(early).as_py():
+    values = _parsed(texts, format)
+    day = pc.day(values)
+    near_an_end = pc.fill_null(pc.or_(pc.less_equal(day, 5), pc.greater_equal(day, 28)), False)
+    if not pc.any(near_an_end).as_py():
         return values
-    wrong = [text for text in pc.unique(texts.filter(early)).to_pylist() if not _is_a_day(text, format)]
-    return pc.if_else(pc.is_in(texts, pa.array(wrong, texts.type)), pa.scalar(None, values.type), values)
+    suspects = pc.if_else(near_an_end, texts, pa.scalar(None, texts.type))
+    # Of what a text says twice the last is taken: no offset, no leap second, and a month that has every day.
+    neutral, last = ("|%S %z", "|0 +0000") if has_offset(format) else ("|%S", "|0")
+    written = _parsed(_with_end(suspects, last), format + neutral)
+    in_january = _parsed(_with_end(suspects, last + " 1"), format + neutral + " %m")
+    # Day 366 of a common year becomes one of another year.
+    exists = pc.and_(pc.equal(pc.day(written), pc.day(in_january)), pc.equal(pc.year(written), pc.year(in_january)))
+    return pc.if_else(pc.fill_null(exists, True), values, pa.scalar(None, values.type))
 
 
 def has_offset(format: str) -> bool:
@@ -39,11 +40,9 @@ def has_offset(format: str) -> bool:
     return "%z" in format.replace("%%", "")
 
 
-def _is_a_day(text: str, format: str) -> bool:
-    for short, long in _SHORT.items():
-        format = format.replace(short, long)
-    try:
-        datetime.strptime(text.strip(), format)
-    except ValueError as error:
-        return not ("day" in str(error) and "range" in str(error))
-    return True
+def _parsed(texts: Any, format: str) -> Any:
+    return pc.strptime(texts, format=format, unit="us", error_is_null=True)
+
+
+def _with_end(texts: Any, end: str) -> Any:
+    return pc.binary_join_element_wise(texts, pa.scalar(end, texts.type), "")

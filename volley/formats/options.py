@@ -5,12 +5,12 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import combinations
 from typing import Any
 
 from volley.checks import keep, names, optional
 from volley.errors import ConfigError
+from volley.plan.parameters import READ, unknown_directives
 
 __all__ = ["CsvOptions", "JsonOptions", "NoOptions"]
 
@@ -166,17 +166,7 @@ def _column_names(name: str, value: Any) -> tuple[str, ...]:
 def _formats(name: str, value: Any) -> tuple[str, ...]:
     formats = names(name, value)
     for item in formats:
-        if fault := _fault_of_format(item):
-            raise ConfigError(f"{name} has {item!r}: {fault}", hint='for example "%d.%m.%Y %H:%M"')
+        if unknown := unknown_directives(item, READ):
+            known = " ".join(f"%{each}" for each in sorted(READ))
+            raise ConfigError(f"{name} has {item!r} with {', '.join(unknown)}", hint=f"known: {known}")
     return formats
-
-
-def _fault_of_format(item: str) -> str | None:
-    if "%f" in item.replace("%%", ""):
-        return "C's strptime has no %f"
-    try:
-        datetime.strptime("", item)
-    except ValueError as error:
-        # An empty text fits no format, but the directives are looked at first.
-        return None if "does not match" in str(error) else str(error)
-    return None

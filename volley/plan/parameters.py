@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from volley.errors import ExpressionError
 
-__all__ = ["character", "number", "text"]
+__all__ = ["READ", "character", "directives", "number", "text", "unknown_directives"]
+
+READ = "aAbBdDeFhHIjmMpRSTyYz%"
+"""Directives of formats by which texts are read: those that alone say the same in any locale."""
 
 
 def text(name: str, value: Any, least: int = 0) -> str:
@@ -18,6 +22,29 @@ def text(name: str, value: Any, least: int = 0) -> str:
     if not isinstance(value, str) or len(value) < least:
         raise ExpressionError(f"{name} is {value!r}", hint="a text, as a constant" + ("; not empty" if least else ""))
     return value
+
+
+def directives(value: Any, known: str, least: int = 0) -> str:
+    """Return a constant format of times.
+
+    Args:
+        value: The format.
+        known: The letters of the directives that it may have.
+        least: The least number of its characters.
+
+    Raises:
+        ExpressionError: If it is no text, or has another directive.
+    """
+    format = text("format", value, least)
+    if unknown := unknown_directives(format, known):
+        hint = f"known: {' '.join(f'%{each}' for each in sorted(known))}"
+        raise ExpressionError(f"{format!r} has {', '.join(unknown)}", hint=hint)
+    return format
+
+
+def unknown_directives(format: str, known: str) -> list[str]:
+    """Return the directives of a format that are not among some letters."""
+    return sorted({each for each in re.findall("%.?", format, re.DOTALL) if each[1:] not in set(known)})
 
 
 def character(value: Any) -> str:

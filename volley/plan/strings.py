@@ -165,9 +165,10 @@ class Strings(Namespace[E]):
         """Return the date that a text names, null if it does not fit the format.
 
         Args:
-            format: As for C's ``strptime``: ``%Y``, ``%m``, ``%d``, ``%b``, ….
+            format: As for C's ``strptime``: ``%Y``, ``%m``, ``%d``, ``%b``, ``%j``, …. ``%a``, a day of the week, is
+                not compared with the date.
         """
-        return self._record("str_to_date", parameters.text("format", format, least=1))
+        return self._record("str_to_date", parameters.directives(format, parameters.READ, least=1))
 
     def to_timestamp(self, format: str = "%Y-%m-%d %H:%M:%S") -> E:
         """Return the wall-clock time that a text names, in whole seconds; null if it does not fit the format.
@@ -176,7 +177,7 @@ class Strings(Namespace[E]):
             format: As for C's ``strptime``: ``%Y``, ``%m``, ``%d``, ``%H``, ``%M``, ``%S``, …. With ``%z``, an offset
                 from UTC, the result is an instant.
         """
-        return self._record("str_to_timestamp", parameters.text("format", format, least=1))
+        return self._record("str_to_timestamp", parameters.directives(format, parameters.READ, least=1))
 
     def to_integer(self) -> E:
         """Return the whole number that a text is, blanks around it left out; null if it is none, or beyond 64 bits."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 from zoneinfo import ZoneInfo
@@ -129,10 +128,7 @@ class Times(Namespace[E]):
             format: As for C's ``strftime``, in English: ``%Y``, ``%m``, ``%d``, ``%H``, ``%M``, ``%S`` (whole seconds),
                 ``%f`` (microseconds, six digits), ``%b``, ``%a``, ``%j``, ``%z`` (of instants), ….
         """
-        known = {f"%{each}" for each in _DIRECTIVES}
-        if unknown := sorted(set(re.findall("%.?", parameters.text("format", format))) - known):
-            raise ExpressionError(f"{format!r} has {', '.join(unknown)}", hint=f"known: {' '.join(sorted(known))}")
-        return self._record("dt_format", format)
+        return self._record("dt_format", parameters.directives(format, _DIRECTIVES))
 
     def epoch_seconds(self) -> E:
         """Return the whole seconds since 1970, rounded down; `Expr.from_epoch` is the way back."""
