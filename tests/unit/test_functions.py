@@ -243,6 +243,26 @@ def test_dates_in_other_formats(text: str, format: str, date: datetime.date | No
     assert values_of(lit(text).str.to_date(format), pa.table({"s": [text]})) == [date]
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r'{"a": "\ud83d"}', None),
+        (r'{"a": {"b": ["\ud83d"]}}', None),
+        (r'{"a": {"\ud83d": 1}}', None),
+        (r'{"a": "\ud83d\ude00"}', "😀"),
+        ('{"a": %s}' % ("9" * 5000), "9" * 5000),
+        ('{"a": [%s]}' % ("9" * 5000), f"[{'9' * 5000}]"),
+        ('{"a": {"b": 1e400, "c d": [2.50, -0, "ß", true, null, {}]}}', '{"b":1e400,"c d":[2.50,-0,"ß",true,null,{}]}'),
+        ('{"a": "2.50"}', "2.50"),
+        ('{"a": [1, NaN]}', None),
+        ('{"a": %s}' % ("[" * 100_000 + "]" * 100_000), None),
+        ('{"a": %s}' % ("[" * 300 + "]" * 300), "[" * 300 + "]" * 300),
+    ],
+)
+def test_values_in_json_are_as_they_are_written(text: str, value: str | None) -> None:
+    assert values_of(col("s").str.json_path("$.a"), pa.table({"s": [text]})) == [value]
+
+
 def test_whole_numbers_are_not_divided_by_zero() -> None:
     rows = pa.table({"n": [7, None], "by": [0, 0]})
     with pytest.raises(ExpressionError, match="division by zero"):

@@ -24,6 +24,7 @@ def _no_number(text: str) -> NoReturn:
 
 # NaN and Infinity are no JSON, but Python's reader takes them.
 _AS_WRITTEN = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_no_number)
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
 def json_value(values: Datum, path: str) -> Datum:
@@ -35,13 +36,23 @@ def json_value(values: Datum, path: str) -> Datum:
 def _value(text: str, steps: tuple[str | int, ...]) -> str | None:
     try:
         value = _walk(_AS_WRITTEN.decode(text), steps)
+        if value is None:
+            return None
+        # A half of a surrogate pair is JSON, but no text: it can't be encoded.
+        return (value if isinstance(value, str) else _json(value)).encode().decode()
     except (ValueError, RecursionError):
         return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if value is None or isinstance(value, str):
-        return None if value is None else str(value)
-    return json.dumps(_walk(json.loads(text), steps), ensure_ascii=False, separators=(",", ":"))
+
+
+def _json(value: Any) -> str:
+    """Return a value as JSON, its numbers as they are written."""
+    if isinstance(value, _Number):
+        return value
+    if isinstance(value, list):
+        return f"[{','.join(map(_json, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(map('{}:{}'.format, map(_json, value), map(_json, value.values())))}}}"
+    return _ENCODER.encode(value)
 
 
 def _walk(value: Any, steps: tuple[str | int, ...]) -> Any:
