@@ -279,6 +279,16 @@ def test_a_time_beyond_the_last_one_is_an_error() -> None:
         values_of(col("n").from_epoch(), rows)
     with pytest.raises(pa.ArrowInvalid, match="overflow"):
         values_of(col("n").from_epoch("microsecond") + datetime.timedelta(days=90_000_000), rows)
+    rows = pa.table({"d": [datetime.date(2024, 1, 31), None], "t": [datetime.datetime(2024, 1, 31), None]})
+    for months in (2**31 - 1, -(2**31) + 1, 12 * 6_000_000):
+        with pytest.raises(pa.ArrowInvalid, match="not in range"):
+            values_of(col("d").dt.add_months(months), rows)
+        with pytest.raises(pa.ArrowInvalid, match="overflow"):
+            values_of(col("t").dt.add_months(months), rows)
+        for name in ("d", "t"):
+            assert values_of(col(name).dt.add_months(months), rows[1:]) == [None]
+            last_day = when(col(name).is_null()).then(col(name).dt.add_months(months)).otherwise(col(name))
+            assert values_of(last_day, rows) == rows[name].to_pylist()
 
 
 def test_values_are_computed_only_where_they_are_needed() -> None:

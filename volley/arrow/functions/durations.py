@@ -57,12 +57,12 @@ def _add_months(node: Call, args: list[CompiledExpression]) -> CompiledExpressio
         values = as_array(value.evaluate(batch), batch.num_rows)
         numbers, missing = _numbers(values)
         if pa.types.is_date(values.type):
-            return pa.array(_months_later(numbers, months).astype(np.int32), mask=missing).cast(values.type)
+            return pa.array(_months_later(numbers, months), mask=missing).cast(pa.int32()).cast(values.type)
         days, rest = np.divmod(numbers, _DAY)
-        later = _months_later(days, months) * _DAY + rest
-        return pa.array(later, pa.int64(), mask=missing).cast(values.type)
+        later = pa.array(_months_later(days, months), mask=missing)
+        return pc.add_checked(pc.multiply_checked(later, _DAY), pa.array(rest)).cast(values.type)
 
-    return CompiledExpression(value.type, evaluate, value.can_fail)
+    return CompiledExpression(value.type, evaluate, True)
 
 
 def _months_later(days: npt.NDArray[np.int64], months: int) -> npt.NDArray[np.int64]:
