@@ -253,6 +253,7 @@ CASES = [
     ),
     Case("dt_format", n.dt.format("%Y-%m-%d %H:%M:%S.%f"), "strftime(n, '%Y-%m-%d %H:%M:%S.%f')"),
     Case("dt_format", d.dt.format("%a %d %b %y, %j%% %%f"), "strftime(d, '%a %d %b %y, %j%% %%f')"),
+    Case("dt_format", d.dt.format("%f %S %f"), "strftime(d, '%f %S %f')"),
     Case("dt_format", z.dt.format("%d.%m.%Y %I%z"), "strftime(z at time zone 'UTC', '%d.%m.%Y %I') || '+0000'"),
     Case("dt_epoch_seconds", n.dt.epoch_seconds(), "floor(epoch_us(n) / 1000000)::bigint"),
     Case("struct", struct(i=i, text=s, one=1), "{'i': i, 'text': s, 'one': 1}"),

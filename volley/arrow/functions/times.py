@@ -95,7 +95,8 @@ def _format(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         values = value.evaluate(batch)
         # Arrow writes the fraction of a finer unit with %S.
         seconds = pc.floor_temporal(values, unit="second").cast(pa.timestamp("s", zone))
-        texts = [_fraction(values) if is_fraction else pc.strftime(seconds, run) for is_fraction, run in runs]
+        precise = seconds if pa.types.is_date(value.type) else values
+        texts = [_fraction(precise) if is_fraction else pc.strftime(seconds, run) for is_fraction, run in runs]
         return pc.binary_join_element_wise(*texts, "")
 
     return CompiledExpression(pa.string(), evaluate, value.can_fail)
