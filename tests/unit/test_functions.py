@@ -291,6 +291,32 @@ def test_a_time_beyond_the_last_one_is_an_error() -> None:
             assert values_of(last_day, rows) == rows[name].to_pylist()
 
 
+@given(st.floats(), st.floats(width=32), st.integers(0, 30))
+def test_rounding_overflows_for_no_float(double: float, single: float, digits: int) -> None:
+    rows = pa.table({"x": [double, None], "y": pa.array([single, None], pa.float32())})
+    for name, least_whole in (("x", 2**53), ("y", 2**24)):
+        value = rows[name][0].as_py()
+        found, missing = values_of(col(name).round(digits), rows)
+        assert missing is None
+        if math.isnan(value) or abs(value) >= least_whole:
+            assert same(found, value)
+        else:
+            assert abs(found - value) <= 0.5 * 10.0**-digits + 1e-6 * abs(value)
+
+
+def test_decimals_without_digits_before_the_point_are_rounded() -> None:
+    texts = ["0.00001", "-0.4", "0.5", "-0.99999", "0", None]
+    rows = pa.table({"m": pa.array([text and Decimal(text) for text in texts], pa.decimal128(5, 5))})
+    rows = rows.append_column("n", pa.array([text and Decimal(text) for text in texts], pa.decimal128(38, 38)))
+    for name in ("m", "n"):
+        for whole, indices in ((col(name).ceil(), [1, 3, 4, 5]), (col(name).floor(), [0, 2, 4, 5])):
+            assert values_of(whole, rows.take(indices)) == [0, 0, 0, None]
+        assert values_of(col(name).round(), rows.take([0, 1, 4, 5])) == [0, 0, 0, None]
+        for index, expression in ((2, col(name).round()), (3, col(name).round(2)), (2, col(name).ceil())):
+            with pytest.raises(pa.ArrowInvalid, match="fit"):
+                values_of(expression, rows.take([index]))
+
+
 def test_values_are_computed_only_where_they_are_needed() -> None:
     rows = pa.table({"n": [0, 2, None], "x": [1, 4, 5], "fallback": [7, 8, 9]})
     assert values_of(when(col("n") != 0).then(col("x") / col("n")).otherwise(-1.0), rows) == [-1.0, 2.0, -1.0]

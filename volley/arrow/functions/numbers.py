@@ -15,6 +15,7 @@ from volley.plan.expression_nodes import Call, Literal
 __all__ = ["LOWERED"]
 
 _MODES = {"half_up": "half_towards_infinity", "half_even": "half_to_even"}
+_MANTISSA_BITS = {pa.float32(): 24, pa.float64(): 53}
 
 
 def _number(node: Call, value: CompiledExpression) -> None:
@@ -48,13 +49,18 @@ def _whole(compute: Callable[[Datum], Datum]) -> Lowering:
         _number(node, value)
         if value.type in INT_DIGITS:
             return value
-        return CompiledExpression(value.type, lambda batch: compute(value.evaluate(batch)), _may_overflow(value))
+        return _rounded(value, compute)
 
     return lower
 
 
-def _may_overflow(value: CompiledExpression) -> bool:
-    return value.can_fail or bool(pa.types.is_decimal(value.type))
+def _rounded(value: CompiledExpression, compute: Callable[[Datum], Datum]) -> CompiledExpression:
+    out = value.type
+    if not pa.types.is_decimal(out):
+        return CompiledExpression(out, lambda batch: compute(value.evaluate(batch)), value.can_fail)
+    # Arrow rounds no decimal to whole numbers without a digit before the point, be it to 0.
+    wide = pa.decimal256(out.precision + 1, out.scale) if out.precision == out.scale else out
+    return CompiledExpression(out, lambda batch: compute(value.evaluate(batch).cast(wide)).cast(out), True)
 
 
 def _round(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
@@ -65,11 +71,17 @@ def _round(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         return value
     if pa.types.is_decimal(value.type) and digits >= value.type.scale:
         return value
-    return CompiledExpression(
-        value.type,
-        lambda batch: pc.round(value.evaluate(batch), ndigits=digits, round_mode=_MODES[mode]),
-        _may_overflow(value),
-    )
+    options = pc.RoundOptions(digits, _MODES[mode])
+    if pa.types.is_decimal(value.type):
+        return _rounded(value, lambda numbers: pc.round(numbers, options=options))
+    return _rounded(value, lambda numbers: _round_floats(numbers, options))
+
+
+def _round_floats(numbers: Datum, options: pc.RoundOptions) -> Datum:
+    """Round floats; those too large for a fraction stay: Arrow multiplies by a power of 10, which may overflow."""
+    large = pc.greater_equal(pc.abs(numbers), pa.scalar(2.0 ** _MANTISSA_BITS[numbers.type], numbers.type))
+    rounded = pc.round(pc.if_else(large, pa.scalar(0, numbers.type), numbers), options=options)
+    return pc.if_else(large, numbers, rounded)
 
 
 def _of_doubles(compute: Callable[..., Datum]) -> Lowering:
