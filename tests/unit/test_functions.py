@@ -7,6 +7,7 @@ import math
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_URL, UUID, uuid5
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -409,6 +410,25 @@ def test_wrong_arguments_are_refused_when_built(build: Any, message: str) -> Non
 def test_wrong_types_are_refused_before_a_row_is_read(expression: Expr) -> None:
     with pytest.raises(ExpressionError):
         compile_expression(expression.node, ROWS.schema)
+
+
+def test_uuids_are_chosen() -> None:
+    first, second = UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8"), uuid5(NAMESPACE_URL, "b")
+    rows = pa.table({"s": [str(first), "b", None]})
+    known, made, constant = col("s").try_cast("uuid"), col("s").uuid5(NAMESPACE_URL), lit(str(first)).cast("uuid")
+    assert values_of(coalesce(known, made), rows) == [first, second, None]
+    assert values_of(coalesce(known, None, constant), rows) == [first, first, first]
+    assert values_of(made.fill_null(constant), rows.slice(1)) == [second, first]
+    is_b = col("s") == "b"
+    assert values_of(when(is_b).then(made).otherwise(col("s").cast("uuid")), rows) == [first, second, None]
+    assert values_of(when(is_b).then(constant), rows) == [None, first, None]
+
+
+def test_a_constant_uuid_has_a_text() -> None:
+    text = "6ba7b812-9dad-11d1-80b4-00c04fd430c8"
+    rows = pa.table({"n": [1, 2]})
+    assert values_of(lit(text).cast("uuid").cast("string"), rows) == [text, text]
+    assert values_of(lit("no").try_cast("uuid").cast("string"), rows) == [None, None]
 
 
 def test_an_expression_is_no_sequence() -> None:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 __all__ = [
     *("decimal_of", "decimal_of_float", "decimal_text", "float_text", "is_text_of", "is_utf8", "moment_text"),
-    *("number_in", "time_of", "trim", "uuid_of"),
+    *("number_in", "of_array", "time_of", "trim", "uuid_of"),
 ]
 
 Datum = Any
@@ -62,7 +62,7 @@ def is_text_of(value: Datum, target: pa.DataType) -> Datum:
     return pc.match_substring_regex(trim(value), pattern=f"^(?:{_PATTERNS[target]})$")
 
 
-def _of_array(compute: Callable[[pa.Array], pa.Array]) -> Callable[[Datum], Datum]:
+def of_array(compute: Callable[[pa.Array], pa.Array]) -> Callable[[Datum], Datum]:
     """Return a function of arrays that takes scalars, too."""
 
     def apply(value: Datum) -> Datum:
@@ -71,7 +71,7 @@ def _of_array(compute: Callable[[pa.Array], pa.Array]) -> Callable[[Datum], Datu
     return apply
 
 
-@_of_array
+@of_array
 def float_text(value: pa.Array) -> pa.Array:
     """Return floats as texts."""
     text = value.cast(pa.string())
@@ -87,7 +87,7 @@ def float_text(value: pa.Array) -> pa.Array:
     return pc.replace_with_mask(text, differs, rewritten)
 
 
-@_of_array
+@of_array
 def decimal_text(value: pa.Array) -> pa.Array:
     """Return decimals as texts with all digits of their scale."""
     precision, scale = value.type.precision, value.type.scale
@@ -123,7 +123,7 @@ def _decimal256(scale: int) -> pa.DataType:
     return pa.decimal256(76, scale)
 
 
-@_of_array
+@of_array
 def is_utf8(value: pa.Array) -> pa.Array:
     """Return true for each binary value that is a text in UTF-8."""
     try:
@@ -154,7 +154,7 @@ def time_of(value: Datum) -> Datum:
     return pc.cast(moments, pa.time64("us"))
 
 
-@_of_array
+@of_array
 def uuid_of(value: pa.Array) -> pa.Array:
     """Return UUIDs from texts."""
     text = trim(value)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.exact import exact_cast
+from volley.arrow.text_forms import of_array
 
 __all__ = ["array_of", "comparable", "has_uuids", "recast", "restored", "storage_of", "stored", "texts"]
 
@@ -65,6 +66,7 @@ def array_of(values: list[Any], data_type: pa.DataType) -> pa.Array:
     return _relabeled(pa.array([_bytes(value) for value in values], stored(data_type)), data_type)
 
 
+@of_array
 def texts(column: pa.Array) -> pa.Array:
     """Return UUIDs in their usual text form."""
     stored, count = column.storage, len(column)

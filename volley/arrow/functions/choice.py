@@ -89,6 +89,8 @@ def _where(mask: pa.Array, value: Callable[[pa.RecordBatch], pa.Array], can_fail
 
 
 def _chosen(mask: pa.Array, values: pa.Array, others: pa.Array) -> pa.Array:
+    if values.type == pa.uuid():
+        return pa.ExtensionArray.from_storage(pa.uuid(), pc.if_else(mask, values.storage, others.storage))
     if not pa.types.is_nested(values.type):
         return pc.if_else(mask, values, others)
     # `if_else` copies lists value by value; taking from both keeps them as they are.
