@@ -375,6 +375,8 @@ def test_wrong_arguments_are_refused_when_built(build: Any, message: str) -> Non
         col("d").dt.hour(),
         col("d").dt.truncate("hour"),
         col("d").dt.add(hours=1),
+        col("d").dt.add(days=2**31 - 1, hours=24),
+        col("n").dt.add(days=2**31 - 1),
         col("s").dt.add_months(1),
         col("z").dt.since(col("n"), "day"),
         col("n").dt.in_zone("UTC"),

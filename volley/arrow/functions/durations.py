@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from volley.arrow.compiled import CompiledExpression, Datum, Lowering, as_array, misfit, parameter
 from volley.arrow.functions.distinct import of_distinct
 from volley.arrow.functions.times import moment
+from volley.errors import ExpressionError
 from volley.plan.expression_nodes import Call, Literal
 
 __all__ = ["LOWERED"]
@@ -36,10 +37,14 @@ def _add(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, units = moment(node, args[0]), ("day", "hour", "minute", "second", "microsecond")
     counts = (each.value for each in node.args[1:] if isinstance(each, Literal))
     micros = sum(count * _MICROS[unit] for count, unit in zip(counts, units, strict=True))
-    if not pa.types.is_date(value.type):
-        return CompiledExpression(value.type, lambda batch: _shifted(value.evaluate(batch), micros), True)
-    if micros % _DAY:
+    is_date = pa.types.is_date(value.type)
+    if is_date and micros % _DAY:
         raise misfit(node, [value.type], "a timestamp, as the duration is not of whole days")
+    reach = 2**31 * _DAY if is_date else 2**63
+    if not -reach <= micros < reach:
+        raise ExpressionError(f"{node!r}: the duration is beyond the range of its type", hint="a shorter duration")
+    if not is_date:
+        return CompiledExpression(value.type, lambda batch: _shifted(value.evaluate(batch), micros), True)
     days = pa.scalar(micros // _DAY, pa.int32())
     return CompiledExpression(
         value.type, lambda batch: pc.add_checked(value.evaluate(batch).cast(pa.int32()), days).cast(value.type), True
