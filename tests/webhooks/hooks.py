@@ -91,7 +91,7 @@ def request(
     body: object,
     method: str = "POST",
     path: str = "/events",
-    headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str | bytes] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Answer:
     """Send a request, and return the answer; a body that is not bytes is sent as JSON."""

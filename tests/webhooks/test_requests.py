@@ -19,6 +19,8 @@ import pytest
 from tests.servers.certificates import self_signed
 from tests.webhooks.hooks import Answer, Hook, receiving
 from volley import BearerAuth, ConfigError, HmacAuth, HttpSource, ServerTls
+from volley.connectors.webhook.frames import Entry
+from volley.connectors.webhook.rows import Requests, decoder_of, rows_of
 
 SECRET, OLD = "the-new-secret", "the-old-secret"
 
@@ -49,6 +51,20 @@ def test_a_request_becomes_a_row(tmp_path: Path) -> None:
         assert began < first.pop("http_received_at") <= second.pop("http_received_at") <= datetime.now(UTC)
         assert first == {"id": 1, "name": "ä", "http_unknown": '{"more": [1]}', "http_key": "k1", "event": "push"}
         assert second == {"id": 2, "name": None, "http_unknown": None, "http_key": "k2", "event": None}
+
+
+def test_headers_that_are_not_utf_8(tmp_path: Path) -> None:
+    with receiving(tmp_path, header_columns={"event": "X-Event"}) as hook:
+        assert hook.send("POST", "/events", {"id": 1}, headers={"X-Event": b"\xc3\xa4\xff"}).status == 202
+        assert [row["event"] for row in hook.rows()] == ["ä\ufffd"]
+
+
+def test_a_log_with_headers_that_are_not_utf_8() -> None:
+    """Earlier versions stored the surrogates that aiohttp decodes such bytes to."""
+    requests = Requests([Entry(b"", b'["\\udcff", null]', b"x")], [0], 0)
+    rows = rows_of(decoder_of("raw", None, "ignore"), [], ["a", "b"])
+    (batch,) = rows.read([requests])
+    assert batch.to_pylist() == [{"value": b"x", "a": "\ufffd", "b": None}]
 
 
 @pytest.mark.parametrize(("value_format", "value"), [("raw", b"\xff\x00"), ("string", "ä{")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +11,7 @@ import pyarrow as pa
 from volley.arrow.bisect import process_or_bisect
 from volley.connectors.webhook.batches import Faults
 from volley.connectors.webhook.frames import Entry, Frame
+from volley.connectors.webhook.headers import unpacked
 from volley.connectors.webhook.settings import UNKNOWN
 from volley.formats.message_rows import MessageRows, decode_errors
 from volley.formats.messages import Decoder, JsonValues, PlainValues
@@ -99,7 +99,7 @@ def faults_of(decoder: Decoder) -> Faults:
 
 def _metadata(include: Sequence[str], headers: int, fields: Sequence[pa.Field], requests: Requests) -> list[pa.Array]:
     parts = [_PARTS[part][1](requests) for part in include]
-    kept = [json.loads(entry.headers) for entry in requests.entries] if headers else []
+    kept = [unpacked(entry.headers) for entry in requests.entries] if headers else []
     return parts + [pa.array([values[number] for values in kept], pa.string()) for number in range(headers)]
 
 

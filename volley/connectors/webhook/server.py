@@ -17,6 +17,7 @@ from volley.connectors.webhook.auth import BearerAuth, HmacAuth
 from volley.connectors.webhook.batches import BatchWriter
 from volley.connectors.webhook.folder import LogFolder
 from volley.connectors.webhook.frames import Entry
+from volley.connectors.webhook.headers import packed
 from volley.connectors.webhook.keys import json_key, json_path
 from volley.connectors.webhook.limits import Connections, RateLimit
 from volley.connectors.webhook.settings import ReceiverSettings
@@ -213,7 +214,7 @@ class Server:
 
     def _kept(self, headers: Mapping[str, str]) -> bytes:
         names = self._settings.headers
-        return json.dumps([headers.get(name) for name in names]).encode() if names else b""
+        return packed([headers.get(name) for name in names]) if names else b""
 
     async def _store(self, request: web.BaseRequest, entry: Entry) -> web.StreamResponse:
         if entry.key:
