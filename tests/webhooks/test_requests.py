@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hmac
 import json
+import random
 import socket
 import ssl
 import threading
@@ -165,6 +166,19 @@ def test_compressed_bodies(hook: Hook) -> None:
     assert hook.post(gzip.compress(body)[:-9], "cut", Content_Encoding="gzip").status == 400
     assert hook.post(b"no gzip", "no", Content_Encoding="gzip").status == 400
     assert hook.post(body, "br", Content_Encoding="br").status == 415
+
+
+def test_compressed_bodies_of_several_members(tmp_path: Path) -> None:
+    with receiving(tmp_path, value_format="raw", max_body=100_000) as hook:
+        content = random.Random(1).randbytes(90_000)
+        parts = [content[:40_000], b"", content[40_000:50_000], content[50_000:]]
+        members = b"".join(map(gzip.compress, parts))
+        assert hook.post(members, Content_Encoding="gzip").status == 202
+        assert hook.rows() == [{"value": content}]
+        assert hook.post(members + gzip.compress(b"0" * 10_001), Content_Encoding="gzip").status == 413
+        assert hook.post(members + b"no gzip", Content_Encoding="gzip").status == 400
+        assert hook.post(members[:-9], Content_Encoding="gzip").status == 400
+        assert hook.post(b"", Content_Encoding="gzip").status == 400
 
 
 def test_bodies_that_are_too_large(hook: Hook) -> None:

@@ -29,6 +29,7 @@ __all__ = ["Server"]
 _MOST_WAITING_BYTES = 64 << 20
 _LONGEST_KEY = 1024
 _GZIP = 16 + zlib.MAX_WBITS
+_GZIP_PIECE = 16 << 10
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -183,16 +184,27 @@ class Server:
         if encoding != "gzip":
             raise Refused(415, "the only Content-Encoding is gzip", Accept_Encoding="gzip")
         try:
-            # Stops at the limit, whatever the body would grow to.
-            decompressor = zlib.decompressobj(_GZIP)
-            body = decompressor.decompress(body, self._settings.max_body + 1)
+            return self._gunzipped(body)
         except zlib.error as error:
             raise Refused(400, "the body is not gzip") from error
-        if len(body) > self._settings.max_body:
-            raise self._too_large()
-        if not decompressor.eof:
-            raise Refused(400, "the body's gzip is cut off")
-        return body
+
+    def _gunzipped(self, body: bytes) -> bytes:
+        """Return the content of all members of a gzip; stops at the limit, whatever it would grow to."""
+        parts: list[bytes] = []
+        left, position = self._settings.max_body, 0
+        while position < len(body) or not parts:
+            decompressor = zlib.decompressobj(_GZIP)
+            while not decompressor.eof:
+                # A member gives back what comes behind it, as a copy: of a piece, not of the rest of the body.
+                piece = body[position : position + _GZIP_PIECE]
+                if not piece:
+                    raise Refused(400, "the body's gzip is cut off")
+                parts.append(decompressor.decompress(piece, left + 1))
+                left -= len(parts[-1])
+                if left < 0:
+                    raise self._too_large()
+                position += len(piece) - len(decompressor.unused_data)
+        return b"".join(parts)
 
     def _too_large(self) -> Refused:
         return Refused(413, f"the body is larger than {self._settings.max_body} bytes", Connection="close")
