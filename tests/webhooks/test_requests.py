@@ -60,6 +60,17 @@ def test_headers_that_are_not_utf_8(tmp_path: Path) -> None:
         assert [row["event"] for row in hook.rows()] == ["ä\ufffd"]
 
 
+def test_headers_that_are_too_large(tmp_path: Path) -> None:
+    names = [f"X-{number}" for number in range(9)]
+    with receiving(tmp_path, header_columns={name[2:]: name for name in names}) as hook:
+        # Each is small enough for aiohttp, and together they have more than 64 kB.
+        refused = hook.send("POST", "/events", {"id": 1}, headers=dict.fromkeys(names, "x" * 8_000))
+        assert (refused.status, "more than 65535 bytes" in refused.text) == (431, True)
+        assert hook.send("POST", "/events", {"id": 2}, headers=dict.fromkeys(names, "ä".encode() * 3_500)).status == 202
+        (row,) = hook.rows()
+        assert row == {"id": 2, "name": None, **{name[2:]: "ä" * 3_500 for name in names}}
+
+
 def test_a_log_with_headers_that_are_not_utf_8() -> None:
     """Earlier versions stored the surrogates that aiohttp decodes such bytes to."""
     requests = Requests([Entry(b"", b'["\\udcff", null]', b"x")], [0], 0)

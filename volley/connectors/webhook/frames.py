@@ -9,13 +9,15 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-__all__ = ["Entry", "Frame", "FrameHead", "damaged_at", "encode", "frames", "heads"]
+__all__ = ["MOST_HEADER_BYTES", "Entry", "Frame", "FrameHead", "damaged_at", "encode", "frames", "heads"]
 
 _MAGIC = b"VWL1"
 # Magic, checksum of all that follows, bytes behind the head, requests, number of the first request, time.
 _HEAD = struct.Struct("<4sIIIQQ")
 _UNCHECKED = 8
 _LENGTHS = struct.Struct("<HHI")
+MOST_HEADER_BYTES = 0xFFFF
+"""The most bytes of a request's kept headers: their length has two bytes."""
 
 
 class Entry(NamedTuple):

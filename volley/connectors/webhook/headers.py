@@ -18,7 +18,7 @@ def packed(values: Sequence[str | None]) -> bytes:
         >>> unpacked(packed(["push", None, "\\udcff"]))
         ['push', None, '\ufffd']
     """
-    return json.dumps([_text(value) for value in values]).encode()
+    return json.dumps([_text(value) for value in values], ensure_ascii=False).encode()
 
 
 def unpacked(kept: bytes) -> list[str | None]:

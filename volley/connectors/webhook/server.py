@@ -16,7 +16,7 @@ from volley.connectors.webhook.answers import Refused, answer, stored
 from volley.connectors.webhook.auth import BearerAuth, HmacAuth
 from volley.connectors.webhook.batches import BatchWriter
 from volley.connectors.webhook.folder import LogFolder
-from volley.connectors.webhook.frames import Entry
+from volley.connectors.webhook.frames import MOST_HEADER_BYTES, Entry
 from volley.connectors.webhook.headers import packed
 from volley.connectors.webhook.keys import json_key, json_path
 from volley.connectors.webhook.limits import Connections, RateLimit
@@ -226,7 +226,12 @@ class Server:
 
     def _kept(self, headers: Mapping[str, str]) -> bytes:
         names = self._settings.headers
-        return packed([headers.get(name) for name in names]) if names else b""
+        if not names:
+            return b""
+        kept = packed([headers.get(name) for name in names])
+        if len(kept) > MOST_HEADER_BYTES:
+            raise Refused(431, f"{', '.join(names)} have more than {MOST_HEADER_BYTES} bytes together")
+        return kept
 
     async def _store(self, request: web.BaseRequest, entry: Entry) -> web.StreamResponse:
         if entry.key:
