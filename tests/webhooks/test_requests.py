@@ -124,6 +124,8 @@ def test_a_key_in_the_body(tmp_path: Path) -> None:
         assert [hook.post(body).status for body in without] == [400] * 4
         assert hook.post(b'{"event": {"id": 3}').status == 400
         assert hook.post(b"[" * 2_000).status == 400
+        half = hook.post({"event": {"id": "\ud800"}})
+        assert (half.status, "half a surrogate pair" in half.text) == (400, True)
         assert [row["n"] for row in hook.rows()] == [1, 3]
 
 

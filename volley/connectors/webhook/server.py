@@ -211,18 +211,22 @@ class Server:
 
     def _key(self, headers: Mapping[str, str], body: bytes) -> bytes:
         if self._key_header is not None:
-            key = headers.get(self._key_header)
+            encoded = headers.get(self._key_header, "").encode(errors="surrogateescape")
         elif self._key_path is not None:
-            try:
-                key = json_key(body, self._key_path)
-            except ValueError as error:
-                raise Refused(400, f"the body is not JSON: {error}") from error
+            encoded = self._key_in(body, self._key_path)
         else:
             return b""
-        encoded = (key or "").encode(errors="surrogateescape")
         if not 0 < len(encoded) <= _LONGEST_KEY:
             raise Refused(400, f"no idempotency key of 1 to {_LONGEST_KEY} bytes in {self._settings.idempotency}")
         return encoded
+
+    def _key_in(self, body: bytes, path: tuple[str, ...]) -> bytes:
+        try:
+            return (json_key(body, path) or "").encode()
+        except UnicodeEncodeError as error:
+            raise Refused(400, f"the key in {self._settings.idempotency} has half a surrogate pair") from error
+        except ValueError as error:
+            raise Refused(400, f"the body is not JSON: {error}") from error
 
     def _kept(self, headers: Mapping[str, str]) -> bytes:
         names = self._settings.headers
