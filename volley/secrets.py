@@ -10,13 +10,26 @@ from urllib.parse import quote, quote_plus
 
 from volley.html_table import changed_settings, titled
 
-__all__ = ["MASK", "redact", "redact_mapping", "redact_uri", "redacted", "redacted_html", "redacted_repr", "secrets_in"]
+__all__ = [
+    "MASK",
+    "is_secret_name",
+    "redact",
+    "redact_mapping",
+    "redact_uri",
+    "redacted",
+    "redacted_html",
+    "redacted_repr",
+    "secrets_in",
+]
 
 MASK = "***"
 
 _MIN_LENGTH = 4
 
-_WORDS = r"credential|token|secret|passw|passphrase|pwd|key|authorization|cookie|signature|connection.?string|\bauth\b"
+_WORDS = (
+    r"credential|token|secret|passw|passphrase|pwd|key|authorization|cookie|signature|connection.?string"
+    r"|\bauth\b|\bsas\b"
+)
 # Any header may carry credentials, whatever its name.
 _SECRET_NAME = re.compile(rf"{_WORDS}|^headers?\b", re.I)
 # Match up to the last @: an unescaped password may contain one.
@@ -29,6 +42,16 @@ _BARE = re.compile(
 _PARAMETER = re.compile(rf"([?&;][^=&\s]*(?:{_WORDS}|\bsig)[^=&\s]*)=[^&\s]+", re.I)
 
 
+def is_secret_name(name: str) -> bool:
+    """Return True if `redact_mapping` masks the value of this key.
+
+    Example:
+        >>> is_secret_name("s3.secret-access-key"), is_secret_name("s3.region")
+        (True, False)
+    """
+    return _SECRET_NAME.search(name) is not None
+
+
 def redact_mapping(values: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return the mapping with the values of secret-like keys masked; keys may be numbers, too.
 
@@ -36,7 +59,7 @@ def redact_mapping(values: Mapping[Any, Any]) -> dict[Any, Any]:
         >>> redact_mapping({"s3.region": "eu", "s3.secret-access-key": "x"})
         {'s3.region': 'eu', 's3.secret-access-key': '***'}
     """
-    return {key: MASK if _SECRET_NAME.search(str(key)) else _redacted_value(value) for key, value in values.items()}
+    return {key: MASK if is_secret_name(str(key)) else _redacted_value(value) for key, value in values.items()}
 
 
 def redact_uri(text: str) -> str:
@@ -63,7 +86,7 @@ def redacted_html(value: Any) -> str:
 
 def _redacted_fields(value: Any) -> dict[str, Any]:
     settings = changed_settings(value).items()
-    return {name: MASK if _SECRET_NAME.search(name) else _redacted_value(content) for name, content in settings}
+    return {name: MASK if is_secret_name(name) else _redacted_value(content) for name, content in settings}
 
 
 def secrets_in(values: Mapping[str, Any]) -> set[str]:
@@ -73,7 +96,7 @@ def secrets_in(values: Mapping[str, Any]) -> set[str]:
         >>> secrets_in({"s3.region": "eu", "s3.secret-access-key": "hush-hush"})
         {'hush-hush'}
     """
-    return {text for key, value in values.items() if _SECRET_NAME.search(key) for text in _texts(value)}
+    return {text for key, value in values.items() if is_secret_name(key) for text in _texts(value)}
 
 
 def redacted(error: BaseException, secrets: Collection[str] = ()) -> BaseException:
@@ -102,7 +125,7 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         # A service account's key also has the project's and the account's name, which bucket names often contain.
         has_public_fields = "private_key" in value
-        value = [text for name, text in value.items() if not has_public_fields or _SECRET_NAME.search(name)]
+        value = [text for name, text in value.items() if not has_public_fields or is_secret_name(name)]
     if isinstance(value, list | tuple):
         for item in value:
             yield from _texts(item)

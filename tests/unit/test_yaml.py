@@ -192,6 +192,32 @@ def test_values_of_references_are_not_shown_in_mistakes(tmp_path: Path) -> None:
     assert "hunter2" not in told
 
 
+def test_secrets_that_stand_in_the_file_are_not_shown(tmp_path: Path) -> None:
+    text = """
+    sources:
+      signed: {connector: webhook, config: {schema: id long, auth: {hmac: stripe, secret: [hunter2a, "${SECRET}"]}}}
+      open: {connector: webhook, config: {schema: id long, auth: {bearer: hunter2b}}}
+      secrets:
+        connector: files
+        config:
+          path: "s3://me:hunter2c$$@bucket/in"
+          format: json
+          storage_options:
+            key: hunter2d
+            connection_string: "AccountKey=hunter2e"
+            sas: hunter2f
+            headers: {x-team: hunter2g}
+            token: "${SECRET:-hunter2h}"
+            client_kwargs: {region: eu, api_key: "hunter2$$"}
+    sinks: {out: {connector: console, config: {rows: 7}}}
+    pipelines: {p: {source: secrets, sink: out}}
+    """
+    shown = config_of(tmp_path, text, SECRET="hunter2hunter2").text
+    assert "hunter2" not in shown
+    for kept in ("- ${SECRET}", "hmac: stripe", "connector: files", "region: eu", "rows: 7"):
+        assert kept in shown
+
+
 MISTAKES = """
 version: "2.0"                                                                #  1 an unknown version
 sources:

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from volley.documents.mistakes import Path, is_secret
+from volley.documents.references import is_reference
 from volley.documents.yaml_text import Document
 from volley.secrets import MASK, redact_uri
 
@@ -29,12 +30,11 @@ def shown(document: Document) -> str:
 
 
 def _shown(document: Document, value: Any, path: Path) -> Any:
-    if path in document.references:
-        return document.references[path]
     if isinstance(value, dict):
         return {key: _shown(document, inner, (*path, key)) for key, inner in value.items()}
     if isinstance(value, list):
         return [_shown(document, inner, (*path, number)) for number, inner in enumerate(value)]
-    if path and is_secret(path[-1]):
+    text = document.references.get(path, value)
+    if is_secret(path) and not (isinstance(text, str) and is_reference(text)):
         return MASK
-    return redact_uri(value) if isinstance(value, str) else value
+    return redact_uri(text) if isinstance(text, str) else text

@@ -189,7 +189,7 @@ def _in_words(name: str, detail: ErrorDetails) -> tuple[str, str | None]:
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):
         return (cause.message if name in cause.message else f"{name}: {cause.message}"), cause.hint
-    value, kind = MASK if is_secret(name) else detail["input"], detail["type"]
+    value, kind = MASK if is_secret((name,)) else detail["input"], detail["type"]
     if kind == "literal_error":
         expected = re.findall(r"'([^']*)'", str(detail["ctx"]["expected"]))
         return f"{name} {value!r} is unknown", nearest(str(value), expected)

@@ -5,14 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from textwrap import shorten
 
 from volley.errors import ConfigError, near
+from volley.secrets import is_secret_name
 
-__all__ = ["Mistake", "Path", "Place", "dotted", "error_of", "is_secret", "nearest"]
+__all__ = ["Mistake", "Path", "Place", "Secrecy", "dotted", "error_of", "is_secret", "nearest"]
 
 # Narrower than what volley.secrets masks: here `key_fields` and `keys` are names of columns.
-SECRET_NAME = r"passw|passphrase|secret|token|credential|access_key|account_key|service_account_key"
+SECRET_NAME = (
+    r"passw|passphrase|secret|token|credential|access_key|account_key|private_key|bearer|connection_string"
+    r"|\bsas\b|^auth$"
+)
+# What stands in these is for a library, and its names are those that volley.secrets masks.
+_FOREIGN = ("storage_options", "properties", "headers")
 
 _LONGEST_HINT = 400
 Path = tuple[Hashable, ...]
@@ -103,11 +110,34 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return near(name, known).partition(" known: ")[0]
 
 
-def is_secret(name: object) -> bool:
-    """Return True if a setting of this name holds a secret.
+@dataclass(frozen=True)
+class Secrecy:
+    """Whether a value is a secret, by the keys that lead to it; without arguments, that of the whole document.
+
+    Args:
+        is_secret: True if the value is a secret, or a list of secrets.
+        is_foreign: True inside a mapping that is for a library.
+    """
+
+    is_secret: bool = False
+    is_foreign: bool = False
+
+    def below(self, key: Hashable) -> Secrecy:
+        """Return that of the value under a key, or at a position of a list."""
+        if not isinstance(key, str):
+            return self
+        if self.is_foreign or key in _FOREIGN:
+            return Secrecy((self.is_foreign and self.is_secret) or is_secret_name(key), True)
+        return Secrecy(re.search(SECRET_NAME, key, re.IGNORECASE) is not None)
+
+
+def is_secret(path: Path) -> bool:
+    """Return True if a setting, or an item of it, is a secret by its name.
 
     Example:
-        >>> is_secret("access_key_id"), is_secret("key_fields")
-        (True, False)
+        >>> is_secret(("auth", "secret", 0)), is_secret(("secrets", "path")), is_secret(("key",))
+        (True, False, False)
+        >>> is_secret(("storage_options", "key")), is_secret(("properties", "headers", "x-team"))
+        (True, True)
     """
-    return re.search(SECRET_NAME, str(name), re.IGNORECASE) is not None
+    return reduce(Secrecy.below, path, Secrecy()).is_secret

@@ -7,12 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["References", "UnresolvedReference"]
+__all__ = ["References", "UnresolvedReference", "is_reference"]
 
 _REFERENCE = re.compile(r"\$\$|\$\{([^}]*)\}")
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)(?:(:-|:\?)(.*))?", re.DOTALL)
+_WITHOUT_DEFAULT = re.compile(r"\$\{(?:file:[^}]*|[A-Za-z_]\w*(?::\?[^}]*)?)\}")
 # A shorter text is no secret, and would mask parts of other words.
 _SHORTEST_SECRET = 4
+
+
+def is_reference(text: str) -> bool:
+    """Return True if a text is one reference without a default: nothing of its value stands in the text.
+
+    Example:
+        >>> is_reference("${PASSWORD}"), is_reference("${PASSWORD:-hunter2}"), is_reference("pa$$word")
+        (True, False, False)
+    """
+    return _WITHOUT_DEFAULT.fullmatch(text) is not None
 
 
 class UnresolvedReference(Exception):
