@@ -6,6 +6,7 @@ import json
 import textwrap
 import warnings
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,73 @@ def test_secrets_that_stand_in_the_file_are_not_shown(tmp_path: Path) -> None:
     assert "hunter2" not in shown
     for kept in ("- ${SECRET}", "hmac: stripe", "connector: files", "region: eu", "rows: 7"):
         assert kept in shown
+
+
+SECRETS = """
+sources:
+  h1:
+    connector: webhook
+    config:
+      schema: id long
+      auth:
+        hmac: stripe
+        secret:
+          - 4242424242
+          - other
+  h2: {connector: webhook, config: {schema: id long, auth: {hmac: stripe, secret: "hunter2 horse, 'battery'", foo: 1}}}
+  h3:
+    connector: webhook
+    config:
+      schema: id long
+      auth:
+        hmac: stripe
+        secret:
+          4242424242
+  h4: {connector: webhook, config: {schema: id long, auth: {bearer: [4242424242]}}}
+  h5: {connector: webhook, config: {schema: id long, auth: hunter2}}
+  h6: {connector: files, config: {path: a, format: json, storage_options: {key: hunter2, sas: !!int hunter2}, foo: 1}}
+  h7: {connector: files, config: {path: a, format: &shared hunter2, storage_options: {key: *shared}}}
+  h8: {connector: files, config: {path: a, format: json, storage_options: {password: "hunter2
+    battery"}, fop: 1}}
+sinks: {s: {connector: console}}
+pipelines:
+  p: {dead_letter: {connector: console, config: {password: "hunter2 horse battery staple"}}, source: h1, filter: "id >"}
+"""
+
+
+def test_secrets_that_stand_in_the_file_are_not_shown_in_mistakes(tmp_path: Path) -> None:
+    told = mistakes_of(tmp_path, SECRETS)
+    lines = told.splitlines()
+    for shown in (
+        "h1.config.auth.secret[0]",
+        "h2.config.auth.foo",
+        "h3.config.auth.secret)",
+        "h4.config.auth.bearer[0]",
+    ):
+        assert shown in told
+    for shown in ("h5.config.auth)", "h6.config.foo", "h7.config.format", "h8.config.fop", "pipelines.p.filter"):
+        assert shown in told
+    told = told.replace("'hunter2' is unknown", "")  # a format's value, which only its alias makes a secret
+    assert [text for text in ("hunter2", "4242", "horse", "battery") if text in told] == []
+    # The caret stands below its place also where the line is shorter than in the file.
+    carets = {line[at.index("^") :].partition(":")[0] for line, at in pairwise(lines) if "^" in at}
+    assert {"foo", "fop"} <= carets
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a: {secret: "hunter2 hunter2, hunter2}',
+        "a: {token: hunter2, b: [c}",
+        "a:\n  password:\n    hunter2 hunter2\n    hunter2: hunter2: x",
+        "a:\n- secret:\n  - hunter2\n  - [hunter2\n  b: x",
+        "a:\n  secret: |\n    x\n\n    hunter2\n\tb: c",
+        "a: 1\n---\n{b: {password: hunter2}}",
+        "a: {password: hunter2}\nb: \x07",
+    ],
+)
+def test_secrets_are_not_shown_where_yaml_is_wrong(text: str, tmp_path: Path) -> None:
+    assert "hunter2" not in mistakes_of(tmp_path, text)
 
 
 MISTAKES = """

@@ -95,7 +95,7 @@ class Scope:
             place = _PLACE.search(error.message)
             shift = int(place[2]) - 1 if place and place[1] == "1" and "\n" not in value else 0
             document = self.collector.document
-            if document is not None and shift and document.place(path).text[document.place(path).column - 1] in "'\"":
+            if document is not None and shift and document.is_quoted(path):
                 shift += 1
             self.collector.add(path, _PLACE.sub("", error.message), error.hint, shift=shift)
             return None

@@ -103,7 +103,7 @@ class Collector:
             except ValidationError as error:
                 details = error.errors(include_url=False)
             if not all(detail["loc"] for detail in details):
-                self.add(path, f"this is {_shown(values)}, not {_TYPES['dict_type']}")
+                self.add(path, f"this is {_shown(values, path)}, not {_TYPES['dict_type']}")
                 break
             found = [(_in_document(values, detail), detail) for detail in details]
             for location, detail in found:
@@ -181,22 +181,23 @@ class Collector:
         elif kind == "missing":
             self.add((*path, *location), f"{name} is missing", _description(model, location))
         else:
-            self.add((*path, *location), *_in_words(name, detail))
+            self.add((*path, *location), *_in_words((*path, *location), detail))
 
 
-def _in_words(name: str, detail: ErrorDetails) -> tuple[str, str | None]:
+def _in_words(path: Path, detail: ErrorDetails) -> tuple[str, str | None]:
     """Return the message and the hint of one of pydantic's errors."""
+    name = str(path[-1])
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):
         return (cause.message if name in cause.message else f"{name}: {cause.message}"), cause.hint
-    value, kind = MASK if is_secret((name,)) else detail["input"], detail["type"]
+    value, kind = detail["input"], detail["type"]
     if kind == "literal_error":
         expected = re.findall(r"'([^']*)'", str(detail["ctx"]["expected"]))
-        return f"{name} {value!r} is unknown", nearest(str(value), expected)
+        return f"{name} {_shown(value, path)} is unknown", nearest(str(value), expected)
     expected_type = _TYPES.get(kind) or _TYPES.get(kind.partition("_")[0])
     if expected_type is None:
         return f"{name}: {detail['msg'][:1].lower()}{detail['msg'][1:]}", None
-    return f"{name} {_shown(value)} is not {expected_type}", None
+    return f"{name} {_shown(value, path)} is not {expected_type}", None
 
 
 def _without(values: Any, path: Path) -> Any:
@@ -220,12 +221,12 @@ def _with(values: Any, path: Path) -> Any:
     return {**values, first: _with(values.get(first, {}), rest) if rest else "any"}
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, path: Path) -> str:
     if value is None:
         return "empty"
     if isinstance(value, Mapping):
         return "a mapping"
-    return "a list" if isinstance(value, list) else repr(value)
+    return "a list" if isinstance(value, list) else repr(MASK if is_secret(path) else value)
 
 
 def _in_document(values: Any, detail: ErrorDetails) -> Path:

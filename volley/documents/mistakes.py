@@ -33,12 +33,14 @@ class Place:
     Args:
         line: The line, from 1.
         column: The column, from 1.
-        text: The line's text.
+        text: The line's text, secrets masked.
+        shift: How much further left the place stands in this text than in the file.
     """
 
     line: int
     column: int
     text: str = ""
+    shift: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Mistake:
         where = f"{file}:{self.place.line}:{self.place.column}: " if self.place else ""
         lines = [f"{where}{self.message}" + (f" ({dotted(self.path)})" if self.path else "")]
         if self.place:
-            lines += [self.place.text, " " * (self.place.column - 1) + "^"]
+            lines += [self.place.text, " " * (self.place.column - 1 - self.place.shift) + "^"]
         return "\n".join(
             [*lines, *([f"  hint: {shorten(self.hint, _LONGEST_HINT, placeholder=' …')}"] if self.hint else [])]
         )

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
-from volley.documents.mistakes import SECRET_NAME, Mistake, Path, Place
-from volley.documents.references import References, UnresolvedReference
+from volley.documents.mistakes import SECRET_NAME, Mistake, Path, Place, Secrecy, is_secret
+from volley.documents.references import References, UnresolvedReference, is_reference
 from volley.secrets import MASK, redact_uri
 
 __all__ = ["Document", "parse"]
 
 # An alias stands for all that it names: a few lines can stand for billions of values.
 _MOST_VALUES = 100_000
-# A secret that stands in the file itself; one that a reference names does not stand there.
-_SECRET = re.compile(rf"((?:{SECRET_NAME})\w*[\"']?\s*:\s*)(?![\"']?\$)[^\s,}}]+", re.IGNORECASE)
+_SECRET_KEY = re.compile(rf"(?:{SECRET_NAME})\w*[\"']?\s*:\s*", re.IGNORECASE)
 _TAG = "tag:yaml.org,2002:"
 _SCALARS = {
     "null": (r"~|null|Null|NULL|", "~nN"),
@@ -50,7 +49,8 @@ class Document:
 
     Args:
         file: Its name, for messages.
-        lines: Its lines, without secrets.
+        lines: Its lines.
+        hidden: Where secrets stand in the lines, by the line's number, from 0: begins and ends, in order.
         value: Its content: dicts, lists, texts, numbers, booleans, None.
         keys: The place of each key, by its path.
         values: The place of each value, by its path.
@@ -60,6 +60,7 @@ class Document:
 
     file: str
     lines: list[str]
+    hidden: dict[int, list[tuple[int, int]]]
     value: Any = None
     keys: dict[Path, Place] = field(default_factory=dict)
     values: dict[Path, Place] = field(default_factory=dict)
@@ -78,8 +79,28 @@ class Document:
 
     def at(self, line: int, column: int) -> Place:
         """Return a place, line and column from 0."""
-        text = self.lines[line] if line < len(self.lines) else ""
-        return Place(line + 1, column + 1, text)
+        shift = len(self._line(line)[:column]) - len(self._masked(line, column))
+        return Place(line + 1, column + 1, self._masked(line), shift)
+
+    def is_quoted(self, path: Path) -> bool:
+        """Return True if a value stands in quotes."""
+        place = self.place(path)
+        return self._line(place.line - 1)[place.column - 1 : place.column] in ("'", '"')
+
+    def before(self, place: Place) -> str:
+        """Return what stands before a place in its line, and the character there, secrets not masked."""
+        return self._line(place.line - 1)[: place.column]
+
+    def _line(self, number: int) -> str:
+        return self.lines[number] if number < len(self.lines) else ""
+
+    def _masked(self, number: int, end: int | None = None) -> str:
+        """Return a line, or what stands before its column `end`, without secrets."""
+        text = self._line(number)[:end]
+        for begin, stop in reversed(self.hidden.get(number, [])):
+            if begin < len(text):
+                text = text[:begin] + MASK + text[stop:]
+        return redact_uri(text)
 
 
 def parse(text: str, file: str, references: References) -> Document:
@@ -98,7 +119,8 @@ def parse(text: str, file: str, references: References) -> Document:
         >>> document.value, document.values["a", "c"].column
         ({'a': {'b': 'no', 'c': 10, 'd': 1000.0}}, 15)
     """
-    document = Document(file, [redact_uri(_SECRET.sub(rf"\1{MASK}", line)) for line in text.splitlines()])
+    lines = text.splitlines()
+    document = Document(file, lines, _suspected(lines))
     try:
         root = _only_node(_Loader(text), document)
     except yaml.MarkedYAMLError as error:
@@ -112,6 +134,7 @@ def parse(text: str, file: str, references: References) -> Document:
         )
         return document
     if root is not None:
+        document.hidden = _hidden(root, lines)
         document.value = _Values(document, references).of(root, (), ())
     return document
 
@@ -135,11 +158,63 @@ def _add_syntax_error(document: Document, error: yaml.MarkedYAMLError) -> None:
     place = document.at(mark.line, mark.column) if mark else document.at(0, 0)
     problem = str(error.problem or error)
     message, hint = f"this is not YAML: {problem}", "look at the indentation, and at quotes and brackets"
-    if "\\t" in problem or place.text[: place.column].strip(" ").startswith("\t"):
+    if "\\t" in problem or document.before(place).strip(" ").startswith("\t"):
         message, hint = "a tab, where YAML takes spaces only", "indent by spaces"
-    elif place.text[place.column - 2 : place.column] == "${":
+    elif document.before(place).endswith("${"):
         message, hint = "a reference inside {…} or […] needs quotes", '"${NAME}"'
     document.mistakes.append(Mistake(message, (), hint, place))
+
+
+def _hidden(root: yaml.Node, lines: Sequence[str]) -> dict[int, list[tuple[int, int]]]:
+    """Return where secrets stand in the lines; a reference is none."""
+    spans: set[tuple[int, int, int]] = set()
+    for node in _secret_nodes(root, Secrecy(), set()):
+        start, end = node.start_mark, node.end_mark
+        for number in range(start.line, min(end.line + 1, len(lines))):
+            begin = start.column if number == start.line else _indent(lines[number])
+            spans.add((number, begin, end.column if number == end.line else len(lines[number])))
+    hidden: dict[int, list[tuple[int, int]]] = {}
+    for number, begin, stop in sorted(spans):
+        if begin < stop:
+            hidden.setdefault(number, []).append((begin, stop))
+    return hidden
+
+
+def _secret_nodes(node: yaml.Node, secrecy: Secrecy, seen: set[tuple[yaml.Node, Secrecy]]) -> Iterator[yaml.ScalarNode]:
+    """Yield the scalars that are secrets by their keys; those of an alias once for each secrecy of its places."""
+    if (node, secrecy) in seen:
+        return
+    seen.add((node, secrecy))
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from _secret_nodes(value, secrecy.below(key.value) if key.tag == f"{_TAG}str" else secrecy, seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _secret_nodes(item, secrecy, seen)
+    elif secrecy.is_secret and not is_reference(node.value):
+        yield node
+
+
+def _suspected(lines: Sequence[str]) -> dict[int, list[tuple[int, int]]]:
+    """Return where secrets may stand in lines that may be no YAML: behind a secret key, and indented below it."""
+    hidden: dict[int, list[tuple[int, int]]] = {}
+    above: int | None = None
+    for number, line in enumerate(lines):
+        indent = _indent(line)
+        if above is not None and (indent > above or not line.strip()):
+            begin = indent
+        elif key := _SECRET_KEY.search(line):
+            begin, above = key.end(), indent
+        else:
+            begin, above = len(line), None
+        if begin < len(line) and not is_reference(line[begin:].strip(" \"'")):
+            hidden[number] = [(begin, len(line))]
+    return hidden
+
+
+def _indent(line: str) -> int:
+    """Return the column of a line's first key or value."""
+    return len(line) - len(line.lstrip(" \t-"))
 
 
 class _Values:
@@ -220,7 +295,7 @@ class _Values:
         try:
             return _CONSTANTS[kind](text)
         except ValueError:
-            self._add(path, f"{text!r} is no {kind}", node)
+            self._add(path, f"{MASK if is_secret(path) else text!r} is no {kind}", node)
             return None
 
     def _at(self, node: yaml.Node) -> Place:
