@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import traceback
 from collections.abc import Collection, Iterator, Mapping
@@ -113,11 +114,25 @@ def redacted(error: BaseException, secrets: Collection[str] = ()) -> BaseExcepti
 
 
 def redact(text: str, secrets: Collection[str] = ()) -> str:
-    """Return the text without these secrets and those that `redact_uri` recognises."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        for form in {secret, secret.strip(), quote(secret), quote(secret, safe=""), quote_plus(secret)}:
-            text = text.replace(form, MASK)
+    """Return the text without these secrets and those that `redact_uri` recognises.
+
+    Example:
+        >>> password = "a\\nb 'c'"
+        >>> redact(f"the password {password!r} is wrong", {password})
+        'the password "***" is wrong'
+    """
+    for form in sorted({form for secret in secrets for form in _forms(secret)}, key=len, reverse=True):
+        text = text.replace(form, MASK)
     return redact_uri(text)
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """Yield a secret as it may stand in a text: as it is, in a URL, quoted by Python in either way, in JSON."""
+    for text in {secret, secret.strip()} - {""}:
+        yield from (text, quote(text), quote(text, safe=""), quote_plus(text))
+        # The second is how Python quotes a text with double quotes in it, behind which the secret stands.
+        yield from (repr(text)[1:-1], repr(f'"{text}')[2:-1])
+        yield from (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -9,6 +9,7 @@ from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import yaml
@@ -217,6 +218,34 @@ def test_secrets_that_stand_in_the_file_are_not_shown(tmp_path: Path) -> None:
     assert "hunter2" not in shown
     for kept in ("- ${SECRET}", "hmac: stripe", "connector: files", "region: eu", "rows: 7"):
         assert kept in shown
+
+
+WORKING = """
+sources: {a: {connector: files, config: {path: a, format: json, storage_options: {password: "${SECRET}"}}}}
+sinks: {s: {connector: console}}
+pipelines: {p: {source: a, sink: s}}
+"""
+
+
+@pytest.mark.parametrize("secret", ["hunter\\2a", "hunter\n2a", "it's hunter2a", '"it\'s" hunter2a', "hünter2a\t"])
+def test_values_of_references_are_not_shown_in_quotes(secret: str, tmp_path: Path) -> None:
+    text = """
+    sources:
+      a: {connector: "${SECRET}"}
+      b: {connector: files, config: {path: a, format: "${SECRET}", foo: {"x": "${SECRET}"}}}
+    """
+    told = mistakes_of(tmp_path, text, SECRET=secret)
+    assert "2a" not in told
+    assert told.count("***") >= 2
+    config = config_of(tmp_path, WORKING, SECRET=secret)
+    quoted = [repr(secret), repr(f"{secret}'"), repr(f'{secret}"'), repr(f"""{secret}"'"""), json.dumps(secret)]
+    for form in [secret, *quoted, json.dumps(secret, ensure_ascii=False), quote(secret)]:
+        assert "2a" not in config.redact(f"said {form}")
+
+
+def test_blank_values_of_references_mask_nothing(tmp_path: Path) -> None:
+    config = config_of(tmp_path, WORKING, SECRET=" a  ")
+    assert config.redact("a banana") == "a banana"
 
 
 SECRETS = """

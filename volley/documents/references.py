@@ -98,6 +98,6 @@ class References:
             ) from None
 
     def _secret(self, value: str) -> str:
-        if len(value) >= _SHORTEST_SECRET:
+        if len(value.strip()) >= _SHORTEST_SECRET:
             self.secrets.add(value)
         return value
