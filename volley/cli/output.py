@@ -120,9 +120,18 @@ def error(text: str) -> None:
 
 
 def print_json(values: Any, config: Config | None = None) -> None:
-    """Print values as JSON, secrets masked."""
-    text = json.dumps(values, indent=2, default=str, ensure_ascii=False)
-    print(text if config is None else config.redact(text))
+    """Print values as JSON, secrets in their texts masked: numbers and booleans are none."""
+    if config is not None:
+        values = _masked(json.loads(json.dumps(values, default=str)), config)
+    print(json.dumps(values, indent=2, default=str, ensure_ascii=False))
+
+
+def _masked(value: Any, config: Config) -> Any:
+    if isinstance(value, dict):
+        return {key: _masked(inner, config) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_masked(inner, config) for inner in value]
+    return config.redact(value) if isinstance(value, str) else value
 
 
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]], config: Config) -> None:
