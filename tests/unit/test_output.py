@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from volley import load_config
-from volley.cli.output import print_json
+from volley.cli.output import log_to_stderr, print_json
 from volley.config.values import Config
 
 FILE = """
@@ -31,3 +32,24 @@ def test_json_with_masked_texts_is_json(secret: str, tmp_path: Path, capsys: pyt
     printed = json.loads(capsys.readouterr().out)
     expected = {**values, "rows": [{"detail": "said ***", "rate": 0.3415}], "at": "2025-01-01 00:00:00+00:00"}
     assert printed == expected
+
+
+def test_tracebacks_in_the_log_are_masked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, logger = logging.getLogger(), logging.getLogger("volley")
+    levels = root.level, logger.level
+    monkeypatch.setattr(root, "handlers", [])
+    try:
+        log_to_stderr(config_of(tmp_path, "hunter2hunter2"))
+        try:
+            raise ValueError("login with hunter2hunter2 failed")
+        except ValueError:
+            logger.exception("%s is no password; start it with fresh=True", "hunter2hunter2", stack_info=True)
+    finally:
+        root.setLevel(levels[0])
+        logger.setLevel(levels[1])
+    printed = capsys.readouterr().err
+    assert "ERROR *** is no password; start it with --fresh\n" in printed
+    assert "ValueError: login with *** failed" in printed
+    assert "hunter2" not in printed

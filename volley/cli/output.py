@@ -62,16 +62,18 @@ _OPTIONS = {r"\bfresh=True": "--fresh", r"\bbackfill=True": "--backfill", r'\bin
 _CANT_REACH = (CatalogAuthError, CatalogUnreachableError, SourceError, StorageError)
 
 
-class _Masked(logging.Filter):
-    """Masks secrets in log lines."""
+class _MaskedLines(logging.Formatter):
+    """Masks secrets in log lines and in the tracebacks below them."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
         self._config = config
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = _as_options(self._config.redact(record.getMessage())), ()
-        return True
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return _as_options(super().formatMessage(record))
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._config.redact(super().format(record))
 
 
 def loaded(file: Path) -> Config:
@@ -154,8 +156,8 @@ def _cell(value: object, config: Config) -> Text:
 def log_to_stderr(config: Config) -> None:
     """Write log lines to stderr, those of Volley from INFO on, secrets masked."""
     handler = logging.StreamHandler()
-    handler.addFilter(_Masked(config))
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler])
+    handler.setFormatter(_MaskedLines(config))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("volley").setLevel(logging.INFO)
 
 
