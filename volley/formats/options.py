@@ -10,7 +10,7 @@ from typing import Any
 
 from volley.checks import keep, names, optional
 from volley.errors import ConfigError
-from volley.plan.parameters import READ, unknown_directives
+from volley.types.time_formats import READ, unknown_directives
 
 __all__ = ["CsvOptions", "JsonOptions", "NoOptions"]
 

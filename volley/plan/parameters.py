@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from volley.errors import ExpressionError
+from volley.types.time_formats import unknown_directives
 
-__all__ = ["READ", "character", "directives", "number", "text", "unknown_directives"]
-
-READ = "aAbBdDeFhHIjmMpRSTyYz%"
-"""Directives of formats by which texts are read: those that alone say the same in any locale."""
+__all__ = ["character", "directives", "number", "text"]
 
 
 def text(name: str, value: Any, least: int = 0) -> str:
@@ -40,11 +37,6 @@ def directives(value: Any, known: str, least: int = 0) -> str:
         hint = f"known: {' '.join(f'%{each}' for each in sorted(known))}"
         raise ExpressionError(f"{format!r} has {', '.join(unknown)}", hint=hint)
     return format
-
-
-def unknown_directives(format: str, known: str) -> list[str]:
-    """Return the directives of a format that are not among some letters."""
-    return sorted({each for each in re.findall("%.?", format, re.DOTALL) if each[1:] not in set(known)})
 
 
 def character(value: Any) -> str:

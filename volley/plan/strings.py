@@ -10,6 +10,7 @@ from volley.errors import ExpressionError, near
 from volley.plan import parameters
 from volley.plan.elsewhere import Namespace
 from volley.plan.json_paths import steps_of
+from volley.types.time_formats import READ
 
 __all__ = ["Strings"]
 
@@ -168,7 +169,7 @@ class Strings(Namespace[E]):
             format: As for C's ``strptime``: ``%Y``, ``%m``, ``%d``, ``%b``, ``%j``, …. ``%a``, a day of the week, is
                 not compared with the date.
         """
-        return self._record("str_to_date", parameters.directives(format, parameters.READ, least=1))
+        return self._record("str_to_date", parameters.directives(format, READ, least=1))
 
     def to_timestamp(self, format: str = "%Y-%m-%d %H:%M:%S") -> E:
         """Return the wall-clock time that a text names, in whole seconds; null if it does not fit the format.
@@ -177,7 +178,7 @@ class Strings(Namespace[E]):
             format: As for C's ``strptime``: ``%Y``, ``%m``, ``%d``, ``%H``, ``%M``, ``%S``, …. With ``%z``, an offset
                 from UTC, the result is an instant.
         """
-        return self._record("str_to_timestamp", parameters.directives(format, parameters.READ, least=1))
+        return self._record("str_to_timestamp", parameters.directives(format, READ, least=1))
 
     def to_integer(self) -> E:
         """Return the whole number that a text is, blanks around it left out; null if it is none, or beyond 64 bits."""
