@@ -185,7 +185,8 @@ def _is_same(data_type: IcebergType, value: Any) -> bool:
         return is_exact or (abs(value) <= 1 << 24 and isinstance(data_type, FloatType | DoubleType))
     if isinstance(value, float):
         if isinstance(data_type, FloatType):
-            return not math.isnan(value) and _single(value) == value
+            # pyiceberg takes an infinity for a number above or below all floats.
+            return math.isfinite(value) and _single(value) == value
         return isinstance(data_type, DoubleType) and not math.isnan(value)
     if isinstance(value, datetime):
         return isinstance(data_type, TimestampType if value.tzinfo is None else TimestamptzType)
