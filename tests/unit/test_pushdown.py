@@ -20,9 +20,12 @@ from pyiceberg.types import (
     DecimalType,
     DoubleType,
     FloatType,
+    ListType,
     LongType,
+    MapType,
     NestedField,
     StringType,
+    StructType,
     TimestamptzType,
 )
 
@@ -42,6 +45,9 @@ SCHEMA = Schema(
     NestedField(5, "day", DateType()),
     NestedField(6, "at", TimestamptzType()),
     NestedField(7, "money", DecimalType(9, 2)),
+    NestedField(8, "tags", ListType(9, StringType())),
+    NestedField(10, "place", StructType(NestedField(11, "city", StringType()))),
+    NestedField(12, "more", MapType(13, StringType(), 14, StringType())),
 )
 
 TYPES = {"id": pa.int64(), "real": pa.float64(), "day": pa.date32(), "at": pa.timestamp("us", "UTC")}
@@ -136,6 +142,9 @@ UNKNOWN = [
     col("money") == Decimal("1.255"),
     col("at") < datetime(2026, 1, 1),
     col("unknown") == 1,
+    col("tags").is_null(),
+    col("place").is_not_null(),
+    col("more").is_null(),
     col("name").contains("a"),
     lit(True),
 ]

@@ -51,6 +51,7 @@ from pyiceberg.types import (
     IntegerType,
     LongType,
     NestedField,
+    PrimitiveType,
     StringType,
     TimestampType,
     TimestamptzType,
@@ -100,7 +101,10 @@ def pruning(predicate: ExprNode, schema: Schema) -> BooleanExpression:
         return join(pruning(left, schema), pruning(rest[0], schema))
     if predicate.op in ("is_null", "is_not_null"):
         field = _column(left, schema)
-        return AlwaysTrue() if field is None else (IsNull if predicate.op == "is_null" else NotNull)(term=_term(field))
+        # There are no statistics of structs, lists and maps.
+        is_plain = field is not None and isinstance(field.field_type, PrimitiveType)
+        test = IsNull if predicate.op == "is_null" else NotNull
+        return test(term=_term(field)) if field is not None and is_plain else AlwaysTrue()
     if predicate.op == "is_in":
         return _is_in(left, rest, schema)
     if predicate.op == "is_nan":
