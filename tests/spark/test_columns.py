@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -133,6 +134,13 @@ def test_the_right_side_is_not_computed_where_the_left_decides(job_session: Spar
     quotient = col("x") / col("n") > 1
     assert value_of(job_session, (col("n") != 0) & quotient, batch) == [False, True, None]
     assert value_of(job_session, (col("n") == 0) | quotient, batch) == [True, True, None]
+
+
+def test_a_value_may_be_one_of_hundreds(job_session: SparkSession) -> None:
+    batch = pa.record_batch([pa.array([1.5, 7.0, math.nan, -0.0, None])], names=["d"])
+    constants = [*map(float, range(600)), math.nan]
+    assert value_of(job_session, col("d").is_in(constants), batch) == [False, True, True, True, None]
+    assert value_of(job_session, col("d").is_in([*constants, None]), batch) == [None, True, True, True, None]
 
 
 def test_columns_of_every_type_pass_through(job_session: SparkSession) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import date, time
-from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -150,7 +149,10 @@ def _logic(compute: Callable[[Any, Any], SparkColumn]) -> Callable[[Call, pa.Sch
 
 def _is_in(node: Call, schema: pa.Schema) -> SparkColumn:
     value, *listed = _operands(node, schema)
-    return reduce(lambda condition, constant: condition | (value == constant), listed[1:], value == listed[0])
+    if any(map(pa.types.is_floating, (output_type(arg, schema) for arg in node.args))):
+        # Spark looks for more than ten constants in a hash set, where 0.0 is not -0.0: their sum with 0.0 is 0.0.
+        value, *listed = (column + F.lit(0.0) for column in (value, *listed))
+    return value.isin(*listed)
 
 
 def _unary(compute: Callable[[Any], SparkColumn], data_type: pa.DataType | None = None) -> Any:
