@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
@@ -116,6 +117,7 @@ CASTS = {
     "n": ("date", "timestamp", "string"),
     "f": ("double", "int", "decimal(20,10)", "boolean", "string"),
     "x": ("string",),
+    "s": ("int", "double", "boolean", "date", "binary"),
 }
 
 
@@ -256,6 +258,27 @@ def test_random_pipelines(
         return
     assert arrow[0] == general[0]
     assert [comparable(row) for row in arrow[1]] == [comparable(row) for row in general[1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "to"),
+    [
+        ("10:00", "timestamp"),
+        ("2024-01-31T10:00Z", "timestamp"),
+        ("2024-1-5", "timestamp_ntz"),
+        ("2024-01-31T10:00:00", "date"),
+        ("2024", "date"),
+        ("1.5d", "double"),
+        ("1\x7f", "float"),
+        ("\u00a01", "int"),
+        ("0x10", "long"),
+        ("Yes", "boolean"),
+    ],
+)
+def test_a_cast_of_a_text(job_session: SparkSession, text: str, to: str) -> None:
+    batch = pa.RecordBatch.from_pylist([{"s": text}], SCHEMA)
+    stream = Environment().from_source(MemorySource([], schema=SCHEMA)).select(v=col("s").cast(to))
+    assert arrow_rows(stream, batch) == spark_rows(job_session, stream, batch)
 
 
 def test_the_spark_type_is_the_checked_type(spark: SparkSession) -> None:

@@ -61,7 +61,7 @@ def can_cast(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def casts_by_spark(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return True if Spark's cast has the same results; Java writes floats and times, for example, differently."""
+    """Return True if Spark's cast has the same results; for example, Java reads and writes floats otherwise."""
     found = None if source == target else _find(source, target)
     return found is None or found.by_spark
 
@@ -276,12 +276,12 @@ _CASTS = [
     _Cast(pa.types.is_boolean, pa.types.is_decimal, _boolean_to_decimal, _is_boolean_of_decimal),
     _Cast(pa.types.is_boolean, pa.types.is_string, pc.cast),
     _Cast(pa.types.is_string, _is_int, _string_to_int, _is_text_of_int),
-    _Cast(pa.types.is_string, pa.types.is_floating, _trimmed, is_text_of),
+    _Cast(pa.types.is_string, pa.types.is_floating, _trimmed, is_text_of, by_spark=False),
     _Cast(pa.types.is_string, pa.types.is_decimal, _string_to_decimal, _is_text_of_decimal, by_spark=False),
     _Cast(pa.types.is_string, pa.types.is_boolean, _to_boolean, _is_boolean),
-    _Cast(pa.types.is_string, pa.types.is_date32, _trimmed, is_text_of),
-    _Cast(pa.types.is_string, _is(_NTZ), _trimmed, is_text_of),
-    _Cast(pa.types.is_string, _is(_UTC), _to_timestamp, is_text_of),
+    _Cast(pa.types.is_string, pa.types.is_date32, _trimmed, is_text_of, by_spark=False),
+    _Cast(pa.types.is_string, _is(_NTZ), _trimmed, is_text_of, by_spark=False),
+    _Cast(pa.types.is_string, _is(_UTC), _to_timestamp, is_text_of, by_spark=False),
     _Cast(pa.types.is_string, pa.types.is_time64, lambda value, target: time_of(value), is_text_of, by_spark=False),
     _Cast(pa.types.is_string, _is(pa.uuid()), lambda value, target: uuid_of(value), is_text_of, by_spark=False),
     _Cast(pa.types.is_string, pa.types.is_binary, pc.cast),
