@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 import pickle
 import re
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,6 +120,43 @@ def test_an_expression_has_no_truth_value() -> None:
 def test_constants_of_other_kinds_are_refused(value: Any) -> None:
     with pytest.raises(ExpressionError):
         lit(value)
+
+
+class Text(str, enum.Enum):  # noqa: UP042
+    A = "a"
+
+
+class Day(date):
+    pass
+
+
+class Clock(time):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (enum.StrEnum("Texts", [("A", "a")]).A, "a"),  # type: ignore[attr-defined]
+        (Text.A, "a"),
+        (enum.IntEnum("Numbers", [("A", 7)]).A, 7),  # type: ignore[attr-defined]
+        (np.str_("a"), "a"),
+        (np.bytes_(b"a"), b"a"),
+        (np.float64(1.5), 1.5),
+        (Day(2024, 1, 31), date(2024, 1, 31)),
+        (Clock(23, 59, 59, 999999), time(23, 59, 59, 999999)),
+    ],
+    ids=repr,
+)
+def test_a_constant_of_a_subclass_is_one_of_its_base_type(value: Any, plain: Any) -> None:
+    assert col("a").eq(value).node == col("a").eq(plain).node
+
+
+def test_a_text_with_half_a_surrogate_pair_is_no_constant() -> None:
+    for build in (lit, col("a").eq, col("a").starts_with, lambda text: col("a").str.replace("b", text)):
+        with pytest.raises(ExpressionError, match="surrogate pair at 1"):
+            build("b\ud83d")
+    assert lit("b\U0001f600").node == Literal("b\U0001f600")
 
 
 def test_parameters_are_checked_when_built() -> None:

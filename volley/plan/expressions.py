@@ -330,10 +330,11 @@ def lit(value: Any) -> Expr:
 
     Args:
         value: None, a bool, int (64 bits), float, str, bytes, Decimal, date, datetime (aware = an instant) or time. An
-            int becomes the type of the number that it is combined with; alone, an int, or a long above 32 bits.
+            int becomes the type of the number that it is combined with; alone, an int, or a long above 32 bits. A value
+            of a subclass, such as an enum's or NumPy's, counts as one of its base type.
 
     Raises:
-        ExpressionError: If the value has another type, or is too large.
+        ExpressionError: If the value has another type, is too large, or a text with half a surrogate pair.
 
     Example:
         >>> lit(5) * col("price")
@@ -344,6 +345,9 @@ def lit(value: Any) -> Expr:
             f"{value!r} of type {type(value).__name__} can't be a constant",
             hint="None, bool, int, float, str, bytes, Decimal, date, datetime and time can",
         )
+    value = _plain(value)
+    if isinstance(value, str):
+        _check_unicode(value)
     if type(value) is int and not -(2**63) <= value < 2**63:
         raise ExpressionError(f"{value} does not fit 64 bits", hint="use Decimal for it")
     if isinstance(value, time) and value.tzinfo is not None:
@@ -354,6 +358,31 @@ def lit(value: Any) -> Expr:
 def as_node(value: Any) -> ExprNode:
     """Return the node of an expression, or of any other value as a constant."""
     return value.node if isinstance(value, Expr) else lit(value).node
+
+
+def _plain(value: Any) -> Any:
+    """Return a constant of a subclass as a value of its base type."""
+    if value is None or type(value) in _LITERALS or isinstance(value, datetime):
+        return value
+    match value:
+        case str():
+            # Not str(value): an enum writes the name of its member.
+            return str.__str__(value)
+        case date():
+            return date(value.year, value.month, value.day)
+        case time():
+            return time(value.hour, value.minute, value.second, value.microsecond, value.tzinfo)
+    return next(base for base in (int, float, bytes, Decimal) if isinstance(value, base))(value)
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ExpressionError(
+            f"{text!r} has half a surrogate pair at {error.start}, which UTF-8 does not have",
+            hint='join the halves: text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")',
+        ) from error
 
 
 def _namespace(namespace: UUID | str) -> str:
