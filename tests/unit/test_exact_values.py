@@ -71,6 +71,17 @@ def test_decimals_keep_their_value_or_are_refused(unscaled: int, own: tuple[int,
             assert abs(rounded) >= Decimal(10) ** (other[0] - other[1])
 
 
+@pytest.mark.parametrize("to", ["int", "long", "double", "decimal(10,2)", "boolean", "date", "timestamp", "time"])
+@pytest.mark.parametrize("text", ["1", " 007 ", "\u00a01", "1\u2003", "+-1", "10", "10:30", "2024-01-31 10"])
+def test_a_cast_takes_the_texts_that_try_cast_takes(text: str, to: str) -> None:
+    batch = pa.record_batch({"a": [text]})
+    taken = compile_expression(col("a").try_cast(to).node, batch.schema).evaluate(batch)[0].as_py()
+    try:
+        assert cast(text, pa.string(), to) == taken
+    except ExpressionError:
+        assert taken is None
+
+
 @pytest.mark.parametrize("value", [10**18, 2 * 10**18, -(2**63), 390233302])
 def test_a_long_is_no_decimal_that_has_no_room_for_it(value: int) -> None:
     with pytest.raises(ExpressionError, match=r"cast from long to decimal\(38,30\)"):

@@ -35,6 +35,7 @@ _UTC = pa.timestamp("us", "UTC")
 _NTZ = pa.timestamp("us")
 _TRUE = "^(?:t|true|y|yes|1)$"
 _FALSE = "^(?:f|false|n|no|0)$"
+_WHOLE = "^[+-]?[0-9]+$"
 
 
 class _Cast(NamedTuple):
@@ -158,7 +159,7 @@ def _trimmed(value: Datum, target: pa.DataType) -> Datum:
 
 def _string_to_int(value: Datum, target: pa.DataType) -> Datum:
     text = trim(value)
-    digits = pc.match_substring_regex(text, r"^[+-]?[0-9]+$")
+    digits = pc.match_substring_regex(text, pattern=_WHOLE)
     # Arrow accepts "0x10" and rejects "+1"; Spark does the opposite.
     return pc.cast(pc.if_else(digits, pc.replace_substring_regex(text, r"^\+", ""), pa.scalar("")), target)
 
@@ -226,8 +227,12 @@ def _fits_decimal(value: Datum, target: pa.DataType) -> Datum:
 
 
 def _is_text_of_int(value: Datum, target: pa.DataType) -> Datum:
-    text = pc.replace_substring_regex(trim(value), pattern="^([+-]?)0+([0-9])", replacement=r"\1\2")
-    return pc.fill_null(_fits_int(pc.cast(number_in(text, "[0-9]{1,19}"), pa.decimal128(19)), target), False)
+    text = trim(value)
+    # `number_in` leaves out more blanks than a cast.
+    is_whole = pc.match_substring_regex(text, pattern=_WHOLE)
+    short = pc.replace_substring_regex(text, pattern="^([+-]?)0+([0-9])", replacement=r"\1\2")
+    fits = _fits_int(pc.cast(number_in(short, "[0-9]{1,19}"), pa.decimal128(19)), target)
+    return pc.and_(is_whole, pc.fill_null(fits, False))
 
 
 def _is_date_in_range(value: Datum, target: pa.DataType) -> Datum:

@@ -148,9 +148,15 @@ def moment_text(value: Datum) -> Datum:
     return pc.replace_substring_regex(short, pattern=r"\.0+(Z?)$", replacement=r"\1")
 
 
-def time_of(value: Datum) -> Datum:
+@_of_array
+def time_of(value: pa.Array) -> pa.Array:
     """Return times of day from texts."""
-    moments = pc.cast(pc.binary_join_element_wise("1970-01-01", trim(value), " "), pa.timestamp("us"))
+    text = trim(value)
+    # Arrow would take an hour alone.
+    others = text.filter(pc.invert(is_text_of(text, pa.time64("us"))))
+    if len(others):
+        raise pa.ArrowInvalid(f"{others[0].as_py()!r} is no time of day, such as '10:30'")
+    moments = pc.cast(pc.binary_join_element_wise("1970-01-01", text, " "), pa.timestamp("us"))
     return pc.cast(moments, pa.time64("us"))
 
 
