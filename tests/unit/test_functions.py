@@ -53,6 +53,24 @@ def test_values_are_those_of_duckdb(case: Case) -> None:
     assert [pair for pair in zip(found, expected, strict=True) if not same(*pair)] == []
 
 
+def test_null_lists_that_span_values_have_no_items() -> None:
+    offsets, null = pa.array([0, 2, 4, 4, 5], pa.int32()), pa.array([False, True, False, False])
+    tags = pa.ListArray.from_arrays(offsets, pa.array(["a", None, "b", "c", "b"]), mask=null)
+    # A slice, too: the offsets of its first list are not 0.
+    rows = pa.table({"tags": tags}).slice(1)
+    assert values_of(col("tags").list.contains("b"), rows) == [None, False, True]
+    assert values_of(col("tags").list.join("+"), rows) == [None, "", "b"]
+    assert values_of(col("tags").list.join("+"), pa.table({"tags": tags})) == ["a", None, "", "b"]
+
+
+def test_functions_of_a_constant_list() -> None:
+    items = lit("a,b").str.split(",").list
+    assert values_of(items.get(-1)) == ["b"] * 6
+    assert values_of(items.contains("a")) == [True] * 6
+    assert values_of(items.join("+")) == ["a+b"] * 6
+    assert values_of(items.length()) == [2] * 6
+
+
 def test_every_function_is_tried_and_documented() -> None:
     assert {case.op for case in CASES} == set(FUNCTIONS)
     assert DOCS.read_text() == page(), "python -m tests.unit.functions_page > docs/reference/functions.md"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.casts import cast
-from volley.arrow.compiled import CompiledExpression, Datum, Lowering, misfit, parameter
+from volley.arrow.compiled import CompiledExpression, Datum, Lowering, as_array, misfit, parameter
 from volley.arrow.functions.constants import constant_of
 from volley.plan.expression_nodes import Call
 
@@ -25,11 +27,17 @@ def _list(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     return args[0]
 
 
+def _items(lists: pa.ListArray) -> tuple[pa.Array, Any]:
+    """Return the items of lists, and the position of each one's list; a null list has none, also if it spans values."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    return lists.flatten(), np.repeat(np.arange(len(lists)), lengths)
+
+
 def _get(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     value, position = _list(node, args), parameter(node)
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
-        lists = value.evaluate(batch)
+        lists = as_array(value.evaluate(batch), batch.num_rows)
         starts, ends = lists.offsets.to_numpy()[:-1], lists.offsets.to_numpy()[1:]
         at = (starts if position >= 0 else ends) + position
         is_there = (at >= starts) & (at < ends) & lists.is_valid().to_numpy(zero_copy_only=False)
@@ -43,10 +51,11 @@ def _contains(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
     common, wanted = constant_of(node, value.type.value_type, value.type, "a list of plain values")
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
-        lists = value.evaluate(batch)
-        matches = pc.fill_null(pc.equal(cast(lists.flatten(), common), wanted), False)
+        lists = as_array(value.evaluate(batch), batch.num_rows)
+        items, lists_of = _items(lists)
+        matches = pc.fill_null(pc.equal(cast(items, common), wanted), False)
         found = np.zeros(len(lists), np.bool_)
-        found[pc.list_parent_indices(lists).filter(matches).to_numpy()] = True
+        found[lists_of[matches.to_numpy(zero_copy_only=False)]] = True
         return pc.if_else(lists.is_valid(), pa.array(found), pa.scalar(None, pa.bool_()))
 
     return CompiledExpression(pa.bool_(), evaluate, value.can_fail)
@@ -58,12 +67,13 @@ def _join(node: Call, args: list[CompiledExpression]) -> CompiledExpression:
         raise misfit(node, [value.type], "a list of strings")
 
     def evaluate(batch: pa.RecordBatch) -> Datum:
-        lists = value.evaluate(batch)
+        lists = as_array(value.evaluate(batch), batch.num_rows)
+        items, lists_of = _items(lists)
         # `binary_join` is null for a list with a null in it.
-        present = lists.flatten().is_valid()
-        counts = np.bincount(pc.list_parent_indices(lists).filter(present).to_numpy(), minlength=len(lists))
+        present = items.is_valid()
+        counts = np.bincount(lists_of[present.to_numpy(zero_copy_only=False)], minlength=len(lists))
         offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
-        joined = pc.binary_join(pa.ListArray.from_arrays(offsets, lists.flatten().filter(present)), separator)
+        joined = pc.binary_join(pa.ListArray.from_arrays(offsets, items.filter(present)), separator)
         return pc.if_else(lists.is_valid(), joined, pa.scalar(None, pa.string()))
 
     return CompiledExpression(pa.string(), evaluate, value.can_fail)
