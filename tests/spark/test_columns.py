@@ -143,6 +143,32 @@ def test_a_value_may_be_one_of_hundreds(job_session: SparkSession) -> None:
     assert value_of(job_session, col("d").is_in([*constants, None]), batch) == [None, True, True, True, None]
 
 
+NUMBERS = col("x").str.matches("^[0-9]+$")
+AFTER_A_FILTER_IN_ARROW = {
+    "a filter in Spark": lambda stream: stream.filter(col("x").cast("int") > 5),
+    "a filter in Arrow": lambda stream: stream.filter(col("x").cast("decimal(10,2)") > 5),
+    "a filter on a column in Spark": lambda stream: stream.with_column("n", col("x").cast("int")).filter(col("n") > 5),
+    "a filter on a column in Arrow": lambda stream: (
+        stream.with_column("n", col("x").cast("decimal(10,2)")).select("x", "n").filter(col("n") > 5)
+    ),
+    "the rest of a split": lambda stream: stream.split(col("x").cast("int") <= 5)[1],
+}
+
+
+@pytest.mark.parametrize("step", AFTER_A_FILTER_IN_ARROW)
+@pytest.mark.parametrize("is_rest", [False, True], ids=["filter", "rest"])
+def test_a_filter_comes_before_a_later_step_that_fails_without_it(
+    job_session: SparkSession, step: str, is_rest: bool
+) -> None:
+    batch = pa.record_batch([pa.array(["12", "abc", "3", None])], names=["x"])
+    start = stream_of(batch)
+    filtered = start.split(~NUMBERS | col("x").is_null())[1] if is_rest else start.filter(NUMBERS)
+    stream = AFTER_A_FILTER_IN_ARROW[step](filtered)
+    found = on_spark(job_session, stream, batch)
+    assert [row["x"] for row in found] == ["12"]
+    assert found == on_arrow(stream, batch)
+
+
 def test_columns_of_every_type_pass_through(job_session: SparkSession) -> None:
     kinds: dict[pa.DataType, Any] = {
         pa.binary(): b"\x00\xff",

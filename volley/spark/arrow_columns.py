@@ -24,12 +24,14 @@ __all__ = ["arrow_column"]
 _VALUE = "value"
 
 
-def arrow_column(node: ExprNode, schema: pa.Schema) -> SparkColumn:
+def arrow_column(node: ExprNode, schema: pa.Schema, in_order: bool = False) -> SparkColumn:
     """Return the Spark column of an expression that Arrow computes, in Spark's Python workers.
 
     Args:
         node: The expression.
         schema: The Arrow schema of the rows.
+        in_order: True for the condition of a filter: Spark computes no later step, which may fail, for rows that it
+            drops. Spark is told that the values vary, and moves no filter before one like that.
     """
     # Without columns, a function would not learn how many rows there are.
     names = sorted(column_names(node)) or schema.names[:1]
@@ -50,7 +52,7 @@ def arrow_column(node: ExprNode, schema: pa.Schema) -> SparkColumn:
     named = (F.col("`" + name.replace("`", "``") + "`") for name in names)
     # The stub has no types for functions of any number of arrays.
     function: Any = arrow_udf(compute, spark_type)  # type: ignore[call-overload]
-    column: SparkColumn = function(*named)
+    column: SparkColumn = (function.asNondeterministic() if in_order else function)(*named)
     return column
 
 

@@ -38,16 +38,15 @@ def to_column(node: ExprNode, schema: pa.Schema) -> SparkColumn:
     An expression with an operation that Spark computes otherwise, or not at all, is computed by Arrow as a whole: Spark
     would compute a part of it for all rows, also for those that another part leaves out.
     """
-    return _of_type(_computed(node, schema), output_type(node, schema))
+    column = _column(node, schema) if is_native(node, schema) else arrow_column(node, schema)
+    return _of_type(column, output_type(node, schema))
 
 
 def to_condition(predicate: ExprNode, schema: pa.Schema) -> SparkColumn:
     """Return the Spark column of a condition; null for a constant null."""
-    return _of_type(_computed(predicate, schema), pa.bool_())
-
-
-def _computed(node: ExprNode, schema: pa.Schema) -> SparkColumn:
-    return _column(node, schema) if is_native(node, schema) else arrow_column(node, schema)
+    native = is_native(predicate, schema)
+    column = _column(predicate, schema) if native else arrow_column(predicate, schema, in_order=True)
+    return _of_type(column, pa.bool_())
 
 
 def is_native(node: ExprNode, schema: pa.Schema) -> bool:
