@@ -148,7 +148,7 @@ def moment_text(value: Datum) -> Datum:
     return pc.replace_substring_regex(short, pattern=r"\.0+(Z?)$", replacement=r"\1")
 
 
-@_of_array
+@of_array
 def time_of(value: pa.Array) -> pa.Array:
     """Return times of day from texts."""
     text = trim(value)
