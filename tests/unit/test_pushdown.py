@@ -33,6 +33,7 @@ from volley import ConfigError, DataStream, Environment, Expr, MemorySink, Memor
 from volley.arrow.expressions import compile_expression
 from volley.engine.joins import with_schemas
 from volley.iceberg.read.predicates import parse_predicate, pruning
+from volley.iceberg.schema.types import arrow_schema
 from volley.plan import graph, nodes
 from volley.plan.pushdown import used_columns, used_rows
 from volley.plan.times import Unit
@@ -189,6 +190,53 @@ def test_predicates_in_sql(text: str, expected: Expr) -> None:
 def test_wrong_predicates_are_named(text: str, told: Any) -> None:
     with pytest.raises(ConfigError, match=told):
         parse_predicate(text, SCHEMA)
+
+
+def numbers_of_matches(text: str, schema: Schema, rows: list[dict[str, Any]]) -> list[int]:
+    """The numbers of the rows for which a predicate in SQL is true."""
+    batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(schema))
+    compiled = compile_expression(parse_predicate(text, schema), batch.schema)
+    return [number for number, value in enumerate(compiled.evaluate(batch).to_pylist()) if value]
+
+
+NESTED = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(
+        2,
+        "place",
+        StructType(
+            NestedField(3, "id", LongType(), required=True),
+            NestedField(4, "point", StructType(NestedField(5, "x.y", DoubleType()))),
+        ),
+    ),
+    NestedField(6, "stops", ListType(7, StructType(NestedField(8, "id", LongType())), element_required=False)),
+    NestedField(9, "labels", MapType(10, StringType(), 11, LongType(), value_required=False)),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("place.id = 1", [1]),
+        ("id = 1", [0]),
+        ("place.id is null", [2]),
+        ("place.point.x.y > 0.5 and not (place.id in (7, 8))", [1]),
+        ("place.point is null or stops is null", [0, 2]),
+    ],
+)
+def test_a_predicate_in_sql_names_fields_of_structs(text: str, expected: list[int]) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "place": {"id": 2, "point": None}, "stops": [], "labels": []},
+        {"id": 2, "place": {"id": 1, "point": {"x.y": 1.5}}, "stops": [{"id": 1}], "labels": []},
+        {"id": 3, "place": None, "stops": None, "labels": []},
+    ]
+    assert numbers_of_matches(text, NESTED, rows) == expected
+
+
+@pytest.mark.parametrize("text", ["stops.element.id = 1", "stops.id = 1", "labels.value = 1", "labels.key = 'a'"])
+def test_a_predicate_in_sql_refuses_parts_of_lists_and_maps(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"is in a list or map[\s\S]*give an expression"):
+        parse_predicate(text, NESTED)
 
 
 MOMENTS = st.datetimes(datetime(1960, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -15,11 +15,8 @@ from pyiceberg.expressions import (
     And,
     BooleanExpression,
     BoundIsNaN,
-    BoundIsNull,
     BoundLiteralPredicate,
     BoundNotNaN,
-    BoundNotNull,
-    BoundPredicate,
     BoundSetPredicate,
     BoundStartsWith,
     EqualTo,
@@ -35,9 +32,9 @@ from pyiceberg.expressions import (
     Or,
     Reference,
     StartsWith,
+    UnboundPredicate,
     parser,
 )
-from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
@@ -53,6 +50,7 @@ from pyiceberg.types import (
     NestedField,
     PrimitiveType,
     StringType,
+    StructType,
     TimestampType,
     TimestamptzType,
     TimeType,
@@ -212,7 +210,7 @@ def parse_predicate(text: str, schema: Schema) -> ExprNode:
 
     Args:
         text: Comparisons of columns with constants, ``in``, ``like 'abc%'``, ``is null``, ``is nan``, joined by
-            ``and``, ``or`` and ``not``. Dates and times are texts.
+            ``and``, ``or`` and ``not``. Dates and times are texts; ``place.city`` is a field of a struct.
         schema: The table's schema, which determines the constants' types.
 
     Raises:
@@ -234,31 +232,52 @@ def parse_predicate(text: str, schema: Schema) -> ExprNode:
             hint="for example \"year = 2024 and city in ('Oslo', 'Rome')\", or an expression: col(\"year\") == 2024",
         ) from error
     try:
-        return _expression(bind(schema, parsed, case_sensitive=True)).node
+        return _expression(parsed, schema).node
+    except ConfigError as error:
+        raise error.within(f"partition_filter {text!r}") from error
     except (ValueError, TypeError) as error:
         raise ConfigError(f"partition_filter {text!r}: {error}", hint=f"columns: {columns}") from error
 
 
-def _expression(bound: BooleanExpression) -> Expr:
-    match bound:
+def _columns(struct: StructType, within: Expr | None = None) -> Iterator[tuple[int, Expr]]:
+    """Yield the id and the expression of each column, and of each field of a struct at every level."""
+    for field in struct.fields:
+        column = col(field.name) if within is None else within[field.name]
+        yield field.field_id, column
+        if isinstance(field.field_type, StructType):
+            yield from _columns(field.field_type, column)
+
+
+def _expression(parsed: BooleanExpression, schema: Schema) -> Expr:
+    match parsed:
         case And():
-            return _expression(bound.left) & _expression(bound.right)
+            return _expression(parsed.left, schema) & _expression(parsed.right, schema)
         case Or():
-            return _expression(bound.left) | _expression(bound.right)
+            return _expression(parsed.left, schema) | _expression(parsed.right, schema)
         case Not():
-            return ~_expression(bound.child)
+            return ~_expression(parsed.child, schema)
         case AlwaysTrue():
             return lit(True)
         case AlwaysFalse():
             return lit(False)
-    assert isinstance(bound, BoundPredicate)
-    field = bound.term.ref().field
-    column = col(field.name)
+    assert isinstance(parsed, UnboundPredicate)
+    assert isinstance(parsed.term, Reference)
+    field = schema.find_field(parsed.term.name)
+    column = dict(_columns(schema.as_struct())).get(field.field_id)
+    if column is None:
+        raise ConfigError(
+            f"{parsed.term.name!r} is in a list or map",
+            hint='give an expression: col("tags").list.contains("new"), col("labels").map.get("country") == "NO"',
+        )
+    # pyiceberg takes a required field for one that is never null, but it is null where its struct is.
+    if isinstance(parsed, IsNull | NotNull):
+        return column.is_null() if isinstance(parsed, IsNull) else column.is_not_null()
+    bound = parsed.bind(schema)
     match bound:
-        case BoundIsNull():
-            return column.is_null()
-        case BoundNotNull():
-            return column.is_not_null()
+        case AlwaysTrue():
+            return lit(True)
+        case AlwaysFalse():
+            return lit(False)
         case BoundIsNaN():
             return column.eq(math.nan)
         case BoundNotNaN():
