@@ -20,6 +20,7 @@ from pyiceberg.types import (
     DecimalType,
     DoubleType,
     FloatType,
+    IntegerType,
     ListType,
     LongType,
     MapType,
@@ -197,6 +198,43 @@ def numbers_of_matches(text: str, schema: Schema, rows: list[dict[str, Any]]) ->
     batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(schema))
     compiled = compile_expression(parse_predicate(text, schema), batch.schema)
     return [number for number, value in enumerate(compiled.evaluate(batch).to_pylist()) if value]
+
+
+NUMBERS = Schema(
+    NestedField(1, "int", IntegerType()), NestedField(2, "long", LongType()), NestedField(3, "small", FloatType())
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("int < 3000000000", [0, 1]),
+        ("int <> 3000000000", [0, 1]),
+        ("int = 3000000000 or int > 3000000000", []),
+        ("int >= -3000000000", [0, 1]),
+        ("not (int = 3000000000)", [0, 1]),
+        ("not (int >= 3000000000.0)", [0, 1]),
+        ("int not in (3000000000)", [0, 1]),
+        ("int not in (5, 3000000000)", [1]),
+        # The greatest value of the type is not the number beyond it.
+        ("int in (5, 3000000000)", [0]),
+        ("int in (3000000000, 4000000000)", []),
+        ("int between -3000000000 and 3000000000", [0, 1]),
+        ("long < 10000000000000000000", [0, 1]),
+        ("long not in (5, 10000000000000000000)", [1]),
+        # Infinity is above any number.
+        ("small < '1e39'", [0]),
+        ("small > '1e39'", [1]),
+        ("small > '-1e39'", [0, 1]),
+    ],
+)
+def test_null_does_not_match_a_number_beyond_the_columns_type(text: str, expected: list[int]) -> None:
+    rows: list[dict[str, Any]] = [
+        {"int": 5, "long": 5, "small": 5.0},
+        {"int": 2**31 - 1, "long": 2**63 - 1, "small": math.inf},
+        {"int": None, "long": None, "small": None},
+    ]
+    assert numbers_of_matches(text, NUMBERS, rows) == expected
 
 
 NESTED = Schema(

@@ -14,11 +14,6 @@ from pyiceberg.expressions import (
     AlwaysTrue,
     And,
     BooleanExpression,
-    BoundIsNaN,
-    BoundLiteralPredicate,
-    BoundNotNaN,
-    BoundSetPredicate,
-    BoundStartsWith,
     EqualTo,
     GreaterThan,
     GreaterThanOrEqual,
@@ -27,14 +22,21 @@ from pyiceberg.expressions import (
     IsNull,
     LessThan,
     LessThanOrEqual,
+    LiteralPredicate,
     Not,
+    NotEqualTo,
+    NotIn,
+    NotNaN,
     NotNull,
+    NotStartsWith,
     Or,
     Reference,
     StartsWith,
     UnboundPredicate,
     parser,
 )
+from pyiceberg.expressions.literals import AboveMax, BelowMin
+from pyiceberg.expressions.literals import Literal as IcebergLiteral
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
@@ -272,36 +274,38 @@ def _expression(parsed: BooleanExpression, schema: Schema) -> Expr:
     # pyiceberg takes a required field for one that is never null, but it is null where its struct is.
     if isinstance(parsed, IsNull | NotNull):
         return column.is_null() if isinstance(parsed, IsNull) else column.is_not_null()
-    bound = parsed.bind(schema)
-    match bound:
-        case AlwaysTrue():
-            return lit(True)
-        case AlwaysFalse():
-            return lit(False)
-        case BoundIsNaN():
-            return column.eq(math.nan)
-        case BoundNotNaN():
-            return column.is_null() | column.ne(math.nan)
-        case BoundSetPredicate():
-            values = [_python(field.field_type, value.value) for value in bound.literals]
-            is_in = column.is_in(sorted(values, key=repr))
-            return ~is_in if type(bound).__name__ == "BoundNotIn" else is_in
-    assert isinstance(bound, BoundLiteralPredicate)
-    value = _python(field.field_type, bound.literal.value)
-    if isinstance(bound, BoundStartsWith):
-        return column.starts_with(value)
-    return _OPERATORS[type(bound).__name__](column, value)
+    is_float = isinstance(field.field_type, FloatType | DoubleType)
+    match parsed:
+        case IsNaN():
+            return column.eq(math.nan) if is_float else lit(False)
+        case NotNaN():
+            return column.is_null() | column.ne(math.nan) if is_float else lit(True)
+        case In() | NotIn():
+            is_in = column.is_in(sorted((_constant(value, field.field_type) for value in parsed.literals), key=repr))
+            return is_in if isinstance(parsed, In) else ~is_in
+    assert isinstance(parsed, LiteralPredicate)
+    return _OPERATORS[type(parsed)](column, _constant(parsed.literal, field.field_type))
 
 
-_OPERATORS: dict[str, Callable[[Expr, Any], Expr]] = {
-    "BoundEqualTo": Expr.eq,
-    "BoundNotEqualTo": Expr.ne,
-    "BoundGreaterThan": Expr.gt,
-    "BoundGreaterThanOrEqual": Expr.gt_eq,
-    "BoundLessThan": Expr.lt,
-    "BoundLessThanOrEqual": Expr.lt_eq,
-    "BoundNotStartsWith": lambda column, prefix: ~column.starts_with(prefix),
+_OPERATORS: dict[type[BooleanExpression], Callable[[Expr, Any], Expr]] = {
+    EqualTo: Expr.eq,
+    NotEqualTo: Expr.ne,
+    GreaterThan: Expr.gt,
+    GreaterThanOrEqual: Expr.gt_eq,
+    LessThan: Expr.lt,
+    LessThanOrEqual: Expr.lt_eq,
+    StartsWith: Expr.starts_with,
+    NotStartsWith: lambda column, prefix: ~column.starts_with(prefix),
 }
+
+
+def _constant(literal: IcebergLiteral[Any], data_type: IcebergType) -> Any:
+    """Return a constant that is compared with a column as a Python value."""
+    converted = literal.to(data_type)
+    if isinstance(converted, AboveMax | BelowMin):
+        # A comparison widens the column to the number, which the column's type does not have.
+        return float(literal.value) if isinstance(data_type, FloatType) else Decimal(literal.value)
+    return _python(data_type, converted.value)
 
 
 def _python(data_type: IcebergType, value: Any) -> Any:
