@@ -100,6 +100,8 @@ def test_filters_and_columns(config: IcebergSinkConfig, written: Table) -> None:
     assert rows.filter("id >= 2").select("id").to_arrow().to_pydict() in ({"id": [2, 3]}, {"id": [3, 2]})
     assert rows.select("name").filter(col("name").is_null()).to_arrow().to_pydict() == {"name": [None]}
     assert rows.filter("id > 99").to_arrow().schema.equals(SCHEMA)
+    for nested in ("places is null", col("by").is_null()):
+        assert rows.filter(nested).select("id").to_arrow().to_pydict() == {"id": [2]}
     assert sum(batch.num_rows for batch in rows.to_batches()) == 3
     with pytest.raises(ConfigError, match="filter already"):
         rows.filter("id = 1").filter("id = 2")

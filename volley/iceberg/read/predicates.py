@@ -170,10 +170,10 @@ def _is_zero(value: Any) -> bool:
 
 
 def _column(node: ExprNode, schema: Schema) -> NestedField | None:
-    """Return the top-level field that an expression is; None if it is computed, or unknown."""
+    """Return the top-level field that an expression is; None if it is computed, unknown, or nested: without bounds."""
     if not isinstance(node, Column):
         return None
-    return next((field for field in schema.fields if field.name == node.name), None)
+    return next((field for field in schema.fields if field.name == node.name and field.field_type.is_primitive), None)
 
 
 def _term(field: NestedField) -> Reference:
