@@ -115,7 +115,14 @@ def _bag(table: pa.Table) -> Counter[tuple[Any, ...]]:
 
 
 def _plain(value: Any) -> Any:
-    """Values that are equal although DuckDB's sums have other types; NaN as a text, as it is not equal to itself."""
+    """Values that are equal although DuckDB's sums have other types; NaN as a text, as it is not equal to itself.
+
+    Nested ones can be hashed.
+    """
+    if isinstance(value, dict):
+        return tuple((name, _plain(item)) for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
     if isinstance(value, float):
         return "nan" if math.isnan(value) else value + 0.0
     if isinstance(value, Decimal):

@@ -21,6 +21,10 @@ SCHEMA = pa.schema(
         "price": pa.float64(),
         "cents": pa.int32(),
         "amount": pa.decimal128(10, 2),
+        "tags": pa.list_(pa.string()),
+        "place": pa.struct({"x": pa.int32(), "tags": pa.list_(pa.int64())}),
+        "labels": pa.map_(pa.string(), pa.int64()),
+        "uid": pa.uuid(),
     }
 )
 ROWS = st.fixed_dictionaries(
@@ -32,6 +36,10 @@ ROWS = st.fixed_dictionaries(
         "price": st.sampled_from([1.5, -2.25, 0.0, -0.0, None, 1e16, -1e16, float("inf"), float("nan")]),
         "cents": st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)),
         "amount": st.one_of(st.none(), st.integers(-(10**9), 10**9).map(lambda n: Decimal(n) / 100)),
+        "tags": st.sampled_from([None, [], ["a"], ["a", None]]),
+        "place": st.sampled_from([None, {"x": 1, "tags": None}, {"x": None, "tags": [1, 2]}]),
+        "labels": st.sampled_from([None, [], [("a", 1), ("b", None)]]),
+        "uid": st.sampled_from([None, bytes(16), b"\xff" * 16]),
     }
 )
 
@@ -63,8 +71,10 @@ QUERIES = {
         "select count(*) n, min(cents) low, sum(cents)::bigint total from orders",
     ),
     "rows": Query(
-        lambda orders: orders.filter(col("id") > 1).select("name", "key", (col("id") + 1).alias("next")),
-        "select name, key, id + 1 as next from orders where id > 1",
+        lambda orders: orders.filter(col("id") > 1).select(
+            "name", "key", (col("id") + 1).alias("next"), "tags", "place", "labels", "uid"
+        ),
+        "select name, key, id + 1 as next, tags, place, labels, uid from orders where id > 1",
     ),
     "distinct": Query(
         lambda orders: orders.select("name", "cents").deduplicate("name", "cents"),

@@ -15,24 +15,45 @@ from tests.views.tables import Known, Query, Row, checked, view_of
 from volley import MaterializedView, MemorySource, PlanError, col, count, max_, sum_
 from volley.iceberg import IcebergSinkConfig
 
-ORDERS = pa.schema({"id": pa.int32(), "customer": pa.int32(), "cents": pa.int64(), "time": pa.int64()})
-CUSTOMERS = pa.schema({"customer": pa.int64(), "country": pa.string(), "since": pa.int64()})
+ORDERS = pa.schema(
+    {"id": pa.int32(), "customer": pa.int32(), "cents": pa.int64(), "time": pa.int64(), "owner": pa.uuid()}
+)
+CUSTOMERS = pa.schema(
+    {
+        **{"customer": pa.int64(), "country": pa.string(), "since": pa.int64(), "uid": pa.uuid()},
+        **{"tags": pa.list_(pa.string()), "labels": pa.map_(pa.string(), pa.int64())},
+    }
+)
 KEYS = st.one_of(st.none(), st.integers(0, 3))
+UIDS = st.one_of(st.none(), st.integers(0, 3).map(lambda number: bytes(15) + bytes([number])))
 ORDER: st.SearchStrategy[Row] = st.fixed_dictionaries(
     {
         "id": st.integers(0, 9),
         "customer": KEYS,
         "cents": st.integers(0, 99),
         "time": st.one_of(st.none(), st.integers(0, 9)),
+        "owner": UIDS,
     }
 )
 CUSTOMER: st.SearchStrategy[Row] = st.fixed_dictionaries(
-    {"customer": KEYS, "country": st.sampled_from(["NO", "SE", None]), "since": st.integers(0, 9)}
+    {
+        "customer": KEYS,
+        "country": st.sampled_from(["NO", "SE", None]),
+        "since": st.integers(0, 9),
+        "uid": UIDS,
+        "tags": st.sampled_from([None, [], ["a", None]]),
+        "labels": st.sampled_from([None, [], [("a", None)]]),
+    }
 )
 QUERIES = {
     "inner": Query(
         lambda orders, customers: orders.join(customers, on="customer"),
-        "select id, customer, cents, time, country, since from orders join customers using (customer)",
+        "select id, customer, cents, time, country, since, uid, tags, labels from orders join customers "
+        "using (customer)",
+    ),
+    "by a uuid": Query(
+        lambda orders, customers: orders.join(customers, on={"owner": "uid"}, how="left", columns=["country", "tags"]),
+        "select id, cents, owner, country, tags from orders left join customers on owner::text = uid::text",
     ),
     "left": Query(
         lambda orders, customers: orders.filter(col("cents") > 20).join(customers, "customer", "left", suffix="_2"),

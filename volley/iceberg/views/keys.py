@@ -148,17 +148,16 @@ def _wide(values: Any) -> Any:
 
 def _within(name: str, values: pa.ChunkedArray) -> Expr | None:
     """Return the condition that a column is in the ranges that have all its values; None if there is none."""
-    known = values.drop_null().combine_chunks().unique()
+    known, null = values.drop_null().combine_chunks(), col(name).is_null()
+    if not len(known):
+        return null
+    if pa.types.is_nested(known.type) or isinstance(known.type, pa.BaseExtensionType):
+        return None  # Arrow can't sort them.
     try:
-        condition = _in_ranges(col(name), known) if len(known) else None
+        condition = _in_ranges(col(name), known.unique())
     except (ValueError, OverflowError):
         return None  # Arrow supports times that Python has no object for.
-    if len(known) and condition is None:
-        return None
-    null = col(name).is_null()
-    if condition is None:
-        return null
-    return condition | null if values.null_count else condition
+    return condition | null if condition is not None and values.null_count else condition
 
 
 def _in_ranges(column: Expr, values: pa.Array) -> Expr | None:
