@@ -360,6 +360,17 @@ def test_floating_sums_are_exact_after_deletes(tmp_path: Path) -> None:
     table.files.close()
 
 
+def test_a_union_of_an_int_and_a_long_column(orders: Known) -> None:
+    query = Query(
+        lambda orders: orders.select(n=col("price").cast("int")).union(orders.select(n=col("id"))),
+        "select price n from orders union all select id from orders",
+    )
+    made = view_of(query, {"orders": orders})
+    checked(made, query, {"orders": orders})
+    orders.change([order(20, price=7)], [0])
+    checked(made, query, {"orders": orders}, "incremental")
+
+
 def test_a_sum_beyond_64_bits(orders: Known, view: MaterializedView) -> None:
     orders.change([order(10, "a", 2**62), order(11, "a", 2**62)])
     with pytest.raises(ExpressionError, match="beyond 64 bits"):

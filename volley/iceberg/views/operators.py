@@ -162,8 +162,6 @@ class Union(Operator):
                 yield conform(batch, self.schema)
 
     def delta(self) -> pa.Table:
-        return united([_ordered(before.delta(), self.schema) for before in self.inputs], self.schema)
-
-
-def _ordered(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    return rows.select([*schema.names, WEIGHT])
+        schema = self.schema.append(pa.field(WEIGHT, pa.int64()))
+        batches = [conform(batch, schema) for before in self.inputs for batch in before.delta().to_batches()]
+        return united([pa.Table.from_batches(batches, schema)], self.schema)
