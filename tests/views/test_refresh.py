@@ -398,6 +398,14 @@ def test_a_sum_of_decimals_beyond_38_digits(tmp_path: Path) -> None:
     table.files.close()
 
 
+def test_the_least_number_of_64_bits_is_taken_away_from_a_sum(orders: Known, view: MaterializedView) -> None:
+    least, greatest = -(2**63), 2**63 - 1
+    orders.change([order(10, "c", least), order(11, "c", 5), order(12, "d", least), order(13, "d", greatest)])
+    checked(view, PER_CUSTOMER, {"orders": orders}, "incremental")
+    orders.change([order(14, "d", -1)], [10, 12])
+    checked(view, PER_CUSTOMER, {"orders": orders}, "incremental")
+
+
 def test_many_refreshes_leave_few_files(orders: Known, view: MaterializedView) -> None:
     for number in range(12):
         orders.change([order(100 + number, f"c{number}")], [0])

@@ -91,7 +91,9 @@ class Parts:
         """
         gains, losses = self._contributions(added), self._contributions(removed)
         groups, numbers = self._merged(
-            pa.concat_tables([stored.select(gains.column_names), gains, self._negated(losses)])
+            pa.concat_tables(
+                [stored.select(gains.column_names), gains, self._negated(losses)], promote_options="permissive"
+            )
         )
         if not self._ranked:
             return groups
@@ -133,7 +135,7 @@ class Parts:
     def _negated(self, rows: pa.Table) -> pa.Table:
         """Return parts that take those of removed rows away again: without extremes, which can't be taken away."""
         columns = {
-            part.name: pc.negate(rows[part.name]) if part.kind in _SUMS else pa.nulls(len(rows), data_type)
+            part.name: _negative(rows[part.name]) if part.kind in _SUMS else pa.nulls(len(rows), data_type)
             for part, data_type in self.types.items()
             if not part.rank
         }
@@ -156,6 +158,14 @@ class Parts:
             rows = grouped[f"{_ROW}_list"].combine_chunks()
             numbers[rows.flatten().to_numpy()] = np.repeat(np.arange(len(rows)), rows.value_lengths().to_numpy())
         return pa.table({**{key: grouped[key] for key in self.keys}, **merged}), numbers
+
+
+def _negative(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values with the other sign: as decimals, if -2**63 is there, as 2**63 needs more than 64 bits."""
+    try:
+        return pc.negate_checked(values)
+    except pa.ArrowInvalid:
+        return pc.negate(values.cast(pa.decimal128(38, 0)))
 
 
 def _ranks(kind: Extreme, value: int) -> list[str]:
