@@ -28,6 +28,7 @@ from pyiceberg.types import (
     StringType,
     StructType,
     TimestamptzType,
+    UUIDType,
 )
 
 from volley import ConfigError, DataStream, Environment, Expr, MemorySink, MemorySource, Pipeline, col, lit
@@ -235,6 +236,23 @@ def test_null_does_not_match_a_number_beyond_the_columns_type(text: str, expecte
         {"int": None, "long": None, "small": None},
     ]
     assert numbers_of_matches(text, NUMBERS, rows) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("id = '00000000-0000-0000-0000-00000000000A'", [0]),
+        ("id <> '00000000-0000-0000-0000-00000000000a'", [1]),
+        ("id > '7fffffff-ffff-ffff-ffff-ffffffffffff'", [1]),
+        ("id in ('00000000-0000-0000-0000-00000000000a', 'ffffffff-ffff-ffff-ffff-ffffffffffff')", [0, 1]),
+        ("not (id in ('00000000-0000-0000-0000-00000000000a', '00000000-0000-0000-0000-00000000000b'))", [1]),
+        ("id is null", [2]),
+    ],
+)
+def test_a_predicate_in_sql_compares_uuids(text: str, expected: list[int]) -> None:
+    schema = Schema(NestedField(1, "id", UUIDType()))
+    rows: list[dict[str, Any]] = [{"id": bytes(15) + b"\n"}, {"id": b"\xff" * 16}, {"id": None}]
+    assert numbers_of_matches(text, schema, rows) == expected
 
 
 NESTED = Schema(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from pyiceberg.expressions import (
     AlwaysFalse,
@@ -56,6 +57,7 @@ from pyiceberg.types import (
     TimestampType,
     TimestamptzType,
     TimeType,
+    UUIDType,
 )
 from pyiceberg.utils import datetime as dates
 
@@ -212,7 +214,8 @@ def parse_predicate(text: str, schema: Schema) -> ExprNode:
 
     Args:
         text: Comparisons of columns with constants, ``in``, ``like 'abc%'``, ``is null``, ``is nan``, joined by
-            ``and``, ``or`` and ``not``. Dates and times are texts; ``place.city`` is a field of a struct.
+            ``and``, ``or`` and ``not``. Dates, times and UUIDs are texts; ``place.city`` is a field of a
+            struct.
         schema: The table's schema, which determines the constants' types.
 
     Raises:
@@ -274,6 +277,9 @@ def _expression(parsed: BooleanExpression, schema: Schema) -> Expr:
     # pyiceberg takes a required field for one that is never null, but it is null where its struct is.
     if isinstance(parsed, IsNull | NotNull):
         return column.is_null() if isinstance(parsed, IsNull) else column.is_not_null()
+    if isinstance(field.field_type, UUIDType):
+        # Expressions compare no UUIDs, but their texts, which have the same order.
+        column = column.cast("string")
     is_float = isinstance(field.field_type, FloatType | DoubleType)
     match parsed:
         case IsNaN():
@@ -309,11 +315,13 @@ def _constant(literal: IcebergLiteral[Any], data_type: IcebergType) -> Any:
 
 
 def _python(data_type: IcebergType, value: Any) -> Any:
-    """Return a constant of Iceberg, which has numbers for dates and times, as a Python value."""
+    """Return a constant of Iceberg, which has numbers for dates and times, as a Python value; a UUID as its text."""
     if isinstance(data_type, DateType):
         return dates.days_to_date(value)
     if isinstance(data_type, TimestamptzType):
         return dates.micros_to_timestamptz(value)
     if isinstance(data_type, TimestampType):
         return dates.micros_to_timestamp(value)
+    if isinstance(data_type, UUIDType):
+        return str(UUID(bytes=value))
     return dates.micros_to_time(value) if isinstance(data_type, TimeType) else value
