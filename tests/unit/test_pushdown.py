@@ -295,6 +295,27 @@ def test_a_predicate_in_sql_refuses_parts_of_lists_and_maps(text: str) -> None:
         parse_predicate(text, NESTED)
 
 
+@pytest.mark.parametrize(
+    "text", ["name like 'x_'", "id = 5 or name NOT LIKE'_%'", "name = 'it''s' and name like 'a\\_b%'"]
+)
+def test_a_predicate_in_sql_refuses_the_wildcard_for_one_character(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"no wildcard _ here, only % at the end[\s\S]*str\.matches"):
+        parse_predicate(text, SCHEMA)
+
+
+def test_an_underscore_elsewhere_is_no_wildcard() -> None:
+    schema = Schema(NestedField(1, "my_like", StringType()), NestedField(2, "like 'x_'", StringType()))
+    texts = ["a_b", "s like 'x_'", "like"]
+    rows: list[dict[str, Any]] = [{"my_like": text, "like 'x_'": text} for text in texts]
+    for text, expected in {
+        "my_like = 'a_b'": [0],
+        "my_like like 'like%' or my_like in ('a_b')": [0, 2],
+        "my_like = 's like ''x_'''": [1],
+        "\"like 'x_'\" like 'a%'": [0],
+    }.items():
+        assert numbers_of_matches(text, schema, rows) == expected
+
+
 MOMENTS = st.datetimes(datetime(1960, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))
 UNITS: list[Unit] = ["year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time
@@ -75,6 +76,8 @@ _COMPARISONS: dict[str, Any] = {
     "lt": LessThan,
     "lt_eq": LessThanOrEqual,
 }
+# The pattern of `like`; any other quoted part is passed over with what it has in it.
+_LIKE = re.compile(r"""(?is)\blike\s*('(?:\\.|''|[^'\\])*')|'(?:\\.|''|[^'\\])*'|["](?:\\.|[^"\\])*["]""")
 _MIRRORED = {"eq": "eq", "gt": "lt", "gt_eq": "lt_eq", "lt": "gt", "lt_eq": "gt_eq"}
 
 
@@ -236,6 +239,12 @@ def parse_predicate(text: str, schema: Schema) -> ExprNode:
             f"partition_filter {text!r} is not a predicate",
             hint="for example \"year = 2024 and city in ('Oslo', 'Rome')\", or an expression: col(\"year\") == 2024",
         ) from error
+    if any("_" in pattern for pattern in _LIKE.findall(text)):
+        # pyiceberg takes it for the character itself.
+        raise ConfigError(
+            f"partition_filter {text!r}: like has no wildcard _ here, only % at the end",
+            hint='give an expression: col("name").str.matches("^x.$"), or col("name").starts_with("x_")',
+        )
     try:
         return _expression(parsed, schema).node
     except ConfigError as error:
