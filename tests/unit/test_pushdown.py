@@ -241,6 +241,22 @@ def test_null_does_not_match_a_number_beyond_the_columns_type(text: str, expecte
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("int = 5.5 or long in (5.5)", []),
+        ("int < 5.5", [0]),
+        ("int >= 5.5", [1]),
+        ("long <> 5.5", [0, 1]),
+        ("long > '5.5'", [1]),
+        ("int = 5.0", [0]),
+    ],
+)
+def test_a_fraction_is_compared_with_a_whole_number_as_it_is(text: str, expected: list[int]) -> None:
+    rows: list[dict[str, Any]] = [{"int": 5, "long": 5}, {"int": 6, "long": 6}, {"int": None, "long": None}]
+    assert numbers_of_matches(text, NUMBERS, rows) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
         ("id = '00000000-0000-0000-0000-00000000000A'", [0]),
         ("id <> '00000000-0000-0000-0000-00000000000a'", [1]),
         ("id > '7fffffff-ffff-ffff-ffff-ffffffffffff'", [1]),

@@ -317,7 +317,8 @@ _OPERATORS: dict[type[BooleanExpression], Callable[[Expr, Any], Expr]] = {
 def _constant(literal: IcebergLiteral[Any], data_type: IcebergType) -> Any:
     """Return a constant that is compared with a column as a Python value."""
     converted = literal.to(data_type)
-    if isinstance(converted, AboveMax | BelowMin):
+    is_rounded = isinstance(data_type, IntegerType | LongType) and Decimal(literal.value) != converted.value
+    if is_rounded or isinstance(converted, AboveMax | BelowMin):
         # A comparison widens the column to the number, which the column's type does not have.
         return float(literal.value) if isinstance(data_type, FloatType) else Decimal(literal.value)
     return _python(data_type, converted.value)
