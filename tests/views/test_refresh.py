@@ -360,6 +360,25 @@ def test_floating_sums_are_exact_after_deletes(tmp_path: Path) -> None:
     table.files.close()
 
 
+def test_rows_with_nested_columns_and_uuids_are_removed(tmp_path: Path) -> None:
+    types = {"tags": pa.list_(pa.string()), "labels": pa.map_(pa.string(), pa.int64()), "uid": pa.uuid()}
+    table = Known(tmp_path, pa.schema({"id": pa.int64(), "place": pa.struct({"x": pa.int32()}), **types}))
+    query = Query(lambda orders: orders, "select * from orders")
+    made = view_of(query, {"orders": table})
+    row: Row = {"id": 1, "place": {"x": 1}, "tags": ["a", None], "labels": [("a", None)], "uid": bytes(16)}
+    empty: Row = {"id": 2, "place": None, "tags": None, "labels": None, "uid": None}
+    table.change([row, row, empty, {**row, "tags": None}])
+    checked(made, query, {"orders": table})
+    for removed in ({0, 2}, {0, 1}):
+        table.change([], removed)
+        checked(made, query, {"orders": table}, "incremental")
+    table.change([empty, row])
+    checked(made, query, {"orders": table}, "incremental")
+    table.change([], {0})
+    checked(made, query, {"orders": table}, "incremental")
+    table.files.close()
+
+
 def test_a_union_of_an_int_and_a_long_column(orders: Known) -> None:
     query = Query(
         lambda orders: orders.select(n=col("price").cast("int")).union(orders.select(n=col("id"))),
