@@ -52,7 +52,6 @@ from pyiceberg.types import (
     IntegerType,
     LongType,
     NestedField,
-    PrimitiveType,
     StringType,
     StructType,
     TimestampType,
@@ -106,10 +105,7 @@ def pruning(predicate: ExprNode, schema: Schema) -> BooleanExpression:
         return join(pruning(left, schema), pruning(rest[0], schema))
     if predicate.op in ("is_null", "is_not_null"):
         field = _column(left, schema)
-        # There are no statistics of structs, lists and maps.
-        is_plain = field is not None and isinstance(field.field_type, PrimitiveType)
-        test = IsNull if predicate.op == "is_null" else NotNull
-        return test(term=_term(field)) if field is not None and is_plain else AlwaysTrue()
+        return AlwaysTrue() if field is None else (IsNull if predicate.op == "is_null" else NotNull)(term=_term(field))
     if predicate.op == "is_in":
         return _is_in(left, rest, schema)
     if predicate.op == "is_nan":
@@ -243,7 +239,7 @@ def parse_predicate(text: str, schema: Schema) -> ExprNode:
         # pyiceberg takes it for the character itself.
         raise ConfigError(
             f"partition_filter {text!r}: like has no wildcard _ here, only % at the end",
-            hint='give an expression: col("name").str.matches("^x.$"), or col("name").starts_with("x_")',
+            hint='give an expression, where it is one: sql("name like \'x_\'"); or col("name").starts_with("x_")',
         )
     try:
         return _expression(parsed, schema).node
