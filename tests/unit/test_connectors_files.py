@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import pickle
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -151,6 +152,20 @@ def test_a_lost_log_is_not_taken_for_an_empty_folder(folder: Path, tmp_path: Pat
         with pytest.raises(StorageError, match="has read 3 files, its log of files has") as caught:
             ask()
         assert "volley.repair" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("schema", ["id long", None])
+def test_new_files_do_not_take_the_places_of_lost_entries(folder: Path, tmp_path: Path, schema: str | None) -> None:
+    read = [put(folder, f"{number}.json", number) for number in (1, 2, 3)]
+    end = opened(folder, tmp_path / "state", schema=schema).latest_offset(START, None, None)
+    for path in read:
+        path.unlink()
+    for number in (4, 5, 6, 7):
+        put(folder, f"{number}.json", number)
+    shutil.rmtree(tmp_path / "state")
+    source = opened(folder, tmp_path / "state", schema=schema)
+    with pytest.raises(StorageError, match=r"000000000000\.json is missing: the checkpoint has read 3 files"):
+        source.latest_offset(end, None, None)
 
 
 def test_what_goes_to_executors_holds_no_log(folder: Path, tmp_path: Path) -> None:

@@ -57,8 +57,10 @@ class FileReader(Reader):
 
     def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
         first = int(start["files"])
+        # New files would take the numbers of entries that the log has lost.
+        self.log.check(first)
         if target is None and (limit is None or first + limit > len(self.log.entries)):
-            _log_new_files(self.files, self.log)
+            self.log.append(list_files(self.files.url, self.files.storage_options, self.log.paths))
         last = len(self.log.entries) if target is None else int(target["files"])
         self.log.check(max(first, last))
         return {"files": max(first, last if limit is None else min(last, first + limit))}
@@ -142,10 +144,6 @@ def _log_of(context: SourceContext) -> FileLog:
     return FileLog(f"{context.state}/files")
 
 
-def _log_new_files(files: Files, log: FileLog) -> None:
-    log.append(list_files(files.url, files.storage_options, log.paths))
-
-
 def _check_found(files: Files, log: FileLog) -> None:
     """Raise SourceError if the path does not exist, or a bounded source finds no file: the path is likely wrong."""
     check_exists(files.url, files.storage_options, log.paths)
@@ -165,8 +163,9 @@ def _infer_once(files: Files, log: FileLog, saved: str) -> pa.Schema:
     """Return the schema of the first file with rows; stored beside the checkpoint, so that restarts use the same."""
 
     def infer() -> bytes:
-        _log_new_files(files, log)
-        schemas = (_schema_of(files, entry) for entry in log.entries if entry.size)
+        # The log stays as it is: only a reader that knows an offset can tell whether an entry is missing.
+        listed = list_files(files.url, files.storage_options, log.paths)
+        schemas = (_schema_of(files, file) for file in (*log.entries, *listed) if file.size)
         schema = next((schema for schema in schemas if schema is not None), None)
         if schema is None:
             raise SourceError(
