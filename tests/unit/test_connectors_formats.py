@@ -386,11 +386,20 @@ def test_csv_inference_and_its_errors(files: Files, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", [64, 1 << 20])
-def test_a_quote_that_is_never_closed_is_an_error(files: Files, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("other", ["ok", '5" pipe', '"a ""quoted"" pipe"', '"a pipe,"', '""'])
+def test_a_quote_that_is_never_closed_is_an_error(
+    files: Files, other: str, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(csv_format, "_BLOCK", block)
-    error = files.put("a.csv", "id,name\n" + "1,ok\n" * 30 + '3,"lost\n4,b\n').error(schema="id long, name string")
+    text = f"id,name\n1,{other}\n" + "1,ok\n" * 29 + '3,"lost\n4,b\n5,""\n'
+    error = files.put("a.csv", text).error(schema="id long, name string")
     assert "a.csv, line 32: " in error.message
     assert "never closed" in error.message
+
+
+def test_a_quote_that_is_never_closed_may_swallow_a_value_larger_than_pythons_limit(files: Files) -> None:
+    text = 'id,name\n1,5" pipe\n3,"lost\n' + "4,b and the rest\n" * 20_000
+    assert "a.csv, line 3: a quote is opened" in files.put("a.csv", text).error(schema="id long, name string").message
 
 
 def test_types_that_csv_can_not_hold(files: Files) -> None:

@@ -135,6 +135,7 @@ CSV = {
     "a row behind one of several lines": ('id,name\n2,"a\n\nb"\nx,a\n6,b\n', [2, 6], [5]),
     "a quote that is never closed": ('id,name\nx,a\n3,"a\n4,b\n5,c\n', [4, 5], [2, 3]),
     "a quote in the only bad row that is never closed": ('id,name\n2,a\n3,"a\n4,b\n5,c\n', [2, 4, 5], [3]),
+    "a quote that is never closed, behind one in a value": ('id,name\n2,5" pipe\n3,"a, b\n4,c\n5,d\n', [2, 4, 5], [3]),
     "a quote at the very end": ('id,name\n2,a\n3,"', [2], [3]),
     "no row, though a value has a quote": ('id,name\n2,5" pipe\n3,b\n', [2, 3], []),
     "no row": ('id,name\n2,"a ""b"""\n\n4,b', [2, 4], []),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import re
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ from volley.formats.options import CsvOptions
 __all__ = ["batches", "check", "header", "infer", "part_of_rows", "read", "reason", "rules"]
 
 _BLOCK = 4 << 20
+# Most files have a quote in the last bytes of a block, which are faster to look at than all.
+_TAIL = 4096
 _HINT = (
     'mend the file, declare a schema that fits it, or name the texts that mean null: options={"null_values": ["NA"]}'
 )
@@ -119,7 +122,7 @@ def batches(file: InputFile, schema: pa.Schema, options: CsvOptions) -> Iterator
         if last is None:
             return
         # Arrow reads an unclosed quote as one long value that swallows the rest of the file.
-        if quotes.number % 2 and ends_in_a_quote(file, options):
+        if quotes.may_be_open and ends_in_a_quote(file, options):
             raise BadValue(last.num_rows - 1, "a quote is opened and never closed")
         yield decoded(last, schema, options, partial(texts.batch, number))
 
@@ -141,22 +144,61 @@ def _read_texts(file: InputFile, schema: pa.Schema, options: CsvOptions) -> Iter
 
 
 class _Quotes:
-    """A byte stream that counts the quotes it reads, without escaped ones."""
+    """A byte stream that looks for a quote that is never closed.
+
+    Behind the quote that opens such a value, quotes come in pairs only. It is thus the last one without a partner, and
+    stands at the beginning of a value.
+    """
 
     def __init__(self, stream: Any, options: CsvOptions) -> None:
         self._stream = stream
         self._quote = (options.quote or "").encode()
         self._escape = (options.escape or "").encode()
         self._escaped = re.compile(re.escape(self._escape) + b".", re.S)
+        self._beginnings = b"\r\n" + options.delimiter.encode()
         self._rest = b""
-        self.number = 0
+        # The last byte that is no quote, the number of quotes behind it, and the byte before the last quote without a
+        # partner.
+        self._last = b"\n"
+        self._behind = 0
+        self._before = b""
         self.closed = False
 
     def read(self, size: int = -1) -> bytes:
         data: bytes = self._stream.read(size)
         if self._quote:
-            self.number += self._without_escaped(data).count(self._quote)
+            self._look_at(self._without_escaped(data.removeprefix(codecs.BOM_UTF8)))
         return data
+
+    @property
+    def may_be_open(self) -> bool:
+        """True if the last quote without a partner stands where a value can begin."""
+        before = self._last if self._behind % 2 else self._before
+        return before != b"" and before in self._beginnings
+
+    def _look_at(self, data: bytes) -> None:
+        text = data.lstrip(self._quote)
+        self._behind += len(data) - len(text)
+        if not text:
+            return
+        if self._behind % 2:
+            self._before = self._last
+        data, text = text, text.rstrip(self._quote)
+        self._last, self._behind = text[-1:], len(data) - len(text)
+        if self._quote in text:
+            self._before = (
+                self._before_last(text[-_TAIL:].lstrip(self._quote)) or self._before_last(text) or self._before
+            )
+
+    def _before_last(self, text: bytes) -> bytes:
+        """Return the byte before the last quote without a partner; empty if there is none."""
+        pair = self._quote * 2
+        # To count is faster, and enough for a block whose only quotes are those of empty values.
+        if text.count(self._quote) == 2 * text.count(pair):
+            return b""
+        single = text.replace(pair, b"")
+        at = single.rfind(self._quote)
+        return single[at - 1 : at] if at > 0 else b""
 
     def _without_escaped(self, data: bytes) -> bytes:
         if not self._escape or self._escape not in self._rest + data:

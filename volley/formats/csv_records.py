@@ -15,6 +15,9 @@ from volley.formats.options import CsvOptions
 
 __all__ = ["Record", "ends_in_a_quote", "place", "raw_records", "records"]
 
+# Python's own limit is 128 kB: a quote that swallows more would be taken for one that is closed.
+csv.field_size_limit(max(csv.field_size_limit(), LARGEST_VALUE))
+
 
 def records(file: InputFile, options: CsvOptions) -> Iterator[tuple[int, list[str]]]:
     """Yield each row that is not an empty line, with the number of the line it starts at."""

@@ -1,0 +1,74 @@
+"""Quotes of CSV anywhere in a text: a quote that is never closed is an error, and no other text is taken for one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.test_file_options import reader, splits, strict
+from volley import Reader, SourceError
+from volley.formats import csv as csv_format
+
+values = st.lists(st.sampled_from(['"', '""', "a", "bc", "\\"]), max_size=4).map("".join)
+rows = st.lists(st.tuples(values, values), min_size=1, max_size=6)
+
+
+def is_open(text: str, escape: str | None) -> bool:
+    """True if a value is still in quotes at the end, character by character."""
+    begins, quoted, characters = True, False, iter(f"{text}.")
+    for character in characters:
+        if character == escape:
+            next(characters, None)
+            begins = False
+        elif quoted:
+            quoted = character != '"'
+            # A second quote behind it is a part of the value, which goes on.
+            begins = not quoted
+        elif character == '"' and begins:
+            quoted, begins = True, False
+        else:
+            begins = character in ",\r\n"
+    return quoted
+
+
+def failure(opened: Reader) -> str | None:
+    """Why the file can't be read; None if it can."""
+    try:
+        strict(opened, splits(opened))
+    except SourceError as error:
+        return error.message
+    return None
+
+
+@pytest.mark.parametrize("escape", [None, "\\"])
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=rows, columns=st.integers(1, 2), end=st.sampled_from(["", "\n", "\r\n"]), block=st.sampled_from([16, 23, 99])
+)
+def test_a_quote_that_is_never_closed_is_found(
+    rows: list[tuple[str, str]],
+    columns: int,
+    end: str,
+    block: int,
+    escape: str | None,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("csv")
+    text = (end or "\n").join(",".join(row[:columns]) for row in rows) + end
+    # A last escape has nothing to stand before.
+    assume(escape is None or not text.rstrip().endswith(escape))
+    (folder / "a.csv").write_text(text, newline="")
+    options = {"header": False, "escape": escape}
+    opened = reader(
+        folder / "a.csv", folder / "state", "a string, b string" if columns == 2 else "a string", options=options
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_format, "_BLOCK", block)
+        patch.setattr(csv_format, "_TAIL", 8)
+        problem = failure(opened)
+    if problem is None:
+        assert not is_open(text, escape)
+    # Another mistake may come first.
+    elif not is_open(text, escape):
+        assert "never closed" not in problem
