@@ -166,3 +166,9 @@ def test_dead_letters_show_times_beyond_pythons(tmp_path: Path) -> None:
 def test_any_time_has_a_text(value: int, unit: str) -> None:
     (row,) = readable_rows(pa.record_batch({"at": pa.array([value], pa.int64()).view(pa.timestamp(unit))}))
     assert "NaT" not in str(row["at"])
+
+
+def test_rows_with_years_that_python_lacks_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    days = pa.array([0, 2932897], pa.int32()).view(pa.date32())
+    Environment().from_source(MemorySource(pa.table({"day": days}))).show()
+    assert capsys.readouterr().out.split()[-2:] == ["1970-01-01", "10000-01-01"]

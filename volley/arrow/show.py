@@ -25,7 +25,7 @@ def show(rows: pa.Table) -> None:
         for field in rows.schema
     ]
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for row in rows.to_pylist():
+    for row in readable_rows(rows):
         table.add_row(*(Text("null", style="dim") if value is None else Text(str(value)) for value in row.values()))
     Console(markup=False).print(table)
 
