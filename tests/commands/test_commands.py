@@ -26,9 +26,10 @@ def rows_of(folder: Path, table: str) -> list[dict[str, Any]]:
 
 def test_from_an_empty_folder_to_a_table(tmp_path: Path) -> None:
     """One run of Spark: before it and after it, all that a user looks at."""
-    made = volley(tmp_path, "init")
+    made = volley(tmp_path, "init", "my shop")
     assert made.code == 0
-    assert "wrote volley.yaml" in made.out
+    assert "cd 'my shop'" in made.out
+    tmp_path /= "my shop"
     again = volley(tmp_path, "init")
     assert (again.code, "volley.yaml is there already" in again.err) == (1, True)
 

@@ -154,13 +154,14 @@ def test_wrong_catalogs_are_refused_when_built(build: Callable[[], Any]) -> None
 # --- SQLite
 
 
-def test_the_embedded_default_is_a_sqlite_file_in_local_storage(tmp_path: Path) -> None:
-    catalog = config(tmp_path / "new" / "lake").ref.load_catalog()
+@pytest.mark.parametrize("name", ["new", "my shop", "a@b@c:d"])
+def test_the_embedded_default_is_a_sqlite_file_in_local_storage(name: str, tmp_path: Path) -> None:
+    catalog = config(tmp_path / name / "lake").ref.load_catalog()
     catalog.create_namespace(("db",))
     table = catalog.create_table(("db", "events"), SCHEMA)
-    assert table.location() == f"file://{tmp_path}/new/lake/db/events"
+    assert table.location() == f"file://{tmp_path}/{name}/lake/db/events"
     # Plain pyiceberg opens it by the name "volley".
-    plain = PlainSqlCatalog("volley", uri=f"sqlite:///{tmp_path}/new/lake/catalog.db")
+    plain = PlainSqlCatalog("volley", uri=f"sqlite:///{tmp_path}/{name}/lake/catalog.db")
     with closing(plain):
         assert plain.load_table("db.events").metadata.table_uuid == table.metadata.table_uuid
 

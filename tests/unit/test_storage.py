@@ -145,6 +145,13 @@ def test_wrong_settings_are_refused_when_built(build: Callable[[], Any], named: 
     assert "hush" not in str(caught.value)
 
 
+def test_a_working_folder_with_a_character_of_urls_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "w?y").mkdir()
+    monkeypatch.chdir(tmp_path / "w?y")
+    with pytest.raises(ConfigError, match=r"w\?y/lake' is not valid"):
+        Local("lake")
+
+
 def test_local_files_are_written_where_they_are_read(tmp_path: Path) -> None:
     storage = Local(tmp_path / "new" / "lake")
     file = f"{storage.location('wh')}/a.txt"

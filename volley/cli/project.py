@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -83,7 +84,7 @@ def init(folder: Annotated[Path, typer.Argument(help="The folder of the project.
         if not path.exists():
             path.write_text(text, encoding="utf-8")
             print(f"wrote {path}")
-    print(_NEXT if folder == Path() else f"\ncd {folder}{_NEXT}", end="")
+    print(_NEXT if folder == Path() else f"\ncd {shlex.quote(str(folder))}{_NEXT}", end="")
 
 
 def schema() -> None:

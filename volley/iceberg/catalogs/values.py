@@ -170,9 +170,10 @@ class SqlCatalog(CatalogConfig):
     def __post_init__(self) -> None:
         if self.uri is None:
             return
-        check_uri(self.uri, "sqlite:///", "postgresql://", "postgresql+")
-        check_port(self.uri)
-        if self.uri.startswith("sqlite") and self.file in (None, ":memory:"):
+        if not isinstance(self.uri, str) or not self.uri.startswith("sqlite:///"):
+            check_uri(self.uri, "sqlite:///", "postgresql://", "postgresql+")
+            check_port(self.uri)
+        elif self.file in (None, ":memory:"):
             raise ConfigError(
                 f"catalog uri {self.uri!r} names no file", hint='"sqlite:////folder/file", or MemoryCatalog()'
             )

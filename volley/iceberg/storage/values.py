@@ -333,13 +333,15 @@ class LocalStorage(IcebergStorage):
 
     def __post_init__(self) -> None:
         path = checked_path("path", self.path).removeprefix("file://")
-        _require(_matches(r"[^?#%\x00-\x1f]+", path) and "://" not in path, "path", path, "a folder, without ? # %")
+        _require(path != "" and "://" not in path, "path", path, "a folder")
         object.__setattr__(self, "path", path)
+        folder = str(self.folder)
+        _require(_matches(r"[^?#%\x00-\x1f]+", folder), "path", folder, "a folder, without ? # %")
 
     @property
     def folder(self) -> Path:
         """The folder's absolute path."""
-        return Path(self.path).expanduser().absolute()
+        return Path(os.path.expanduser(self.path)).absolute()
 
     @property
     def root(self) -> str:
