@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import pickle
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -467,6 +468,22 @@ def test_a_relative_path_means_the_same_everywhere(
     running = source.open(SourceContext(str(tmp_path / "state")))
     monkeypatch.chdir("/")
     assert ids(running, START, running.latest_offset(START, None, None)) == [1]
+
+
+@pytest.mark.parametrize("name", ["[x] *", "é?[!a]", ".hidden[1]"])
+def test_a_relative_glob_takes_its_working_folder_by_its_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, path in enumerate(("in/a.json", "in/b/c.json", "in/_left/d.json", "[1].json"), 1):
+        put(tmp_path / name, path, number, age=-number)
+    monkeypatch.chdir(tmp_path / name)
+    for number, (path, wanted) in enumerate(
+        {"in/*.json": [1], "in/**": [1, 2], "[1].json": [4], "./i?/*/*": [2]}.items()
+    ):
+        source = opened(path, tmp_path / f"state-{number}")
+        assert ids(source, START, source.latest_offset(START, None, None)) == wanted
+    with pytest.raises(SourceError, match=f"there is no folder {re.escape(str(tmp_path / name / 'out'))}"):
+        opened("out/*.json", tmp_path / "state")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -13,15 +14,25 @@ __all__ = ["absolute", "filesystem"]
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
 
 
-def absolute(path: str) -> str:
+def absolute(path: str, globs: bool = False) -> str:
     """Return a local path as an absolute one, since executors run in other folders; a URL is returned unchanged.
+
+    Args:
+        path: The path or URL.
+        globs: True: the path may be a glob. The characters of the working folder still stand for themselves.
 
     Example:
         >>> absolute("s3://bucket/in"), absolute("/data/../in"), absolute("file:///in")
         ('s3://bucket/in', '/in', '/in')
     """
     path = path.removeprefix("file://")
-    return path if "://" in path or "::" in path else os.path.abspath(os.path.expanduser(path))
+    if "://" in path or "::" in path:
+        return path
+    path = os.path.expanduser(path)
+    whole = os.path.abspath(path)
+    if globs and glob.has_magic(path) and not os.path.exists(whole):
+        return os.path.normpath(os.path.join(glob.escape(os.getcwd()), path))
+    return whole
 
 
 def filesystem(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:

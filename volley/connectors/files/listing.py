@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import posixpath
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -24,6 +25,8 @@ HIDDEN_PREFIX = ".volley-"
 """The prefix of a FileSink's file names until they are published."""
 
 _MAGIC = frozenset("*?[")
+_ESCAPED = re.compile(r"\[([*?[])\]")
+_PATTERN = re.compile(r"((?:\[[*?[]\]|[^*?[])*).*", re.DOTALL)
 _SHOWN = 5
 _LEFT_OUT = "names that begin with . or _ or end in .tmp or .crc are left out, and so are links"
 
@@ -111,8 +114,8 @@ def _is_glob(files: Any, root: str) -> bool:
 
 def _base(root: str) -> str:
     """Return the folder in which a glob starts."""
-    end = min((root.index(char) for char in _MAGIC if char in root), default=len(root))
-    return root[:end].rpartition("/")[0] or "/"
+    folder = _PATTERN.sub(r"\1", root, count=1).rpartition("/")[0]
+    return _ESCAPED.sub(r"\1", folder) or "/"
 
 
 def _is_local(files: Any) -> bool:

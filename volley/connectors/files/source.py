@@ -124,7 +124,7 @@ class FileSource(Source):
     def _files(self) -> Files:
         assert self.format is not None
         return Files(
-            absolute(self._url),
+            absolute(self._url, globs=True),
             self.format,
             _options(self.format, self.options),
             self.storage_options,
