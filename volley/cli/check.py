@@ -81,7 +81,11 @@ def check(
 
       volley check --offline --json
     """
-    config, mistakes, secrets = check_file(file)
+    try:
+        config, mistakes, secrets = check_file(file)
+    except VolleyError as problem:
+        # A package is missing.
+        config, mistakes, secrets = None, [Mistake(problem.message, (), problem.hint)], set()
     if config is None:
         _print_mistakes(str(file), mistakes, secrets, as_json)
         raise typer.Exit(WRONG_FILE)

@@ -80,10 +80,15 @@ def init(folder: Annotated[Path, typer.Argument(help="The folder of the project.
         raise typer.Exit(FAILED)
     for name, text in files.items():
         path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                continue
             path.write_text(text, encoding="utf-8")
-            print(f"wrote {path}")
+        except OSError as problem:
+            error(f"{path} can't be written: {problem.strerror}\n  hint: name another folder: volley init FOLDER")
+            raise typer.Exit(FAILED) from None
+        print(f"wrote {path}")
     print(_NEXT if folder == Path() else f"\ncd {shlex.quote(str(folder))}{_NEXT}", end="")
 
 
