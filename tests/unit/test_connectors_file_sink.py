@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from volley import ConfigError, Epoch, FileSink, FileSource, Metrics, SchemaMismatchError, SourceContext, StorageError
+from volley.connectors.kafka.client import Client
+from volley.connectors.kafka.committer import Destination, KafkaCommitter
 from volley.formats import encoders
 from volley.formats.files import WrittenFormat
 from volley.sink import SinkContext
@@ -105,6 +108,31 @@ def test_times_that_csv_has_no_text_for_are_refused(tmp_path: Path, kind: pa.Dat
     beyond = (day + (1 if day > 0 else -1)) * unit
     with pytest.raises(SchemaMismatchError, match="column 'at' has a time beyond the years"):
         written(FileSink(tmp_path / "out", format="csv"), pa.table({"at": pa.array([beyond], kind)}))
+
+
+DEEP = pa.map_(pa.string(), pa.map_(pa.string(), pa.int64()))
+MAPS = [("a", []), ("b", [("c", 1), ("d", 2)])]
+
+
+@pytest.mark.parametrize("twice", [[("a", []), ("a", [])], [("a", [("c", 1), ("c", 2)])]])
+@pytest.mark.parametrize(
+    ("kind", "around"),
+    [(DEEP, lambda m: m), (pa.list_(DEEP), lambda m: [m]), (pa.struct({"m": DEEP}), lambda m: {"m": m})],
+)
+def test_a_map_with_a_key_twice_is_a_bad_row_of_json(
+    tmp_path: Path, kind: pa.DataType, around: Callable[[Any], Any], twice: Any
+) -> None:
+    values = [around(MAPS), None, around([]), around(twice), around(MAPS)]
+    table = pa.table({"id": range(5), "v": pa.array(values, kind)})
+    good = table.slice(0, 3)
+    written(FileSink(tmp_path / "good", format="json"), good)
+    with pytest.raises(SchemaMismatchError, match="column 'v' has a map with a key twice"):
+        written(FileSink(tmp_path / "bad", format="json"), table.slice(1))
+    written(FileSink(tmp_path / "parquet", format="parquet"), table)
+    kafka = KafkaCommitter(Destination(Client("127.0.0.1:1"), "topic", "json", None, None)).writer(EPOCH).open(0)
+    kafka.check(good.combine_chunks().to_batches()[0])
+    with pytest.raises(SchemaMismatchError, match="a key twice"):
+        kafka.check(table.to_batches()[0])
 
 
 @pytest.mark.parametrize(("limit", "groups"), [(1 << 20, 1), (8 * 150, 4)])

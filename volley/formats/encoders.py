@@ -120,8 +120,16 @@ def check_rows(format: str, batch: pa.RecordBatch) -> None:
     """Check that the format can hold every row.
 
     Raises:
-        SchemaMismatchError: If the only column of a CSV file has nulls, or a time is outside Arrow's range for CSV.
+        SchemaMismatchError: If the only column of a CSV file has nulls, a time is outside Arrow's range for CSV, or a
+            map, which becomes a JSON object, has a key twice.
     """
+    if format == "json":
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if _repeats_a_key(column):
+                raise SchemaMismatchError(
+                    f"column {name!r} has a map with a key twice, which JSON objects can't hold",
+                    hint="filter such rows out before the sink, give it a dead letter, or write Parquet",
+                )
     if format != "csv":
         return
     if batch.num_columns == 1 and (nulls := batch.column(0).null_count):
@@ -146,6 +154,22 @@ def _is_beyond_csv(column: pa.Array) -> bool:
         return False
     days = pc.min_max(column.cast(pa.date32()).cast(pa.int32())).as_py()
     return days["min"] is not None and (days["min"] < _FIRST_DAY or days["max"] > _LAST_DAY)
+
+
+def _repeats_a_key(column: pa.Array) -> bool:
+    """Return True if a map in the column has a key twice, also within other values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_struct(column.type):
+        return any(map(_repeats_a_key, column.flatten()))
+    if not pa.types.is_map(column.type):
+        return pa.types.is_nested(column.type) and _repeats_a_key(pc.list_flatten(column))
+    maps = column.drop_null()
+    keys, items = (pa.ListArray.from_arrays(maps.offsets, values) for values in (maps.keys, maps.items))
+    pairs = pa.table({"map": pc.list_parent_indices(keys), "key": pc.list_flatten(keys)})
+    different = pairs.group_by(["map", "key"], use_threads=False).aggregate([])
+    return different.num_rows < pairs.num_rows or _repeats_a_key(pc.list_flatten(items))
 
 
 def holds(format: str, data_type: pa.DataType) -> bool:

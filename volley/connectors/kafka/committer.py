@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from volley.connectors.kafka.client import Client, ConnectionErrors
 from volley.epoch import Epoch, WriteResult
 from volley.errors import ConfigError, SchemaMismatchError, StorageError, near
-from volley.formats.encoders import holds, json_texts
+from volley.formats.encoders import check_rows, holds, json_texts
 from volley.sink import Committer, TaskWriter, Writer
 
 if TYPE_CHECKING:
@@ -133,7 +133,12 @@ class _KafkaTaskWriter(TaskWriter):
         self._result = WriteResult()
         self._began = time.perf_counter()
 
+    def check(self, batch: pa.RecordBatch) -> None:
+        if self._destination.value is None:
+            check_rows("json", batch)
+
     def write(self, batch: pa.RecordBatch) -> None:
+        self.check(batch)
         if self._producer is None:
             self._producer = self._destination.client.producer(self._errors)
         size = 0
