@@ -167,6 +167,19 @@ def test_a_folder_with_a_glob_in_its_name(tmp_path: Path) -> None:
     assert len(list((tmp_path / "[a]").glob("0*"))) == 1
 
 
+@pytest.mark.parametrize("mark", ["", "[]", "{}", '{"epoch": null}', '{"epoch": [1]}', "1"])
+def test_a_mark_that_does_not_tell_an_epoch(tmp_path: Path, mark: str) -> None:
+    written(FileSink(tmp_path, format="json"), MAP)
+    (tmp_path / "_volley" / f"{EPOCH.query_id}.json").write_text(mark)
+    committer = FileSink(tmp_path, format="json").open(SinkContext("job", MAP.schema, Metrics()))
+    with pytest.raises(StorageError, match=rf"_volley/{EPOCH.query_id}\.json is damaged") as caught:
+        committer.last_epoch(EPOCH.query_id)
+    assert 'into="replace"' in str(caught.value.hint)
+    # So a start over does.
+    committer.clear()
+    assert (committer.last_epoch(EPOCH.query_id), list(tmp_path.glob("0*"))) == (None, [])
+
+
 def test_an_unknown_format() -> None:
     with pytest.raises(ConfigError, match="'parket'") as caught:
         FileSink("out", format="parket")  # type: ignore[arg-type]

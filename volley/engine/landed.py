@@ -70,6 +70,6 @@ class Landed:
         with usable(self._log.checkpoint):
             try:
                 record = json.loads(self._log.files.cat_file(self._path))
-            except (FileNotFoundError, ValueError):
+                return {str(name): int(epoch) for name, epoch in record.items()}
+            except (FileNotFoundError, ValueError, TypeError, AttributeError):
                 return {}
-        return {str(name): int(epoch) for name, epoch in record.items()} if isinstance(record, dict) else {}

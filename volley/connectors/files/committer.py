@@ -103,8 +103,7 @@ class FileCommitter(Committer):
     def clear(self) -> None:
         with _storage(self._path, "emptying"):
             for query_id in self._queries():
-                mark = self._mark(query_id)
-                if self._context.shared and mark and mark.get("job") != self._context.job:
+                if self._context.shared and (mark := self._mark(query_id)) and mark.get("job") != self._context.job:
                     continue
                 for path in self._published(query_id):
                     self._fs.rm_file(path)
@@ -125,8 +124,16 @@ class FileCommitter(Committer):
             self._fs.invalidate_cache()
             if not self._fs.exists(marker):
                 return None
-            mark: dict[str, Any] = json.loads(self._fs.cat_file(marker))
-            return mark
+            data = self._fs.cat_file(marker)
+        try:
+            mark: dict[str, Any] = json.loads(data)
+            int(mark["epoch"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise StorageError(
+                f"{redact_uri(marker)} is damaged: it does not tell the last epoch that a job has written there",
+                hint='restore it from a backup; or start over: fresh=True, into="replace"',
+            ) from error
+        return mark
 
     def writer(self, epoch: Epoch) -> _FileWriter:
         if not self._is_clear:
