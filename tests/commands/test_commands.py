@@ -268,6 +268,25 @@ def test_branches_and_a_view(tmp_path: Path) -> None:
     assert "source orders" not in {part for part, _ in found}
 
 
+def test_a_table_that_a_pipeline_of_the_file_makes_may_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "volley.yaml").write_text(SPLIT)
+    (tmp_path / "lost.yaml").write_text(
+        SPLIT.replace("orders: {source: orders,", "orders: {enabled: false, source: orders,")
+    )
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "1.json").write_text('{"id": 1, "item": "tea", "cents": 5}')
+    for arguments, code, status in (
+        (("check",), 0, "ok"),
+        (("check", "--sink", "revenue"), 0, "ok"),
+        (("check", "-c", "lost.yaml"), 69, "failed"),
+    ):
+        ended = volley(tmp_path, *arguments, "--json")
+        found = {(each["part"], each["probe"]): each for each in json.loads(ended.out)["checks"]}
+        looks = [found["source paid", "source"], found["view revenue", "query"]]
+        assert (ended.code, {look["status"] for look in looks}) == (code, {status}), ended
+        assert all(("pipeline orders will create it" in look["detail"]) is (code == 0) for look in looks)
+
+
 def test_the_example_runs(tmp_path: Path) -> None:
     (tmp_path / "orders").mkdir()
     orders = [{"id": 1, "item": "TEA", "price": 2.5, "amount": 3}, {"id": 2, "item": "cup", "price": 8, "amount": 0}]

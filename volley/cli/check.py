@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,8 +16,9 @@ from volley.cli.output import DEFAULT, UNREACHABLE, WRONG_FILE, AsJson, File, ch
 from volley.config.load import check_file
 from volley.config.values import Branch, Config, ConfiguredPipeline, ConfiguredView
 from volley.documents.mistakes import Mistake, dotted, error_of
-from volley.errors import PlanError, VolleyError
+from volley.errors import PlanError, TableNotFoundError, VolleyError
 from volley.iceberg.sink import IcebergSink
+from volley.iceberg.source import IcebergSource
 from volley.probes import Probe
 from volley.secrets import redact
 from volley.sink import Sink
@@ -139,14 +140,55 @@ def _findings(config: Config, sink: str | None, commits: bool) -> list[Finding]:
     listed = [each.sources for each in pipelines] + [each.sources for each in views]
     sources = config.sources if sink is None else dict.fromkeys(name for names in listed for name in names)
     schemas: dict[str, pa.Schema] = {}
-    parts = {f"source {name}": config.sources[name].probes() for name in sources}
-    parts |= {f"pipeline {each.name}": _columns(each, schemas) for each in pipelines}
-    parts |= {f"view {each.name}": [_query(each)] for each in views}
+    parts = {f"source {name}": _made_later(config, [name], config.sources[name].probes()) for name in sources}
+    for each in pipelines:
+        parts[f"pipeline {each.name}"] = _made_later(config, each.sources, _columns(each, schemas), but=each.name)
+    for view in views:
+        parts[f"view {view.name}"] = _made_later(config, view.sources, [_query(view)], but=view.name)
     parts["checkpoints"] = [_checkpoints(config)]
     findings = list(_probe_all(parts, _SOURCE_SECONDS))
     names = config.sinks if sink is None else [sink]
     looks = {f"sink {name}": _sink_probes(config.sinks[name], schemas.get(name), commits) for name in names}
     return [*findings, *_probe_all(looks, _SINK_SECONDS)]
+
+
+def _made_later(
+    config: Config, sources: Sequence[str], probes: Sequence[Probe], but: str | None = None
+) -> Sequence[Probe]:
+    """Return probes for which a table may be missing that the file makes.
+
+    Args:
+        config: The file.
+        sources: The names of the sources that the probes read: one whose table nobody makes fails by its own probe.
+        probes: The probes.
+        but: The pipeline or view whose probes they are: it needs the table before it could make it.
+    """
+    refs = [source.config.ref for name in sources if isinstance(source := config.sources[name], IcebergSource)]
+    makers = {
+        f"{kind} {name}"
+        for kind, name, sinks in _enabled(config)
+        for sink in map(config.sinks.get, sinks)
+        if name != but and isinstance(sink, IcebergSink)
+        if any((ref.address, ref.name) == (sink.config.ref.address, sink.config.ref.name) for ref in refs)
+    }
+    return [replace(probe, run=partial(_look_before, makers, probe)) for probe in probes] if makers else probes
+
+
+def _enabled(config: Config) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """Yield the kind, the name and the sinks of each pipeline and view that runs."""
+    for pipeline in config.pipelines.values():
+        if pipeline.enabled:
+            yield "pipeline", pipeline.name, pipeline.sinks
+    for view in config.views.values():
+        if view.enabled:
+            yield "view", view.name, (view.sink,)
+
+
+def _look_before(makers: Collection[str], probe: Probe) -> str:
+    try:
+        return probe.run()
+    except TableNotFoundError:
+        return f"the table does not exist yet: {' or '.join(sorted(makers))} will create it"
 
 
 def _columns(pipeline: ConfiguredPipeline, schemas: dict[str, pa.Schema]) -> list[Probe]:
