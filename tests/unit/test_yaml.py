@@ -116,6 +116,20 @@ def test_what_is_not_a_document(case: str, tmp_path: Path) -> None:
     assert message in told
 
 
+@pytest.mark.parametrize(("key", "value"), [("1.5", "1.5"), ("null", "None"), ("true", "True"), ("7", "7")])
+def test_a_key_that_is_no_text_hides_no_other(key: str, value: str, tmp_path: Path) -> None:
+    text = """
+    sources:
+      a: {connector: rate}
+      KEY: {connector: rate}
+    sinks: {o: {connector: console}}
+    pipelines: {p: {source: a, sink: o}}
+    """
+    told = mistakes_of(tmp_path, textwrap.dedent(text).replace("KEY", key))
+    assert f"volley.yaml:4:3: key {value} is not a text; quote it" in told
+    assert "volley.yaml has 1 mistake" in told
+
+
 def test_aliases_that_stand_for_billions_of_values_are_refused(tmp_path: Path) -> None:
     levels = [f"l{number}: &l{number} [{', '.join([f'*l{number - 1}'] * 10)}]" for number in range(1, 10)]
     told = mistakes_of(tmp_path, "\n".join(["l0: &l0 [x, x]", *levels]))

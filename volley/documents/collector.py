@@ -180,6 +180,8 @@ class Collector:
             self.add((*path, *location), f"unknown key {name!r}", hint, of_key=True)
         elif kind == "missing":
             self.add((*path, *location), f"{name} is missing", _description(model, location))
+        elif detail["loc"][-1] == "[key]":
+            self.add((*path, *location), f"key {detail['input']!r} is not {_TYPES['string_type']}", of_key=True)
         else:
             self.add((*path, *location), *_in_words((*path, *location), detail))
 
@@ -234,6 +236,9 @@ def _in_document(values: Any, detail: ErrorDetails) -> Path:
     path: list[Any] = []
     keys: tuple[Any, ...] = detail["loc"]
     for key in keys:
+        if isinstance(values, dict):
+            # Pydantic tells a key that is a fraction or null as a text.
+            key = next((name for name in values if str(name) == key), key)
         if (isinstance(values, dict) and key in values) or (isinstance(values, list) and isinstance(key, int)):
             values = values[key]
             path.append(key)
