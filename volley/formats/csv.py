@@ -26,6 +26,7 @@ from volley.formats.options import CsvOptions
 __all__ = ["batches", "check", "header", "infer", "part_of_rows", "read", "reason", "rules"]
 
 _BLOCK = 4 << 20
+_LONGEST_NAME = 128 << 10
 # Most files have a quote in the last bytes of a block, which are faster to look at than all.
 _TAIL = 4096
 _HINT = (
@@ -269,6 +270,8 @@ def header(file: InputFile, schema: pa.Schema, options: CsvOptions) -> list[str]
         return None
     if not options.has_header:
         return _own_names(file, schema, options)
+    if max(map(len, first)) > _LONGEST_NAME:
+        raise file.fault(f"no header (a name has more than {_LONGEST_NAME:,} characters)", 1)
     if not set(first) & set(schema.names):
         raise SourceError(
             f"{file.name} has none of the columns {schema.names}: its first line is {first}",
