@@ -185,7 +185,7 @@ def count(value: Value | None = None) -> Aggregation:
 def sum_(value: Value) -> Aggregation:
     """Add the values of each group up: whole numbers as a long, which raises beyond 64 bits, others in their type.
 
-    Float and double give a double, decimals one of 38 digits.
+    Float and double give a double, decimals one of 38 digits, which raises beyond them.
 
     Args:
         value: A number: an expression, or the name of a column.
