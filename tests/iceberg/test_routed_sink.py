@@ -32,7 +32,7 @@ from volley import (
 from volley.iceberg import Maintenance, Partitioning, RoutedSink, Upsert
 from volley.iceberg.route.committer import RoutedCommitter
 
-# Of characters, of bytes, and of the parts of a namespace together.
+# Too many characters, too many bytes, and a namespace that is too long with its dots.
 LONG_NAMES = ["x" * 256, "é" * 128, f"{'n' * 128}.{'m' * 127}.x"]
 ENVELOPE = pa.schema({"shop": pa.string(), "rows": pa.binary()})
 

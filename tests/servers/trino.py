@@ -21,7 +21,7 @@ _SERVER = {"coordinator": "true", "node-scheduler.include-coordinator": "true"}
 
 
 def _has_no_node(error: BaseException) -> bool:
-    """Whether Trino refused a query because it knows no node that has the catalog."""
+    """Return True if Trino refused a query because it knows no node that has the catalog."""
     return isinstance(error, TrinoQueryError) and error.error_name == "NO_NODES_AVAILABLE"
 
 

@@ -196,7 +196,7 @@ def test_clocks_change_by_the_rule_of_their_zone_after_2037(times: list[datetime
     rows = pa.table({"z": instants})
     assert values_of(col("z").dt.in_zone(zone), rows) == clocks
     assert query(f"select z at time zone '{zone}' from rows", rows=rows).fetchall() == [(clock,) for clock in clocks]
-    # Of an instant whose time clocks show twice, the first one is the answer.
+    # Where clocks show a time twice, it is the first of the two instants.
     first = [clock.replace(tzinfo=ZoneInfo(zone)).astimezone(datetime.UTC) for clock in clocks]
     assert values_of(col("n").dt.from_zone(zone), pa.table({"n": clocks})) == first
 

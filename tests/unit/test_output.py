@@ -1,4 +1,4 @@
-"""What commands print shows no secret, and JSON stays JSON."""
+"""Commands print no secrets, and print JSON that can be parsed."""
 
 from __future__ import annotations
 

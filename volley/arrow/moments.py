@@ -26,7 +26,7 @@ def moments(texts: Any, format: str) -> Any:
     if not pc.any(near_an_end).as_py():
         return values
     suspects = pc.if_else(near_an_end, texts, pa.scalar(None, texts.type))
-    # Of what a text says twice the last is taken: no offset, no leap second, and a month that has every day.
+    # strptime keeps the last of two values of a part: the texts get no offset, no leap second, and January.
     neutral, last = ("|%S %z", "|0 +0000") if has_offset(format) else ("|%S", "|0")
     written = _parsed(_with_end(suspects, last), format + neutral)
     in_january = _parsed(_with_end(suspects, last + " 1"), format + neutral + " %m")
