@@ -16,11 +16,12 @@ from volley.arrow.compiled import CompiledExpression, as_array
 from volley.arrow.dictionaries import decode
 from volley.arrow.exact import doubles
 from volley.arrow.groups import ArrowMerge, Merge, Offsets, RowMerge, Rows
+from volley.arrow.ordering import normal
 from volley.arrow.sketches import DIGEST, HYPERLOGLOG, Sketch
 from volley.arrow.uuids import has_uuids, restored, storage_of, stored
 from volley.plan.aggregates import Aggregation
 
-__all__ = ["Accumulator", "accumulator", "normal"]
+__all__ = ["Accumulator", "accumulator"]
 
 _ITEMS = pa.large_list
 # These keep values of any type; the others keep UUIDs as their bytes, which Arrow groups and compares.
@@ -73,16 +74,6 @@ def accumulator(aggregation: Aggregation, schema: pa.Schema) -> Accumulator:
 
 
 _Parts = tuple[tuple[pa.DataType, ...], Callable[[pa.Array, pa.Array], Rows], Merge, Callable[[Rows], pa.Array]]
-
-
-def normal(values: pa.Array) -> pa.Array:
-    """Return values by which Arrow groups, equal ones with equal bytes: one NaN, no -0.0, and UUIDs as their bytes."""
-    if isinstance(values, pa.ExtensionArray):
-        return values.storage
-    if not pa.types.is_floating(values.type):
-        return values
-    nan, zero = pa.scalar(float("nan"), values.type), pa.scalar(0.0, values.type)
-    return pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
 
 
 def _count(aggregation: Aggregation, value: pa.DataType, result: pa.DataType) -> _Parts:

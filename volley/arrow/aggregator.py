@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from volley.arrow.accumulators import Accumulator, accumulator, normal
+from volley.arrow.accumulators import Accumulator, accumulator
 from volley.arrow.aggregates import aggregated_schema, key_fields
 from volley.arrow.compiled import CompiledExpression, as_array, whole
 from volley.arrow.dictionaries import decode, is_encoded, make_batch
@@ -18,6 +18,7 @@ from volley.arrow.expressions import compile_expression
 from volley.arrow.gaps import Gaps, fill_gaps
 from volley.arrow.groups import by_key
 from volley.arrow.operators import Merged, Times
+from volley.arrow.ordering import normal
 from volley.arrow.uuids import restored, stored
 from volley.arrow.windows import END, START, Closing, Grouping, Windows, microseconds, windows_of
 from volley.plan.expression_nodes import Column

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from volley.arrow.accumulators import normal
 from volley.arrow.batches import one_batch
 from volley.arrow.groups import offsets_of
 from volley.arrow.join_index import Indices, JoinIndex, Keys, are_valid, build_index, comparable, key_columns
 from volley.arrow.matching import row_hashes
+from volley.arrow.ordering import normal
 
 __all__ = ["GONE", "SINCE", "WEIGHT", "later_versions", "versions"]
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.arrow.accumulators import normal
+from volley.arrow.uuids import stored
 from volley.errors import ExpressionError, near
 from volley.types.arrow import type_name
 
-__all__ = ["SortKey", "comparable", "ranks", "sort_indices", "sort_keys"]
+__all__ = ["SortKey", "comparable", "normal", "ranks", "sort_indices", "sort_keys"]
 
 SortKey = tuple[str, str]
 """A column, and its direction: ``ascending`` (nulls first) or ``descending`` (nulls last)."""
@@ -67,6 +68,16 @@ def comparable(values: pa.Array) -> pa.Array:
     bits = values.cast(pa.float64()).view(pa.int64())
     numbers = bits.fill_null(0).to_numpy()
     return pa.array(numbers ^ ((numbers >> 63) & np.int64(0x7FFFFFFFFFFFFFFF)))
+
+
+def normal(values: Any) -> Any:
+    """Return values by which Arrow groups, equal ones with equal bytes: one NaN, no -0.0, and UUIDs as their bytes."""
+    if values.type == pa.uuid():
+        return values.cast(stored(values.type))
+    if not pa.types.is_floating(values.type):
+        return values
+    nan, zero = pa.scalar(float("nan"), values.type), pa.scalar(0.0, values.type)
+    return pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
 
 
 def ranks(values: pa.Array) -> list[pa.Array]:

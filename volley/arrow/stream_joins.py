@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from volley.arrow.accumulators import normal
 from volley.arrow.batches import one_batch
 from volley.arrow.dictionaries import decode_rows
 from volley.arrow.join_index import Bools, Indices, JoinIndex, Keys, are_valid, build_index, comparable
 from volley.arrow.joins import joined_schema
 from volley.arrow.operators import Merged, Times
+from volley.arrow.ordering import normal
 from volley.arrow.windows import microseconds
 from volley.errors import ExpressionError, near
 from volley.plan.joins import StreamJoin

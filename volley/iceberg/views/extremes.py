@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.iceberg.views.keys import normal
+from volley.arrow.ordering import normal
 from volley.iceberg.views.ordering import ordered
 
 __all__ = ["KEPT", "Extreme", "Values", "changed", "extremes"]

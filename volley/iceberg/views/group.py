@@ -14,11 +14,12 @@ from volley.arrow.compiled import CompiledExpression, as_array
 from volley.arrow.exact import doubles
 from volley.arrow.expressions import compile_expression
 from volley.arrow.matching import matching_rows
+from volley.arrow.ordering import normal
 from volley.arrow.sums import sum_type
 from volley.arrow.uuids import comparable, storage_of, stored
 from volley.errors import JobError
 from volley.iceberg.views.extremes import KEPT, Extreme
-from volley.iceberg.views.keys import Keys, normal
+from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.operators import Operator, Side, plain_column, restricted_delta
 from volley.iceberg.views.parts import ROWS, Part, Parts
 from volley.iceberg.views.scan import Tally

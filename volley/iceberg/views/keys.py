@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.arrow.matching import hashes, row_hashes
-from volley.arrow.uuids import stored
+from volley.arrow.ordering import normal
 from volley.plan.expression_nodes import Call, ExprNode
 from volley.plan.expressions import Expr, col
 
-__all__ = ["Keys", "normal"]
+__all__ = ["Keys"]
 
 _RANGES = 16
 # Ranges that leave out less than this part of the values between the least and the greatest are not worth a look.
@@ -129,15 +129,6 @@ def _with_slots(words: _Words) -> _Mask:
     known = np.zeros(1 << _SLOT_BITS, bool)
     known[_slots(words)] = True
     return known
-
-
-def normal(values: Any) -> Any:
-    """Return values of a key: -0.0 is the same as 0.0, and every NaN the same; UUIDs are their bytes."""
-    if values.type == pa.uuid():
-        return values.cast(stored(values.type))
-    if not pa.types.is_floating(values.type):
-        return values
-    return pc.if_else(pc.is_nan(values), pa.scalar(np.nan, values.type), pc.add(values, pa.scalar(0, values.type)))
 
 
 def _wide(values: Any) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.iceberg.views.keys import normal
+from volley.arrow.ordering import normal
 
 __all__ = ["from_ordered", "integer", "ordered"]
 
