@@ -101,7 +101,8 @@ class VolleyError(Exception):
             SourceError('no such file', 'check the path')
         """
         values = json.loads(text)
-        error_class: type[VolleyError] = next(globals()[name] for name in values["classes"] if name in __all__)
+        classes = [globals()[name] for name in values["classes"] if name in __all__]
+        error_class: type[VolleyError] = classes[0]
         return error_class(values["message"], values["hint"])
 
 

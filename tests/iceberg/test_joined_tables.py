@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import threading
 import uuid
@@ -34,6 +33,7 @@ from volley.engine.outages import through_outages
 from volley.iceberg import IcebergSource, IcebergSourceConfig, IcebergStorage, IcebergTable, Incremental, TableRef
 from volley.iceberg.read.dimension import IcebergDimensionReader
 from volley.plan import nodes
+from volley.storage.state_formats import JOIN_PIN
 from volley.stream import DataStream
 from volley.task import joined_rows
 
@@ -166,7 +166,7 @@ def test_the_first_of_two_drivers_decides(ref: TableRef, tmp_path: Path) -> None
     (pin,) = second.folder.rglob("0.json")
     current = ref.load().current_snapshot()
     assert current is not None
-    assert json.loads(pin.read_text())["snapshot"] == current.snapshot_id
+    assert JOIN_PIN.load(pin.read_bytes(), str(pin))["snapshot"] == current.snapshot_id
 
 
 def _widen(table: Table) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from tests.servers.postgres import Postgres
 from tests.waiting import wait_until
 from volley import ConfigError, PostgresSource, SourceContext, SourceError
 from volley.connectors.postgres.settings import ANEW
+from volley.storage.state_formats import SLOT
 
 
 @pytest.mark.parametrize(
@@ -230,9 +230,9 @@ def test_another_server_or_timeline(shop: Database, tmp_path: Path) -> None:
     with running(shop.source(), tmp_path) as run:
         run.epoch()
     record = tmp_path / "state" / "slot.json"
-    origin = json.loads(record.read_text())
+    origin = SLOT.load(record.read_bytes(), str(record))
     for changed, message in (("system", "another cluster"), ("timeline", "restored from a backup or a standby")):
-        record.write_text(json.dumps({**origin, changed: origin[changed] + 1}))
+        record.write_bytes(SLOT.dump({**origin, changed: origin[changed] + 1}))
         with pytest.raises(SourceError, match=message), running(shop.source(), tmp_path, run.start):
             pass
 

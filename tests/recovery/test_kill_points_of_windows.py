@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -18,6 +17,7 @@ from tests.recovery import windowed
 from tests.recovery.rows import START, read_back
 from tests.recovery.runs import load
 from volley import PlanError, StorageError
+from volley.storage.state_formats import STATE_OF_EPOCH
 from volley.task.failpoints import EXECUTOR_TASK_POINT, POINTS, TASK_POINTS, WINDOW_POINTS
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -185,6 +185,7 @@ def test_an_epoch_that_spark_repeats_and_damaged_state(tmp_path: Path) -> None:
             windowed.main(tmp_path)
         state.write_bytes(whole)
     done = folder / "done.json"
-    done.write_text(json.dumps({**json.loads(done.read_text()), "columns": ["pane int64"]}))
+    values = STATE_OF_EPOCH.load(done.read_bytes(), str(done))
+    done.write_bytes(STATE_OF_EPOCH.dump({**values, "columns": ["pane int64"]}))
     with pytest.raises(PlanError, match="types behind aggregate n=count"):
         windowed.main(tmp_path)

@@ -18,6 +18,8 @@ from volley.plan import graph, keyed_nodes, nodes
 from volley.sink import Sink
 from volley.spark.log import COMMITS, METADATA, OFFSETS, STATE, SparkLog, metadata_of, usable
 from volley.storage.durable import write_durably
+from volley.storage.remembered import MALFORMED, malformed
+from volley.storage.state_formats import PIPELINE as _FORMAT
 
 __all__ = ["PIPELINE", "Binding", "Checkpoint", "locate"]
 
@@ -85,20 +87,30 @@ class Binding:
         return cls(str(uuid.uuid4()), _told_apart(sources, writes), _told_apart(steps, writes), dict.fromkeys(targets))
 
     @classmethod
-    def parse(cls, data: bytes) -> Binding:
+    def parse(cls, data: bytes, path: str) -> Binding:
         """Parse the bytes of a ``pipeline.json``.
+
+        Args:
+            data: Its bytes.
+            path: Its path, for the error.
 
         Raises:
             ValueError: If they are damaged.
+            StorageError: If a newer Volley wrote them.
         """
-        values = json.loads(data)
+        values = _FORMAT.load(data, path)
         if not isinstance(values, dict):
             raise ValueError("it is not a JSON object")
-        return cls(**{name: values.get(name) for name in cls.__dataclass_fields__})
+        if unknown := sorted(values.keys() - cls.__dataclass_fields__.keys()):
+            raise StorageError(
+                f"{path} was written by a newer Volley: this one does not know its entries {', '.join(unknown)}",
+                hint="upgrade Volley to the version that wrote it, or restore the checkpoint from before the upgrade",
+            )
+        return cls(**values)
 
     def to_bytes(self) -> bytes:
         """Return the bytes of a ``pipeline.json``."""
-        return json.dumps(asdict(self), indent=2).encode()
+        return _FORMAT.seal(json.dumps(asdict(self), indent=2).encode())
 
 
 def _told_apart(labels: Sequence[tuple[str, nodes.Node]], writes: Sequence[nodes.Write]) -> list[str]:
@@ -234,7 +246,7 @@ class Checkpoint:
             self.check_ours()
             if not self.begun:
                 return self._begin(now, new_query)
-            old = Binding.parse(self.log.files.cat_file(self._path(PIPELINE)))
+            old = self._binding()
         _compare(old, now, self.url)
         if old.targets is not None:
             dropped = sorted(set(old.targets) - set(now.targets or ()))
@@ -288,11 +300,21 @@ class Checkpoint:
         write_durably(self.log.files, self._path(METADATA), metadata_of(now.query_id))
         return now
 
+    def _binding(self) -> Binding:
+        path = self._path(PIPELINE)
+        try:
+            return Binding.parse(self.log.files.cat_file(path), path)
+        except MALFORMED as error:
+            raise malformed(path, error) from error
+
     def _bound_to(self, now: Binding) -> bool:
         try:
-            old = Binding.parse(self.log.files.cat_file(self._path(PIPELINE)))
+            old = Binding.parse(self.log.files.cat_file(self._path(PIPELINE)), self._path(PIPELINE))
+        except (FileNotFoundError, *MALFORMED):
+            return False
+        try:
             same_query = old.query_id is not None and old.query_id == self.query_id
-        except (FileNotFoundError, StorageError, ValueError):
+        except StorageError:
             return False
         same_targets = set(old.targets or ()) == set(now.targets or ())
         return same_query and same_targets and (old.sources, old.stateful) == (now.sources, now.stateful)

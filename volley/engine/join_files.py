@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from volley.plan.joins import TableJoin
 from volley.spark.log import usable
 from volley.storage.durable import create_durably
 from volley.storage.paths import filesystem
+from volley.storage.state_formats import JOIN_LIST
 from volley.task.joined_rows import TableFile, bucket_file, list_file, read_index, read_list, read_pin
 
 __all__ = ["JoinFiles", "sizes_in"]
@@ -74,7 +74,7 @@ class JoinFiles:
         except NotApplicableError:
             self._remove([file.name for file in written])
             files = written = self._read(version)
-        data = json.dumps([asdict(file) for file in files]).encode()
+        data = JOIN_LIST.dump([asdict(file) for file in files])
         self._create(url, data)
         return written
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import posixpath
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from volley.spark.log import usable
 from volley.storage.durable import create_durably
 from volley.storage.local import local_folder
 from volley.storage.paths import filesystem
+from volley.storage.state_formats import JOIN_PIN
 from volley.task.failpoints import BUCKET_POINT, reach
 from volley.task.joined_rows import (
     EpochRows,
@@ -126,7 +126,7 @@ class JoinedTables:
                 self._write(table, version, epoch, sizes)
                 reach("before-pin", epoch)
                 with usable(self.folder):
-                    create_durably(files, path, json.dumps(version).encode())
+                    create_durably(files, path, JOIN_PIN.dump(version))
             with usable(self.folder):
                 pinned = read_pin(table.folder, epoch)
             # Another driver may have been first; a changed join needs other columns.

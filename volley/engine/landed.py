@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Sequence
 
 from volley.errors import StorageError
 from volley.sink import Committer
 from volley.spark.log import SparkLog, usable
 from volley.storage.durable import write_durably
+from volley.storage.remembered import MALFORMED
+from volley.storage.state_formats import LANDED
 
 __all__ = ["Landed"]
+
+_log = logging.getLogger(__name__)
 
 
 class Landed:
@@ -62,14 +66,21 @@ class Landed:
                 self.check(committer, committer.last_epoch(query_id))
         if self._seen != self._written:
             with usable(self._log.checkpoint):
-                write_durably(self._log.files, self._path, json.dumps(self._seen).encode())
+                write_durably(self._log.files, self._path, LANDED.dump(self._seen))
             self._written = dict(self._seen)
 
     def _read(self) -> dict[str, int]:
-        """Read the record; empty if it is missing or damaged, as it is only an additional check."""
+        """Read the record; empty if it is missing or damaged, as it is only an additional check.
+
+        Raises:
+            StorageError: If a newer Volley wrote it, or the checkpoint can't be read.
+        """
         with usable(self._log.checkpoint):
             try:
-                record = json.loads(self._log.files.cat_file(self._path))
+                record = LANDED.load(self._log.files.cat_file(self._path), self._path)
                 return {str(name): int(epoch) for name, epoch in record.items()}
-            except (FileNotFoundError, ValueError, TypeError, AttributeError):
+            except FileNotFoundError:
+                return {}
+            except MALFORMED as error:
+                _log.warning("%s is damaged: it can't be told whether a target is an old copy: %s", self._path, error)
                 return {}

@@ -9,11 +9,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from volley import checks
+from volley.arrow.schema_bytes import read_schema
 from volley.engine.checkpoint import PIPELINE, Binding
 from volley.engine.running import claim
 from volley.errors import StorageError
 from volley.spark.log import COMMITS, METADATA, OFFSETS, SparkLog, checksums_of, is_log_entry, metadata_of, usable
 from volley.storage.durable import write_durably
+from volley.storage.envelope import Format
+from volley.storage.remembered import MALFORMED
+from volley.storage.state_formats import FILE_LOG, INITIAL_OFFSET, SCHEMA
 
 __all__ = ["check", "repair"]
 
@@ -134,9 +138,10 @@ def _damages(log: SparkLog) -> Iterator[Damage]:
 
 
 def _binding(log: SparkLog) -> Binding | None:
+    path = f"{log.root}/{PIPELINE}"
     try:
-        return Binding.parse(log.files.cat_file(f"{log.root}/{PIPELINE}"))
-    except (FileNotFoundError, ValueError):
+        return Binding.parse(log.files.cat_file(path), path)
+    except (FileNotFoundError, *MALFORMED):
         return None
 
 
@@ -206,9 +211,9 @@ def _damaged_checksums(log: SparkLog, path: str) -> Iterator[Damage]:
 def _damages_of_sources(log: SparkLog) -> Iterator[Damage]:
     """Yield the damages of the sources' files; at a start, each source checks its own."""
     for source in sorted(log.files.ls(f"{log.root}/volley", detail=False)):
-        for name, parse in _SOURCE_FILES.items():
+        for name, (format, parse) in _SOURCE_FILES.items():
             path = f"{source}/{name}"
-            if log.files.exists(path) and not _parses(log, path, parse):
+            if log.files.exists(path) and not _parses(log, path, format, parse):
                 yield Damage(path, "is damaged", _remedy(log, name), (path,))
         if log.files.exists(f"{source}/files"):
             yield from _damages_of_file_log(log, f"{source}/files")
@@ -231,19 +236,19 @@ def _damages_of_file_log(log: SparkLog, folder: str) -> Iterator[Damage]:
         begins = int(posixpath.basename(path).removesuffix(".json"))
         if begins != entries:
             yield Damage(f"{folder}/{entries:012}.json", "is missing", None)
-        if not _parses(log, path, _is_file_log_entry):
+        if not _parses(log, path, FILE_LOG, _is_file_log_entry):
             remedy = "deletes it: its files are found again" if begins >= logged_files else None
             yield Damage(path, "is damaged", remedy, tuple(paths[index:]))
             return
-        entries += len(json.loads(log.files.cat_file(path)))
+        entries += len(FILE_LOG.load(log.files.cat_file(path), path))
     if entries < logged_files:
         yield Damage(f"{folder}/{entries:012}.json", "is missing", None)
 
 
-def _parses(log: SparkLog, path: str, parse: Callable[[bytes], object]) -> bool:
+def _parses(log: SparkLog, path: str, format: Format, parse: Callable[[bytes], object]) -> bool:
     try:
-        return parse(log.files.cat_file(path)) is not False
-    except ValueError:
+        return parse(format.unseal(log.files.cat_file(path), path)) is not False
+    except MALFORMED:
         return False
 
 
@@ -251,17 +256,8 @@ def _is_file_log_entry(data: bytes) -> bool:
     return all(set(entry) == {"path", "size"} for entry in json.loads(data))
 
 
-def _read_schema(data: bytes) -> object:
-    import pyarrow as pa
-
-    try:
-        return pa.ipc.read_schema(pa.py_buffer(data))
-    except OSError as error:
-        raise ValueError(str(error)) from error
-
-
-_SOURCE_FILES: dict[str, Callable[[bytes], object]] = {
-    "schema.arrow": _read_schema,
-    "schema.avsc": json.loads,
-    _INITIAL_OFFSET: json.loads,
+_SOURCE_FILES: dict[str, tuple[Format, Callable[[bytes], object]]] = {
+    "schema.arrow": (SCHEMA, read_schema),
+    "schema.avsc": (SCHEMA, json.loads),
+    _INITIAL_OFFSET: (INITIAL_OFFSET, json.loads),
 }

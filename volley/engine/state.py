@@ -27,6 +27,7 @@ from volley.errors import PlanError, StorageError
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
 from volley.storage.remembered import read_or_create
+from volley.storage.state_formats import STATE_OF_EPOCH, STATE_PLAN
 from volley.task.failpoints import reach
 from volley.task.merging import MergeInput, MergeSplit
 from volley.task.partials import Limits, Misfits, Partial, PartialWriter
@@ -102,13 +103,14 @@ class _Done:
     columns: tuple[tuple[str, ...], ...]
 
     @classmethod
-    def parse(cls, data: bytes, folder: str) -> _Done:
+    def parse(cls, data: bytes, folder: str, path: str) -> _Done:
         """Parse the bytes of a ``done.json``.
 
         Raises:
             ValueError: If they are damaged.
+            StorageError: If a newer Volley wrote them.
         """
-        values = json.loads(data)
+        values = STATE_OF_EPOCH.load(data, path)
         try:
             files = (
                 tuple(StateFile(**{**file, "url": f"{folder}/{file['url']}"}) for file in of_input)
@@ -122,7 +124,7 @@ class _Done:
     def to_bytes(self) -> bytes:
         """Return the bytes of a ``done.json``; files are named relative to it, as checkpoints can be moved."""
         files = [[{**asdict(file), "url": file.url.rpartition("/")[2]} for file in each] for each in self.files]
-        return json.dumps({**asdict(self), "files": files}).encode()
+        return STATE_OF_EPOCH.dump({**asdict(self), "files": files})
 
 
 @dataclass(frozen=True)
@@ -281,7 +283,7 @@ class KeyedState:
         folder = self._folder(epoch)
         path = self._path(f"{folder}/done.json")
         try:
-            done = _Done.parse(self._files.cat_file(path), folder)
+            done = _Done.parse(self._files.cat_file(path), folder, path)
         except (FileNotFoundError, ValueError) as error:
             fault = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {error}"
             raise StorageError(
@@ -302,7 +304,7 @@ class KeyedState:
         def make() -> bytes:
             return json.dumps(asdict(_Plan(self._clock(), self.ends(epoch), self._began))).encode()
 
-        return read_or_create(f"{self._folder(epoch)}/plan.json", make, _Plan.parse)
+        return read_or_create(f"{self._folder(epoch)}/plan.json", STATE_PLAN, make, _Plan.parse)
 
     def _clock(self) -> int:
         """Return the time of the computer's clock, in microseconds since 1970."""

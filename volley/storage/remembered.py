@@ -7,31 +7,36 @@ from typing import TypeVar
 
 from volley.errors import StorageError
 from volley.storage.durable import write_durably
+from volley.storage.envelope import Format
 from volley.storage.paths import filesystem
 
-__all__ = ["damaged", "read_or_create"]
+__all__ = ["MALFORMED", "damaged", "malformed", "read_or_create"]
 
 T = TypeVar("T")
 
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
+"""What code raises that takes a value apart which lacks a part, or has another one in its place."""
 
-def read_or_create(url: str, make: Callable[[], bytes], parse: Callable[[bytes], T]) -> T:
+
+def read_or_create(url: str, format: Format, make: Callable[[], bytes], parse: Callable[[bytes], T]) -> T:
     """Read a value from a file; if the file does not exist, create it from `make()` first.
 
     Args:
         url: The file's fsspec URL.
-        make: Computes the file's bytes.
-        parse: Parses the file's bytes.
+        format: Its format.
+        make: Computes what the file has.
+        parse: Parses what the file has.
 
     Raises:
-        StorageError: If the file is damaged.
+        StorageError: If the file is damaged, or a newer Volley wrote it.
     """
     files, path = filesystem(url, {})
     if not files.exists(path):
-        write_durably(files, path, make())
+        write_durably(files, path, format.seal(make()))
     try:
-        return parse(files.cat_file(path))
-    except ValueError as error:
-        raise damaged(path, "is damaged") from error
+        return parse(format.unseal(files.cat_file(path), path))
+    except MALFORMED as error:
+        raise malformed(path, error) from error
 
 
 def damaged(path: str, fault: str) -> StorageError:
@@ -47,3 +52,13 @@ def damaged(path: str, fault: str) -> StorageError:
         hint=f"don't delete it: volley.repair({checkpoint!r}) does where that is safe, else says so; "
         "or restore it from a backup, or start over with fresh=True",
     )
+
+
+def malformed(path: str, error: Exception) -> StorageError:
+    """Return the error for a file below a job's checkpoint that can't be parsed.
+
+    Args:
+        path: The file's path.
+        error: What was raised, one of `MALFORMED`.
+    """
+    return damaged(path, f"is damaged: {'it lacks ' if isinstance(error, KeyError) else ''}{error}")

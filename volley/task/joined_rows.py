@@ -12,11 +12,11 @@ import os
 import posixpath
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -24,7 +24,10 @@ from volley.arrow.join_buckets import JoinBuckets
 from volley.arrow.join_index import JoinIndex
 from volley.dimension import Version
 from volley.errors import StorageError
+from volley.storage.envelope import Format
 from volley.storage.paths import filesystem
+from volley.storage.remembered import MALFORMED
+from volley.storage.state_formats import JOIN_LIST, JOIN_PIN
 from volley.task.context import task_context
 
 __all__ = [
@@ -39,6 +42,8 @@ __all__ = [
     "read_list",
     "read_pin",
 ]
+
+T = TypeVar("T")
 
 # The number of the running epoch, in Spark's properties of a task.
 _EPOCH = "streaming.sql.batchId"
@@ -107,7 +112,7 @@ def read_pin(folder: str, epoch: int) -> Version:
         FileNotFoundError: If it has none.
         StorageError: If the file that names it is damaged.
     """
-    version: Version = _parsed(pin_file(folder, epoch))
+    version: Version = _parsed(pin_file(folder, epoch), JOIN_PIN, lambda value: value)
     return version
 
 
@@ -121,14 +126,14 @@ def read_list(url: str) -> list[TableFile]:
         FileNotFoundError: If it does not exist.
         StorageError: If it is damaged.
     """
-    return [TableFile(**file) for file in _parsed(url)]
+    return _parsed(url, JOIN_LIST, lambda value: [TableFile(**file) for file in value])
 
 
-def _parsed(url: str) -> Any:
+def _parsed(url: str, format: Format, parse: Callable[[Any], T]) -> T:
     files, path = filesystem(url, {})
     try:
-        return json.loads(files.cat_file(path))
-    except ValueError as error:
+        return parse(format.load(files.cat_file(path), path))
+    except MALFORMED as error:
         raise StorageError(
             f"{path}, which tells with what an epoch joins a table, is damaged: {error}",
             hint="restore the checkpoint from a backup, or start over: fresh=True",

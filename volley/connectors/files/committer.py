@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 import time
 import uuid
@@ -19,6 +18,8 @@ from volley.secrets import redact_uri, redacted
 from volley.sink import Committer, SinkContext, TaskWriter, Writer
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
+from volley.storage.remembered import MALFORMED
+from volley.storage.state_formats import SINK_FOLDER, SINK_MARK
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,9 +74,14 @@ class FileCommitter(Committer):
                     f"{self._context.job!r} has written there",
                     hint="restore the folder, or start over with fresh=True to fill a new one",
                 )
-            write_durably(self._fs, path, json.dumps({"id": str(uuid.uuid4())}).encode())
-        identity: str = json.loads(self._fs.cat_file(path))["id"]
-        return identity
+            write_durably(self._fs, path, SINK_FOLDER.dump({"id": str(uuid.uuid4())}))
+        try:
+            return str(SINK_FOLDER.load(self._fs.cat_file(path), path)["id"])
+        except MALFORMED as error:
+            raise StorageError(
+                f"{redact_uri(self._path)} has a damaged {MARKERS}/{_FOLDER}: {error}",
+                hint="restore it from a backup, or start over in another folder",
+            ) from error
 
     def __str__(self) -> str:
         return redact_uri(self._path)
@@ -126,9 +132,9 @@ class FileCommitter(Committer):
                 return None
             data = self._fs.cat_file(marker)
         try:
-            mark: dict[str, Any] = json.loads(data)
+            mark: dict[str, Any] = SINK_MARK.load(data, redact_uri(marker))
             int(mark["epoch"])
-        except (ValueError, TypeError, KeyError) as error:
+        except MALFORMED as error:
             raise StorageError(
                 f"{redact_uri(marker)} is damaged: it does not tell the last epoch that a job has written there",
                 hint='restore it from a backup; or start over: fresh=True, into="replace"',
@@ -149,7 +155,7 @@ class FileCommitter(Committer):
         marker = self._marker(epoch.query_id)
         try:
             mark = {"epoch": epoch.number, "offsets": epoch.offsets, "job": self._context.job}
-            write_durably(self._fs, marker, json.dumps(mark).encode())
+            write_durably(self._fs, marker, SINK_MARK.dump(mark))
         except Exception as error:
             raise CommitStateUnknownError(
                 f"epoch {epoch.number} is published in {redact_uri(self._path)}, but its mark may not be: {error}",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
-from volley.storage.remembered import damaged
+from volley.storage.remembered import MALFORMED, damaged, malformed
+from volley.storage.state_formats import FILE_LOG
 
 __all__ = ["FileLog", "LoggedFile"]
 
@@ -76,7 +76,7 @@ class FileLog:
         if not new:
             return
         files, root = filesystem(self.folder, {})
-        write_durably(files, f"{root}/{count:012}.json", json.dumps([asdict(file) for file in new]).encode())
+        write_durably(files, f"{root}/{count:012}.json", FILE_LOG.dump([asdict(file) for file in new]))
         assert self._entries is not None
         self._entries += new
         self._seen.update(file.path for file in new)
@@ -101,9 +101,9 @@ class FileLog:
         if path.rpartition("/")[2] != f"{count:012}.json":
             raise damaged(f"{self._root}/{count:012}.json", f"is missing: {path} comes behind it")
         try:
-            return [LoggedFile(**entry) for entry in json.loads(data)]
-        except (TypeError, ValueError) as error:
-            raise damaged(path, "is damaged") from error
+            return [LoggedFile(**entry) for entry in FILE_LOG.load(data, path)]
+        except MALFORMED as error:
+            raise malformed(path, error) from error
 
     @property
     def _root(self) -> str:

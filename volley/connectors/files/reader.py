@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from volley.arrow.dictionaries import as_keys
+from volley.arrow.schema_bytes import read_schema
 from volley.bad_rows import BadRow, PositionedBatch
 from volley.connectors.files.included import FileColumns, with_included
 from volley.connectors.files.listing import check_exists, check_not_empty, list_files
@@ -22,6 +23,7 @@ from volley.secrets import redact_uri, redacted
 from volley.source import Offset, Reader, SourceContext
 from volley.storage.paths import filesystem
 from volley.storage.remembered import read_or_create
+from volley.storage.state_formats import SCHEMA
 from volley.types.arrow import arrow_schema, canonical_schema
 
 __all__ = ["FileReader", "open_reader", "preview"]
@@ -175,13 +177,7 @@ def _infer_once(files: Files, log: FileLog, saved: str) -> pa.Schema:
         text: bytes = schema.serialize().to_pybytes()
         return text
 
-    def parse(data: bytes) -> pa.Schema:
-        try:
-            return pa.ipc.read_schema(pa.py_buffer(data))
-        except OSError as error:
-            raise ValueError(str(error)) from error
-
-    return read_or_create(saved, infer, parse)
+    return read_or_create(saved, SCHEMA, infer, read_schema)
 
 
 def _schema_of(files: Files, logged: LoggedFile) -> pa.Schema | None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from volley.source import Offset
 
-__all__ = ["OffsetRange", "TopicPartition", "as_offset", "fair_shares", "offsets_of", "ranges_between", "splits_of"]
+__all__ = [
+    "OffsetRange",
+    "TopicPartition",
+    "as_offset",
+    "fair_shares",
+    "offsets_of",
+    "parse_offset",
+    "ranges_between",
+    "splits_of",
+]
 
 
 class TopicPartition(NamedTuple):
@@ -56,6 +66,16 @@ def offsets_of(offset: Offset) -> dict[TopicPartition, int]:
         for topic, partitions in topics.items()
         for number, position in partitions.items()
     }
+
+
+def parse_offset(data: bytes) -> Offset:
+    """Return an offset from its JSON.
+
+    Raises:
+        ValueError: If it is damaged; also TypeError, LookupError and AttributeError.
+    """
+    offset: Offset = json.loads(data)
+    return as_offset(offsets_of(offset), offset["ids"])
 
 
 def ranges_between(start: Offset, end: Offset) -> list[OffsetRange]:

@@ -17,6 +17,7 @@ from volley.probes import PROBE_SECONDS, Probe
 from volley.secrets import redacted_html, redacted_repr
 from volley.source import Reader, Source, SourceContext
 from volley.storage.remembered import read_or_create
+from volley.storage.state_formats import INITIAL_OFFSET, SCHEMA
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,6 +134,7 @@ include=('key', 'offset'))
         return None if self.value_format == "avro" else columns(self._decoder(context), self.include)
 
     def open(self, context: SourceContext) -> Reader:
+        from volley.connectors.kafka.offsets import parse_offset
         from volley.connectors.kafka.reader import KafkaReader, RowReader, beginning, columns
 
         client = Client(str(self.bootstrap_servers), dict(self.properties), seconds("timeout", self.timeout))
@@ -142,7 +144,7 @@ include=('key', 'offset'))
             return json.dumps(beginning(cluster, self.starting_offsets, self.starting_timestamp)).encode()
 
         # Spark asks for the initial offset again after a crash in the first epoch; "latest" would have moved by then.
-        initial = read_or_create(f"{context.state}/initial-offset.json", first, json.loads)
+        initial = read_or_create(f"{context.state}/initial-offset.json", INITIAL_OFFSET, first, parse_offset)
         decoder = self._decoder(context)
         schema = columns(decoder, self.include)
         return KafkaReader(
@@ -171,7 +173,7 @@ include=('key', 'offset'))
 
     def _remembered_schema(self, context: SourceContext) -> str:
         # Parsed to check that the file is complete.
-        return json.dumps(read_or_create(f"{context.state}/schema.avsc", self._latest_schema, json.loads))
+        return json.dumps(read_or_create(f"{context.state}/schema.avsc", SCHEMA, self._latest_schema, json.loads))
 
     def _latest_schema(self) -> bytes:
         assert self.registry is not None

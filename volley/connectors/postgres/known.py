@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +12,8 @@ from volley.connectors.postgres.tables import Table
 from volley.connectors.postgres.types import Column, holds
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
-from volley.storage.remembered import damaged
+from volley.storage.remembered import MALFORMED, malformed
+from volley.storage.state_formats import CAPTURED_TABLE
 
 __all__ = ["KnownTable", "KnownTables"]
 
@@ -102,7 +102,7 @@ class KnownTables:
             "truncations": list(known.truncations),
             "wider": [asdict(column) for column in known.wider],
         }
-        write_durably(*filesystem(f"{self._folder}/{oid}.json", {}), json.dumps(values).encode())
+        write_durably(*filesystem(f"{self._folder}/{oid}.json", {}), CAPTURED_TABLE.dump(values))
         self._tables[oid] = known
 
 
@@ -114,9 +114,9 @@ def _is_narrower(column: Column, before: Mapping[str, Column]) -> bool:
 
 def _known(files: Any, path: str) -> KnownTable:
     try:
-        values = json.loads(files.cat_file(path))
+        values = CAPTURED_TABLE.load(files.cat_file(path), path)
         table = Table.from_json(values["table"])
         wider = tuple(Column(**column) for column in values["wider"])
         return KnownTable(table, frozenset(values["dropped"]), tuple(values["truncations"]), wider)
-    except (ValueError, KeyError, TypeError) as error:
-        raise damaged(path, "is damaged") from error
+    except MALFORMED as error:
+        raise malformed(path, error) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import posixpath
 import uuid
@@ -13,7 +12,8 @@ from typing import Any
 from volley.connectors.postgres.fence import Fence
 from volley.storage.durable import create_durably
 from volley.storage.paths import filesystem
-from volley.storage.remembered import damaged
+from volley.storage.remembered import MALFORMED, damaged, malformed
+from volley.storage.state_formats import FENCE, LOAD
 
 __all__ = ["Load", "Loads"]
 
@@ -59,9 +59,7 @@ class Loads:
         names = (posixpath.basename(path) for path in files.ls(folder, detail=False))
         for number in (int(name[:-5]) for name in names if name.endswith(".json")):
             if number not in self._known:
-                record = self._read(number)
-                del record["token"]
-                self._known[number] = Load(number, **record)
+                self._known[number] = self._read(number)[0]
         return [self._known[number] for number in sorted(self._known)]
 
     def add(self, oid: int, anew: bool = False, replaced: int | None = None, repeats: int | None = None) -> None:
@@ -70,8 +68,8 @@ class Loads:
         while True:
             number = len(self.listed()) + 1
             record = {"oid": oid, "anew": anew, "replaced": replaced, "repeats": repeats, "token": token}
-            create_durably(*self._file(number), json.dumps(record).encode())
-            if self._read(number)["token"] == token:
+            create_durably(*self._file(number), LOAD.dump(record))
+            if self._read(number)[1] == token:
                 return
 
     def begin(self, load: Load, fence: Fence) -> bool:
@@ -83,7 +81,7 @@ class Loads:
         Returns:
             True if the snapshot is to read the load; False if the added load makes up for it.
         """
-        create_durably(*self._fence_file(load.number), fence.to_json())
+        create_durably(*self._fence_file(load.number), FENCE.seal(fence.to_json()))
         if any(later.repeats == load.number for later in self.listed()):
             return False
         if self._fence(load.number) == fence:
@@ -111,17 +109,19 @@ class Loads:
     def _fence(self, number: int) -> Fence:
         files, path = self._fence_file(number)
         try:
-            return Fence.from_json(files.cat_file(path))
-        except (FileNotFoundError, ValueError) as error:
+            return Fence.from_json(FENCE.unseal(files.cat_file(path), path))
+        except (FileNotFoundError, *MALFORMED) as error:
             raise damaged(path, "is missing or damaged") from error
 
-    def _read(self, number: int) -> dict[str, Any]:
+    def _read(self, number: int) -> tuple[Load, str]:
+        """Return a load with the token of who has added it."""
         files, path = self._file(number)
         try:
-            record: dict[str, Any] = json.loads(files.cat_file(path))
-        except ValueError as error:
-            raise damaged(path, "is damaged") from error
-        return record
+            record: dict[str, Any] = LOAD.load(files.cat_file(path), path)
+            token = str(record.pop("token"))
+            return Load(number, **record), token
+        except MALFORMED as error:
+            raise malformed(path, error) from error
 
     def _file(self, number: int) -> tuple[Any, str]:
         return filesystem(f"{self._folder}/{number:06}.json", {})

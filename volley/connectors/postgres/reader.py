@@ -31,6 +31,8 @@ from volley.figures import Lag
 from volley.source import Offset, Reader, SplitReader
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
+from volley.storage.remembered import MALFORMED, malformed
+from volley.storage.state_formats import FAILURE
 
 __all__ = ["PostgresReader", "inspect"]
 
@@ -226,13 +228,17 @@ class PostgresReader(Reader):
     def _keep_failure(self, error: VolleyError) -> None:
         """Keep the receiver's error for the copy of the reader that is asked for offsets, maybe in another process."""
         files, path = self._failure
-        write_durably(files, path, error.to_json().encode())
+        write_durably(files, path, FAILURE.seal(error.to_json().encode()))
 
     def _raise_failure(self) -> None:
         files, path = self._failure
         files.invalidate_cache(path)
         if files.exists(path):
-            raise VolleyError.from_json(files.cat_file(path).decode())
+            try:
+                failure = VolleyError.from_json(FAILURE.unseal(files.cat_file(path), path).decode())
+            except MALFORMED as error:
+                raise malformed(path, error) from error
+            raise failure
 
     def _clear_failure(self) -> None:
         files, path = self._failure

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -16,7 +15,8 @@ from volley.connectors.postgres.settings import ANEW, Server
 from volley.errors import SourceError
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
-from volley.storage.remembered import damaged
+from volley.storage.remembered import MALFORMED, malformed
+from volley.storage.state_formats import SLOT
 
 __all__ = ["Origin", "check_position", "ensure_slot"]
 
@@ -81,13 +81,13 @@ def _origin(state: str) -> tuple[Origin | None, Any, str]:
     if not files.exists(path):
         return None, files, path
     try:
-        return Origin(**json.loads(files.cat_file(path))), files, path
-    except ValueError as error:
-        raise damaged(path, "is damaged") from error
+        return Origin(**SLOT.load(files.cat_file(path), path)), files, path
+    except MALFORMED as error:
+        raise malformed(path, error) from error
 
 
 def _keep(files: Any, path: str, origin: Origin) -> None:
-    write_durably(files, path, json.dumps(asdict(origin)).encode())
+    write_durably(files, path, SLOT.dump(asdict(origin)))
 
 
 def _check_origin(origin: Origin, now: Origin, name: str, is_there: bool) -> None:

@@ -16,7 +16,8 @@ import fsspec
 
 from volley.errors import SourceError, VolleyError
 from volley.storage.durable import write_durably
-from volley.storage.remembered import read_or_create
+from volley.storage.remembered import MALFORMED, read_or_create
+from volley.storage.state_formats import FAILURE, WEBHOOK_LOG
 
 __all__ = ["LogFolder", "Mark", "Segment"]
 
@@ -81,7 +82,7 @@ class LogFolder:
     @cached_property
     def id(self) -> str:
         """The log's id, made when it is first asked for: another log in the same place has another."""
-        return read_or_create(f"{self.path}/id", lambda: uuid.uuid4().hex.encode(), bytes.decode)
+        return read_or_create(f"{self.path}/id", WEBHOOK_LOG, lambda: uuid.uuid4().hex.encode(), _id)
 
     def segments(self) -> list[Segment]:
         """Return the segments that exist, in order."""
@@ -148,12 +149,12 @@ class LogFolder:
     def failure(self) -> VolleyError | None:
         """Why there is no receiver, though the job has started one; None = there is one."""
         data = self._read("failure.json")
-        return None if data is None else VolleyError.from_json(data.decode())
+        return None if data is None else _parsed(f"{self.path}/failure.json", data)
 
     def fail(self, error: VolleyError | None) -> None:
         """Record why there is no receiver; None = there is one."""
         if error is not None:
-            self._write("failure.json", error.to_json().encode())
+            self._write("failure.json", FAILURE.seal(error.to_json().encode()))
         else:
             Path(self.path, "failure.json").unlink(missing_ok=True)
 
@@ -165,6 +166,17 @@ class LogFolder:
 
     def _write(self, name: str, data: bytes) -> None:
         write_durably(_files(), f"{self.path}/{name}", data)
+
+
+def _id(data: bytes) -> str:
+    return uuid.UUID(data.decode()).hex
+
+
+def _parsed(path: str, data: bytes) -> VolleyError:
+    try:
+        return VolleyError.from_json(FAILURE.unseal(data, path).decode())
+    except MALFORMED as error:
+        return SourceError(f"{path} is damaged: {error}", hint="start the job again: it is written anew")
 
 
 def _files() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -186,6 +187,16 @@ class HttpReader(Reader):
                 chunk, size = [], 0
         if chunk:
             yield Requests.of(chunk)
+
+
+def parse_offset(data: bytes) -> Offset:
+    """Return an offset from its JSON.
+
+    Raises:
+        ValueError: If it is damaged; also TypeError and LookupError.
+    """
+    values = json.loads(data)
+    return {"log": str(values["log"]), "position": int(values["position"]), "requests": int(values["requests"])}
 
 
 def _heads(segment: Segment, begin: int, end: int) -> Iterator[FrameHead]:

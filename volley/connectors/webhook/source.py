@@ -19,6 +19,7 @@ from volley.source import Reader, Source, SourceContext
 from volley.storage.paths import absolute
 from volley.storage.probe import write_and_delete
 from volley.storage.remembered import read_or_create
+from volley.storage.state_formats import INITIAL_OFFSET
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,7 +137,7 @@ class HttpSource(Source):
 
     def open(self, context: SourceContext) -> Reader:
         from volley.connectors.webhook.folder import LogFolder
-        from volley.connectors.webhook.reader import HttpReader
+        from volley.connectors.webhook.reader import HttpReader, parse_offset
         from volley.connectors.webhook.supervisor import Supervisor
 
         folder = LogFolder(_local(self.folder or f"{context.state}/log"))
@@ -149,7 +150,7 @@ class HttpSource(Source):
             folder=folder,
             rows=rows,
             schema=rows.schema,
-            initial=read_or_create(f"{context.state}/initial-offset.json", first, json.loads),
+            initial=read_or_create(f"{context.state}/initial-offset.json", INITIAL_OFFSET, first, parse_offset),
             parallelism=context.parallelism,
             limit=self.max_requests_per_epoch,
             name=self.path,

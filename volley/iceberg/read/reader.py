@@ -50,6 +50,7 @@ from volley.plan.expression_nodes import Call, Column, ExprNode, column_names
 from volley.plan.expressions import lit
 from volley.source import Offset, Reader, SourceContext, SplitReader
 from volley.storage.remembered import read_or_create
+from volley.storage.state_formats import INITIAL_OFFSET
 from volley.types.arrow import canonical_schema
 
 __all__ = ["IcebergReader", "IcebergSplit", "SplitRows", "explain", "open_reader", "read_snapshot", "table_schema"]
@@ -271,7 +272,7 @@ def open_reader(config: IcebergSourceConfig, context: SourceContext) -> IcebergR
     loader = TableLoader(config.ref)
     table = loader.load()
     initial = read_or_create(
-        f"{context.state}/initial-offset.json", lambda: _encoded(start_of(table, config)), _decoded
+        f"{context.state}/initial-offset.json", INITIAL_OFFSET, lambda: _encoded(start_of(table, config)), _decoded
     )
     return _reader(loader, table, config, initial, context)
 

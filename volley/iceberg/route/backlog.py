@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from volley.arrow.schema_bytes import read_schema
 from volley.epoch import Epoch
 from volley.iceberg.route.parking import ParkedRows, delete_parked
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
-from volley.storage.remembered import damaged
+from volley.storage.remembered import MALFORMED, malformed
+from volley.storage.state_formats import BACKLOG
 
 __all__ = ["Backlog"]
 
@@ -43,11 +44,13 @@ class Backlog:
         epochs: dict[Epoch, Sequence[ParkedRows]] = {}
         for path in (path for path in paths if path.endswith(".json")):
             try:
-                record: dict[str, Any] = json.loads(files.cat_file(path))
+                record: dict[str, Any] = BACKLOG.load(files.cat_file(path), path)
                 parked = [ParkedRows(url, rows, base64.b64decode(schema)) for url, rows, schema in record["files"]]
+                for file in parked:
+                    read_schema(file.schema)
                 epochs[Epoch(query_id, record["epoch"], record["offsets"])] = parked
-            except (ValueError, KeyError, TypeError) as error:
-                raise damaged(path, "is damaged") from error
+            except MALFORMED as error:
+                raise malformed(path, error) from error
         return cls(url, epochs)
 
     @property
@@ -63,7 +66,7 @@ class Backlog:
         """
         listed = [(file.url, file.rows, base64.b64encode(file.schema).decode()) for file in parked]
         record = {"epoch": epoch.number, "offsets": epoch.offsets, "files": listed}
-        write_durably(*self._file(epoch), json.dumps(record).encode())
+        write_durably(*self._file(epoch), BACKLOG.dump(record))
         self.epochs[epoch] = parked
 
     def remove(self, epoch: Epoch) -> None:

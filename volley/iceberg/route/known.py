@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from volley.arrow.schema_bytes import read_schema
 from volley.errors import ConfigError, PlanError
 from volley.iceberg.route.names import SEPARATOR, TableNames
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
-from volley.storage.remembered import damaged
+from volley.storage.remembered import MALFORMED, malformed
+from volley.storage.state_formats import ROUTED_TABLES
 
 __all__ = ["EarlierRows", "KnownTable", "KnownTables"]
 
@@ -75,11 +76,11 @@ class KnownTables:
         if not files.exists(path):
             return cls(url)
         try:
-            record: dict[str, Any] = json.loads(files.cat_file(path))
+            record: dict[str, Any] = ROUTED_TABLES.load(files.cat_file(path), path)
             tables = [_table(number, **values) for number, values in enumerate(record["tables"])]
-        except (ValueError, KeyError, TypeError) as error:
-            raise damaged(path, "is damaged") from error
-        return cls(url, {table.key: table for table in tables}, record["earlier_rows"])
+            return cls(url, {table.key: table for table in tables}, record["earlier_rows"])
+        except MALFORMED as error:
+            raise malformed(path, error) from error
 
     def save(self) -> None:
         """Write the tables, unless they are written already.
@@ -91,7 +92,7 @@ class KnownTables:
         for table in tables:
             del table["number"]
             table["schema"] = table["schema"] and base64.b64encode(table["schema"]).decode()
-        record = json.dumps({"earlier_rows": self.earlier_rows, "tables": tables}).encode()
+        record = ROUTED_TABLES.dump({"earlier_rows": self.earlier_rows, "tables": tables})
         if record != self._written:
             write_durably(*filesystem(self.url, {}), record)
             self._written = record
@@ -126,6 +127,8 @@ class KnownTables:
 
 def _table(number: int, identifier: list[str], key_fields: list[str], schema: str | None, **values: Any) -> KnownTable:
     columns = None if schema is None else base64.b64decode(schema)
+    if columns is not None:
+        read_schema(columns)
     return KnownTable(number, identifier=tuple(identifier), key_fields=tuple(key_fields), schema=columns, **values)
 
 

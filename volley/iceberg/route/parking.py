@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from volley.arrow.schema_bytes import read_schema
 from volley.epoch import WriteResult
 from volley.iceberg.storage.errors import storage_errors
 from volley.sink import TaskWriter
@@ -44,7 +45,7 @@ class ParkedRows:
     @property
     def arrow_schema(self) -> pa.Schema:
         """The rows' schema."""
-        return pa.ipc.read_schema(pa.py_buffer(self.schema))
+        return read_schema(self.schema)
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows in their order of arrival.

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from volley.arrow.schema_bytes import read_schema
 from volley.epoch import Epoch, WriteResult
 from volley.errors import (
     CatalogAuthError,
@@ -102,7 +103,7 @@ class Route:
         self._lane = lane
         self._backlog = backlog
         self._earlier_rows = earlier_rows
-        self._schema = settings.schema if known.schema is None else pa.ipc.read_schema(pa.py_buffer(known.schema))
+        self._schema = settings.schema if known.schema is None else read_schema(known.schema)
         self._committer: IcebergCommitter | None = None
         self._last: int | None = None
         self._loaded = 0.0
