@@ -203,3 +203,21 @@ def test_what_a_job_with_windows_refuses(native: Environment, tmp_path: Path) ->
             stream.to_sink(MemorySink("refused")).execute("refused")
     with pytest.raises(PlanError, match="only a job can compute"):
         totals.to_arrow()
+
+
+def test_no_other_user_reads_what_a_job_keeps(native: Environment, tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        for number, second in enumerate((0, 30, 300)):
+            write(tmp_path / "in", number, ("ada", 1.0, second), ("bob", 2.0, second))
+        names = MemorySource([{"user": "ada", "name": "Ada"}], name="names")
+        totals = per_minute(native, tmp_path / "in").join(names, on="user")
+        native.execute("private", totals.to_sink(MemorySink("private"))).wait()
+    finally:
+        os.umask(before)
+    checkpoint = tmp_path / "checkpoints"
+    ours = [checkpoint, checkpoint / "private", *(checkpoint / "private" / "volley").rglob("*")]
+    assert sum(path.suffix in (".arrow", ".json") for path in ours) > 4
+    assert {path: oct(path.stat().st_mode & 0o7777) for path in ours} == {
+        path: "0o700" if path.is_dir() else "0o600" for path in ours
+    }

@@ -18,6 +18,7 @@ from volley.plan import graph, keyed_nodes, nodes
 from volley.sink import Sink
 from volley.spark.log import COMMITS, METADATA, OFFSETS, STATE, SparkLog, metadata_of, usable
 from volley.storage.durable import write_durably
+from volley.storage.private import make_folder
 from volley.storage.remembered import MALFORMED, malformed
 from volley.storage.state_formats import PIPELINE as _FORMAT
 
@@ -344,7 +345,7 @@ class Checkpoint:
             folder = self._path(posixpath.join(source, name))
             for path in files.find(folder):
                 destination = self._path(posixpath.join(target, posixpath.relpath(path, begin)))
-                files.makedirs(posixpath.dirname(destination), exist_ok=True)
+                make_folder(files, posixpath.dirname(destination))
                 files.mv(path, destination)
             self._remove(posixpath.join(source, name))
 

@@ -13,6 +13,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from volley.errors import StorageError
+from volley.storage.private import private_folder
+
 __all__ = ["AT_ITS_ADDRESS", "archive_options"]
 
 _FOLDER = "VOLLEY_CLASS_ARCHIVE"
@@ -36,14 +39,16 @@ def archive_options(java: Path, spark: Path) -> list[str]:
     Args:
         java: The folder of Java.
         spark: The folder of Spark.
+
+    Raises:
+        StorageError: If another user could put an archive into the folder that ``VOLLEY_CLASS_ARCHIVE`` names.
     """
     chosen = os.environ.get(_FOLDER, "")
     if chosen == "off" or any("Archive" in os.environ.get(name, "") for name in _OPTIONS):
         return []
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(chosen or Path(cache, "volley"))
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = private_folder(Path(chosen or Path(cache, "volley")), f"set {_FOLDER} to another one, or to off")
         archive = folder / f"classes-{_fingerprint(java, spark)}.jsa"
         if not archive.exists():
             _adopt(archive)
@@ -55,6 +60,10 @@ def archive_options(java: Path, spark: Path) -> list[str]:
         return [f"-XX:ArchiveClassesAtExit={archive}.{os.getpid()}", _QUIET]
     except (OSError, RuntimeError):
         # An archive is optional: the cache folder may be read-only, or there may be no home.
+        return []
+    except StorageError:
+        if chosen:
+            raise
         return []
 
 

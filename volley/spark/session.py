@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from volley.errors import ConfigError, JobError
+from volley.errors import ConfigError, JobError, StorageError
 from volley.spark.jvm import AT_LAUNCH, LOCAL, begin, connect, log_file, submitted
 from volley.spark.preload import preload
 from volley.spark.worker_python import choose_worker_python, is_script_chosen
@@ -78,7 +79,13 @@ _MAX_SOCKET_FOLDER = 60
 
 def log_trace(text: str) -> Path:
     """Append a trace that is too long for the terminal to the log file; return the log file."""
-    file = log_file()
+    try:
+        file = log_file()
+    except StorageError:
+        # The trace is of an error that matters more than the folder.
+        handle, name = tempfile.mkstemp(prefix="volley-spark-", suffix=".log")
+        os.close(handle)
+        file = Path(name)
     with suppress(OSError), file.open("a", errors="replace") as log:
         log.write(f"{text}\n")
     return file

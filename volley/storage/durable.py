@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from volley.storage.private import begin_file
+
 __all__ = ["create_durably", "creation", "sync", "write_durably"]
 
 
-def write_durably(files: Any, path: str, data: bytes) -> None:
+def write_durably(files: Any, path: str, data: bytes, shared: bool = False) -> None:
     """Write a file under another name, force it to disk, then rename it; folders are made as needed.
 
     Object stores write a file whole or not at all, so the rename alone is kept there.
@@ -22,12 +24,16 @@ def write_durably(files: Any, path: str, data: bytes) -> None:
         files: The fsspec file system.
         path: The file's path in it.
         data: The file's bytes.
+        shared: False: on local disk no other user may read the file or enter a new folder; True = as the umask says.
 
     Raises:
         OSError: If the file can't be written.
     """
-    files.makedirs(posixpath.dirname(path), exist_ok=True)
     hidden = f"{path}.tmp"
+    if shared:
+        files.makedirs(posixpath.dirname(path), exist_ok=True)
+    else:
+        begin_file(files, hidden)
     files.pipe_file(hidden, data)
     sync(files, hidden)
     files.mv(hidden, path)
@@ -51,7 +57,7 @@ def sync(files: Any, path: str) -> None:
 
 
 def create_durably(files: Any, path: str, data: bytes) -> None:
-    """Write a file like `write_durably`, unless it exists: then it stays as it is. Of several writers one succeeds.
+    """Write a private file like `write_durably`, unless it exists: then it stays. Of several writers one succeeds.
 
     Args:
         files: The fsspec file system.
@@ -62,13 +68,14 @@ def create_durably(files: Any, path: str, data: bytes) -> None:
         OSError: If the file can't be written.
     """
     folder = posixpath.dirname(path)
-    files.makedirs(folder, exist_ok=True)
     if "file" not in files.protocol:
+        files.makedirs(folder, exist_ok=True)
         # Object stores write a file whole or not at all.
         with suppress(FileExistsError), creation(files, path):
             files.pipe_file(path, data, mode="create")
         return
     hidden = f"{path}.{uuid.uuid4().hex}.tmp"
+    begin_file(files, hidden)
     try:
         files.pipe_file(hidden, data)
         sync(files, hidden)

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import posixpath
-import tempfile
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -26,6 +23,7 @@ from volley.dimension import Version
 from volley.errors import StorageError
 from volley.storage.envelope import Format
 from volley.storage.paths import filesystem
+from volley.storage.private import temporary_folder
 from volley.storage.remembered import MALFORMED
 from volley.storage.state_formats import JOIN_LIST, JOIN_PIN
 from volley.task.context import task_context
@@ -285,10 +283,8 @@ def _copied(files: Any, path: str, current: set[str]) -> str:
         path: The file's path in it.
         current: The names of the files of the same version.
     """
-    copies = Path(tempfile.gettempdir(), f"volley-joins-{os.getuid()}")
+    copies = temporary_folder() / "joins"
     copies.mkdir(mode=0o700, exist_ok=True)
-    if copies.stat().st_uid != os.getuid():
-        raise StorageError(f"{copies} belongs to another user", hint="delete it, or set TMPDIR to another folder")
     folder, name = posixpath.split(path)
     local = copies / f"{digest(folder)}-{name}"
     if not local.exists():

@@ -13,6 +13,7 @@ import pyarrow as pa
 from volley.errors import StorageError
 from volley.storage.durable import sync
 from volley.storage.paths import filesystem
+from volley.storage.private import begin_file
 
 __all__ = ["StateFile", "new_file", "open_file"]
 
@@ -54,7 +55,7 @@ def new_file(url: str, schema: pa.Schema, durable: bool = True) -> Iterator[pa.R
     files, path = filesystem(url, {})
     hidden = f"{path}.{uuid.uuid4().hex}.tmp"
     try:
-        files.makedirs(posixpath.dirname(path), exist_ok=True)
+        begin_file(files, hidden)
         with files.open(hidden, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             yield writer
         if durable:

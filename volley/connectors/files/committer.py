@@ -74,7 +74,7 @@ class FileCommitter(Committer):
                     f"{self._context.job!r} has written there",
                     hint="restore the folder, or start over with fresh=True to fill a new one",
                 )
-            write_durably(self._fs, path, SINK_FOLDER.dump({"id": str(uuid.uuid4())}))
+            write_durably(self._fs, path, SINK_FOLDER.dump({"id": str(uuid.uuid4())}), shared=True)
         try:
             return str(SINK_FOLDER.load(self._fs.cat_file(path), path)["id"])
         except MALFORMED as error:
@@ -155,7 +155,7 @@ class FileCommitter(Committer):
         marker = self._marker(epoch.query_id)
         try:
             mark = {"epoch": epoch.number, "offsets": epoch.offsets, "job": self._context.job}
-            write_durably(self._fs, marker, SINK_MARK.dump(mark))
+            write_durably(self._fs, marker, SINK_MARK.dump(mark), shared=True)
         except Exception as error:
             raise CommitStateUnknownError(
                 f"epoch {epoch.number} is published in {redact_uri(self._path)}, but its mark may not be: {error}",

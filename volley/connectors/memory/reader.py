@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,7 @@ from volley.connectors.memory.rows import ABORT, EOF, Marker
 from volley.connectors.memory.table import conformed, table_of
 from volley.errors import SourceError
 from volley.source import Offset, Reader
+from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
 
 __all__ = ["MemoryReader", "to_table"]
@@ -108,8 +108,7 @@ class MemoryReader(Reader):
         """Return True in the first run that reaches this ABORT; a file in the state folder records that it fired."""
         files, path = filesystem(f"{self.state}/abort-{position}", {})
         if not files.exists(path):
-            files.makedirs(posixpath.dirname(path), exist_ok=True)
-            files.touch(path)
+            write_durably(files, path, b"")
             self.run.aborts.add(position)
         return position in self.run.aborts
 

@@ -20,6 +20,7 @@ from volley.connectors.postgres.settings import ANEW
 from volley.errors import SourceError
 from volley.storage.durable import creation, sync
 from volley.storage.paths import filesystem
+from volley.storage.private import begin_file, begin_local_file, make_folder
 
 __all__ = ["Chain", "Segment", "SegmentTaken", "SegmentWriter", "Segments"]
 
@@ -145,9 +146,10 @@ class Segments:
     def tell(self, position: int) -> None:
         """Record, before it happens, that the server is told up to this position that nothing is needed any more."""
         files, path = filesystem(self.folder, {})
-        files.makedirs(path, exist_ok=True)
         earlier = self._told()
-        files.pipe_file(f"{path}/{position:020}{_TOLD}", b"")
+        told = f"{path}/{position:020}{_TOLD}"
+        begin_file(files, told)
+        files.pipe_file(told, b"")
         sync(files, path)
         for position_before in earlier:
             if position_before < position:
@@ -177,8 +179,9 @@ class SegmentWriter:
         self._files, self._path = filesystem(path, {})
         self._is_local = "file" in self._files.protocol
         folder = posixpath.dirname(self._path)
-        self._files.makedirs(folder, exist_ok=True)
+        make_folder(self._files, folder)
         self._hidden = f"{folder if self._is_local else tempfile.gettempdir()}/{uuid.uuid4()}{_UNFINISHED}"
+        begin_local_file(self._hidden)
         self._stream = open(self._hidden, "wb")  # noqa: SIM115 (closed by finish or abort)
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         self._writer = pa.ipc.new_file(self._stream, SCHEMA, options=options)

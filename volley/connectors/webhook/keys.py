@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from volley.errors import ConfigError
+from volley.storage.private import begin_local_file
 
 __all__ = ["KeyStore", "digest", "json_key", "json_path"]
 
@@ -104,6 +105,8 @@ class KeyStore:
 
 
 def _connect(path: str) -> sqlite3.Connection:
+    # SQLite gives the files beside it the same mode.
+    begin_local_file(path)
     connection = sqlite3.connect(path, check_same_thread=False, timeout=30)
     connection.executescript("pragma journal_mode = wal; pragma synchronous = full")
     return connection

@@ -17,6 +17,7 @@ from volley.iceberg.storage.errors import storage_errors
 from volley.sink import TaskWriter
 from volley.storage.durable import sync
 from volley.storage.paths import filesystem
+from volley.storage.private import begin_file
 
 __all__ = ["ParkedRows", "ParkingWriter", "Unpark", "delete_parked"]
 
@@ -108,7 +109,7 @@ class ParkingWriter(TaskWriter):
     def _begin(self, schema: pa.Schema) -> None:
         self._url, self._schema, self._rows = f"{self._prefix}{uuid.uuid4()}.arrow", schema, 0
         files, path = filesystem(self._url, {})
-        files.makedirs(path.rpartition("/")[0], exist_ok=True)
+        begin_file(files, path)
         self._file = files.open(path, "wb")
         self._stream = pa.ipc.new_stream(self._file, schema, options=_LZ4)
 
