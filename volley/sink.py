@@ -215,7 +215,9 @@ class Committer(ABC):
         raise StorageError(
             f"epoch {epoch.number} is in {self} already, but not known to have the rows that the checkpoint has "
             f"planned for it (the last epoch there is {last}): the checkpoint is an old copy, or has lost entries",
-            hint='restore its newest copy; or start over: fresh=True, with into="replace" to empty the target first',
+            hint='restore its newest copy; or start over: fresh=True, with into="replace" to empty the target and fill '
+            'it from all that the source still has, or into="append" to read what the source has now behind the rows '
+            "that are there",
         )
 
     def snapshot_id(self, epoch: Epoch) -> int | None:

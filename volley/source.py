@@ -166,7 +166,9 @@ class SplitReader(ABC):
 class Reader(SplitReader):
     """Runs a source: the driver plans the splits between two offsets, the executors read them as Arrow batches.
 
-    A split must always return the same rows, so that an epoch can be repeated after a crash.
+    A split must always return the same rows, so that an epoch can be repeated after a crash. An offset tells which rows
+    were read, not only how many: the mark of an epoch in a table has a hash of its offsets, which must be others if,
+    after an old copy of a checkpoint was put back, other rows take the same places.
 
     A copy of the reader gets the calls of `latest_offset`, made by pickling: on the Arrow-native path in the driver, on
     the general one in a process of Spark's, where it gets those of `splits` too. The `split_reader` is pickled to the

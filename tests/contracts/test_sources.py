@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ from volley import (
     Reader,
     Source,
     SourceContext,
+    SourceError,
 )
 from volley.connectors.memory import reader as memory_reader
 from volley.connectors.webhook import reader as webhook_reader
@@ -40,7 +43,7 @@ from volley.formats import packing
 from volley.iceberg import Incremental, TableRef
 from volley.source import Offset, Split
 
-ROWS = [{"id": i, "name": f"name-{i}" if i % 5 else None} for i in range(60)]
+ROWS: list[dict[str, Any]] = [{"id": i, "name": f"name-{i}" if i % 5 else None} for i in range(60)]
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 PIECES = [ROWS[:7], ROWS[7:8], ROWS[8:30], ROWS[30:31], ROWS[31:60]]
 
@@ -151,6 +154,85 @@ CASES = {
     "orc": Case(orc_files, len(PIECES)),
     "avro": Case(avro_files, len(PIECES)),
 }
+
+
+FIRST, MORE = ROWS[:10], ROWS[10:20]
+OTHERS = [{"id": row["id"] + 30, "name": row["name"] and f"name-{row['id'] + 30}"} for row in MORE]
+"""Rows that take as many bytes as those of `MORE` in any form."""
+
+
+def moving_memory(folder: Path, moves: int) -> Source:
+    return MemorySource([*FIRST, *([], MORE, OTHERS)[moves]], name="moving")
+
+
+def moving_files(folder: Path, moves: int, write: Callable[[Path, list[dict[str, Any]]], None], end: str) -> Source:
+    """Files that were read are archived before others come."""
+    (folder / "in").mkdir(exist_ok=True)
+    if moves == 2:
+        for path in (folder / "in").iterdir():
+            path.unlink()
+    path = folder / "in" / f"{moves}.{end}"
+    write(path, (FIRST, MORE, OTHERS)[moves])
+    os.utime(path, (1_000_000 + moves, 1_000_000 + moves))
+    return FileSource(f"{folder}/in/*.{end}", schema=SCHEMA, bounded=False)
+
+
+def write_json(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def moving_json(folder: Path, moves: int) -> Source:
+    return moving_files(folder, moves, write_json, "json")
+
+
+def moving_parquet(folder: Path, moves: int) -> Source:
+    return moving_files(folder, moves, lambda path, rows: pq.write_table(pa.Table.from_pylist(rows), path), "parquet")
+
+
+def rewritten_json(folder: Path, moves: int) -> Source:
+    """The same names and sizes: only their times tell the files apart."""
+    source = moving_json(folder, moves)
+    if moves == 2:
+        (folder / "in" / "2.json").rename(folder / "in" / "1.json")
+    return source
+
+
+def moving_webhook(folder: Path, moves: int) -> Source:
+    """The log is a part of the checkpoint."""
+    source = HttpSource(0, schema=SCHEMA, folder=str(folder / "state" / "log"))
+    reader = source.open(SourceContext(str(folder / "state")))
+    assert isinstance(reader, HttpReader)
+    log = Log(reader.folder)
+    for row in (FIRST, MORE, OTHERS)[moves]:
+        log.append([Entry(b"", b"", json.dumps(row).encode())])
+    log.close()
+    return source
+
+
+def moving_iceberg(folder: Path, moves: int) -> Source:
+    """The table is rolled back before others come."""
+    ref = TableRef("db", "events", IcebergStorage.Local(str(folder / "lake")))
+    catalog = ref.load_catalog()
+    if moves == 0:
+        catalog.create_namespace("db")
+        catalog.create_table("db.events", SCHEMA).append(pa.Table.from_pylist([], SCHEMA))
+    written = catalog.load_table("db.events")
+    if moves == 2:
+        written.manage_snapshots().set_current_snapshot(written.metadata.snapshots[1].snapshot_id).commit()
+    written.append(pa.Table.from_pylist((FIRST, MORE, OTHERS)[moves], SCHEMA))
+    first = written.metadata.snapshots[0].snapshot_id
+    return IcebergSource(IcebergSourceConfig(ref).with_mode(Incremental("1ms", start_snapshot=first)))
+
+
+MOVING: dict[str, Callable[[Path, int], Source]] = {
+    "memory": moving_memory,
+    "json": moving_json,
+    "json-rewritten": rewritten_json,
+    "parquet": moving_parquet,
+    "webhook": moving_webhook,
+    "iceberg": moving_iceberg,
+}
+"""Sources that go on: first they have the rows of `FIRST`, then those of `MORE` too, or instead those of `OTHERS`."""
 
 
 class Planner:
@@ -293,6 +375,36 @@ def test_what_lies_behind_a_committed_offset_is_read_as_before(case: Case, tmp_p
         assert planner.next(end, None) == end
     finally:
         reader.stop()
+
+
+@pytest.mark.parametrize("moves", MOVING.values(), ids=MOVING)
+def test_an_old_copy_of_the_checkpoint_takes_no_rows_for_others(
+    moves: Callable[[Path, int], Source], tmp_path: Path
+) -> None:
+    """The epoch behind the old checkpoint is in the table, whose mark has a hash of the epoch's offset."""
+    state, copy = tmp_path / "state", tmp_path / "copy"
+    state.mkdir()
+
+    def next_epoch(step: int, start: Offset | None) -> tuple[Offset, Offset, list[dict[str, Any]]]:
+        reader = moves(tmp_path, step).open(SourceContext(str(state), 5))
+        planner = Planner(reader, bounded=False)
+        start = planner.reader.initial_offset() if start is None else start
+        end = planner.next(start, None)
+        return start, end, rows_of(reader, planner, start, end)
+
+    _, old, rows = next_epoch(0, None)
+    assert rows == FIRST
+    shutil.copytree(state, copy)
+    _, end, rows = next_epoch(1, old)
+    assert rows == MORE
+    shutil.rmtree(state)
+    shutil.copytree(copy, state)
+    try:
+        _, again, rows = next_epoch(2, old)
+    except SourceError:
+        return
+    assert rows == OTHERS
+    assert again != end
 
 
 def test_the_source_is_a_value(source: Source) -> None:

@@ -12,7 +12,18 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyspark.sql import SparkSession
 
 from tests.recovery.runs import load
-from volley import Environment, FileSink, IcebergSink, IcebergSinkConfig, IcebergStorage, MemorySource, Progress, Sink
+from volley import (
+    Environment,
+    FileSink,
+    FileSource,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    MemorySource,
+    Progress,
+    Sink,
+    Source,
+)
 from volley.iceberg.modes import Append, CommitMode
 from volley.spark.session import open_session
 
@@ -50,10 +61,25 @@ class MemoryJob:
 
     def run(self, rows: int, *sinks: Sink, per_epoch: int = ROWS_PER_EPOCH, **start: Any) -> Progress:
         """One run over the first `rows` rows, with ids 0, 1, 2, …"""
+        source = MemorySource([{"id": number} for number in range(rows)], rows_per_epoch=per_epoch)
+        return self._run(source, *sinks, **start)
+
+    def run_files(self, *sinks: Sink, **start: Any) -> Progress:
+        """One run over the files that there are, one an epoch."""
+        return self._run(FileSource(self.folder / "in", "json", "id long", max_files_per_epoch=1), *sinks, **start)
+
+    def put_files(self, *ids: int, archive: bool = False) -> None:
+        """Put a file with a row for each of these ids, maybe in place of those that are there."""
+        if archive:
+            shutil.rmtree(self.folder / "in")
+        (self.folder / "in").mkdir(exist_ok=True)
+        for number in ids:
+            (self.folder / "in" / f"{number}.json").write_text(f'{{"id": {number}}}\n')
+
+    def _run(self, source: Source, *sinks: Sink, **start: Any) -> Progress:
         environment = Environment(
             spark=self.spark, checkpoint_dir=str(self.checkpoint.parent), arrow_native=self.arrow_native
         )
-        source = MemorySource([{"id": number} for number in range(rows)], rows_per_epoch=per_epoch)
         stream = environment.from_source(source)
         return environment.execute("job", *map(stream.to_sink, sinks), **start).progress
 

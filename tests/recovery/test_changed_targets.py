@@ -230,6 +230,27 @@ def test_an_old_copy_of_the_checkpoint_passes_over_no_rows(native: MemoryJob) ->
     assert native.ids("a") == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
+@pytest.mark.parametrize("target", ["table", "folder"])
+def test_an_old_copy_of_the_checkpoint_passes_over_no_files(target: str, job: MemoryJob) -> None:
+    """As many new files as those that the copy does not know are not taken for them."""
+    sink = job.table("a") if target == "table" else job.files("a")
+    job.put_files(1, 2)
+    job.run_files(sink)
+    copy = job.folder / "copy"
+    shutil.copytree(job.checkpoint, copy)
+    job.put_files(3, 4, 5)
+    job.run_files(sink)
+    job.put_files(6, 7, 8, archive=True)
+    job.lose_checkpoint()
+    shutil.copytree(copy, job.checkpoint)
+    with pytest.raises(StorageError, match=r"epoch 2 is in .*a already, but not known to have the rows") as caught:
+        job.run_files(sink)
+    assert job.ids("a") == [1, 2, 3, 4, 5]
+    assert 'into="append" to read what the source has now behind' in str(caught.value.hint)
+    job.run_files(sink, fresh=True, into="append")
+    assert job.ids("a") == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
 @pytest.mark.parametrize(
     ("start", "message"),
     [

@@ -100,7 +100,7 @@ def test_new_files_are_found_whatever_their_time_or_name(folder: Path, tmp_path:
     first = source.latest_offset(START, None, None)
     put(folder, "a.json", 2, age=1_000)
     second = source.latest_offset(first, None, None)
-    assert (first, second) == ({"files": 1}, {"files": 2})
+    assert (first["files"], second["files"]) == (1, 2)
     assert ids(source, first, second) == [2]
     assert ids(source, START, second) == [1, 2]
     assert source.latest_offset(second, None, None) == second
@@ -111,7 +111,8 @@ def test_a_bounded_run_leaves_new_files_to_the_next(folder: Path, tmp_path: Path
     source = opened(folder, tmp_path / "state")
     target = source.latest_offset(START, None, None)
     put(folder, "b.json", 2)
-    assert source.latest_offset(START, None, target) == target == {"files": 1}
+    assert source.latest_offset(START, None, target) == target
+    assert target["files"] == 1
     # It does not even look for them: listing a large folder in each epoch is slow.
     assert len(list((tmp_path / "state" / "files").iterdir())) == 1
     again = opened(folder, tmp_path / "state")
@@ -153,6 +154,31 @@ def test_a_lost_log_is_not_taken_for_an_empty_folder(folder: Path, tmp_path: Pat
         with pytest.raises(StorageError, match="has read 3 files, its log of files has") as caught:
             ask()
         assert "volley.repair" in str(caught.value.hint)
+
+
+def test_a_checkpoint_of_volley_0_2_goes_on(folder: Path, tmp_path: Path) -> None:
+    """Its offsets are counts, and its log has no times."""
+    old = [put(folder, f"{number}.json", number) for number in (1, 2, 3)]
+    log = tmp_path / "state" / "files"
+    log.mkdir(parents=True)
+    (log / f"{0:012}.json").write_text(json.dumps([{"path": str(path), "size": path.stat().st_size} for path in old]))
+    source = opened(folder, tmp_path / "state")
+    assert ids(source, {"files": 1}, {"files": 3}) == [2, 3]
+    assert source.latest_offset({"files": 3}, None, None) == {"files": 3}
+    put(folder, "4.json", 4)
+    end = source.latest_offset({"files": 2}, None, None)
+    assert ids(opened(folder, tmp_path / "state"), {"files": 2}, end) == [3, 4]
+
+
+def test_a_log_of_other_files_is_not_taken_for_the_checkpoint_s(folder: Path, tmp_path: Path) -> None:
+    put(folder, "a.json", 1)
+    offset = opened(folder, tmp_path / "state").latest_offset(START, None, None)
+    put(folder, "a.json", 2, age=5)
+    other = opened(folder, tmp_path / "other")
+    other.latest_offset(START, None, None)
+    for ask in (lambda: other.splits(START, offset), lambda: other.latest_offset(offset, None, None)):
+        with pytest.raises(StorageError, match="has other files than the 1 that the checkpoint has read"):
+            ask()
 
 
 @pytest.mark.parametrize("schema", ["id long", None])
@@ -548,9 +574,9 @@ def test_cached_listings_do_not_hide_new_files(folder: Path, tmp_path: Path) -> 
     fsspec.register_implementation("cachedlistings", CachedListings, clobber=True)
     put(folder, "a.json", 1)
     source = opened(f"cachedlistings://{folder}", tmp_path / "state")
-    assert source.latest_offset(START, None, None) == {"files": 1}
+    assert source.latest_offset(START, None, None)["files"] == 1
     put(folder, "b.json", 2)
-    assert source.latest_offset(START, None, None) == {"files": 2}
+    assert source.latest_offset(START, None, None)["files"] == 2
 
 
 @pytest.mark.parametrize(

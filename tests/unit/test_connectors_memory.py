@@ -11,8 +11,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from volley import ABORT, EOF, ConfigError, Epoch, MemorySink, MemorySource, Metrics, Reader, SourceContext, SourceError
+from volley.connectors.memory import reader as memory_reader
 from volley.connectors.memory.reader import MemoryReader
 from volley.epoch import WriteResult
 from volley.sink import SinkContext
@@ -66,7 +69,7 @@ def test_runs_of_one_process_do_not_disturb_each_other(tmp_path: Path) -> None:
     source = MemorySource(numbered(1, EOF, 2))
     for start, end in ((0, 1), (1, 2)):
         opened = source.open(SourceContext(str(tmp_path)))
-        assert opened.latest_offset({"rows": start}, None, {"rows": 2}) == {"rows": end}
+        assert opened.latest_offset({"rows": start}, None, {"rows": 2})["rows"] == end
 
 
 def test_abort_fails_its_epoch_once_after_the_rows_before_it(tmp_path: Path) -> None:
@@ -272,3 +275,24 @@ def test_a_frame_that_is_no_table_is_refused(frame: Any) -> None:
     with pytest.raises((ConfigError, SourceError)) as caught:
         MemorySource(frame).open(SourceContext(""))
     assert caught.value.hint
+
+
+@given(
+    ids=st.lists(st.none() | st.integers(0, 3), min_size=1, max_size=12),
+    names=st.lists(st.none() | st.text(max_size=3), min_size=12, max_size=12),
+    more=st.integers(0, 20),
+)
+def test_an_offset_depends_on_the_rows_before_it_alone(
+    ids: list[int | None], names: list[str | None], more: int
+) -> None:
+    """Not on how many come behind it, or on how Arrow has them in memory."""
+    rows = [{"id": number, "name": name} for number, name in zip(ids, names, strict=False)]
+    schema = pa.schema({"id": pa.int64(), "name": pa.string()})
+    table = pa.Table.from_pylist(rows, schema)
+    chunks = [table.slice(begin, 2) for begin in range(0, table.num_rows, 2)]
+    longer = pa.concat_tables([*chunks, *[table.slice(0, 1)] * more])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory_reader, "_HASHED_ROWS", 5)
+        readers = [MemorySource(source, schema=schema).open(SourceContext("")) for source in (rows, table, longer)]
+        offsets = [reader.latest_offset(START, len(rows), None) for reader in readers]
+    assert offsets[0] == offsets[1] == offsets[2]

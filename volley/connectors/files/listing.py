@@ -90,8 +90,8 @@ def list_files(path: str, options: Mapping[str, Any], known: Collection[str] = (
         check_exists(path, options, known)
         entries = files.glob(root, detail=True) if (globbed := _is_glob(files, root)) else _files_below(files, root)
     complete = [info for info in entries.values() if _is_readable(info, root, globbed)]
-    complete.sort(key=lambda info: (modified_time(info) or 0.0, info["name"]))
-    return [LoggedFile(info["name"], info["size"]) for info in complete]
+    logged = [LoggedFile(info["name"], info["size"], modified_time(info)) for info in complete]
+    return sorted(logged, key=lambda file: (file.modified or 0.0, file.path))
 
 
 @contextmanager

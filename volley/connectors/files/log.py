@@ -1,16 +1,21 @@
-"""The file log: the files that a FileSource has listed, in reading order; offsets count its entries."""
+"""The file log: the files that a FileSource has listed, in reading order; offsets count its entries and prove them."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 
+from volley.source import Offset
 from volley.storage.durable import write_durably
 from volley.storage.paths import filesystem
 from volley.storage.remembered import MALFORMED, damaged, malformed
 from volley.storage.state_formats import FILE_LOG
 
 __all__ = ["FileLog", "LoggedFile"]
+
+_DIGEST_BYTES = 12
 
 
 @dataclass(frozen=True)
@@ -20,17 +25,22 @@ class LoggedFile:
     Args:
         path: Its path in the file system.
         size: Its size in bytes.
+        modified: When it was last written, in seconds since 1970; None = unknown, as in logs of Volley 0.2.
     """
 
     path: str
     size: int
+    modified: float | None = None
 
 
 @dataclass
 class FileLog:
     """An append-only log in a folder beside the checkpoint: one JSON file per listing that had new files.
 
-    An entry is logged before an offset counts it, so that the same offsets mean the same files after a crash.
+    An entry is logged before an offset counts it, so that the same offsets mean the same files after a crash. Beside
+    the count an offset has a hash of all files up to it: after an old copy of the checkpoint was put back, the same
+    number of files may be other files. Offsets of Volley 0.2 have the count alone.
+
     Only the copy of the reader that Spark's query asks for offsets writes the log; others read the new entries when an
     offset needs them.
 
@@ -41,6 +51,7 @@ class FileLog:
     folder: str
     _entries: list[LoggedFile] | None = field(default=None, repr=False)
     _seen: set[str] = field(default_factory=set, repr=False)
+    _hashes: list[bytes] = field(default_factory=lambda: [b""], repr=False)
 
     def __reduce__(self) -> tuple[type[FileLog], tuple[str]]:
         # Executors don't need the entries, and the query's reader reads them again: keep what is sent with tasks small.
@@ -59,8 +70,20 @@ class FileLog:
         """The paths of all logged files."""
         return self._seen if self.entries else ()
 
-    def check(self, count: int) -> None:
-        """Raise StorageError if the log has fewer entries than `count`: one of its files is missing."""
+    def offset(self, count: int) -> Offset:
+        """Return the offset behind the first `count` entries."""
+        for file in self.entries[len(self._hashes) - 1 : count]:
+            self._hashes.append(_chained(self._hashes[-1], file))
+        return {"files": count, "hash": self._hashes[count].hex()} if count else {"files": 0}
+
+    def count(self, offset: Offset) -> int:
+        """Return the number of entries before an offset.
+
+        Raises:
+            StorageError: If the log has fewer entries, because one of its files is missing, or if they are not those
+                that the offset stands for.
+        """
+        count = int(offset["files"])
         if count > len(self.entries):
             self._read_on()
         if count > len(self.entries):
@@ -68,6 +91,9 @@ class FileLog:
                 f"{self._root}/{len(self.entries):012}.json",
                 f"is missing: the checkpoint has read {count} files, its log of files has {len(self.entries)}",
             )
+        if "hash" in offset and self.offset(count) != offset:
+            raise damaged(self._root, f"has other files than the {count} that the checkpoint has read")
+        return count
 
     def append(self, listed: Sequence[LoggedFile]) -> None:
         """Log the new files of a listing, in its order."""
@@ -108,3 +134,9 @@ class FileLog:
     @property
     def _root(self) -> str:
         return filesystem(self.folder, {})[1]
+
+
+def _chained(before: bytes, file: LoggedFile) -> bytes:
+    """Return the hash of a file and all files before it, given theirs."""
+    entry = json.dumps([file.path, file.size, file.modified]).encode()
+    return hashlib.blake2b(before + entry, digest_size=_DIGEST_BYTES).digest()

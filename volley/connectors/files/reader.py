@@ -40,7 +40,7 @@ class FileReader(Reader):
         files: The source's settings.
         content: The columns to read of the files.
         schema: These, and the included ones.
-        log: The logged files; offsets count its entries.
+        log: The logged files, to which offsets refer.
         parallelism: The number of splits that are read at the same time.
         dictionaries: True: yield columns that are stored with a small dictionary as dictionary arrays.
         limit: The maximum number of files per epoch; None = all.
@@ -58,18 +58,16 @@ class FileReader(Reader):
         return {"files": 0}
 
     def latest_offset(self, start: Offset, limit: int | None, target: Offset | None) -> Offset:
-        first = int(start["files"])
         # New files would take the numbers of entries that the log has lost.
-        self.log.check(first)
+        first = self.log.count(start)
         if target is None and (limit is None or first + limit > len(self.log.entries)):
             self.log.append(list_files(self.files.url, self.files.storage_options, self.log.paths))
-        last = len(self.log.entries) if target is None else int(target["files"])
-        self.log.check(max(first, last))
-        return {"files": max(first, last if limit is None else min(last, first + limit))}
+        last = len(self.log.entries) if target is None else self.log.count(target)
+        end = last if limit is None else min(last, first + limit)
+        return self.log.offset(end) if end > first else start
 
     def splits(self, start: Offset, end: Offset) -> list[FileSplit]:
-        self.log.check(end["files"])
-        files = self.log.entries[start["files"] : end["files"]]
+        files = self.log.entries[self.log.count(start) : self.log.count(end)]
         return pack([(file, file.size, self.files.undivided(file.path) is None) for file in files], self.parallelism)
 
     def read(self, split: FileSplit) -> Iterator[pa.RecordBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,8 @@ from volley.storage.paths import filesystem
 __all__ = ["MemoryReader", "to_table"]
 
 _ROWS_PER_SPLIT = 10_000
+_HASHED_ROWS = 1_000
+_DIGEST_BYTES = 12
 
 
 @dataclass
@@ -28,10 +31,12 @@ class _Run:
     Attributes:
         stop: The row where this run stops; set in the process that plans epochs.
         aborts: The ABORT markers that fired in this run; set in the process that plans splits.
+        hashes: The hashes of all rows before each whole block of rows; set in the process that plans epochs.
     """
 
     stop: int | None = None
     aborts: set[int] = field(default_factory=set)
+    hashes: list[bytes] = field(default_factory=lambda: [b""])
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,16 @@ class MemoryReader(Reader):
             if self.run.stop is None:
                 self.run.stop = self.markers.next_end(first, default=end)
             end = min(self.run.stop, target["rows"])
-        return {"rows": max(first, end if limit is None else min(end, first + limit))}
+        last = end if limit is None else min(end, first + limit)
+        return {"rows": last, "hash": self._hash(last)} if last > first else start
+
+    def _hash(self, rows: int) -> str:
+        """Return a hash of the first rows: other rows that the next run has must not pass for those that were read."""
+        hashes = self.run.hashes
+        for begin in range((len(hashes) - 1) * _HASHED_ROWS, rows - _HASHED_ROWS + 1, _HASHED_ROWS):
+            hashes.append(_chained(hashes[-1], self.table.slice(begin, _HASHED_ROWS)))
+        blocks, rest = divmod(rows, _HASHED_ROWS)
+        return _chained(hashes[blocks], self.table.slice(rows - rest, rest)).hex()
 
     def splits(self, start: Offset, end: Offset) -> list[tuple[int, int, bool]]:
         first, last = start["rows"], end["rows"]
@@ -120,6 +134,18 @@ class MemoryReader(Reader):
 
     def read_tolerant(self, split: tuple[int, int, bool]) -> Iterator[PositionedBatch | BadRow]:
         yield from numbered(self.read(split), self.name, split[0])
+
+
+def _chained(before: bytes, rows: pa.Table) -> bytes:
+    """Return the hash of rows and all rows before them, given theirs."""
+    # Copy them: a slice of Arrow's IPC format may have bytes of the rows behind it.
+    copy = rows.take(pa.arange(0, rows.num_rows)).combine_chunks()
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, rows.schema) as writer:
+        writer.write_table(copy)
+    digest = hashlib.blake2b(before, digest_size=_DIGEST_BYTES)
+    digest.update(stream.getvalue())
+    return digest.digest()
 
 
 def to_table(rows: Any, schema: Any) -> tuple[pa.Table, _Markers]:

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -73,14 +74,14 @@ class HttpReader(Reader):
             raise failure
         begin = self._mark(start)
         end = self.folder.durable if target is None else self._mark(target)
+        self._check_frame(start)
         if end < begin:
             raise SourceError(
                 f"the log in {self.folder.path} ends at request {end.requests}, the checkpoint at {begin.requests}",
                 hint="restore the log from a backup; or start over with fresh=True",
             )
-        if limit is not None and end.requests - begin.requests > limit:
-            end = self._limited(begin, end, limit)
-        return self._offset(end)
+        last = self._last_frame(begin, end, limit)
+        return start if last is None else self._offset(*last)
 
     def splits(self, start: Offset, end: Offset) -> list[list[Piece]]:
         begin, last = self._mark(start).position, self._mark(end).position
@@ -127,8 +128,30 @@ class HttpReader(Reader):
         values = {**vars(self), "supervisor": None}
         return HttpReader, tuple(values[name] for name in self.__dataclass_fields__)
 
-    def _offset(self, mark: Mark) -> Offset:
-        return {"log": self.folder.id, "position": mark.position, "requests": mark.requests}
+    def _offset(self, segment: Segment, head: FrameHead) -> Offset:
+        """Return the offset behind a frame.
+
+        An old copy of the log that is put back gives the same positions to other requests: the frame's time and
+        checksum tell them apart.
+        """
+        begin, end = (segment.start.position + place for place in (head.position, head.end))
+        frame = {"begin": begin, "time": head.time, "checksum": head.checksum}
+        return {"log": self.folder.id, "position": end, "requests": head.first + head.requests, "frame": frame}
+
+    def _check_frame(self, offset: Offset) -> None:
+        """Raise SourceError if the frame before an offset is another one; those of Volley 0.2 don't tell."""
+        if (frame := offset.get("frame")) is None:
+            return
+        segment = self.folder.segment_of(frame["begin"])
+        # The driver deletes segments of which every sink has all requests, maybe just now.
+        with suppress(FileNotFoundError):
+            heads = [] if segment is None else _heads(segment, frame["begin"], offset["position"])
+            if any((head.time, head.checksum) != (frame["time"], frame["checksum"]) for head in heads):
+                raise SourceError(
+                    f"the log in {self.folder.path} has other requests than the {offset['requests']} that the "
+                    "checkpoint has read: the log or the checkpoint is an old copy",
+                    hint="restore both from one backup; or start over with fresh=True",
+                )
 
     def _mark(self, offset: Offset) -> Mark:
         if offset["log"] != self.folder.id:
@@ -138,16 +161,18 @@ class HttpReader(Reader):
             )
         return Mark(offset["position"], offset["requests"])
 
-    def _limited(self, begin: Mark, end: Mark, limit: int) -> Mark:
-        """Return the last end of a frame within the limit, or that of the first frame."""
-        mark = begin
-        for segment, first, last in self._ranges(begin.position, end.position):
-            for head in _heads(segment, first, last):
-                requests = head.first + head.requests
-                if mark != begin and requests - begin.requests > limit:
-                    return mark
-                mark = Mark(segment.start.position + head.end, requests)
-        return mark
+    def _last_frame(self, begin: Mark, end: Mark, limit: int | None) -> tuple[Segment, FrameHead] | None:
+        """Return the last frame within the limit, or the first frame; None if there is none."""
+        last = None
+        for segment, first, stop in self._ranges(begin.position, end.position):
+            try:
+                for head in _heads(segment, first, stop):
+                    if last and limit is not None and head.first + head.requests - begin.requests > limit:
+                        return last
+                    last = segment, head
+            except FileNotFoundError as error:
+                raise _unreadable(segment, "gone") from error
+        return last
 
     def _pieces(self, begin: int, end: int, size: float) -> Iterator[Piece]:
         """Yield the frames between two positions in pieces of about this size."""
