@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+from pyiceberg.types import IntegerType, LongType
 
 from volley import (
     CatalogError,
@@ -32,6 +33,7 @@ from volley import (
     SnapshotNotFoundError,
     SnapshotRolledBackError,
     SourceError,
+    TableNotFoundError,
     TableReplacedError,
     VolleyError,
     col,
@@ -477,3 +479,76 @@ def test_a_copy_follows_a_table_that_is_upserted(
             followed.to_sink(IcebergSink(copy)).execute("follow")
             expected = original.ref.load().scan().to_arrow().sort_by("id")
             assert copy.ref.load().scan().to_arrow().sort_by("id").equals(expected)
+
+
+def add_column(table: Table) -> None:
+    table.update_schema().add_column("b", LongType()).commit()
+
+
+def drop_column(table: Table) -> None:
+    table.update_schema().delete_column("price").commit()
+
+
+def rename_column(table: Table) -> None:
+    table.update_schema().rename_column("price", "cost").commit()
+
+
+def widen_column(table: Table) -> None:
+    table.update_schema().update_column("size", LongType()).commit()
+
+
+@pytest.mark.parametrize(
+    ("changes", "change", "row"),
+    [
+        ("follow", add_column, {"id": 2, "price": 2.5, "size": 2, "b": 42}),
+        ("added_rows", add_column, {"id": 2, "price": 2.5, "size": 2, "b": 42}),
+        ("follow", drop_column, {"id": 2, "size": 2}),
+        ("added_rows", rename_column, {"id": 2, "cost": 2.5, "size": 2}),
+        ("follow", widen_column, {"id": 2, "price": 2.5, "size": 1 << 40}),
+    ],
+)
+def test_a_copy_has_the_columns_that_its_table_gets_while_the_job_runs(
+    changes: Literal["follow", "added_rows"],
+    change: Callable[[Table], None],
+    row: dict[str, Any],
+    written: Written,
+    quick: Environment,
+) -> None:
+    with written.table.update_schema() as schema:
+        schema.add_column("size", IntegerType())
+        schema.delete_column("kind")
+    written.table.append(pa.table({"id": [1], "price": [0.5], "size": pa.array([1], pa.int32())}))
+    copy = IcebergSinkConfig(namespace="db", table="copy", storage=written.storage).with_schema_evolution("full")
+    copy = copy.with_commit_mode(Upsert(["id"], op_field="_change" if changes == "follow" else None))
+    config = written.config.with_mode(Incremental(0.01)).with_changes(changes, *["id"][: changes == "follow"])
+    stream = quick.from_source(IcebergSource(config))
+    stream = stream.drop("_snapshot", "_committed_at") if changes == "follow" else stream
+
+    def copied() -> list[dict[str, Any]]:
+        try:
+            rows: list[dict[str, Any]] = copy.ref.load().scan().to_arrow().sort_by("id").to_pylist()
+        except TableNotFoundError:
+            return []
+        return rows
+
+    job = stream.to_sink(IcebergSink(copy)).start("copying")
+    try:
+        wait_while_it_runs(job, lambda: len(copied()) == 1, "the first row")
+        change(written.table)
+        written.table.append(pa.Table.from_pylist([row], written.table.schema().as_arrow()))
+        wait_while_it_runs(job, lambda: len(copied()) == 2, "the second row")
+        assert {name: copied()[1][name] for name in row} == row
+        assert job.metrics.restarts == 0
+    finally:
+        job.stop()
+
+
+def test_a_column_that_the_job_does_not_use_changes_nothing(written: Written, quick: Environment) -> None:
+    written.append(1)
+    sink = MemorySink(f"{uuid.uuid4()}")
+    config = written.config.with_mode(Incremental(0.01))
+    with quick.from_source(IcebergSource(config)).select("id").to_sink(sink).start("unused") as job:
+        wait_for(job, sink, [1])
+        add_column(written.table)
+        written.append(2)
+        wait_for(job, sink, [1, 2])

@@ -16,10 +16,11 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.types import NestedField
 
 from volley.arrow.nodes import CompiledSteps, lower
 from volley.bad_rows import BadRow, PositionedBatch, numbered
-from volley.errors import CatalogUnreachableError, SourceError
+from volley.errors import CatalogUnreachableError, ConfigError, SchemaChangedError, SourceError
 from volley.figures import Lag
 from volley.formats.packing import Part, pack
 from volley.iceberg.catalogs.retry import retry_reads
@@ -120,6 +121,7 @@ class IcebergReader(Reader):
         row_filter: Leaves out files without matching rows.
         parallelism: The number of splits that are read at the same time.
         limit: The most files, or rows, per epoch; None = no limit.
+        used: The columns that the job uses; None = all.
         hold: Keeps the snapshots after one from expiring; called with the last one that every sink has.
     """
 
@@ -132,6 +134,7 @@ class IcebergReader(Reader):
     row_filter: BooleanExpression
     parallelism: int
     limit: int | None
+    used: frozenset[str] | None = None
     hold: Callable[[int | None], None] | None = None
     _loaded: list[tuple[float, Table]] = field(default_factory=list, compare=False)
 
@@ -154,7 +157,29 @@ class IcebergReader(Reader):
 
     def splits(self, start: Offset, end: Offset) -> list[IcebergSplit]:
         table = self.loader.load()
+        self._check_columns(table)
         return self.splits_of(table, Position.from_offset(start), Position.from_offset(end))
+
+    def _check_columns(self, table: Table) -> None:
+        """Raise SchemaChangedError if a reader that is opened now reads other columns: rows would lose values."""
+        schema = schema_of(table, self.config, self.initial["snapshot"])
+        if schema.fields == self.table_schema.fields:
+            return
+        before = self._columns_read(self.table_schema)
+        try:
+            now = self._columns_read(schema)
+        except ConfigError as error:
+            raise SchemaChangedError(f"{error.message}: the table was changed while the job runs") from error
+        if now != before:
+            other = sorted({field.name for field in (*before, *now) if not (field in before and field in now)})
+            raise SchemaChangedError(
+                f"table {self.config.ref.name} has other columns than the job was planned with ({', '.join(other)})",
+                hint="start the job again, which reads the columns that the table has now",
+            )
+
+    def _columns_read(self, schema: Schema) -> tuple[NestedField, ...]:
+        names = _names_needed(_names_read(self.config, self.used, schema), predicate_of(self.config, schema))
+        return tuple(field for field in schema.fields if field.name in names)
 
     def splits_of(self, table: Table, start: Position, end: Position) -> list[IcebergSplit]:
         """Return the splits between two positions of a loaded table."""
@@ -337,12 +362,9 @@ def _reader(
 ) -> IcebergReader:
     schema = schema_of(table, config, initial["snapshot"])
     predicate = predicate_of(config, schema)
-    names = column_names_of(config, schema)
+    names = _names_read(config, context.columns, schema)
+    needed = _names_needed(names, predicate)
     follows = config.changes == "follow"
-    if context.columns is not None and context.columns <= set(names):
-        # At least one column: batches without columns lose their number of rows on the way.
-        names = [name for name in names if name in context.columns] or names[:1]
-    needed = names if predicate is None else [*names, *sorted(column_names(predicate) - set(names))]
     # Changes are found by comparing whole rows.
     rows = RowReader.of(table.metadata, schema if follows else selected(schema, needed))
     row_filter = pruning(_both(predicate, context.predicate), schema)
@@ -360,7 +382,22 @@ def _reader(
         row_filter,
         context.parallelism,
         config.max_files_per_epoch or config.max_rows_per_epoch,
+        context.columns,
     )
+
+
+def _names_read(config: IcebergSourceConfig, used: frozenset[str] | None, schema: Schema) -> list[str]:
+    """Return the columns that a source yields, of those that the job uses; None = it uses all."""
+    names = column_names_of(config, schema)
+    if used is None or not used <= set(names):
+        return names
+    # At least one column: batches without columns lose their number of rows on the way.
+    return [name for name in names if name in used] or names[:1]
+
+
+def _names_needed(names: Sequence[str], predicate: ExprNode | None) -> Sequence[str]:
+    """Return the columns to read for some columns and a filter."""
+    return names if predicate is None else [*names, *sorted(column_names(predicate) - set(names))]
 
 
 def table_schema(config: IcebergSourceConfig) -> pa.Schema:
