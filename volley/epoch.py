@@ -16,6 +16,8 @@ class Epoch:
         query_id: Spark's id of the streaming query, stored in the checkpoint; a new checkpoint has a new one.
         number: 0 for a checkpoint's first epoch, then 1, 2, …
         offsets: A short digest of the source offsets at which the epoch ends; empty = unknown. Not compared.
+        run: The first epoch of the run over bounded sources that the epoch belongs to; None = the sources have no end,
+            or the sink does not ask (`Sink.overwrites`). Not compared.
 
     Example:
         >>> Epoch("5f0c", 1, offsets="a1b2") == Epoch("5f0c", 1)
@@ -25,6 +27,7 @@ class Epoch:
     query_id: str
     number: int
     offsets: str = field(default="", compare=False)
+    run: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

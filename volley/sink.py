@@ -313,6 +313,11 @@ class Sink(ABC):
         return False
 
     @property
+    def overwrites(self) -> bool:
+        """True if the first rows of a bounded run replace earlier ones: its epochs then name their run."""
+        return False
+
+    @property
     def dead_letter(self) -> Sink | None:
         """The sink for rows that can't be processed for this one or written by it; None = such a row fails the job."""
         return None

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
-from volley import Environment, IcebergSink, IcebergSinkConfig, MemorySource, SchemaMismatchError, col, lit
+from volley import (
+    Environment,
+    FileSource,
+    IcebergSink,
+    IcebergSinkConfig,
+    MemorySource,
+    SchemaMismatchError,
+    SourceError,
+    col,
+    lit,
+)
 from volley.iceberg import Overwrite, Partitioning, Upsert
 from volley.iceberg.modes import Strategy
+
+from ..waiting import wait_while_it_runs
 
 Load = Callable[[], Table]
 Rows = Callable[[], list[dict[str, Any]]]
@@ -84,14 +99,24 @@ def test_null_keys_go_to_the_dead_letter(native: Environment, config: IcebergSin
     assert job.progress.rejected == 1
 
 
-def test_overwriting_the_whole_table_leaves_the_last_epoch(
-    environment: Environment, config: IcebergSinkConfig, load: Load, rows: Rows
+def test_each_run_overwrites_the_whole_table_once(
+    environment: Environment, config: IcebergSinkConfig, load: Load, rows: Rows, tmp_path: Path
 ) -> None:
-    source = MemorySource([{"id": i} for i in range(30)], rows_per_epoch=10)
-    environment.from_source(source).to_sink(IcebergSink(config.with_commit_mode("overwrite"))).execute("overwrite")
-    assert rows() == [{"id": i} for i in range(20, 30)]
+    def run(*ids: int) -> None:
+        for id in ids:
+            (tmp_path / "new" / f"{id}.json").write_text(json.dumps({"id": id}))
+        source = FileSource(str(tmp_path / "new"), format="json", schema="id long", max_files_per_epoch=1)
+        environment.from_source(source).to_sink(IcebergSink(config.with_commit_mode("overwrite"))).execute("overwrite")
+
+    (tmp_path / "new").mkdir()
+    run(1, 2, 3)
+    assert rows() == [{"id": 1}, {"id": 2}, {"id": 3}]
     summaries = [snapshot.summary for snapshot in load().snapshots()]
-    assert [(s["added-records"], s["total-records"]) for s in summaries if s] == [("10", "10")] * 3
+    assert [(s["added-records"], s["total-records"]) for s in summaries if s] == [("1", "1"), ("1", "2"), ("1", "3")]
+    run()
+    assert rows() == [{"id": 1}, {"id": 2}, {"id": 3}]
+    run(4, 5)
+    assert rows() == [{"id": 4}, {"id": 5}]
 
 
 def test_overwriting_with_an_epoch_without_rows_changes_nothing(
@@ -108,8 +133,51 @@ def test_dynamic_overwrite_of_partitions(native: Environment, config: IcebergSin
     source = MemorySource([{"id": i, "country": "NO" if i < 15 else "SE"} for i in range(30)], rows_per_epoch=10)
     mode = config.with_commit_mode(Overwrite.dynamic()).with_partitioning(Partitioning.identity("country"))
     native.from_source(source).to_sink(IcebergSink(mode)).execute("dynamic")
-    # The second epoch has rows of both countries, the third of one.
-    assert [row["id"] for row in rows()] == [*range(10, 15), *range(20, 30)]
+    assert [row["id"] for row in rows()] == [*range(30)]
+    later = MemorySource([{"id": 100 + i, "country": "SE"} for i in range(20)], rows_per_epoch=10)
+    native.from_source(later).to_sink(IcebergSink(mode)).execute("later")
+    assert [row["id"] for row in rows()] == [*range(15), *range(100, 120)]
+
+
+def test_an_endless_source_overwrites_with_each_epoch(
+    native: Environment, config: IcebergSinkConfig, rows: Rows, tmp_path: Path
+) -> None:
+    (tmp_path / "new").mkdir()
+    for id in range(3):
+        (tmp_path / "new" / f"{id}.json").write_text(json.dumps({"id": id}))
+    source = FileSource(str(tmp_path / "new"), format="json", schema="id long", max_files_per_epoch=1, bounded=False)
+    stream = replace(native, checkpoint_interval=0).from_source(source)
+    with stream.to_sink(IcebergSink(config.with_commit_mode("overwrite"))).start("endless") as job:
+        wait_while_it_runs(job, lambda: job.progress.rows == 3, "all rows")
+    assert rows() == [{"id": 2}]
+
+
+@pytest.mark.parametrize("mode", [Overwrite(), Overwrite.dynamic(), Overwrite.partitions({"id": 0}, {"id": 1})])
+def test_a_run_that_failed_goes_on_with_the_rows_that_it_has_written(
+    mode: Overwrite, native: Environment, config: IcebergSinkConfig, load: Load, tmp_path: Path
+) -> None:
+    table = config.with_commit_mode(mode).with_partitioning(Partitioning.identity("id"))
+    (tmp_path / "new").mkdir()
+
+    def run() -> None:
+        source = FileSource(str(tmp_path / "new"), format="json", schema="id long, n long", max_files_per_epoch=1)
+        native.from_source(source).to_sink(IcebergSink(table)).execute("failing")
+
+    def write(number: int, text: str) -> None:
+        (tmp_path / "new" / f"{number}.json").write_text(text)
+
+    write(0, '{"id": 0, "n": -1}\n{"id": 1, "n": -1}')
+    run()
+    write(1, '{"id": 0, "n": 1}')
+    write(2, "not JSON at all .")
+    write(3, '{"id": 0, "n": 3}')
+    with pytest.raises(SourceError):
+        run()
+    write(2, '{"id": 0, "n": 2}')
+    run()
+    kept = [(1, -1)] if mode == Overwrite.dynamic() else []
+    found = load().scan().to_arrow().to_pylist()
+    assert sorted((row["id"], row["n"]) for row in found) == [(0, 1), (0, 2), (0, 3), *kept]
 
 
 @pytest.mark.parametrize("strategy", ["merge_on_read", "copy_on_write"])

@@ -15,6 +15,7 @@ from volley.iceberg.modes import CommitMode
 MODES: dict[str, CommitMode] = {
     "append": Append(),
     "overwrite": Overwrite(),
+    "dynamic": Overwrite.dynamic(),
     "merge_on_read": Upsert("key", order_by="id", op_field="gone", strategy="merge_on_read"),
     "copy_on_write": Upsert("key", order_by="id", op_field="gone", strategy="copy_on_write"),
 }

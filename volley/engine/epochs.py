@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from volley.engine.dead_letters import DeadLetterSinks
 from volley.engine.joins import JoinedTables
 from volley.engine.landed import Landed
+from volley.engine.run_start import RunStart
 from volley.engine.second_stage import SecondStage
 from volley.epoch import Epoch, WriteResult
 from volley.errors import CommitStateUnknownError, LayoutChangedError, PlanError, VolleyError
@@ -104,6 +105,7 @@ class Epochs:
         unfinished: The epoch in which an earlier run died, if any.
         speculative: True if Spark may run copies of a task, and kill the slower ones.
         second_stage: Runs the second stage of a job with keyed steps; None without any.
+        run_start: Records the first epoch of a bounded run; None = no sink asks for it.
     """
 
     job: str
@@ -120,10 +122,25 @@ class Epochs:
     unfinished: int | None
     speculative: bool
     second_stage: SecondStage | None = None
+    run_start: RunStart | None = None
+
+    @cached_property
+    def first(self) -> int | None:
+        """The first epoch of the run; None if no sink asks for it, or the run is not bounded."""
+        return None if self.run_start is None else self.run_start.begin()
+
+    def end_run(self) -> None:
+        """Record that a bounded run has ended.
+
+        Raises:
+            StorageError: If the checkpoint can't be written.
+        """
+        if self.run_start is not None and self.first is not None:
+            self.run_start.end(self.first)
 
     def epoch(self, query_id: str, number: int) -> Epoch:
         """Return the epoch of this number, with the digest of its offsets in Spark's log."""
-        return Epoch(query_id, number, self.log.digest(number))
+        return Epoch(query_id, number, self.log.digest(number), self.first)
 
     def backfill(self, epoch: Epoch, new: Sequence[bool]) -> None:
         """Write and commit an epoch to new sinks only, and to their dead letters, if these are new, too.

@@ -17,6 +17,7 @@ from volley.engine.landed import Landed
 from volley.engine.options import Start
 from volley.engine.preview import preview
 from volley.engine.repair import check
+from volley.engine.run_start import RunStart
 from volley.engine.second_stage import RunEnd, SecondStage
 from volley.engine.state import KeyedState
 from volley.errors import PlanError
@@ -126,6 +127,7 @@ def launch(
         tables=tables,
         unfinished=checkpoint.log.unfinished,
         speculative=spark.conf.get("spark.speculation", "false") == "true",
+        run_start=_run_start(writes, path, start, checkpoint),
         second_stage=_second_stage(plan, start.name, checkpoint, path, end, [run.metrics for run in executor_tasks]),
     )
     assert bound.query_id is not None, "a checkpoint that was begun has a query id"
@@ -151,6 +153,14 @@ def _end_of_run(writes: Sequence[nodes.Write], path: graph.ExecutionPath, checkp
     sources = [read.source for read in graph.reads(writes, path)]
     has_end = all(source.bounded and not isinstance(source, SparkSource) for source in sources)
     return RunEnd(checkpoint.log) if has_end and stages(writes).keyed else None
+
+
+def _run_start(
+    writes: Sequence[nodes.Write], path: graph.ExecutionPath, start: Start, checkpoint: Checkpoint
+) -> RunStart | None:
+    """Return the record of where a bounded run began, if a sink asks for it."""
+    bounded = start.once or all(read.source.bounded for read in graph.reads(writes, path))
+    return RunStart(checkpoint.log) if bounded and any(write.sink.overwrites for write in writes) else None
 
 
 def _groups(plan: CompiledPlan, sinks: int) -> list[int]:

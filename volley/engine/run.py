@@ -135,7 +135,7 @@ class Run:
         if self._query is not None:
             self._reading.finish(self._query)
         if self.bounded and self.failure is None and not self._stopping:
-            self.failure = self._unfinished()
+            self.failure = self._unfinished() or self._end()
         if self.failure is None and self._query_id is not None:
             self.epochs.remember(self._query_id)
         self._readers.stop()
@@ -216,6 +216,14 @@ class Run:
             f"{self.epochs.job}: Spark's query ended within epoch {epoch} without an error",
             hint="Spark's log tells why; start the job again: it repeats the epoch",
         )
+
+    def _end(self) -> VolleyError | None:
+        """Record the end of the run; return the error if that fails: the next run would go on with this one."""
+        try:
+            self.epochs.end_run()
+        except VolleyError as error:
+            return error
+        return None
 
     def _translate(self, error: Exception) -> VolleyError:
         """Translate what Spark or a worker raised into a VolleyError."""

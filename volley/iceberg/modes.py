@@ -39,10 +39,14 @@ class Append:
 
 @dataclass(frozen=True, repr=False)
 class Overwrite:
-    """Replace rows of the table by the rows of each epoch; an epoch without rows changes nothing.
+    """Replace rows of the table by the rows of each run over bounded sources; a run without rows changes nothing.
 
-    ``Overwrite()`` replaces the whole table, `Overwrite.dynamic` the partitions that the epoch has rows for,
-    `Overwrite.partitions` the named partitions.
+    ``Overwrite()`` replaces the whole table, `Overwrite.dynamic` the partitions that the run has rows for,
+    `Overwrite.partitions` the named partitions. What stands there when the first rows of a run come is replaced; the
+    run's later epochs add to it, also after a death. A run ends when it has read what its sources had, without a
+    failure; the next one replaces its rows. What others write meanwhile stays.
+
+    A source without an end has no runs: each of its epochs replaces the rows of the epoch before.
 
     Example:
         >>> Overwrite.partitions({"country": "NO"}, {"country": "SE"})
@@ -54,7 +58,7 @@ class Overwrite:
 
     @classmethod
     def dynamic(cls) -> Overwrite:
-        """Replace the whole of each partition that the epoch has rows for; other partitions stay."""
+        """Replace the whole of each partition that the run has rows for; other partitions stay."""
         return cls(by_partition=True)
 
     @classmethod
@@ -84,13 +88,16 @@ class Overwrite:
 class Upsert:
     """Replace the table's rows that have the same keys as a row of the epoch, add the others.
 
-    Of several rows of an epoch with the same keys, the last one wins; later epochs replace rows of earlier ones.
+    Of several rows of an epoch with the same keys, the last one wins; later epochs replace rows of earlier ones. So
+    `order_by` orders rows within an epoch only: a row that comes in a later epoch replaces the stored one whatever
+    their order, and brings back a row that was deleted. Where changes come out of order, the result depends on how they
+    fall into epochs.
 
     Args:
         key_fields: The columns that identify a row; stored as a tuple. A null in one is an error. None = the stream's
             own, such as the primary key of a `PostgresSource`.
-        order_by: The column that orders an epoch's rows of one key: the highest value wins, nulls are lowest. None =
-            the stream's own; without one, the last to arrive wins.
+        order_by: The column that orders an epoch's rows of one key: the highest value wins, nulls are lowest. It does
+            not order rows of different epochs. None = the stream's own; without one, the last to arrive wins.
         op_field: A column of the stream with the operation: ``"d"`` or ``"delete"`` (in any case), or True, deletes
             the row with these keys; any other value writes it. With ``write_order=False``, ``"t"`` or ``"truncate"``
             deletes every row that comes before it. The column itself is not written. None = the stream's own; without

@@ -11,6 +11,7 @@ from volley.checks import count, keep, names, one_of, optional, text
 from volley.errors import ConfigError
 from volley.html_table import settings_html
 from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.modes import Overwrite
 from volley.iceberg.route.keys import KeyFields, KeyFieldsLike
 from volley.iceberg.route.names import TableNames
 from volley.plan.expressions import Expr
@@ -83,6 +84,10 @@ class RoutedSink(Sink):
     def label(self) -> str:
         """The template of the tables' names."""
         return str(self.route)
+
+    @property
+    def overwrites(self) -> bool:
+        return isinstance(self.config.commit_mode, Overwrite)
 
     @property
     def target(self) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from volley.checks import keep, of_type
 from volley.html_table import settings_html
 from volley.iceberg.config import IcebergSinkConfig
-from volley.iceberg.modes import Upsert
+from volley.iceberg.modes import Overwrite, Upsert
 from volley.iceberg.route.keys import KeyFieldsLike
 from volley.iceberg.routed import RoutedSink
 from volley.plan.expressions import Expr
@@ -76,6 +76,10 @@ class IcebergSink(Sink, Rows):
     def takes_dictionaries(self) -> bool:
         """True except for upserts, which compare the values of keys."""
         return not isinstance(self.config.commit_mode, Upsert)
+
+    @property
+    def overwrites(self) -> bool:
+        return isinstance(self.config.commit_mode, Overwrite)
 
     @property
     def dead_letter(self) -> Sink | None:

@@ -18,6 +18,7 @@ LANDED = Format("landed")
 STATE_PLAN = Format("state-plan")
 STATE_OF_EPOCH = Format("state-of-epoch")
 STATE = Format("state")
+RUN = Format("run")
 
 # Joins with tables.
 JOIN_PIN = Format("join-pin")

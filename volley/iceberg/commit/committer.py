@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -13,7 +13,6 @@ from warnings import catch_warnings
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import EqualTo
-from pyiceberg.io import FileIO
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertTableUUID
@@ -39,12 +38,14 @@ from volley.iceberg.commit.marks import (
     MARKS,
     OFFSETS,
     QUERY,
+    RUN,
     epoch_before,
     epoch_of,
     queries_of,
+    run_mark,
     snapshot_id_of,
 )
-from volley.iceberg.commit.overwrite import overwrite
+from volley.iceberg.commit.overwrite import Overwriting, overwrite
 from volley.iceberg.commit.snapshot import write_manifests
 from volley.iceberg.commit.turns import turn
 from volley.iceberg.config import IcebergSinkConfig
@@ -52,7 +53,7 @@ from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.modes import Append, Overwrite, Upsert
 from volley.iceberg.pyiceberg_private.access import commit_once, delete_merged_manifests
 from volley.iceberg.pyiceberg_private.cached import share_metadata
-from volley.iceberg.read.heads import head_of
+from volley.iceberg.read.heads import added_files, head_of
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.listing import data_folder, file_system, list_folder, name_of, sizes
@@ -91,6 +92,8 @@ class IcebergCommitter(Committer):
         self._config = config
         self._context = context
         self._upsert: EpochUpsert | None = None
+        mode = config.commit_mode
+        self._overwriting = Overwriting(mode, config.branch) if isinstance(mode, Overwrite) else None
 
     def __str__(self) -> str:
         return f"table {self._name}"
@@ -157,7 +160,7 @@ class IcebergCommitter(Committer):
             storage_errors(self._table.location()),
             self._table.transaction() as transaction,
         ):
-            stale = [name for query in queries for mark in MARKS if (name := f"{mark}.{query}") in marks]
+            stale = [name for query in queries for mark in (*MARKS, RUN) if (name := f"{mark}.{query}") in marks]
             transaction.remove_properties(*stale)
             self._delete_rows(transaction)
         self._refresh()
@@ -216,7 +219,7 @@ class IcebergCommitter(Committer):
             return []
         io, location = self._table.io, self._table.location()
         with storage_errors(location, "listing"):
-            committed = {name_of(path) for path in _added(snapshot, io)}
+            committed = {name_of(file.file_path) for file in added_files(snapshot, io)}
             paths = list_folder(file_system(io, location), data_folder(self._table))
         ours = (path for path in paths if name_of(path).startswith(file_prefix(epoch)))
         return sorted(path for path in ours if name_of(path) not in committed)
@@ -261,8 +264,8 @@ class IcebergCommitter(Committer):
     def _changes(self, epoch: Epoch, files: Sequence[Any]) -> Callable[[Table], Changes]:
         """Return the function that computes the epoch's changes of a table; only this depends on the commit mode."""
         mode, branch = self._config.commit_mode, self._config.branch
-        if isinstance(mode, Overwrite):
-            return partial(overwrite, mode, files, branch)
+        if self._overwriting is not None:
+            return partial(self._overwriting.changes, epoch, files)
         if isinstance(mode, Upsert):
             writer = partial(self._upsert_writer, mode, epoch)
             self._upsert = EpochUpsert(files, branch, self._context.run, writer)
@@ -282,7 +285,8 @@ class IcebergCommitter(Committer):
             transaction = self._table.transaction()
             schema_changes.add_to(transaction)
             values = (str(epoch.number), attempts.commit_id, job, epoch.offsets, config.branch)
-            transaction.set_properties({f"{mark}.{query}": value for mark, value in zip(MARKS, values, strict=True)})
+            marked = {f"{mark}.{query}": value for mark, value in zip(MARKS, values, strict=True)}
+            transaction.set_properties(marked | run_mark(self._table, epoch))
             snapshot_id = snapshot_id_of(self._table.metadata.table_uuid, epoch)
             write_manifests(transaction, changes, snapshot_id, summary, config.branch)
         return transaction
@@ -358,11 +362,3 @@ def _check_present(table: Table, files: Sequence[WrittenFile]) -> None:
                 f"data file {file.data_file.file_path} {fault}: it was changed between write and commit",
                 hint="nothing was committed; start the job again, it writes the epoch anew",
             )
-
-
-def _added(snapshot: Snapshot, io: FileIO) -> Iterator[str]:
-    """Yield the paths of the data files that a snapshot added."""
-    for manifest in snapshot.manifests(io):
-        for entry in manifest.fetch_manifest_entry(io):
-            if entry.snapshot_id == snapshot.snapshot_id:
-                yield entry.data_file.file_path

@@ -24,11 +24,14 @@ __all__ = [
     "MARKS",
     "OFFSETS",
     "QUERY",
+    "RUN",
     "epoch_before",
     "epoch_of",
     "maintenance_summary",
     "queries_of",
+    "run_mark",
     "snapshot_id_of",
+    "snapshots_of_run",
 ]
 
 EPOCH = "volley.epoch"
@@ -42,6 +45,8 @@ MAINTENANCE = "volley.maintenance"
 EPOCHS = "volley.epochs"
 """The last epoch of each query in a snapshot and its ancestors, as JSON, in the summary of one that only maintains: the
 snapshots that have the epochs may have expired."""
+RUN = "volley.run"
+"""A table property, followed by a query's id: the first epoch of the run that overwrites, and its snapshots so far."""
 # Table properties, each followed by a query's id; they outlive the snapshots.
 MARKS = (EPOCH, COMMIT, JOB, OFFSETS, BRANCH)
 
@@ -100,6 +105,24 @@ def queries_of(table: Table, job: str) -> set[str]:
     by_property = {name.removeprefix(prefix) for name in marked}
     summaries = (snapshot.summary.additional_properties for snapshot in table.metadata.snapshots if snapshot.summary)
     return by_property | {summary[QUERY] for summary in summaries if summary.get(JOB) == job and QUERY in summary}
+
+
+def snapshots_of_run(table: Table, epoch: Epoch) -> int:
+    """Return how many snapshots the run of an epoch has committed to `table`; 0 for the epoch of an endless source.
+
+    Args:
+        table: A freshly loaded table.
+        epoch: The epoch, which is not in the table yet.
+    """
+    first, _, snapshots = table.properties.get(f"{RUN}.{epoch.query_id}", "").partition(" ")
+    return int(snapshots) if epoch.run is not None and first == str(epoch.run) else 0
+
+
+def run_mark(table: Table, epoch: Epoch) -> dict[str, str]:
+    """Return the property that counts the snapshots of the epoch's run, this epoch's among them."""
+    if epoch.run is None:
+        return {}
+    return {f"{RUN}.{epoch.query_id}": f"{epoch.run} {snapshots_of_run(table, epoch) + 1}"}
 
 
 def snapshot_id_of(table_uuid: uuid.UUID, epoch: Epoch) -> int:

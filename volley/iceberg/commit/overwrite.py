@@ -4,21 +4,72 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 
+from volley.epoch import Epoch
 from volley.errors import CommitError, ConfigError
+from volley.iceberg.commit.marks import snapshot_id_of, snapshots_of_run
 from volley.iceberg.layout.partitions import exact, partition_value, path_of
 from volley.iceberg.modes import Overwrite
-from volley.iceberg.read.heads import head_of
+from volley.iceberg.read.heads import added_files, head_of
 from volley.iceberg.write.changes import Changes
 from volley.iceberg.write.written import WrittenFile
 
-__all__ = ["check_named", "overwrite"]
+__all__ = ["Overwriting", "check_named", "overwrite"]
+
+
+class Overwriting:
+    """Computes the changes of a job's overwriting epochs.
+
+    A run over bounded sources replaces what stands in the table when its first rows come, or in a partition when its
+    first rows for that one come; its later epochs add to that. An epoch of an endless source replaces what is there.
+
+    Args:
+        mode: The partitions to replace.
+        branch: The branch that is written.
+    """
+
+    def __init__(self, mode: Overwrite, branch: str) -> None:
+        self._mode = mode
+        self._branch = branch
+        self._partitions: dict[int, list[_Partition]] = {}
+
+    def changes(self, epoch: Epoch, files: Sequence[WrittenFile], table: Table) -> Changes:
+        """Return the changes of an epoch with these data files to the freshly loaded table; raises like `overwrite`."""
+        earlier = snapshots_of_run(table, epoch)
+        if not earlier:
+            return overwrite(self._mode, files, self._branch, table)
+        if self._mode.named:
+            _check_inside(table, self._mode, _named_partitions(table, self._mode), files)
+        if self._mode.named or not self._mode.by_partition:
+            return Changes(files)
+        written = _Partitions(table, self._written_before(epoch, table, earlier))
+        first = [file for file in files if not written.have(file.data_file)]
+        return replace(overwrite(self._mode, first, self._branch, table), added=files) if first else Changes(files)
+
+    def _written_before(self, epoch: Epoch, table: Table, earlier: int) -> Iterator[_Partition]:
+        """Yield the partitions of the files that earlier epochs of the run have added."""
+        assert epoch.run is not None
+        metadata = table.metadata
+        ids = (snapshot_id_of(metadata.table_uuid, replace(epoch, number=n)) for n in range(epoch.run, epoch.number))
+        snapshots = [snapshot for each in ids if (snapshot := metadata.snapshot_by_id(each)) is not None]
+        if len(snapshots) != earlier:
+            raise CommitError(
+                f"{earlier - len(snapshots)} of {earlier} snapshots that this run has committed to table "
+                f"{_name(table)} have expired: it can't be told which partitions it has replaced already",
+                hint="keep snapshots longer than a run takes, then start over with fresh=True",
+            )
+        for snapshot in snapshots:
+            if snapshot.snapshot_id not in self._partitions:
+                self._partitions[snapshot.snapshot_id] = list(_added_partitions(snapshot, table))
+            yield from self._partitions[snapshot.snapshot_id]
 
 
 def overwrite(mode: Overwrite, files: Sequence[WrittenFile], branch: str, table: Table) -> Changes:
@@ -36,11 +87,10 @@ def overwrite(mode: Overwrite, files: Sequence[WrittenFile], branch: str, table:
     if not mode.by_partition:
         return Changes(files, removed=list(_live(table, branch)))
     if mode.named:
-        partitions = _Partitions(table, [_named(table, dict(named)) for named in mode.named])
+        partitions = _named_partitions(table, mode)
         _check_inside(table, mode, partitions, files)
     else:
-        whole = [field.field_id for field in table.spec().fields]
-        partitions = _Partitions(table, [_values(table, file.data_file, whole) for file in files])
+        partitions = _Partitions(table, (_whole(table, file.data_file) for file in files))
     return Changes(files, removed=[file for file in _live(table, branch) if partitions.have(file)])
 
 
@@ -81,6 +131,19 @@ class _Partitions:
         return any(
             tuple(_values(self._table, file, fields).values()) in values for fields, values in self._known.items()
         )
+
+
+def _named_partitions(table: Table, mode: Overwrite) -> _Partitions:
+    return _Partitions(table, [_named(table, dict(named)) for named in mode.named])
+
+
+def _whole(table: Table, file: DataFile) -> _Partition:
+    return _values(table, file, [field.field_id for field in table.spec().fields])
+
+
+def _added_partitions(snapshot: Snapshot, table: Table) -> Iterator[_Partition]:
+    for file in added_files(snapshot, table.io):
+        yield _whole(table, file)
 
 
 def _live(table: Table, branch: str) -> Iterator[DataFile]:

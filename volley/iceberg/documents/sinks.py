@@ -58,7 +58,7 @@ class _SinkDocument(TableDocument):
     )
     overwrite_partitions: Literal["touched"] | list[dict[str, Any]] | None = Field(
         None,
-        description="What overwrite replaces: the partitions that the epoch has rows for (touched), or a list of named"
+        description="What overwrite replaces: the partitions that a run has rows for (touched), or a list of named"
         " ones ([{country: NO}]). Without it, the whole table.",
     )
     key_fields: Names | None = Field(

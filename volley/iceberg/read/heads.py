@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
@@ -11,7 +13,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import ConfigError
 
-__all__ = ["ancestors_of", "check_branch", "head_of"]
+__all__ = ["added_files", "ancestors_of", "check_branch", "head_of"]
 
 
 def head_of(table: Table, branch: str) -> Snapshot | None:
@@ -37,3 +39,12 @@ def ancestors_of(head: Snapshot | None, metadata: TableMetadata) -> Iterator[Sna
     while head is not None:
         yield head
         head = None if head.parent_snapshot_id is None else by_id.get(head.parent_snapshot_id)
+
+
+def added_files(snapshot: Snapshot, io: FileIO) -> Iterator[DataFile]:
+    """Yield the data files and delete files that a snapshot added."""
+    for manifest in snapshot.manifests(io):
+        if manifest.added_snapshot_id == snapshot.snapshot_id:
+            for entry in manifest.fetch_manifest_entry(io):
+                if entry.snapshot_id == snapshot.snapshot_id and entry.status == ManifestEntryStatus.ADDED:
+                    yield entry.data_file

@@ -48,7 +48,7 @@ class Backlog:
                 parked = [ParkedRows(url, rows, base64.b64decode(schema)) for url, rows, schema in record["files"]]
                 for file in parked:
                     read_schema(file.schema)
-                epochs[Epoch(query_id, record["epoch"], record["offsets"])] = parked
+                epochs[Epoch(query_id, record["epoch"], record["offsets"], record.get("run"))] = parked
             except MALFORMED as error:
                 raise malformed(path, error) from error
         return cls(url, epochs)
@@ -65,7 +65,7 @@ class Backlog:
             OSError: If the file can't be written.
         """
         listed = [(file.url, file.rows, base64.b64encode(file.schema).decode()) for file in parked]
-        record = {"epoch": epoch.number, "offsets": epoch.offsets, "files": listed}
+        record = {"epoch": epoch.number, "offsets": epoch.offsets, "run": epoch.run, "files": listed}
         write_durably(*self._file(epoch), BACKLOG.dump(record))
         self.epochs[epoch] = parked
 
