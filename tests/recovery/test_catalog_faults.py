@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -33,9 +34,11 @@ from volley import (
     TableNotFoundError,
     VolleyError,
 )
+from volley.iceberg import IcebergTable
 from volley.iceberg.commit.committer import IcebergCommitter
 
 TOKENS = "/oauth/tokens"
+LATER = "Fri, 31 Dec 2100 23:59:59 GMT"
 BUSY = [429, 500, 502, 503, 504]
 STATUS = [answer_with(status) for status in BUSY]
 
@@ -107,13 +110,75 @@ def test_a_lost_answer_is_found_by_its_mark(remote: RemoteLake, proxy: FaultProx
     next_start_goes_on(remote, proxy, [1, 2])
 
 
-@pytest.mark.parametrize("status", [409, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 419, 422, 429, 500, 501, 502, 503, 504])
 def test_a_commit_that_landed_whatever_a_gateway_says(remote: RemoteLake, proxy: FaultProxy, status: int) -> None:
     driver = remote.driver()
     proxy.arm(answer_after(status), "POST", remote.path)
     driver.commit(*write(driver, 0, [1, 2]))
-    assert [exchange.server for exchange in proxy.asked("POST", remote.path)] == [200]
+    # A token that is refused is renewed, and the request is sent again.
+    again = [409] if status in (401, 419) else []
+    assert [exchange.server for exchange in proxy.asked("POST", remote.path)] == [200, *again]
     next_start_goes_on(remote, proxy, [1, 2])
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_refusal_of_what_landed_deletes_nothing_while_the_table_can_t_be_looked_at(
+    remote: RemoteLake, proxy: FaultProxy, status: int
+) -> None:
+    driver = remote.driver()
+    written = write(driver, 0, [1, 2])
+    proxy.arm(answer_with(status), "GET", remote.path, times=None, skip=1)
+    proxy.arm(answer_after(status), "POST", remote.path, times=None)
+    with pytest.raises(CommitStateUnknownError, match=f"injected {status}"):
+        driver.commit(*written)
+    assert remote.rows() == [1, 2]
+    next_start_goes_on(remote, proxy, [1, 2])
+
+
+@pytest.mark.parametrize("status", [403, 404, 409])
+def test_a_compaction_that_landed_whatever_a_gateway_says(remote: RemoteLake, proxy: FaultProxy, status: int) -> None:
+    driver = remote.driver()
+    for number in range(3):
+        driver.commit(*write(driver, number, [number]))
+    proxy.arm(answer_after(status), "POST", remote.path)
+    done = IcebergTable(remote.config.ref).compact(least_files=2)
+    assert (done.files_before, done.files_after) == (3, 1)
+    assert remote.rows() == [0, 1, 2]
+    assert len(remote.table().inspect.data_files()) == 1
+
+
+def test_a_compaction_that_is_refused_leaves_no_files(remote: RemoteLake, proxy: FaultProxy) -> None:
+    driver = remote.driver()
+    for number in range(3):
+        driver.commit(*write(driver, number, [number]))
+    proxy.arm(answer_with(403), "POST", remote.path, times=None)
+    with pytest.raises(CatalogAuthError, match="injected 403"):
+        IcebergTable(remote.config.ref).compact(least_files=2)
+    assert remote.rows() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(("header", "least", "most"), [("2", 2, 2), ("3600", 30, 30), (LATER, 29, 30), ("soon", 0, 1)])
+def test_a_busy_catalog_is_asked_again_when_it_says(
+    remote: RemoteLake,
+    proxy: FaultProxy,
+    status: int,
+    header: str,
+    least: float,
+    most: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver, waits = remote.driver(), list[float]()
+    monkeypatch.setattr("tenacity.nap.time.sleep", waits.append)
+    written = write(driver, 0, [1, 2])
+    proxy.arm(answer_with(status, **{"Retry-After": header}), "POST", remote.path)
+    driver.commit(*written)
+    assert len(waits) == 1
+    assert least <= waits[0] <= most
+    proxy.arm(answer_with(status, **{"Retry-After": header}), "GET", remote.path)
+    assert driver.last_epoch(QUERY) == 0
+    assert least <= waits[-1] <= most
+    assert remote.rows() == [1, 2]
 
 
 def test_a_last_attempt_that_landed_whatever_a_gateway_says(remote: RemoteLake, proxy: FaultProxy) -> None:
@@ -201,13 +266,20 @@ def test_commits_without_a_clear_answer_stay_in_doubt(remote: RemoteLake, proxy:
     next_start_goes_on(remote, proxy, [1, 2])
 
 
-def test_a_catalog_too_busy_for_any_commit(remote: RemoteLake, proxy: FaultProxy) -> None:
+@pytest.mark.parametrize(("status", "kind"), [(429, CatalogUnreachableError), (400, CatalogError), (501, CatalogError)])
+def test_a_catalog_that_takes_no_commit(
+    remote: RemoteLake, proxy: FaultProxy, status: int, kind: type[VolleyError]
+) -> None:
     driver = remote.driver()
-    proxy.arm(answer_with(429), "POST", remote.path, times=None)
-    with pytest.raises(VolleyError, match="429"):
-        driver.commit(*write(driver, 0, [1, 2]))
+    proxy.arm(answer_with(status), "POST", remote.path, times=None)
+    written = write(driver, 0, [1, 2])
+    # It has not landed, so that the job may delete the files.
+    with pytest.raises(kind, match=str(status)):
+        driver.commit(*written)
     assert len(proxy.asked("POST", remote.path)) == 4
     assert remote.rows() == []
+    driver.abort(*written)
+    assert remote.files() == []
     next_start_goes_on(remote, proxy, [1, 2])
 
 
@@ -327,3 +399,17 @@ def test_a_catalog_that_can_not_be_opened(remote: RemoteLake, proxy: FaultProxy,
     with pytest.raises(CatalogError, match=proxy.uri):
         remote.driver()
     next_start_goes_on(remote, proxy, [1, 2])
+
+
+def test_a_clock_behind_the_tables_sends_the_tables_time(remote: RemoteLake, proxy: FaultProxy) -> None:
+    driver = remote.driver()
+    driver.commit(*write(driver, 0, [1]))
+    ahead = time.time() + 7200
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", lambda: ahead)
+        remote.table().append(remote.table().scan().to_arrow())
+    driver.commit(*write(driver, 1, [2]))
+    IcebergTable(remote.config.ref).compact(least_files=2)
+    times = [snapshot.timestamp_ms for snapshot in remote.table().snapshots()]
+    assert times[1:] == [int(ahead * 1000)] * 3
+    assert remote.rows() == [1, 1, 2]

@@ -56,10 +56,10 @@ Fault = Callable[[Server], Answer | None]
 """Makes the client's answer, with the real server's or without; None drops the connection."""
 
 
-def answer_with(status: int, code: str = "Injected") -> Fault:
+def answer_with(status: int, code: str = "Injected", **headers: str) -> Fault:
     """The client is refused, the server hears nothing; the body is an Iceberg REST error."""
     text = f'{{"error": {{"message": "injected {status}", "type": "{code}", "code": {status}}}}}'
-    made = Answer(status, {"Content-Type": "application/json"}, text.encode())
+    made = Answer(status, {"Content-Type": "application/json", **headers}, text.encode())
     return named(f"answer {status}", lambda server: made)
 
 

@@ -156,6 +156,8 @@ class IcebergSourceConfig(FromDocuments):
         keep(self, changes=one_of(_CHANGES), on_expired=one_of(_ON_EXPIRED))
         keep(self, max_files_per_epoch=optional(count), max_rows_per_epoch=optional(count))
         keep(self, hold=optional(duration))
+        if self.hold is not None:
+            self.ref.check_refs("the tag that holds snapshots")
         self._check()
 
     @classmethod

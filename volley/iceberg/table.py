@@ -79,6 +79,25 @@ class TableRef(Rows):
             raise ConfigError("table is missing", hint='table="events"')
         check_name("table", self.table)
         check_name("branch", self.branch)
+        if self.branch != "main":
+            self.check_refs(f"branch {self.branch!r}")
+
+    @property
+    def has_refs(self) -> bool:
+        """False if the tables of the catalog have no branches and tags of their own."""
+        return self._catalog.has_refs
+
+    def check_refs(self, what: str) -> None:
+        """Raise ConfigError if the tables of the catalog have no branches and tags.
+
+        Args:
+            what: What was asked for, for the message.
+        """
+        if not self.has_refs:
+            raise ConfigError(
+                f"table {self.name} can't have {what}: Nessie's tables have no branches and tags of their own",
+                hint="write to a branch of all tables, NessieCatalog(…, branch=…), and merge it in Nessie",
+            )
 
     @property
     def identifier(self) -> tuple[str, ...]:
@@ -200,6 +219,10 @@ def _namespace(namespace: str | Sequence[str] | None, catalog: CatalogConfig) ->
     if not parts:
         raise ConfigError("namespace is missing", hint='namespace=["db"], or "db.schema"')
     check_namespace(parts)
+    if len(parts) > 1 and not catalog.has_nested_namespaces:
+        raise ConfigError(
+            f"namespace {'.'.join(parts)!r} has {len(parts)} levels", hint=f"{catalog!r} has one level of namespaces"
+        )
     if database and parts != (database,):
         raise ConfigError(f"namespace {'.'.join(parts)!r} is not Glue's database {database!r}", hint="give one of them")
     return parts

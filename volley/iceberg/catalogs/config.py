@@ -19,6 +19,10 @@ class CatalogConfig(ABC):
 
     extra: ClassVar[str | None] = None
     """The extra of volley-stream that installs the client's package."""
+    has_refs: ClassVar[bool] = True
+    """False if a table has no branches and tags of its own."""
+    has_nested_namespaces: ClassVar[bool] = True
+    """False if the namespace of a table is one name."""
 
     @property
     @abstractmethod

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from volley.iceberg.catalogs.config import CatalogConfig
     from volley.iceberg.storage.values import IcebergStorage
 
-__all__ = ["catalog_errors"]
+__all__ = ["catalog_errors", "refuses", "retry_after"]
 
 _CATALOG_CLIENTS = {"hive_metastore", "pydantic_core", "pyiceberg", "requests", "sqlalchemy", "thrift"}
 
@@ -58,6 +60,45 @@ def catalog_errors(
         if translated is None:
             raise
         raise translated from redacted(error, secrets)
+
+
+def refuses(error: BaseException) -> bool:
+    """Return True if the error of a commit is a catalog's refusal: once the table lacks the commit, it can't land.
+
+    A gateway that repeats a request may pass on the refusal of one that has landed.
+    """
+    if isinstance(error, TableNotFoundError | CatalogAuthError):
+        return True
+    # A proxy answers 408 when it has waited long enough: the request may still be on its way.
+    is_refused = any(400 <= status < 500 and status != 408 for status, _ in _answers(error))
+    # Raised for a request that the catalog does not offer, before it is sent, and for 501.
+    return is_refused or any(isinstance(cause, NotImplementedError) for cause in _causes(error))
+
+
+def retry_after(error: BaseException) -> float | None:
+    """Return the seconds after which the catalog is to be asked again, as its answer says; None if it does not."""
+    for _, headers in _answers(error):
+        text = headers.get("Retry-After", "").strip()
+        if text.isdecimal():
+            return float(text[:9])
+        with suppress(ValueError):
+            return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    return None
+
+
+def _answers(error: BaseException) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """Yield status and headers of the HTTP answers that have caused an error."""
+    for cause in _causes(error):
+        response: Any = getattr(cause, "response", None)
+        if hasattr(response, "status_code"):
+            yield response.status_code, response.headers
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
 
 
 @dataclass(frozen=True)
@@ -101,12 +142,32 @@ def _translated(error: Exception, place: _Place, secrets: Collection[str]) -> Vo
         return _sql_error(origin, place.catalog)
     if type(error).__module__ == "botocore.exceptions" and place.catalog.extra == "glue" and not _in_storage(error):
         return _glue_error(error, address, text)
+    if isinstance(error, NotImplementedError):
+        return _not_offered(address, text, place.table)
+    if isinstance(error, theirs.BadRequestError):
+        return CatalogError(
+            f"catalog {address} rejected the request for table {place.table}: {text}",
+            hint="the reason is the catalog's own: if it is the name, choose one that this catalog takes",
+        )
     if type(error).__module__.partition(".")[0] in _CATALOG_CLIENTS:
         return CatalogError(f"catalog {address}: {text}", hint="check the address; the catalog's own log may say more")
     storage = storage_error(error, place.storage.root, "reaching", secrets)
     if storage is None and redacted(error, secrets) is not error:
         return CatalogError(f"catalog {address}: {text}", hint="check the credentials for characters that don't belong")
     return storage
+
+
+def _not_offered(address: str, text: str, table: str) -> CatalogError:
+    """Return the error for a request that was not sent, or answered with 501."""
+    if "V3" in text:
+        return CatalogError(
+            f"table {table} of catalog {address} has format version 3, which pyiceberg can't commit to here: {text}",
+            hint="change it by an engine that writes format version 3, or through a REST catalog",
+        )
+    return CatalogError(
+        f"catalog {address} does not offer a request that this needs: {text}",
+        hint="the catalog's documentation lists its requests; use an engine or a catalog that has this one",
+    )
 
 
 def _in_storage(error: Exception) -> bool:

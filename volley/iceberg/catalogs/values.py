@@ -115,6 +115,9 @@ class RestCatalog(CatalogConfig):
 class NessieCatalog(RestCatalog):
     """Nessie, through its Iceberg REST service.
 
+    Nessie has branches and tags of the whole catalog, and shows the last snapshot of a table only: a table has no
+    branches, tags and history of its own.
+
     Args:
         uri: The service's URL, up to ``/iceberg``. The other settings are those of `RestCatalog`.
         branch: The branch in Nessie.
@@ -126,6 +129,8 @@ class NessieCatalog(RestCatalog):
         >>> NessieCatalog("http://nessie:19120/iceberg", branch="dev").address
         'http://nessie:19120/iceberg/dev'
     """
+
+    has_refs: ClassVar[bool] = False
 
     branch: str = "main"
 
@@ -272,6 +277,7 @@ class GlueCatalog(CatalogConfig):
     """
 
     extra: ClassVar[str | None] = "glue"
+    has_nested_namespaces: ClassVar[bool] = False
 
     region: str
     catalog_id: str | None = None
@@ -316,6 +322,7 @@ class HiveCatalog(CatalogConfig):
     """
 
     extra: ClassVar[str | None] = "hive"
+    has_nested_namespaces: ClassVar[bool] = False
 
     uri: str
     timeout: Duration = 30.0

@@ -6,18 +6,14 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table, Transaction
 
 from volley.epoch import Epoch
-from volley.errors import (
-    CatalogAuthError,
-    CommitConflictError,
-    CommitStateUnknownError,
-    TableNotFoundError,
-    VolleyError,
-)
+from volley.errors import CommitConflictError, CommitStateUnknownError, VolleyError
+from volley.iceberg.catalogs.errors import refuses
 from volley.iceberg.catalogs.retry import ATTEMPTS
 from volley.iceberg.pyiceberg_private.access import delete_manifests
 from volley.iceberg.upsert.parked import ParkedFile
@@ -28,7 +24,7 @@ __all__ = ["Attempts", "Outcome", "UnknownOutcome"]
 
 
 class UnknownOutcome(Exception):
-    """Raised if an attempt ended without a response: it may have landed."""
+    """Raised if the table has to tell whether an attempt has landed: it ended without a response, or was refused."""
 
 
 @dataclass
@@ -36,9 +32,10 @@ class Outcome:
     """What is known of the attempts of one commit.
 
     Args:
-        refused: Attempts that the catalog reported as conflicts. A gateway that repeats a request reports a conflict
-            for a request that has landed, so their manifests are kept until the table shows that it has not.
-        in_doubt: True once an attempt had no clear outcome.
+        refused: Attempts that the catalog refused, for a conflict or another reason. A gateway that repeats a request
+            passes on the refusal of one that has landed, so their manifests are kept until the table shows that it has
+            not.
+        in_doubt: True once an attempt had no response: it may land after the table was looked at.
     """
 
     refused: list[Transaction] = field(default_factory=list, kw_only=True)
@@ -60,23 +57,39 @@ class Outcome:
             raise
 
     @contextmanager
-    def classified(self, errors: AbstractContextManager[None]) -> Iterator[None]:
-        """Classify the errors of a commit: a conflict or a refusal did not land, of any other error it is unknown.
+    def classified(self, transaction: Transaction, errors: AbstractContextManager[None]) -> Iterator[None]:
+        """Classify the errors of a commit; whichever it is, the next attempt looks at the table first.
 
         Args:
+            transaction: What is committed.
             errors: Translates exceptions of the catalog.
         """
         try:
             with errors:
                 yield
+        except CommitStateUnknownError:
+            raise
         except CommitFailedException:
+            self.refused.append(transaction)
             raise
         except Exception as error:
-            is_refusal = isinstance(error, (TableNotFoundError, CatalogAuthError))
-            if is_refusal and not self.may_have_landed:
-                raise
-            self.in_doubt = True
+            if refuses(error):
+                self.refused.append(transaction)
+            else:
+                self.in_doubt = True
             raise UnknownOutcome(str(error)) from error
+
+    def fail(self, error: BaseException, conflict: Callable[[BaseException], VolleyError]) -> NoReturn:
+        """Raise the error of a commit whose attempts were all refused, once the table has shown that none landed.
+
+        Args:
+            error: The last attempt's.
+            conflict: Returns the error to raise for a conflict.
+        """
+        self.clear()
+        if isinstance(error, CommitFailedException):
+            raise conflict(error) from error
+        raise (isinstance(error, UnknownOutcome) and error.__cause__) or error
 
     def clear(self) -> None:
         """Delete the manifests of refused attempts; call it once none of them is in the table."""

@@ -244,8 +244,8 @@ class IcebergCommitter(Committer):
             _check_present(table, changes.written)
             transaction = self._add_snapshot(attempts, schema_changes, changes)
         reach("before-commit", attempts.epoch.number)
-        with attempts.classified(self._config.ref.errors()):
-            self._commit_once(transaction, attempts)
+        with attempts.classified(transaction, self._config.ref.errors()):
+            self._commit_once(transaction)
         reach("after-commit", attempts.epoch.number)
 
     def _has_landed(self, attempts: Attempts) -> bool:
@@ -291,13 +291,8 @@ class IcebergCommitter(Committer):
             write_manifests(transaction, changes, snapshot_id, summary, config.branch)
         return transaction
 
-    def _commit_once(self, transaction: Transaction, attempts: Attempts) -> None:
-        same_table = AssertTableUUID(uuid=self._table.metadata.table_uuid)
-        try:
-            commit_once(self._table, transaction, same_table)
-        except CommitFailedException:
-            attempts.refused.append(transaction)
-            raise
+    def _commit_once(self, transaction: Transaction) -> None:
+        commit_once(self._table, transaction, AssertTableUUID(uuid=self._table.metadata.table_uuid))
         delete_merged_manifests(self._table, transaction)
 
     def _delete(self, paths: Iterable[str]) -> None:
@@ -326,8 +321,7 @@ class IcebergCommitter(Committer):
             raise attempts.unknown(refresh_error) from error
         if attempts.in_doubt:
             raise attempts.unknown(error) from error
-        attempts.clear()
-        raise attempts.conflict(error) from error
+        attempts.fail(error, attempts.conflict)
 
     def _count_retry(self, state: RetryCallState) -> None:
         self._context.metrics.record_retry()

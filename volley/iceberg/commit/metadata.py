@@ -15,7 +15,7 @@ from volley.errors import CatalogUnreachableError, CommitConflictError, CommitSt
 from volley.iceberg.catalogs.retry import ATTEMPTS, commit_retry, retry_reads
 from volley.iceberg.commit.attempts import Outcome, UnknownOutcome
 from volley.iceberg.commit.turns import turn
-from volley.iceberg.pyiceberg_private.access import commit_once, delete_manifests, delete_merged_manifests
+from volley.iceberg.pyiceberg_private.access import commit_once, delete_merged_manifests
 from volley.iceberg.pyiceberg_private.cached import share_metadata
 from volley.iceberg.table import TableRef
 
@@ -97,21 +97,14 @@ class _MetadataAttempts(Outcome):
         if self.may_have_landed and self.change.landed(table):
             return table
         self.clear()
-        staged = self.change.stage(table)
+        with self.before_commit():
+            staged = self.change.stage(table)
         if staged is None:
             return table
         # A table that was dropped and made anew is another one.
         same_table = AssertTableUUID(uuid=table.metadata.table_uuid)
-        try:
-            with turn(self.ref), self.classified(self.ref.errors()):
-                commit_once(table, staged.transaction, same_table, *staged.requirements)
-        except CommitFailedException:
-            self.refused.append(staged.transaction)
-            raise
-        except VolleyError:
-            # A refusal, and no attempt may have landed.
-            delete_manifests(staged.transaction)
-            raise
+        with turn(self.ref), self.classified(staged.transaction, self.ref.errors()):
+            commit_once(table, staged.transaction, same_table, *staged.requirements)
         delete_merged_manifests(table, staged.transaction)
         return table
 
@@ -130,12 +123,14 @@ class _MetadataAttempts(Outcome):
             return table
         if self.in_doubt:
             raise self._unknown(error) from error
-        self.clear()
-        raise CommitConflictError(
+        self.fail(error, self._conflict)
+
+    def _conflict(self, error: BaseException) -> CommitConflictError:
+        return CommitConflictError(
             f"{self.change.action} failed: other writers changed table {self.ref.name} during each of {ATTEMPTS} "
             f"attempts: {error}",
             hint="nothing was changed; try again",
-        ) from error
+        )
 
     def _load(self) -> Table:
         with self.ref.errors():

@@ -128,9 +128,14 @@ class _Looks:
         """Commit a snapshot without rows to a branch of its own; remove both, and the files of the commit."""
         if self._table is None:
             return f"table {self._config.table_name} does not exist yet: nothing to commit to"
+        if not self._config.ref.has_refs:
+            return "not tried: the catalog's tables have no branch to commit to"
         table, branch = self._table, f"volley-check-{uuid.uuid4().hex}"
         nothing = table.schema().as_arrow().empty_table()
         with self._config.ref.errors(), storage_errors(table.location(), "committing"):
+            if (head := table.current_snapshot()) is not None:
+                # A catalog that does not know branches would else have the empty snapshot on main.
+                table.manage_snapshots().create_branch(head.snapshot_id, branch).commit()
             table.append(nothing, {"volley.check": "true"}, branch=branch)
             snapshot = table.snapshot_by_name(branch)
             assert snapshot is not None

@@ -15,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from volley.errors import CommitConflictError, CommitStateUnknownError, ConfigError
+from volley.errors import CommitStateUnknownError, ConfigError, VolleyError
 from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.commit.marks import maintenance_summary
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
@@ -216,11 +216,11 @@ class _Replacement:
         except CommitStateUnknownError:
             delete_files(self._io, self._orders())
             raise
-        except CommitConflictError:
+        except VolleyError:
             delete_files(self._io, self._written())
             raise
         except BaseException:
-            # Once an attempt was made, only a conflict or a success tells that no other one can land.
+            # An attempt that was interrupted may have landed.
             delete_files(self._io, self._orders() if self._attempts else self._written())
             raise
         reach("after-replacement", self._number)

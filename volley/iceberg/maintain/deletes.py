@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from volley.errors import CommitConflictError, CommitStateUnknownError, ConfigError
+from volley.errors import CommitStateUnknownError, ConfigError, VolleyError
 from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.commit.marks import maintenance_summary
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change
@@ -227,15 +227,15 @@ class _Rewrite:
         except CommitStateUnknownError:
             raise
         except BaseException as error:
-            # Once an attempt was made, only a conflict tells that no other one can land.
-            if not self._attempts or isinstance(error, CommitConflictError):
+            # An attempt that was interrupted may have landed.
+            if not self._attempts or isinstance(error, VolleyError):
                 delete_files(self._table.io, self._written())
             raise
         reach("after-delete-commit", 0)
         landed = next((id for id in self._attempts if after.metadata.snapshot_by_id(id)), None)
         merged, removed = self._attempts.get(landed or 0, ([], []))
         files = [each.file for each in merged if each.file]
-        delete_files(self._table.io, self._written() - {file.path for file in files})
+        delete_files(self._table.io, self._unused(after, {file.path for file in files}))
         return replace(
             _counted(DeleteRewrite(self._ref.name), removed, len(merged)),
             files_after=len(files),
@@ -245,6 +245,14 @@ class _Rewrite:
             left=len(chosen) - len(self._merged),
             snapshot_id=landed,
         )
+
+    def _unused(self, after: Table, landed: set[str]) -> set[str]:
+        unused, head = self._written() - landed, head_of(after, self._ref.branch)
+        if unused and head:
+            # A snapshot of an earlier attempt may have landed unseen, and have expired since.
+            files = plan(after.io, after.metadata, head).files
+            unused -= {delete.path for planned in files for delete in planned.deletes}
+        return unused
 
     def _merge(self, chosen: Sequence[PlannedFile]) -> None:
         tasks = [self._task(planned) for planned in chosen]

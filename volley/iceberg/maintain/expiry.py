@@ -16,11 +16,11 @@ from pyiceberg.table.update import (
     TableRequirement,
 )
 
-from volley.errors import StorageError, VolleyError
+from volley.errors import CatalogError, StorageError, VolleyError
 from volley.iceberg.commit.metadata import MetadataChange, Staged, commit_change, unchanged
 from volley.iceberg.maintain.refs import snapshot_info
 from volley.iceberg.maintain.retention import Expired
-from volley.iceberg.maintain.unneeded import check_own_files, is_inside, unneeded_files
+from volley.iceberg.maintain.unneeded import check_own_files, check_whole, is_inside, unneeded_files
 from volley.iceberg.maintain.values import Expiry, SnapshotList
 from volley.iceberg.pyiceberg_private.access import checks_itself, stage, still
 from volley.iceberg.storage.deletion import delete_files, deletion_error
@@ -39,6 +39,7 @@ def plan_expiry(table: TableRef, plan: _Plan, outside: bool) -> Expiry:
     """Return what `expire` would do now."""
     loaded = table.load()
     check_own_files(loaded, "snapshots", "expired")
+    check_whole(loaded)
     expired = plan(loaded.metadata)
     gone = {snapshot.snapshot_id for snapshot in expired.snapshots}
     kept = [snapshot for snapshot in loaded.metadata.snapshots if snapshot.snapshot_id not in gone]
@@ -67,8 +68,9 @@ def expire(table: TableRef, plan: _Plan, outside: bool) -> Expiry:
     expired = removal.removed(after.metadata)
     reach("after-expiry", 0)
     try:
+        check_whole(after)
         files = [*_unneeded(after, expired.snapshots, after.metadata.snapshots), *removal.statistics(after.metadata)]
-    except StorageError as error:
+    except (CatalogError, StorageError) as error:
         raise StorageError(
             f"{len(expired.snapshots)} snapshots of table {table.name} were expired, but none of their files was "
             f"deleted: {error.message}",
@@ -100,6 +102,7 @@ class _Removal:
         expired = self._plan(metadata)
         if not expired:
             return None
+        check_whole(table)
         self._expired.append(expired)
         self._statistics.update(file.statistics_path for file in _statistics(metadata))
         ids = [snapshot.snapshot_id for snapshot in expired.snapshots]

@@ -18,6 +18,7 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
 from volley.errors import ConfigError
+from volley.iceberg.maintain.unneeded import check_whole
 from volley.iceberg.maintain.values import OrphanFiles
 from volley.iceberg.read.entries import entries_of
 from volley.iceberg.storage.errors import storage_errors
@@ -41,9 +42,11 @@ def find_orphans(table: Table, before: datetime) -> OrphanFiles:
 
     Raises:
         ConfigError: If another table has its metadata in the same folder.
+        CatalogError: If the catalog does not show all snapshots.
         StorageError: If a folder can't be listed, or a manifest can't be read.
     """
     began = time.monotonic()
+    check_whole(table)
     with storage_errors(table.location(), "listing"):
         files = file_system(table.io, table.location())
         needed = _Names(_needed(table))
@@ -57,6 +60,7 @@ def find_orphans(table: Table, before: datetime) -> OrphanFiles:
                     orphans.append(file)
         # What was committed during the listing is needed as well.
         if table.metadata_location != table.refresh().metadata_location:
+            check_whole(table)
             needed = _Names(_needed(table))
         nested = _nested(files, table, others, needed)
     inside = tuple(f"{folder}/" for folder in nested)

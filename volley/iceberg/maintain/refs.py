@@ -89,8 +89,9 @@ def create_ref(table: TableRef, ref: Callable[[TableMetadata], Ref]) -> Ref:
         ref: Returns the branch or tag for the table's current metadata.
 
     Raises:
-        ConfigError: If the table has a branch or tag of this name already, or `ref` raises it.
+        ConfigError: If the table has a branch or tag of this name already, its catalog has none, or `ref` raises it.
     """
+    table.check_refs("another branch or a tag")
     created: list[Ref] = []
 
     def prepare(loaded: Table) -> Staged:
@@ -173,6 +174,8 @@ def was_current(metadata: TableMetadata, branch: str, snapshot: Snapshot) -> boo
 
 def add_empty_snapshot(table: TableRef, properties: Mapping[str, str], tag: str | None) -> SnapshotInfo:
     """Commit a snapshot without rows to the table's branch, and tag it if a name is given."""
+    if tag is not None:
+        table.check_refs(f"tag {tag!r}")
     snapshot_id = uuid.uuid4().int >> 65
 
     def prepare(loaded: Table) -> Staged:

@@ -11,14 +11,17 @@ from functools import partial
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from volley.errors import ConfigError, StorageError
+from volley.errors import CatalogError, ConfigError, StorageError
+from volley.iceberg.pyiceberg_private.access import checks_itself
 from volley.iceberg.read.entries import entries_of
+from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.listing import data_folder
 
-__all__ = ["check_own_files", "is_inside", "unneeded_files"]
+__all__ = ["check_own_files", "check_whole", "is_inside", "unneeded_files"]
 
 _THREADS = 16
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
@@ -37,6 +40,29 @@ def check_own_files(table: Table, what: str, done: str) -> None:
             f"{what} of table {'.'.join(table.name())} can't be {done}: its property gc.enabled is false, since "
             "other tables may need its files",
             hint="set gc.enabled to true if none does",
+        )
+
+
+def check_whole(table: Table) -> None:
+    """Raise an error unless a table was loaded with all its snapshots: the files of others would be deleted.
+
+    A REST catalog may show some snapshots only, whatever it is asked for; the metadata file has all.
+
+    Raises:
+        CatalogError: If the catalog left out snapshots.
+        StorageError: If the metadata file can't be read.
+    """
+    if checks_itself(table.catalog) or not table.metadata_location:
+        return
+    with storage_errors(table.metadata_location, "reading"):
+        metadata = FromInputFile.table_metadata(table.io.new_input(table.metadata_location))
+    loaded = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
+    hidden = [snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id not in loaded]
+    if hidden:
+        raise CatalogError(
+            f"the catalog shows {len(loaded)} snapshots of table {'.'.join(table.name())} and leaves out "
+            f"{len(hidden)}, such as {hidden[0]}: their files can't be told from unneeded ones",
+            hint="set the catalog so that it answers snapshots=all with all snapshots",
         )
 
 

@@ -11,11 +11,13 @@ from pydantic import BaseModel
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table import CommitTableResponse, StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV2, TableMetadataV3
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
+
+from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog, check_snapshots, in_order, not_before
 
 __all__ = ["CachedMetadata", "share_metadata"]
 
@@ -62,7 +64,7 @@ def share_metadata(table: Table) -> Table:
     return table
 
 
-class CachedMetadata(MetastoreCatalog):
+class CachedMetadata(GuardedCatalog, MetastoreCatalog):
     """Caches each table's latest metadata by its location: a metadata file never changes.
 
     Also caches the snapshots' JSON: every new metadata file has those of the one before, and mostly one more.
@@ -78,6 +80,7 @@ class CachedMetadata(MetastoreCatalog):
         cached, metadata = self._cache.get(identifier, (None, None))
         if location is None or cached != location or metadata is None:
             table = share_metadata(read())
+            check_snapshots(".".join(identifier), table.metadata)
             self._cache[identifier] = table.metadata_location, table.metadata
             return table
         return Table(identifier, metadata, location, self._load_file_io(metadata.properties, location), self)
@@ -86,7 +89,7 @@ class CachedMetadata(MetastoreCatalog):
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
         try:
-            response = super().commit_table(table, requirements, updates)  # type: ignore[safe-super]
+            response = super().commit_table(table, requirements, updates)
         except ValueError as error:
             # pyiceberg raises this before it writes anything, if a commit to another branch was faster.
             if "older than last sequence number" not in str(error):
@@ -94,6 +97,21 @@ class CachedMetadata(MetastoreCatalog):
             raise CommitFailedException(str(error)) from error
         self._cache[table.name()] = response.metadata_location, response.metadata
         return response
+
+    def _update_and_stage_table(
+        self,
+        current_table: Table | None,
+        table_identifier: Identifier,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> StagedTable:
+        if current_table is None:
+            return super()._update_and_stage_table(None, table_identifier, requirements, updates)
+        before = current_table.metadata
+        dated = not_before(before, updates)
+        staged = super()._update_and_stage_table(current_table, table_identifier, requirements, dated)
+        staged.metadata = in_order(staged.metadata, before)
+        return staged
 
     def _write_metadata(  # type: ignore[override]
         self, metadata: TableMetadata, io: FileIO, metadata_path: str

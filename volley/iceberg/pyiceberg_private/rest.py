@@ -1,12 +1,25 @@
-"""pyiceberg's REST catalog with timeouts."""
+"""pyiceberg's REST catalog with timeouts, which loads tables with all their snapshots."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pyiceberg.catalog import rest
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+from pyiceberg.typedef import Identifier
 from requests import Session
 from requests.adapters import HTTPAdapter
+
+from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog, check_snapshots
 
 __all__ = ["TimeoutAdapter", "TimeoutRestCatalog"]
 
@@ -22,8 +35,8 @@ class TimeoutAdapter(HTTPAdapter):
         return super().send(request, *args, **{**kwargs, "timeout": kwargs.get("timeout") or self._timeouts})
 
 
-class TimeoutRestCatalog(rest.RestCatalog):
-    """A REST catalog with timeouts.
+class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
+    """A REST catalog with timeouts, which loads tables with all their snapshots.
 
     Args:
         name: The catalog's name.
@@ -37,6 +50,35 @@ class TimeoutRestCatalog(rest.RestCatalog):
         self._timeouts = timeouts
         super().__init__(name, **properties)
 
+    def _fetch_config(self) -> None:
+        super()._fetch_config()
+        # With the snapshots of references alone, files of the others would seem to be orphans.
+        self.properties[rest.SNAPSHOT_LOADING_MODE] = "all"
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        table: Table = super().load_table(identifier)
+        check_snapshots(".".join(table.name()), table.metadata)
+        return table
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """Commit updates; make a new branch before the first rows for it, which might else land on main."""
+        for branch in _new_branches(table, updates):
+            requirements = self._with_branch(table, requirements, branch)
+        return super().commit_table(table, requirements, updates)
+
+    def _with_branch(
+        self, table: Table, requirements: tuple[TableRequirement, ...], branch: SetSnapshotRefUpdate
+    ) -> tuple[TableRequirement, ...]:
+        """Make a branch, and return the requirements of what is committed to it then."""
+        absent, made = (
+            AssertRefSnapshotId.model_validate({"ref": branch.ref_name, "snapshot-id": snapshot_id})
+            for snapshot_id in (None, branch.snapshot_id)
+        )
+        super().commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid), absent), (branch,))
+        return tuple(made if requirement == absent else requirement for requirement in requirements)
+
     def _with_timeouts(self, session: Session) -> Session:
         for scheme in ("http://", "https://"):
             session.mount(scheme, self.adapter(self._timeouts))
@@ -48,3 +90,17 @@ class TimeoutRestCatalog(rest.RestCatalog):
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> Any:
         # This requests a token before the session is returned.
         return super()._create_legacy_oauth2_auth_manager(self._with_timeouts(session))
+
+
+def _new_branches(table: Table, updates: tuple[TableUpdate, ...]) -> list[SetSnapshotRefUpdate]:
+    """Return updates that make the new branches of a commit, each at the snapshot before its first one."""
+    added = (update.snapshot for update in updates if isinstance(update, AddSnapshotUpdate))
+    bases = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in added}
+    return [
+        update.model_copy(update={"snapshot_id": base})
+        for update in updates
+        if isinstance(update, SetSnapshotRefUpdate)
+        and update.type == SnapshotRefType.BRANCH
+        and update.ref_name not in table.metadata.refs
+        and (base := bases.get(update.snapshot_id)) is not None
+    ]
