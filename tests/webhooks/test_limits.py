@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.disks import can_mount, small_disk
 from tests.waiting import wait_until
 from tests.webhooks.hooks import receiving
 from volley.connectors.webhook.limits import RateLimit
@@ -62,14 +63,34 @@ def test_a_full_disk(tmp_path: Path) -> None:
         for _ in range(2):
             answer = hook.post(b"b" * 1_000, "second")
             assert (answer.status, answer.headers["Retry-After"]) == (503, "10")
+        ready = hook.send("GET", "/readyz")
+        assert (ready.status, ready.text) == (503, '{"error": "the log can\'t be written: File too large"}')
+        assert hook.send("GET", "/healthz").status == 200
         # What fits is still taken, behind the whole requests.
         assert hook.post(b"c", "third").status == 202
         resource.prlimit(process, resource.RLIMIT_FSIZE, (free, free))
+        wait_until(hook.is_ready, 30, "the log can be written again")
         assert hook.post(b"b" * 1_000, "second").status == 202
         assert hook.post(b"b" * 1_000, "second").status == 200
         assert [row["value"][:1] for row in hook.rows()] == [b"a", b"c", b"b"]
         hook.kill()
         assert [row["value"][:1] for row in hook.rows()] == [b"a", b"c", b"b"]
+
+
+@can_mount
+def test_a_full_disk_is_noticed_before_a_request_comes(tmp_path: Path) -> None:
+    with small_disk(tmp_path), receiving(tmp_path / "receiver") as hook:
+        wait_until(hook.is_ready, 30, "the receiver")
+        rest = tmp_path / "rest"
+        with pytest.raises(OSError, match="No space left"):
+            rest.write_bytes(bytes(1 << 20))
+        wait_until(lambda: not hook.is_ready(), 30, "a look at the disk")
+        assert hook.send("GET", "/readyz").text == '{"error": "the log can\'t be written: No space left on device"}'
+        assert hook.send("GET", "/healthz").status == 200
+        rest.unlink()
+        wait_until(hook.is_ready, 30, "room")
+        assert hook.post({"id": 1}).status == 202
+        assert hook.rows() == [{"id": 1, "name": None}]
 
 
 def test_slow_clients(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -137,6 +138,26 @@ def test_segments_end_and_are_released(tmp_path: Path, monkeypatch: pytest.Monke
     Path(gap, f"{0:020}-{0:020}.log").write_bytes(b"")
     with pytest.raises(SourceError, match="lacks bytes 0 to"):
         Log(LogFolder(str(gap)))
+
+
+def test_a_segment_that_can_not_be_made_durable_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = LogFolder(str(tmp_path))
+    log = Log(folder)
+    log.append([Entry(b"", b"", b"first")])
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            log.rotate()
+    # The old segment goes on, and all requests are there after the next start.
+    log.append([Entry(b"", b"", b"second")])
+    log.close()
+    assert [entry.body for entry in read(folder)] == [b"first", b"second"]
 
 
 @can_mount

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ from contextlib import contextmanager
 from volley.connectors.webhook.auth import ServerTls
 from volley.errors import ConfigError, SourceError
 
-__all__ = ["check_address", "listening_errors", "tls_context"]
+__all__ = ["check_address", "listen", "listening_errors", "tls_context"]
+
+_QUEUE = 1024
 
 
 def check_address(host: str, port: int, tls: ServerTls | None) -> None:
@@ -25,6 +28,41 @@ def check_address(host: str, port: int, tls: ServerTls | None) -> None:
             tls_context(tls)
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         socket.create_server((host, port), family=family).close()
+
+
+def listen(host: str, port: int) -> list[socket.socket]:
+    """Listen at all addresses of a host, at the same port; the sockets don't block.
+
+    Raises:
+        OSError: If none is an address of this machine, or the port is taken.
+    """
+    sockets: list[socket.socket] = []
+    unusable: OSError | None = None
+    for family, address in _addresses(host):
+        try:
+            sockets.append(socket.create_server((address, port), family=family, backlog=_QUEUE))
+        except OSError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                _close(sockets)
+                raise
+            unusable = error
+            continue
+        sockets[-1].setblocking(False)
+        port = sockets[0].getsockname()[1]
+    if unusable is not None and not sockets:
+        raise unusable
+    return sockets
+
+
+def _addresses(host: str) -> list[tuple[socket.AddressFamily, str]]:
+    """Return the addresses of a host, each once."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
+
+
+def _close(sockets: list[socket.socket]) -> None:
+    for listening in sockets:
+        listening.close()
 
 
 def tls_context(files: ServerTls) -> ssl.SSLContext:

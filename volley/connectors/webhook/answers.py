@@ -73,4 +73,6 @@ _STORED = _Stored()
 
 def stored(request: web.BaseRequest) -> web.StreamResponse:
     """Return the answer to a request that is on disk."""
-    return _STORED if request.version == HttpVersion11 and request.keep_alive else web.Response(status=202)
+    is_usual = request.version == HttpVersion11 and request.keep_alive
+    # aiohttp's own answer waits for a client that sends and sends, and does not read its answers.
+    return _STORED if is_usual and not request.protocol.writing_paused else web.Response(status=202)

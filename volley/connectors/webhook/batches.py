@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from volley.connectors.webhook.frames import Entry
 from volley.connectors.webhook.keys import KeyStore, digest
+from volley.connectors.webhook.limits import LOOK_SECONDS, Seldom
 from volley.connectors.webhook.log import Log
 
 __all__ = ["Batch", "BatchWriter", "Faults"]
@@ -21,6 +22,9 @@ _log = logging.getLogger(__name__)
 
 # About 10 MB of memory.
 _KEYS_IN_MEMORY = 50_000
+# With less room on the disk, writing is tried before a request comes.
+_LITTLE_ROOM = 16 << 20
+_TRIED_BYTES = 64 << 10
 
 Faults = Callable[[Sequence[bytes]], Mapping[int, str]]
 """Takes bodies; returns the numbers of those that can't be decoded, with the reason."""
@@ -49,10 +53,16 @@ class BatchWriter:
         log: The log.
         keys: The keys of requests on disk; None = requests have no keys.
         faults: Says which bodies to refuse.
+
+    Attributes:
+        failure: Why requests can't be written; None if they can.
     """
 
     def __init__(self, log: Log, keys: KeyStore | None, faults: Faults) -> None:
         self.log = log
+        self.failure: str | None = None
+        self._failed_bytes = _TRIED_BYTES
+        self._seldom = Seldom()
         self._keys = keys
         self._faults = faults
         self._loop = asyncio.get_running_loop()
@@ -119,6 +129,20 @@ class BatchWriter:
                 batch.entries, batch.keys = [], []
                 await self._tidy()
 
+    async def check(self) -> None:
+        """Look every `LOOK_SECONDS` whether requests can be written, until this is cancelled."""
+        while True:
+            await self._call(self._check)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _check(self) -> None:
+        try:
+            if self.failure or self.log.room < _LITTLE_ROOM:
+                self.log.try_write(self._failed_bytes)
+            self.failure, self._failed_bytes = None, _TRIED_BYTES
+        except OSError as error:
+            self.failure = f"the log can't be written: {error.strerror or error}"
+
     async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
         return await self._loop.run_in_executor(self._thread, function, *arguments)
 
@@ -127,8 +151,16 @@ class BatchWriter:
         if faults:
             entries = [entry for number, entry in enumerate(entries) if number not in faults]
         if entries:
-            self.log.append(entries)
+            self._append(entries)
         return faults
+
+    def _append(self, entries: Sequence[Entry]) -> None:
+        try:
+            self.log.append(entries)
+        except OSError as error:
+            self.failure = f"the log can't be written: {error.strerror or error}"
+            self._failed_bytes = max(_TRIED_BYTES, *(len(entry.body) for entry in entries))
+            raise
 
     def _forget(self, batch: Batch, numbers: Iterable[int]) -> None:
         """Forget the keys of requests that are not in the log: they may come again."""
@@ -148,7 +180,8 @@ class BatchWriter:
                 await self._call(self.log.rotate)
         except (OSError, sqlite3.Error) as error:
             # The disk is full, say: the next batch tries again.
-            _log.warning("the log's segment can't be ended: %s", error)
+            if self._seldom.is_due("tidy"):
+                _log.warning("the log's segment can't be ended: %s", error)
 
     def _replay(self, keys: KeyStore) -> None:
         """Remember the keys of requests that a dead receiver had not kept."""

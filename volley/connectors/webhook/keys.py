@@ -18,14 +18,14 @@ __all__ = ["KeyStore", "digest", "json_key", "json_path"]
 _DIGEST_BYTES = 16
 # A bit says whether any key has it: with a million keys, 99 of 100 new ones need no look-up. 16 MB.
 _BITS = 1 << 27
-_TABLES = """
-create table if not exists young (key blob primary key, body blob) without rowid;
-create table if not exists old (key blob primary key, body blob) without rowid;
-create table if not exists state (name text primary key, value integer);
-insert or ignore into state values ('indexed', 0), ('began', 0);
-"""
+_TABLES = (
+    "create table if not exists young (key blob primary key, body blob) without rowid",
+    "create table if not exists old (key blob primary key, body blob) without rowid",
+    "create table if not exists state (name text primary key, value integer)",
+    "insert or ignore into state values ('indexed', 0), ('began', 0)",
+)
 _FIND = "select body from young where key = ?1 union all select body from old where key = ?1"
-_EXPIRE = "drop table old; alter table young rename to old;"
+_EXPIRE = ("drop table old", "alter table young rename to old")
 
 
 def digest(data: bytes) -> bytes:
@@ -47,7 +47,7 @@ class KeyStore:
     def __init__(self, path: str, remember: float) -> None:
         self._remember = remember
         self._writer = _connect(path)
-        self._writer.executescript(_TABLES)
+        self._writer.executescript(";".join(_TABLES))
         if not self._state("began"):
             with self._writer:
                 self._set("began", int(time.time()))
@@ -83,8 +83,10 @@ class KeyStore:
             self._writer.executemany("insert or replace into young values (?, ?)", keys)
             self._set("indexed", indexed)
         if time.time() - self._state("began") >= self._remember:
-            self._writer.executescript(f"begin; {_EXPIRE} {_TABLES} commit;")
             with self._writer:
+                # All of it or nothing: on a full disk the old table must stay.
+                for statement in ("begin", *_EXPIRE, *_TABLES):
+                    self._writer.execute(statement)
                 self._set("began", int(time.time()))
 
     def close(self) -> None:

@@ -1,16 +1,22 @@
-"""Limits of clients: how often they may send, how long a connection may wait for a request."""
+"""Limits of clients: how often they may send, how long they may take, how often they are written about."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
+import math
+import time
+from collections.abc import Callable
+from itertools import takewhile
+from typing import Generic, TypeVar
 
-from aiohttp import web
+__all__ = ["LOOK_SECONDS", "Deadlines", "RateLimit", "Seldom"]
 
-__all__ = ["Connections", "RateLimit"]
+T = TypeVar("T")
+
+LOOK_SECONDS = 0.5
+"""The time between two looks at deadlines."""
 
 _MOST_CLIENTS = 10_000
-_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_MOST_LINES = 100
 
 
 class RateLimit:
@@ -43,48 +49,75 @@ class RateLimit:
         return 0.0
 
 
-class Connections(web.Server):
-    """A server of aiohttp that closes connections which wait too long for a whole request, and refuses too many.
+class Deadlines(Generic[T]):
+    """Ends what has waited for a client too long.
 
-    aiohttp itself lets a client take any time for the headers of its first request.
+    Time is counted in looks of the event loop, `LOOK_SECONDS` apart, not by a clock: between two of them the loop reads
+    all that has come. While it is held up, by a machine under load say, nobody's time passes.
 
     Args:
-        handler: Answers requests; it calls `busy` first and `idle` last.
-        most: The most connections.
-        timeout: Seconds in which a request's headers must come, also after another request.
-        options: For aiohttp.
+        seconds: How long something may wait.
+        end: Ends it.
+
+    Example:
+        >>> ended = []
+        >>> deadlines = Deadlines(1.0, ended.append)
+        >>> deadlines.begin("slow")
+        >>> for _ in range(3):
+        ...     deadlines.look()
+        >>> ended
+        ['slow']
     """
 
-    def __init__(self, handler: Any, most: int, timeout: float, **options: Any) -> None:
-        super().__init__(handler, **options)
-        self._most = most
-        self._timeout = timeout
+    def __init__(self, seconds: float, end: Callable[[T], object]) -> None:
+        # The first look may come at once, and a request that has been read begins in the loop's next turn.
+        self._most = max(2, math.ceil(seconds / LOOK_SECONDS)) + 1
+        self._end = end
+        self._looks = 0
         # In the order in which they began to wait.
-        self._waiting: dict[web.RequestHandler, float] = {}
+        self._waiting: dict[T, int] = {}
 
-    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        super().connection_made(handler, transport)
-        if len(self._connections) > self._most:
-            transport.write(_BUSY)
-            transport.close()
-        self.idle(handler)
+    def begin(self, waiting: T) -> None:
+        """Note that something waits from now on; it does not wait yet."""
+        self._waiting[waiting] = self._looks
 
-    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
-        self._waiting.pop(handler, None)
-        super().connection_lost(handler, exc)
+    def stop(self, waiting: T) -> None:
+        """Note that something does not wait any more."""
+        self._waiting.pop(waiting, None)
 
-    def busy(self, connection: web.RequestHandler) -> None:
-        """Note that a connection has sent a request's headers."""
-        self._waiting.pop(connection, None)
+    def look(self) -> None:
+        """Count a look, and end what has waited too long."""
+        self._looks += 1
+        last = self._looks - self._most
+        for waiting, _ in list(takewhile(lambda item: item[1] <= last, self._waiting.items())):
+            del self._waiting[waiting]
+            self._end(waiting)
 
-    def idle(self, connection: web.RequestHandler) -> None:
-        """Note that a connection waits for the next request."""
-        self._waiting[connection] = self._loop.time()
 
-    def close_expired(self) -> None:
-        """Close the connections that have waited too long; call it about once a second."""
-        for connection, since in list(self._waiting.items()):
-            if since > self._loop.time() - self._timeout:
-                break
-            del self._waiting[connection]
-            connection.force_close()
+class Seldom:
+    """Says whether a line of the log is due: the first of its subject in a minute, and a hundred subjects at most.
+
+    Args:
+        now: A clock, in seconds.
+
+    Example:
+        >>> seldom = Seldom(now=lambda: 60.0)
+        >>> [seldom.is_due("10.0.0.1"), seldom.is_due("10.0.0.1"), seldom.is_due("10.0.0.2")]
+        [True, False, True]
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._minute = 0
+        self._subjects: set[str] = set()
+
+    def is_due(self, subject: str) -> bool:
+        """Return True if a line about a subject, such as a client's address, is due."""
+        minute = int(self._now() // 60)
+        if minute != self._minute:
+            self._minute = minute
+            self._subjects.clear()
+        if subject in self._subjects or len(self._subjects) >= _MOST_LINES:
+            return False
+        self._subjects.add(subject)
+        return True

@@ -100,15 +100,38 @@ class Log:
         reach("after-sync", self._syncs)
         self._syncs += 1
 
+    @property
+    def room(self) -> int:
+        """The bytes that the disk has left.
+
+        Raises:
+            OSError: If that can't be found out.
+        """
+        disk = os.fstatvfs(self._file)
+        return disk.f_bavail * disk.f_frsize
+
+    def try_write(self, size: int) -> None:
+        """Write so many bytes behind the log's end, force them to disk, and take them away again.
+
+        Raises:
+            OSError: If that fails.
+        """
+        at = self.end.position - self._segment.start.position
+        try:
+            _write(self._file, bytes(size), at)
+            os.fdatasync(self._file)
+        finally:
+            os.ftruncate(self._file, at)
+
     def rotate(self) -> None:
         """Go on in a new segment; the old one may be deleted once it is committed.
 
         Raises:
-            OSError: If the file can't be created.
+            OSError: If the file can't be created; the old one goes on then.
         """
-        segment = _create(self._folder, self.end)
+        segment, file = _create(self._folder, self.end)
         os.close(self._file)
-        self._segment, self._file = segment, os.open(segment.path, os.O_RDWR)
+        self._segment, self._file = segment, file
 
     def frames_from(self, position: int) -> Iterator[Frame]:
         """Yield the frames from a position on, or from the oldest segment that is left.
@@ -149,7 +172,9 @@ def _repair(folder: LogFolder) -> tuple[Segment, Mark]:
     if not segments:
         if durable.position:
             raise _missing(folder, Mark(), durable)
-        return _create(folder, durable), durable
+        first, descriptor = _create(folder, durable)
+        os.close(descriptor)
+        return first, durable
     _check_sizes(folder, segments)
     last = segments[-1]
     with open(last.path, "r+b") as file:
@@ -180,15 +205,22 @@ def _requests(file: io.BufferedIOBase, segment: Segment, size: int) -> int:
     return last[0].first + last[0].requests if last else segment.start.requests
 
 
-def _create(folder: LogFolder, start: Mark) -> Segment:
+def _create(folder: LogFolder, start: Mark) -> tuple[Segment, int]:
+    """Create a segment, and return it with its file's descriptor; or leave nothing behind."""
     segment = Segment.named(folder.path, start)
-    os.close(os.open(segment.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     descriptor = os.open(folder.path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        file = os.open(segment.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        try:
+            os.fsync(descriptor)
+        except OSError:
+            # An empty segment before the end of the last one would look like lost requests at the next start.
+            os.close(file)
+            os.unlink(segment.path)
+            raise
     finally:
         os.close(descriptor)
-    return segment
+    return segment, file
 
 
 def _write(file: int, data: bytes, at: int) -> None:

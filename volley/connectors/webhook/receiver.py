@@ -7,25 +7,31 @@ import gc
 import logging
 import os
 import pickle
-import resource
 import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from aiohttp import web
 
-from volley.connectors.webhook.address import listening_errors, tls_context
+from volley.connectors.webhook.address import listen, listening_errors, tls_context
 from volley.connectors.webhook.batches import BatchWriter, Faults
+from volley.connectors.webhook.connections import fault
 from volley.connectors.webhook.folder import LogFolder
 from volley.connectors.webhook.keys import KeyStore
+from volley.connectors.webhook.limits import LOOK_SECONDS, Seldom
+from volley.connectors.webhook.listener import Listener, allowed_connections
 from volley.connectors.webhook.log import Log, lock
 from volley.connectors.webhook.server import Server
 from volley.connectors.webhook.settings import ReceiverSettings
 from volley.errors import VolleyError
 
 __all__ = ["main"]
+
+_log = logging.getLogger(__name__)
+_seldom = Seldom()
 
 _LOCK_SECONDS = 10
 _GRACE_SECONDS = 5
@@ -50,7 +56,8 @@ def main() -> None:
 
 
 async def _receive(settings: ReceiverSettings) -> None:
-    _allow_files(settings.max_connections)
+    asyncio.get_running_loop().set_exception_handler(_complain)
+    most = allowed_connections(settings.max_connections)
     folder = LogFolder(settings.folder)
     descriptor = lock(folder, _LOCK_SECONDS)
     log = Log(folder)
@@ -59,33 +66,48 @@ async def _receive(settings: ReceiverSettings) -> None:
     server = Server(settings, writer)
     runner = web.ServerRunner(server.connections, shutdown_timeout=_GRACE_SECONDS)
     await runner.setup()
+    listener = _listener(server, settings, most)
     try:
-        port = await _listen(runner, settings)
+        listener.start()
         gc.collect()
         gc.freeze()
         # Requests leave little for the collector, which would look at all remembered keys again and again.
         gc.set_threshold(_COLLECT_EVERY)
-        print(port, flush=True)
-        writing, watching = asyncio.ensure_future(writer.run()), asyncio.ensure_future(server.watch())
-        ended = asyncio.ensure_future(_end_of_driver())
-        await asyncio.wait([writing, watching, ended], return_when=asyncio.FIRST_COMPLETED)
+        print(listener.port, flush=True)
+        work = writer.run(), writer.check(), _watch(server, listener), _end_of_driver()
+        tasks = [asyncio.ensure_future(part) for part in work]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         # aiohttp drops what comes for a request that has begun as soon as it cleans up.
         await server.finish(_GRACE_SECONDS)
+        listener.close()
         await runner.cleanup()
         os.close(descriptor)
-    for task in (writing, watching):
+    for task in tasks:
         if task.done():
             task.result()
         task.cancel()
 
 
-async def _listen(runner: web.ServerRunner, settings: ReceiverSettings) -> int:
+def _listener(server: Server, settings: ReceiverSettings, most: int) -> Listener:
     with listening_errors(settings.host, settings.port):
         context = None if settings.tls is None else tls_context(settings.tls)
-        site = web.TCPSite(runner, settings.host, settings.port, ssl_context=context, backlog=1024)
-        await site.start()
-    return int(runner.addresses[0][1])
+        sockets = listen(settings.host, settings.port)
+    return Listener(server.connections, sockets, context, most, settings.timeout, server.seldom)
+
+
+async def _watch(server: Server, listener: Listener) -> None:
+    while True:
+        server.look()
+        listener.close_expired()
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def _complain(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    """Write what the event loop has met in one line: a traceback or a callback's text may have values of a request."""
+    message = context["message"].partition("<")[0].strip()
+    if _seldom.is_due(message):
+        _log.warning("%s (%s)", message, fault(context.get("exception")))
 
 
 def _faults(settings: ReceiverSettings) -> Faults:
@@ -118,10 +140,3 @@ async def _end_of_driver() -> None:
     while os.getppid() == parent and not ended.is_set():
         with suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), 0.5)
-
-
-def _allow_files(connections: int) -> None:
-    """Raise the limit of open files as far as this process may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = connections + 100 if hard == resource.RLIM_INFINITY else min(hard, connections + 100)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

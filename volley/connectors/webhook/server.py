@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
+import sqlite3
 import time
 import zlib
 from collections.abc import Mapping
@@ -14,17 +16,20 @@ from aiohttp import web
 
 from volley.connectors.webhook.answers import Refused, answer, stored
 from volley.connectors.webhook.auth import BearerAuth, HmacAuth
-from volley.connectors.webhook.batches import BatchWriter
+from volley.connectors.webhook.batches import Batch, BatchWriter
+from volley.connectors.webhook.connections import Connections
 from volley.connectors.webhook.folder import LogFolder
 from volley.connectors.webhook.frames import MOST_HEADER_BYTES, Entry
 from volley.connectors.webhook.headers import packed
 from volley.connectors.webhook.keys import json_key, json_path
-from volley.connectors.webhook.limits import Connections, RateLimit
+from volley.connectors.webhook.limits import Deadlines, RateLimit, Seldom
 from volley.connectors.webhook.settings import ReceiverSettings
 from volley.connectors.webhook.signatures import verifier
 from volley.errors import SourceError
 
 __all__ = ["Server"]
+
+_log = logging.getLogger(__name__)
 
 _MOST_WAITING_BYTES = 64 << 20
 _LONGEST_KEY = 1024
@@ -38,6 +43,7 @@ class Server:
 
     Attributes:
         connections: The server to run with aiohttp.
+        seldom: Says when a line about a client is due.
 
     Args:
         settings: The settings.
@@ -60,21 +66,20 @@ class Server:
         self._waiting = self._waiting_bytes = 0
         self._most_bytes = max(_MOST_WAITING_BYTES, 4 * settings.max_body)
         self._stopping = False
-        self.connections = Connections(
-            self._handle,
-            settings.max_connections,
-            settings.timeout,
-            access_log=None,
-            auto_decompress=False,
-            keepalive_timeout=settings.timeout,
-        )
+        self.seldom = Seldom()
+        self._faults = Seldom()
+        self._bodies: Deadlines[asyncio.Timeout] = Deadlines(settings.timeout, _expire)
+        self.connections = Connections(self._handle, settings.timeout, self.seldom, auto_decompress=False)
 
-    async def watch(self) -> None:
-        """Look every half second how much the job has committed, and close connections that wait too long."""
-        while True:
+    def look(self) -> None:
+        """Look how much the job has committed, and end what waits too long; call it every `LOOK_SECONDS`."""
+        try:
             self._released = self._folder.released.position
-            self.connections.close_expired()
-            await asyncio.sleep(0.5)
+        except OSError as error:
+            if self._faults.is_due("released"):
+                _log.warning("how much the job has committed can't be read: %s", error)
+        self.connections.close_expired()
+        self._bodies.look()
 
     async def finish(self, seconds: float) -> None:
         """Refuse further requests, and wait until those that have begun have their answers.
@@ -124,7 +129,7 @@ class Server:
     def _probe(self, path: str) -> web.Response:
         if path not in ("/healthz", "/readyz"):
             raise Refused(404, "no such path")
-        busy = self._busy() if path == "/readyz" else None
+        busy = (self._busy() or self._writer.failure) if path == "/readyz" else None
         return answer(503, {"Retry-After": "5"}, error=busy) if busy else answer(200)
 
     def _busy(self) -> str | None:
@@ -155,11 +160,15 @@ class Server:
             return await self._read(request)
         if request.headers.get("Expect", "").lower() == "100-continue":
             request.transport.write(_CONTINUE)  # type: ignore[union-attr]
+        limit = asyncio.timeout(None)
+        self._bodies.begin(limit)
         try:
-            async with asyncio.timeout(self._settings.timeout):
+            async with limit:
                 return await self._read(request)
         except TimeoutError as error:
             raise Refused(408, "the body did not come in time", Connection="close") from error
+        finally:
+            self._bodies.stop(limit)
 
     async def _read(self, request: web.BaseRequest) -> bytes:
         content, chunks, size = request.content, [], 0
@@ -237,9 +246,17 @@ class Server:
             raise Refused(431, f"{', '.join(names)} have more than {MOST_HEADER_BYTES} bytes together")
         return kept
 
+    def _added_once(self, entry: Entry) -> tuple[Batch, int, bool] | None:
+        try:
+            return self._writer.add_once(entry)
+        except sqlite3.Error as error:
+            if self._faults.is_due("keys"):
+                _log.warning("the keys of earlier requests can't be read: %s", error)
+            raise Refused(503, "the request's key can't be looked up", Retry_After="10") from error
+
     async def _store(self, request: web.BaseRequest, entry: Entry) -> web.StreamResponse:
         if entry.key:
-            added = self._writer.add_once(entry)
+            added = self._added_once(entry)
             if added is None:
                 raise Refused(409, "a request with this key had another body")
             batch, number, is_duplicate = added
@@ -252,6 +269,10 @@ class Server:
         if batch.faults and number in batch.faults:
             raise Refused(400, batch.faults[number])
         return answer(200, status="duplicate") if is_duplicate else stored(request)
+
+
+def _expire(limit: asyncio.Timeout) -> None:
+    limit.reschedule(asyncio.get_running_loop().time())
 
 
 def _challenge(body: bytes) -> str | None:

@@ -64,9 +64,11 @@ class HttpSource(Source):
             gets 413.
         max_waiting: The most requests at a time; more get 503.
         max_staged: The most bytes that wait for the job, in bytes or a text; then requests get 503.
-        max_connections: The most connections; more get 503.
+        max_connections: The most connections; more get 503. Fewer, with a warning, if the hard limit of open files is
+            lower.
         max_rate: The most requests a second from one address; more get 429. None = no limit.
-        timeout: How long a connection may take for a request's headers, for its body, and between two requests.
+        timeout: How long a connection may take for the TLS handshake and a request's headers, for its body, and
+            between two requests. Time in which the receiver could not read does not count.
         max_requests_per_epoch: The most requests per epoch, or those of one write if they are more; None = all.
         folder: The folder of the log, on a disk that the driver and all executors share; None = in the checkpoint,
             which is on a local disk then.

@@ -1,0 +1,123 @@
+"""The connections of a receiver, as aiohttp serves them: within time, and without a word of clients in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from volley.connectors.webhook.answers import answer
+from volley.connectors.webhook.limits import Deadlines, Seldom
+
+__all__ = ["Connections", "fault"]
+
+_log = logging.getLogger(__name__)
+
+
+class Connections(web.Server):
+    """A server of aiohttp that closes connections which wait too long for a whole request.
+
+    aiohttp itself lets a client take any time for the headers of its first request, and writes the values of headers
+    that it can't read into its log.
+
+    Attributes:
+        closed: Called with each connection that has ended.
+
+    Args:
+        handler: Answers requests; it calls `busy` first and `idle` last.
+        timeout: Seconds in which a request's headers must come, also after another request.
+        seldom: Says when a line about a client is due.
+        options: For aiohttp.
+    """
+
+    def __init__(self, handler: Any, timeout: float, seldom: Seldom, **options: Any) -> None:
+        # aiohttp's own timeout goes by the clock, also while nothing is read.
+        super().__init__(handler, access_log=None, keepalive_timeout=math.inf, **options)
+        self.closed: Callable[[web.RequestHandler], object] = _ignore
+        self._seldom = seldom
+        self._requests: Deadlines[web.RequestHandler] = Deadlines(timeout, _cut_off)
+
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(self, loop=self._loop, **self._kwargs)
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        self.idle(handler)
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        self._requests.stop(handler)
+        super().connection_lost(handler, exc)
+        self.closed(handler)
+
+    def busy(self, connection: web.RequestHandler) -> None:
+        """Note that a connection has sent a request's headers."""
+        self._requests.stop(connection)
+
+    def idle(self, connection: web.RequestHandler) -> None:
+        """Note that a connection waits for the next request."""
+        self._requests.begin(connection)
+
+    def close_expired(self) -> None:
+        """Close the connections that have waited too long; call it every `LOOK_SECONDS`."""
+        self._requests.look()
+
+    def complain(self, client: str, fault: str) -> None:
+        """Write a line about a client's request, unless there was one in this minute; `fault` has nothing of it."""
+        if self._seldom.is_due(client):
+            _log.warning("a request of %s failed: %s; further ones of this minute are not written", client, fault)
+
+
+class _Connection(web.RequestHandler):
+    """A connection whose requests leave no values in the log: they may be secrets."""
+
+    __slots__ = ("_server",)
+
+    def __init__(self, server: Connections, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._server = server
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer a request that aiohttp can't read, or that can't be answered."""
+        self._server.complain(request.remote or "a client", f"status {status}, {fault(exc)}")
+        if request.writer.output_size > 0:
+            raise ConnectionError("a part of the answer is sent")
+        response = answer(status, error="the request is malformed" if status < 500 else "the request can't be answered")
+        response.force_close()
+        return response
+
+    def log_exception(self, *args: Any, exc_info: BaseException | None = None, **_: Any) -> None:
+        """Write which exception aiohttp has met."""
+        self._server.complain("a client", f"{args[0]}, {fault(exc_info)}")
+
+
+def fault(error: BaseException | None) -> str:
+    """Return the class of an error and the place that raised it: its message may have values of a request."""
+    place = ""
+    trace = None if error is None else error.__traceback__
+    while trace is not None:
+        place = f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return f"{type(error).__name__}{place}"
+
+
+def _ignore(_: web.RequestHandler) -> None:
+    """Do nothing: nobody counts connections yet."""
+
+
+def _cut_off(connection: web.RequestHandler) -> None:
+    transport = connection.transport
+    connection.force_close()
+    if transport is not None:
+        # Also if the client does not take the rest of an answer, or does not close its side of TLS.
+        transport.abort()
