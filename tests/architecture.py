@@ -28,6 +28,7 @@ plan.expressions
 dimension source sink
 plan
 arrow
+store
 task formats rows
 spark connectors.console connectors.files connectors.function connectors.kafka connectors.memory connectors.rate
 connectors.postgres connectors.webhook
@@ -71,7 +72,17 @@ LEVELS = {room: level for level, line in enumerate(ORDER.split("\n")) for room i
 PACKAGES = {
     "pyiceberg": ["iceberg.*"],
     "pyspark": ["spark.*", "engine.*", "task.*", "source", "environment"],
-    "pyarrow": ["types.arrow", "arrow.*", "task.*", "formats.*", "spark.*", "connectors.*", "iceberg.*", "engine.*"],
+    "pyarrow": [
+        "types.arrow",
+        "arrow.*",
+        "store.*",
+        "task.*",
+        "formats.*",
+        "spark.*",
+        "connectors.*",
+        "iceberg.*",
+        "engine.*",
+    ],
     "pandas": ["iceberg.*"],
 }
 VALUES = [

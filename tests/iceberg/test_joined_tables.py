@@ -27,7 +27,6 @@ from volley import (
     SourceError,
     TableNotFoundError,
 )
-from volley.arrow.join_index import JoinIndex
 from volley.engine.joins import JoinedTables
 from volley.engine.outages import through_outages
 from volley.iceberg import IcebergSource, IcebergSourceConfig, IcebergStorage, IcebergTable, Incremental, TableRef
@@ -73,8 +72,7 @@ class Job:
         return sorted(found)
 
     def _names(self, path: Path) -> list[str]:
-        with pa.memory_map(str(path)) as source:
-            rows = JoinIndex.of(pa.ipc.open_file(source).get_batch(0)).rows
+        rows = joined_rows.read_index(str(path)).rows
         return rows.column("name").to_pylist() if "name" in rows.schema.names else []
 
 

@@ -20,8 +20,9 @@ from volley.engine.state import KeyedState
 from volley.plan.keyed_nodes import Aggregate, JoinStreams, Series
 from volley.task.merging import Merger
 from volley.task.partials import Misfits, Partial, PartialWriter
+from volley.task.state_files import open_file
 
-__all__ = ["LocalStep", "joined", "windows"]
+__all__ = ["LocalStep", "joined", "row_count", "windows"]
 
 
 @dataclass
@@ -128,3 +129,9 @@ def joined(stream: DataStream, left: pa.Schema, right: pa.Schema, folder: Path, 
     node = stream._node
     assert isinstance(node, JoinStreams)
     return LocalStep(StreamJoiner(node, left, right), (left, right), folder, [(0, 0), (1, 1)], **more)
+
+
+def row_count(file: str) -> int:
+    """The number of states in a file."""
+    batches = open_file(file).batches
+    return sum(batches.batch(number).num_rows for number in range(len(batches)))

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.duck import query
-from tests.windows.local import LocalStep, windows
+from tests.windows.local import LocalStep, row_count, windows
 from volley import (
     ConfigError,
     Environment,
@@ -125,17 +125,9 @@ def test_a_window_that_came_out_is_forgotten_when_its_gap_is_too_long(tmp_path: 
         return len(local.epoch(number, [(0, [pa.RecordBatch.from_pylist([row], SCHEMA)])]))
 
     assert [epoch(0, "a", 0), epoch(1, "b", 1), epoch(2, "b", 30), epoch(3, "b", 60)] == [0, 1, 1, 1]
-    states = sum(file.num_rows for file in map(pa.ipc.open_file, _files(tmp_path / "3")) for file in _batches(file))
+    states = sum(row_count(str(path)) for path in (tmp_path / "3").glob("state-*.arrow"))
     # The last window of b that came out can't begin a gap any more, either.
     assert states == 1
-
-
-def _files(folder: Path) -> list[Any]:
-    return [pa.OSFile(str(path)) for path in folder.glob("state-*.arrow")]
-
-
-def _batches(file: pa.RecordBatchFileReader) -> list[pa.RecordBatch]:
-    return [file.get_batch(number) for number in range(file.num_record_batches)]
 
 
 def test_what_can_t_be_filled_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import posixpath
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -17,7 +18,8 @@ from volley.plan.joins import TableJoin
 from volley.spark.log import usable
 from volley.storage.durable import create_durably
 from volley.storage.paths import filesystem
-from volley.storage.state_formats import JOIN_LIST
+from volley.storage.state_formats import JOIN_LIST, JOIN_ROWS
+from volley.store.batch_file import BatchFileWriter
 from volley.task.joined_rows import TableFile, bucket_file, list_file, read_index, read_list, read_pin
 
 __all__ = ["JoinFiles", "sizes_in"]
@@ -122,10 +124,11 @@ class JoinFiles:
         return changed
 
     def _write(self, version: Version, bits: int, bucket: int, index: pa.RecordBatch) -> TableFile:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, index.schema) as file:
-            file.write_batch(index)
-        data = sink.getvalue().to_pybytes()
+        sink = io.BytesIO()
+        file = BatchFileWriter(sink, JOIN_ROWS)
+        file.write_batch(index)
+        file.close()
+        data = sink.getvalue()
         name = self._create(bucket_file(self.folder, self.layout, version, bits, bucket), data)
         self.after_file()
         return TableFile(name, len(data))

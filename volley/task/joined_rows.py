@@ -25,7 +25,8 @@ from volley.storage.envelope import Format
 from volley.storage.paths import filesystem
 from volley.storage.private import temporary_folder
 from volley.storage.remembered import MALFORMED
-from volley.storage.state_formats import JOIN_LIST, JOIN_PIN
+from volley.storage.state_formats import JOIN_LIST, JOIN_PIN, JOIN_ROWS
+from volley.store.batch_file import Damaged, damage, open_batches
 from volley.task.context import task_context
 
 __all__ = [
@@ -146,11 +147,20 @@ def read_index(url: str) -> JoinIndex:
 
     Raises:
         FileNotFoundError: If it does not exist.
+        StorageError: If it is damaged, or a newer Volley wrote it.
     """
     files, path = filesystem(url, {})
-    with pa.memory_map(path) if "file" in files.protocol else pa.BufferReader(files.cat_file(path)) as source:
-        # A reader of a buffer needs no thread for the file's end, one of a map does.
-        return JoinIndex.of(pa.ipc.open_file(source.read_buffer()).get_batch(0))
+    try:
+        with (
+            damage(),
+            pa.memory_map(path) if "file" in files.protocol else pa.BufferReader(files.cat_file(path)) as source,
+        ):
+            return JoinIndex.of(open_batches(source, JOIN_ROWS, path).batch(0))
+    except Damaged as error:
+        raise StorageError(
+            f"{path}, which has the rows of a joined table, is damaged: {error}",
+            hint="delete it, then start the job again: it is copied or read again",
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -268,11 +278,6 @@ def _index_of(url: str, current: set[str]) -> JoinIndex:
         return read_index(local)
     except FileNotFoundError as error:
         raise _unreachable(path) from error
-    except pa.ArrowInvalid as error:
-        raise StorageError(
-            f"{local}, which has the rows of a joined table, is damaged: {error}",
-            hint="delete it, then start the job again: it is copied or read again",
-        ) from error
 
 
 def _copied(files: Any, path: str, current: set[str]) -> str:

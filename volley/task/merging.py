@@ -68,10 +68,7 @@ class Merger(SplitReader):
         old = [_States(each.states) for each in split.inputs]
         new = [_Partials(each.partials) for each in split.inputs]
         with ExitStack() as stack:
-            files = [
-                stack.enter_context(new_file(each.target, schema))
-                for each, schema in zip(split.inputs, self.operator.states, strict=True)
-            ]
+            files = [stack.enter_context(new_file(each.target)) for each in split.inputs]
             for bucket in range(split.first, split.first + split.buckets):
                 merged = self.operator.merge(
                     self._tables(old, bucket), self._tables(new, bucket), split.before, split.watermark
@@ -99,7 +96,7 @@ class _Partials:
         self._files = [(open_file(file.url), {bucket: at for at, bucket in enumerate(file.buckets)}) for file in files]
 
     def batches(self, bucket: int) -> list[pa.RecordBatch]:
-        return [file.get_batch(places[bucket]) for file, places in self._files if bucket in places]
+        return [file.batch(places[bucket]) for file, places in self._files if bucket in places]
 
 
 class _States:
@@ -110,4 +107,4 @@ class _States:
 
     def batches(self, bucket: int) -> list[pa.RecordBatch]:
         places = ((file, state.batch_of(bucket)) for state, file in self._files)
-        return [file.get_batch(place) for file, place in places if place is not None]
+        return [file.batch(place) for file, place in places if place is not None]

@@ -199,7 +199,7 @@ class _Partials(TaskWriter):
         states, buckets = states.take(pa.array(order)).combine_chunks(), buckets[order]
         present, starts = np.unique(buckets, return_index=True)
         url = f"{self.writer.folder}/{uuid.uuid4().hex}.arrow"
-        with new_file(url, self.writer.states, durable=False) as file:
+        with new_file(url, durable=False) as file:
             for start, end in zip(starts, [*starts[1:], len(buckets)], strict=True):
                 (batch,) = states.slice(start, end - start).to_batches()
                 file.write_batch(batch)

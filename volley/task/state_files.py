@@ -1,4 +1,4 @@
-"""Arrow files of a job's state by key on any fsspec storage: written whole or not at all, checked when read."""
+"""Files of batches of a job's state by key on any fsspec storage: written whole or not at all, checked when read."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from volley.errors import StorageError
 from volley.storage.durable import sync
 from volley.storage.paths import filesystem
 from volley.storage.private import begin_file
+from volley.storage.state_formats import STATE
+from volley.store.batch_file import Batches, BatchFileWriter, Damaged, damage, open_batches
 
-__all__ = ["StateFile", "new_file", "open_file"]
+__all__ = ["OpenFile", "StateFile", "new_file", "open_file"]
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,11 @@ class StateFile:
 
 
 @contextmanager
-def new_file(url: str, schema: pa.Schema, durable: bool = True) -> Iterator[pa.RecordBatchFileWriter]:
-    """Write an Arrow file under another name, then rename it; only if the block does not raise.
+def new_file(url: str, durable: bool = True) -> Iterator[BatchFileWriter]:
+    """Write a file of batches under another name, then rename it; only if the block does not raise.
 
     Args:
         url: The file's URL.
-        schema: The schema of its batches.
         durable: True to force it to disk before it is renamed.
 
     Raises:
@@ -56,8 +57,10 @@ def new_file(url: str, schema: pa.Schema, durable: bool = True) -> Iterator[pa.R
     hidden = f"{path}.{uuid.uuid4().hex}.tmp"
     try:
         begin_file(files, hidden)
-        with files.open(hidden, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        with files.open(hidden, "wb") as sink:
+            writer = BatchFileWriter(sink, STATE)
             yield writer
+            writer.close()
         if durable:
             sync(files, hidden)
         files.mv(hidden, path)
@@ -74,28 +77,58 @@ def new_file(url: str, schema: pa.Schema, durable: bool = True) -> Iterator[pa.R
         raise
 
 
-def open_file(url: str, size: int | None = None) -> pa.RecordBatchFileReader:
-    """Open an Arrow file.
+@dataclass(frozen=True)
+class OpenFile:
+    """An open file of states.
+
+    Args:
+        path: Its path, for errors.
+        batches: Its batches.
+    """
+
+    path: str
+    batches: Batches
+
+    def batch(self, number: int) -> pa.RecordBatch:
+        """Return a batch.
+
+        Raises:
+            StorageError: If it is damaged.
+        """
+        with _readable(self.path):
+            return self.batches.batch(number)
+
+
+def open_file(url: str, size: int | None = None) -> OpenFile:
+    """Open a file of states.
 
     Args:
         url: The file's URL.
         size: The bytes that it must have; None = unknown.
 
     Raises:
-        StorageError: If it is missing or damaged.
+        StorageError: If it is missing or damaged, or a newer Volley wrote it.
     """
     files, path = filesystem(url, {})
-    try:
+    with _readable(path):
         found = files.size(path)
         if size is not None and found != size:
             raise _damaged(path, f"has {found:,} bytes and not {size:,}")
         # Not mapped: the pages of a whole file would count as the worker's memory.
-        source = pa.OSFile(path) if "file" in files.protocol else files.open(path, "rb")
-        return pa.ipc.open_file(source)
+        source = pa.OSFile(path) if "file" in files.protocol else pa.PythonFile(files.open(path, "rb"), "r")
+        return OpenFile(path, open_batches(source, STATE, path))
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Turn what a missing or damaged file raises into a StorageError."""
+    try:
+        with damage():
+            yield
     except FileNotFoundError as error:
         raise _damaged(path, "is missing") from error
-    except (OSError, pa.ArrowInvalid) as error:
-        raise _damaged(path, f"can't be read: {error}") from error
+    except Damaged as error:
+        raise _damaged(path, f"is damaged: {error}") from error
 
 
 def _damaged(path: str, fault: str) -> StorageError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import posixpath
 import tempfile
@@ -11,7 +10,6 @@ from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +19,8 @@ from volley.errors import SourceError
 from volley.storage.durable import creation, sync
 from volley.storage.paths import filesystem
 from volley.storage.private import begin_file, begin_local_file, make_folder
+from volley.storage.state_formats import SEGMENT
+from volley.store.batch_file import Batches, BatchFileWriter, Damaged, open_batches
 
 __all__ = ["Chain", "Segment", "SegmentTaken", "SegmentWriter", "Segments"]
 
@@ -28,7 +28,6 @@ SCHEMA = pa.schema([("message", pa.binary())])
 _ENDING = ".arrow"
 _TOLD = ".told"
 _UNFINISHED = ".tmp"
-_END = b"end"
 
 
 class SegmentTaken(Exception):
@@ -68,7 +67,7 @@ class Segments:
     """The segments in a source's state folder.
 
     A segment is named by the number of its first message, which follows from the segment before it, and is created
-    exclusively: of two receivers that continue one chain, one fails. Its last batch has no rows, but its end.
+    exclusively: of two receivers that continue one chain, one fails. It tells its end.
 
     Args:
         folder: The fsspec URL of the folder.
@@ -96,32 +95,32 @@ class Segments:
         if not listed:
             return Chain(1, origin, told)
         with self.opened(listed[-1].first) as reader:
-            end = _end_of(reader)
+            end = reader.end
         return Chain(listed[-1].first + end["messages"], end["position"], max(end["position"], told))
 
     def last_commit(self, first: int) -> float:
         """Return when a segment's last transaction was committed, in seconds since 1970."""
         with self.opened(first) as reader:
-            return float(_end_of(reader)["committed"])
+            return float(reader.end["committed"])
 
     @contextmanager
-    def opened(self, first: int) -> Iterator[pa.RecordBatchFileReader]:
-        """Open a segment.
+    def opened(self, first: int) -> Iterator[Batches]:
+        """Open a segment for the block.
 
         Raises:
-            SourceError: If it is gone or damaged.
+            SourceError: If it is gone or damaged, also where the block reads it.
+            StorageError: If a newer Volley wrote it.
         """
         files, path = filesystem(self._path(first), {})
         try:
             stream = files.open(path, "rb")
         except FileNotFoundError as error:
             raise SourceError(f"segment {path} is gone: its changes are lost", hint=f"restore it, or {ANEW}") from error
-        with stream:
-            try:
-                reader = pa.ipc.open_file(stream)
-            except pa.ArrowInvalid as error:
-                raise SourceError(f"segment {path} is damaged: {error}", hint=f"restore it, or {ANEW}") from error
-            yield reader
+        try:
+            with stream:
+                yield open_batches(pa.PythonFile(stream, "r"), SEGMENT, path)
+        except Damaged as error:
+            raise SourceError(f"segment {path} is damaged: {error}", hint=f"restore it, or {ANEW}") from error
 
     def writer(self, chain: Chain) -> SegmentWriter:
         """Return a writer of the segment that continues the chain."""
@@ -184,7 +183,7 @@ class SegmentWriter:
         begin_local_file(self._hidden)
         self._stream = open(self._hidden, "wb")  # noqa: SIM115 (closed by finish or abort)
         options = pa.ipc.IpcWriteOptions(compression="lz4")
-        self._writer = pa.ipc.new_file(self._stream, SCHEMA, options=options)
+        self._writer = BatchFileWriter(self._stream, SEGMENT, options)
         self.messages = 0
 
     def write(self, messages: bytearray, lengths: array[int]) -> None:
@@ -212,11 +211,8 @@ class SegmentWriter:
             SegmentTaken: If another receiver has written it.
             OSError: If it can't be written.
         """
-        end = {"messages": self.messages, "position": position, "committed": committed}
-        self._writer.write_batch(pa.record_batch([pa.array([], pa.binary())], schema=SCHEMA), {_END: json.dumps(end)})
-        self._writer.close()
+        size = self._writer.close({"messages": self.messages, "position": position, "committed": committed})
         self._stream.flush()
-        size = self._stream.tell()
         os.fsync(self._stream.fileno())
         self._stream.close()
         try:
@@ -232,9 +228,7 @@ class SegmentWriter:
         """Delete what was written."""
         with suppress(FileNotFoundError):
             os.unlink(self._hidden)
-        # Both write their last bytes, which fails on a full disk; the file is deleted anyway.
-        with suppress(OSError):
-            self._writer.close()
+        # It writes its last bytes, which fails on a full disk; the file is deleted anyway.
         with suppress(OSError):
             self._stream.close()
 
@@ -245,9 +239,3 @@ class SegmentWriter:
         else:
             with creation(self._files, self._path):
                 self._files.put_file(self._hidden, self._path, mode="create")
-
-
-def _end_of(reader: pa.RecordBatchFileReader) -> dict[str, Any]:
-    metadata = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1).custom_metadata
-    end: dict[str, Any] = json.loads(metadata[_END])
-    return end

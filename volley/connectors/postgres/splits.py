@@ -82,8 +82,8 @@ class ChangeReader(SplitReader):
         for first in split.firsts:
             decoder = Decoder(split.fences)
             with self.capture.segments.opened(first) as reader:
-                for number in range(reader.num_record_batches):
-                    batch = reader.get_batch(number)
+                for number in range(len(reader)):
+                    batch = reader.batch(number)
                     for changes in decoder.changes(batch):
                         form = self.output.form(changes.table)
                         if isinstance(changes, Truncation):

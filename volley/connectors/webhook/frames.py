@@ -119,8 +119,11 @@ def frames(file: io.BufferedIOBase, begin: int, end: int) -> Iterator[Frame]:
     while begin < end:
         data = file.read(_HEAD.size)
         head = _head(data, begin)
+        # Compare first: a damaged length may be more than memory holds.
+        if head.end > end:
+            raise _Damaged(begin)
         payload = file.read(head.end - begin - _HEAD.size)
-        if head.end > end or zlib.crc32(payload, zlib.crc32(data[_UNCHECKED:])) != head.checksum:
+        if zlib.crc32(payload, zlib.crc32(data[_UNCHECKED:])) != head.checksum:
             raise _Damaged(begin)
         yield Frame(head, _entries(payload, head.requests))
         begin = head.end

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,9 @@ from volley.sink import TaskWriter
 from volley.storage.durable import sync
 from volley.storage.paths import filesystem
 from volley.storage.private import begin_file
+from volley.storage.remembered import damaged
+from volley.storage.state_formats import PARKED_ROWS
+from volley.store.batch_file import Batches, BatchFileWriter, Damaged, damage, open_batches
 
 __all__ = ["ParkedRows", "ParkingWriter", "Unpark", "delete_parked"]
 
@@ -52,11 +55,27 @@ class ParkedRows:
         """Yield the rows in their order of arrival.
 
         Raises:
-            StorageError: If the file can't be read.
+            StorageError: If the file can't be read, is damaged, or a newer Volley wrote it.
         """
         files, path = filesystem(self.url, {})
-        with storage_errors(self.url, "reading"), files.open(path, "rb") as file, pa.ipc.open_stream(file) as stream:
-            yield from stream
+        with storage_errors(self.url, "reading"), files.open(path, "rb") as file:
+            batches = self._opened(pa.PythonFile(file, "r"), path)
+            for number in range(len(batches)):
+                with self._whole(path):
+                    batch = batches.batch(number)
+                yield batch
+
+    def _opened(self, file: pa.NativeFile, path: str) -> Batches:
+        with self._whole(path):
+            return open_batches(file, PARKED_ROWS, path)
+
+    @contextmanager
+    def _whole(self, path: str) -> Iterator[None]:
+        try:
+            with damage():
+                yield
+        except Damaged as error:
+            raise damaged(path, f"is damaged: {error}") from error
 
 
 def delete_parked(parked: Sequence[ParkedRows]) -> None:
@@ -78,7 +97,7 @@ class ParkingWriter(TaskWriter):
         self._prefix = prefix
         self._url = ""
         self._file: Any = None
-        self._stream: pa.ipc.RecordBatchStreamWriter | None = None
+        self._batches: BatchFileWriter | None = None
         self._schema: pa.Schema | None = None
         self._rows = 0
         self._parked: list[ParkedRows] = []
@@ -89,8 +108,8 @@ class ParkingWriter(TaskWriter):
             if self._schema is None or not batch.schema.equals(self._schema, check_metadata=True):
                 self._finish()
                 self._begin(batch.schema)
-            assert self._stream is not None
-            self._stream.write_batch(batch)
+            assert self._batches is not None
+            self._batches.write_batch(batch)
         self._rows += batch.num_rows
         self._result = self._result.with_batch(batch.num_rows)
 
@@ -100,9 +119,8 @@ class ParkingWriter(TaskWriter):
         return replace(self._result, committables=tuple(self._parked))
 
     def abort(self) -> None:
-        for part in (self._stream, self._file):
-            with suppress(Exception):
-                part.close()  # type: ignore[union-attr]
+        with suppress(Exception):
+            self._file.close()
         unfinished = [ParkedRows(self._url, 0, b"")] if self._schema else []
         delete_parked([*self._parked, *unfinished])
 
@@ -111,12 +129,12 @@ class ParkingWriter(TaskWriter):
         files, path = filesystem(self._url, {})
         begin_file(files, path)
         self._file = files.open(path, "wb")
-        self._stream = pa.ipc.new_stream(self._file, schema, options=_LZ4)
+        self._batches = BatchFileWriter(self._file, PARKED_ROWS, _LZ4)
 
     def _finish(self) -> None:
-        if self._schema is None or self._stream is None:
+        if self._schema is None or self._batches is None:
             return
-        self._stream.close()
+        self._batches.close()
         self._file.close()
         sync(*filesystem(self._url, {}))
         self._parked.append(ParkedRows(self._url, self._rows, self._schema.serialize().to_pybytes()))

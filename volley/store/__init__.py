@@ -1,0 +1,1 @@
+"""Rows on disk that are read again, each batch with a checksum."""
