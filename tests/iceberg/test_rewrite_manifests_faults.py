@@ -177,7 +177,7 @@ def test_a_refusal_leaves_no_manifest(make: Make, monkeypatch: pytest.MonkeyPatc
     def refused(commit: Commit) -> Any:
         raise ForbiddenError("read only")
 
-    disturb(monkeypatch, refused)
+    disturb(monkeypatch, *[refused] * ATTEMPTS)
     with pytest.raises(CatalogAuthError):
         events.events.rewrite_manifests()
     assert events.avro_files() == files

@@ -125,14 +125,17 @@ def _status(config: Config, pipeline: ConfiguredPipeline) -> list[Status]:
 
 def _last_commit(config: Config, job: str, sink: str) -> tuple[datetime | None, int | None]:
     """Return when a job last committed to the table of a sink, and the table's rows; None if it is no table, or new."""
-    from volley.iceberg.maintain.snapshots import SnapshotManager
+    from volley.iceberg.maintain.refs import listed
+    from volley.iceberg.read.counts import rows_in
 
     value = config.sinks[sink]
     if not isinstance(value, IcebergSink):
         return None, None
     try:
-        listed = SnapshotManager(value.config).list_snapshots()
+        table = value.config.ref.load()
+        head = table.snapshot_by_name(value.config.branch)
+        rows = None if head is None else rows_in(table.io, head)
     except VolleyError:
         return None, None
-    ours = [each for each in listed if each.summary.get("volley.job") == job]
-    return (ours[-1].committed_at if ours else None), (listed[-1].total_rows if len(listed) else None)
+    ours = [each for each in listed(table.metadata) if each.summary.get("volley.job") == job]
+    return (ours[-1].committed_at if ours else None), rows

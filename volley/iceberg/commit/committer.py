@@ -53,6 +53,7 @@ from volley.iceberg.layout.layout import check_layout
 from volley.iceberg.modes import Append, Overwrite, Upsert
 from volley.iceberg.pyiceberg_private.access import commit_once, delete_merged_manifests
 from volley.iceberg.pyiceberg_private.cached import share_metadata
+from volley.iceberg.read.counts import rows_in
 from volley.iceberg.read.heads import added_files, head_of
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
@@ -142,11 +143,11 @@ class IcebergCommitter(Committer):
 
     def earlier_rows(self, query_id: str) -> str | None:
         """Describe rows of earlier queries of this job in the branch; None for overwrites and upserts."""
-        head = head_of(self._table, self._config.branch)
-        empty = head is None or (head.summary is not None and head.summary.get("total-records") == "0")
-        if empty or not isinstance(self._config.commit_mode, Append):
+        if not isinstance(self._config.commit_mode, Append):
             return None
         others = queries_of(self._table, self._context.job) - {query_id}
+        if not others or not rows_in(self._table.io, head_of(self._table, self._config.branch)):
+            return None
         last = {other: epoch_of(self._table, other, self._config.branch) for other in others}
         named = ", ".join(f"{other} up to epoch {epoch}" for other, epoch in sorted(last.items()) if epoch is not None)
         return f"{self} has rows of earlier queries of job {self._context.job!r} ({named})" if named else None

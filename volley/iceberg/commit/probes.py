@@ -17,6 +17,7 @@ from volley.errors import StorageError, TableNotFoundError
 from volley.iceberg.catalogs.values import RestCatalog
 from volley.iceberg.commit.tables import check_table
 from volley.iceberg.config import IcebergSinkConfig
+from volley.iceberg.read.counts import rows_in
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.values import LocalStorage
 from volley.probes import Probe
@@ -94,8 +95,8 @@ class _Looks:
         if self._table is None:
             return self._absent(f"table {self._config.table_name}")
         snapshot = self._table.snapshot_by_name(self._config.branch)
-        records = snapshot and snapshot.summary and snapshot.summary["total-records"]
-        return f"{self._config.table_name}, {'no snapshot yet' if snapshot is None else f'{int(records or 0):,} rows'}"
+        rows = "no snapshot yet" if snapshot is None else f"{rows_in(self._table.io, snapshot):,} rows"
+        return f"{self._config.table_name}, {rows}"
 
     def schema(self) -> str:
         if self._stream is None:

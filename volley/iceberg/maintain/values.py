@@ -91,7 +91,10 @@ class SnapshotInfo:
 
     @property
     def total_rows(self) -> int | None:
-        """The number of rows in its data files, before position deletes; None if its writer did not count them."""
+        """The number of rows in its data files before deletes, as its writer says; None if it does not.
+
+        Not all writers count right: DuckDB's totals never fall, and writers after it add to them.
+        """
         return self._count("total-records") if "total-records" in self.summary else None
 
     def _count(self, name: str) -> int:

@@ -87,6 +87,13 @@ def merges(transaction: Transaction) -> bool:
     return transaction.table_metadata.properties.get(TableProperties.MANIFEST_MERGE_ENABLED, "false") == "true"
 
 
+def _with_numbers(summary: Summary) -> Summary:
+    """Return a summary without totals that are no numbers, which pyiceberg would raise an error for."""
+    values = summary.additional_properties.items()
+    kept = {name: text for name, text in values if text.isdecimal() or not name.startswith("total-")}
+    return Summary(summary.operation, **kept)
+
+
 class Producer(_SnapshotProducer[Any]):
     """A snapshot whose manifests have exact partition values."""
 
@@ -154,6 +161,7 @@ class Producer(_SnapshotProducer[Any]):
         # pyiceberg counts no totals for a snapshot that replaces files.
         counted = Operation.OVERWRITE if self._operation == Operation.REPLACE else self._operation
         summary = update_snapshot_summaries(
-            Summary(counted, **collector.build(), **(snapshot_properties or {})), parent.summary if parent else None
+            Summary(counted, **collector.build(), **(snapshot_properties or {})),
+            _with_numbers(parent.summary) if parent and parent.summary else None,
         )
         return Summary(self._operation, **summary.additional_properties)

@@ -75,8 +75,7 @@ class IcebergDimensionReader(DimensionReader):
         if snapshots is None:
             return None
         splits = [split for snapshot in snapshots for split in change_splits(table.io, snapshot, table.metadata)]
-        summary = snapshots[-1].summary if snapshots else None
-        size = int(summary.additional_properties.get("total-files-size", 0)) if summary else 0
+        size = _files_size(snapshots[-1]) if snapshots else 0
         if _DEAREST * sum(split.size for split in splits) > size:
             return None
         return self._changes(table, splits, columns)
@@ -160,6 +159,12 @@ def _line(table: Table, oldest: Snapshot, end: Snapshot) -> list[tuple[Snapshot,
     """
     snapshots = [oldest, *snapshots_between(table, oldest.snapshot_id, end.snapshot_id)]
     return list(zip(snapshots, accumulate(map(_time, snapshots), max), strict=True))
+
+
+def _files_size(snapshot: Snapshot) -> int:
+    """Return the size of all files in bytes, as the snapshot's writer says."""
+    text = snapshot.summary.get("total-files-size") if snapshot.summary else None
+    return int(text) if text and text.isdecimal() else 0
 
 
 def _time(snapshot: Snapshot) -> int:

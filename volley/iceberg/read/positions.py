@@ -43,7 +43,9 @@ class Position:
         if snapshot is None:
             return cls(uuid)
         total = (snapshot.summary.additional_properties if snapshot.summary else {}).get(_TOTAL_FILES)
-        live = None if total is None else int(total)
+        # Unlike a manifest list, a summary is there also after the snapshot has expired. A total that is wrong, such as
+        # DuckDB's, which never fall, proves nothing.
+        live = int(total) if total and total.isdecimal() else None
         number = snapshot.sequence_number or 0
         return cls(uuid, snapshot.snapshot_id, number, live, committed_at=snapshot.timestamp_ms)
 

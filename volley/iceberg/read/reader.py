@@ -26,7 +26,8 @@ from volley.formats.packing import Part, pack
 from volley.iceberg.catalogs.retry import retry_reads
 from volley.iceberg.read.changed_files import ChangeSplit
 from volley.iceberg.read.changes import change_schema, read_changes
-from volley.iceberg.read.history import snapshots_between
+from volley.iceberg.read.counts import added_rows_in
+from volley.iceberg.read.history import changes_rows, snapshots_between
 from volley.iceberg.read.increments import Increment, Increments
 from volley.iceberg.read.loader import TableLoader
 from volley.iceberg.read.lookup import snapshot_of
@@ -209,7 +210,7 @@ class IcebergReader(Reader):
         table = self._table()
         head = head_snapshot(table, self.config)
         unread = [] if head is None else snapshots_between(table, position.snapshot, head.snapshot_id)
-        rows = sum(int(snapshot.summary.get("added-records") or 0) for snapshot in unread if snapshot.summary)
+        rows = sum(added_rows_in(table.io, snapshot) for snapshot in unread if changes_rows(snapshot))
         age = time.time() - unread[0].timestamp_ms / 1000 if unread else 0.0
         return Lag(name, rows=rows, seconds=max(0.0, age), snapshots=len(unread))
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
 
 from volley.errors import PlanError, SnapshotExpiredError, SourceError
 from volley.iceberg.catalogs.retry import retry_reads
+from volley.iceberg.read.counts import rows_in
 from volley.iceberg.read.heads import ancestors_of, head_of
 from volley.iceberg.read.history import changes_rows, check_same_table, snapshots_between
 from volley.iceberg.read.scope import head_snapshot, is_pinned, pinned_snapshot
@@ -23,7 +23,7 @@ from volley.iceberg.views.scan import Pin, Scan, Tally
 from volley.iceberg.views.supported import obstacles
 from volley.iceberg.views.values import View
 
-__all__ = ["Decision", "Tables", "check_own", "compiled", "decide", "positions_of", "rows_of", "scans_of"]
+__all__ = ["Decision", "Tables", "check_own", "compiled", "decide", "positions_of", "scans_of"]
 
 
 Tables = dict[tuple[str, str], Table]
@@ -104,7 +104,7 @@ def check_own(table: Table, branch: str, cursor: Cursor | None, forced: bool) ->
         PlanError: If the rows are of another writer.
     """
     name, head = ".".join(table.name()), head_of(table, branch)
-    if cursor is None and head is not None and rows_of(head) > 0:
+    if cursor is None and head is not None and rows_in(table.io, head) > 0:
         raise PlanError(f"table {name} has rows that are not of a view", hint="give the view a table of its own")
     if cursor is None or forced:
         return
@@ -147,7 +147,7 @@ def decide(view: View, cursor: Cursor | None, operator: Operator, table: Table) 
         return Decision("none", "no source has a new snapshot")
     if found := obstacles(view.query):
         return Decision("full", found[0])
-    cost = cost_of(operator, rows_of(head_of(table, view.config.branch)), Measures.of(table))
+    cost = cost_of(operator, rows_in(table.io, head_of(table, view.config.branch)), Measures.of(table))
     if view.mode == "auto" and not view.strict and cost.favours_full:
         return Decision("full", f"it is cheaper, {cost.comparison}: {cost}", cost)
     return Decision("incremental", str(cost), cost)
@@ -189,9 +189,3 @@ def _check_snapshots(view: View, cursor: Cursor, operator: Operator) -> None:
                 f"{view.name!r} are computed with",
                 hint="keep snapshots longer than between two refreshes; strict=False computes the view anew",
             )
-
-
-def rows_of(snapshot: Snapshot | None) -> int:
-    """Return the number of rows of a snapshot's data files."""
-    summary = snapshot.summary if snapshot else None
-    return int(summary.additional_properties.get("total-records") or 0) if summary else 0

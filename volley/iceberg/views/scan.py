@@ -13,6 +13,7 @@ from pyiceberg.types import NestedField
 
 from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit, change_splits
 from volley.iceberg.read.changes import CHANGE_COLUMNS, read_changes
+from volley.iceberg.read.counts import deleted_rows_in, rows_in
 from volley.iceberg.read.history import snapshots_between
 from volley.iceberg.read.planning import plan
 from volley.iceberg.read.predicates import pruning
@@ -165,8 +166,8 @@ class Scan(Operator):
     def all_rows(self) -> int:
         """The number of rows of the table after the refresh, without those that equality deletes delete."""
         snapshot = self._snapshot("after")
-        summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
-        return int(summary.get("total-records") or 0) - int(summary.get("total-position-deletes") or 0)
+        io = self._pin.table.io
+        return max(0, rows_in(io, snapshot) - deleted_rows_in(io, snapshot))
 
 
 def _rows_to_read(changed: ChangedFile) -> int:
