@@ -25,6 +25,7 @@ from volley.iceberg.read.pages import matching_rows, pages_with
 from volley.iceberg.read.position_deletes import Positions, deleted_positions
 from volley.iceberg.read.pruning import Predicate, file_predicate
 from volley.iceberg.read.row_groups import matching_groups
+from volley.iceberg.schema.mapping import mapped_fields
 
 __all__ = ["FileTask", "Mask", "RowReader", "file_task"]
 
@@ -103,9 +104,12 @@ class RowReader:
 
     @classmethod
     def of(cls, table: TableMetadata, schema: Schema | None = None) -> RowReader:
-        """Return the reader of a table; `schema` None = its current one."""
-        mapping = table.name_mapping()
-        return cls(schema or table.schema(), tuple(mapping.root) if mapping else ())
+        """Return the reader of a table; `schema` None = its current one.
+
+        Raises:
+            CatalogError: If the table's name mapping is none.
+        """
+        return cls(schema or table.schema(), mapped_fields(table))
 
     def read(self, io: FileIO, task: FileTask) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a data file, or of its part, that no delete file deletes, in the file's order.

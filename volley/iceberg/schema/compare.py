@@ -23,7 +23,8 @@ from volley.iceberg.schema.changes import (
     UpdateType,
     find,
 )
-from volley.iceberg.schema.types import fits, iceberg_type, is_widened, table_type_name
+from volley.iceberg.schema.mapping import Names, names_given_to_others
+from volley.iceberg.schema.types import fields_in, fits, iceberg_type, is_widened, table_type_name
 from volley.types.arrow import canonical_type, type_name
 
 __all__ = ["TableColumns", "plan", "same_but_case"]
@@ -102,7 +103,14 @@ class TableColumns:
         self._table = table
         self._renames = renames
         self._drops = drops
+        self.taken = names_given_to_others(table.metadata)
         structs = _structs(self.schema.as_struct())
+        self._parents = {
+            child.field_id: parent.field_id
+            for _, parent in fields_in(self.schema.as_struct())
+            if isinstance(parent.field_type, StructType)
+            for child in parent.field_type.fields
+        }
         self._siblings = {field.field_id: struct for struct in structs for field in struct.fields}
 
     def to_rename(self) -> Iterator[Difference]:
@@ -123,6 +131,9 @@ class TableColumns:
             return f"it can't be renamed to {name!r}, the table has that column"
         if new_path in self.partition_names(column):
             return f"it can't be renamed to {name!r}, the table has a partition field of that name"
+        owner = self.taken.get((self._parents.get(column.field_id), name))
+        if owner and owner.field_id != column.field_id:
+            return f"it can't be renamed to {name!r}: {owner.reason}"
         return None
 
     def to_drop(self) -> Iterator[Difference]:
@@ -184,6 +195,7 @@ class _Comparison:
         dropped: The ids of fields to drop.
         awaited: New names that only a renamed column may have, with the old names.
         partition_names: The names of partition fields, which a new column must not have.
+        taken: The names that the table's name mapping gives to other columns.
     """
 
     table: Schema
@@ -191,6 +203,7 @@ class _Comparison:
     dropped: Collection[int] = ()
     awaited: Mapping[str, str] = field(default_factory=dict)
     partition_names: Collection[str] = ()
+    taken: Names = field(default_factory=dict)
 
     @classmethod
     def after(cls, named: TableColumns, configured: Iterable[Difference]) -> _Comparison:
@@ -199,7 +212,7 @@ class _Comparison:
         find_field = named.schema.find_field
         renamed = {find_field(r.path).field_id: r.name for r in remedies if isinstance(r, RenameColumn)}
         dropped = {find_field(r.path).field_id for r in remedies if isinstance(r, DropColumn)}
-        return cls(named.schema, renamed, dropped, named.awaited(), named.partition_names())
+        return cls(named.schema, renamed, dropped, named.awaited(), named.partition_names(), named.taken)
 
     def differences(self, stream: pa.Schema) -> Iterator[Difference]:
         """Yield all differences; new columns of a struct come last, in the order in which they get ids."""
@@ -220,11 +233,15 @@ class _Comparison:
         for name in theirs:
             if name not in ours:
                 data_type = iceberg_type(canonical_type(theirs[name].type))
-                problem = self._not_new(name, prefix + name, table)
+                problem = self._not_new(name, prefix + name, table, self._id(path))
                 remedy = None if problem else AddColumn((*path, name), data_type)
                 yield Difference(prefix + name, problem or _unknown(name, ours), remedy)
 
-    def _not_new(self, name: str, full: str, table: StructType) -> str | None:
+    def _id(self, path: tuple[str, ...]) -> int | None:
+        """Return the id of the field at a path; None for the table itself."""
+        return self.table.find_field(path[0]).field_id if path else None
+
+    def _not_new(self, name: str, full: str, table: StructType, parent: int | None) -> str | None:
         """Return the reason why a column that the table lacks can't be added; None if it can."""
         known = [field.name for field in table.fields]
         if name in known:
@@ -233,6 +250,8 @@ class _Comparison:
             return f"the table has {same!r}, names are case-sensitive"
         if full in self.awaited:
             return f"it should be the renamed {self.awaited[full]!r}, and the table has no such column"
+        if owner := self.taken.get((parent, name)):
+            return owner.reason
         return "the table has a partition field of that name" if full in self.partition_names else None
 
     def _column(self, stream: pa.Field, table: NestedField, name: str) -> Iterator[Difference]:

@@ -126,7 +126,7 @@ def _problem(table: Table, change: Change) -> str | None:
 
 def _not_added(change: AddColumn, schema: Schema, columns: TableColumns) -> str | None:
     *parents, name = change.path
-    struct = schema.as_struct()
+    struct, parent_id = schema.as_struct(), None
     if parents:
         parent = find(schema, ".".join(parents))
         if parent is None:
@@ -135,12 +135,14 @@ def _not_added(change: AddColumn, schema: Schema, columns: TableColumns) -> str 
             return f"{'.'.join(parents)!r} is {parent.field_type}, not a struct"
         if parent.field_id in _ids_of_keys(schema):
             return "keys of a map can't change"
-        struct = parent.field_type
+        struct, parent_id = parent.field_type, parent.field_id
     known = [field.name for field in struct.fields]
     if name in known:
         return "there is such a column"
     if same := same_but_case(name, known):
         return f"there is {same!r}, and other engines don't tell names by case"
+    if owner := columns.taken.get((parent_id, name)):
+        return owner.reason
     return "a partition field has this name" if ".".join(change.path) in columns.partition_names() else None
 
 
